@@ -1,0 +1,237 @@
+"""The logical graph: one node an operator, as its definition reads; the reference model in tests evaluates just this.
+
+A node knows its inputs and its schema. Its identity is its fingerprint: the hash of what it says and of its inputs'
+fingerprints. Names of collections, places in the file and formatting are no part of it, so equal subgraphs are one
+node however they are written, and renaming or reformatting changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.stage import Step
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Schema
+
+
+def digest(*parts: Any) -> str:
+    """Return a short stable hash of JSON-able parts."""
+    return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operator over collections. `schema` is that of its result."""
+
+    inputs: tuple[Node, ...]
+    schema: Schema
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        """What distinguishes the node from others of its class over the same inputs, JSON-able."""
+        return ()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity: equal fingerprints mean equal collections."""
+        columns = [(name, str(kind)) for name, kind in self.schema.items()]
+        return digest(type(self).__name__, self.says, columns, [node.fingerprint for node in self.inputs])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+
+@dataclass(frozen=True, eq=False)
+class Source(Node):
+    """An input of the pipeline, by name; `time` names its time columns."""
+
+    name: str
+    time: tuple[str, ...] = ("time",)
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.name, len(self.time))
+
+
+@dataclass(frozen=True, eq=False)
+class Apply(Node):
+    """A linear step over each record: filter, map, unnest, explode or a Python function."""
+
+    step: Step
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.step.text(),)
+
+
+@dataclass(frozen=True, eq=False)
+class Negate(Node):
+    """The input with each diff negated."""
+
+
+@dataclass(frozen=True, eq=False)
+class Concat(Node):
+    """The sum of inputs of equal schema."""
+
+
+@dataclass(frozen=True, eq=False)
+class Consolidate(Node):
+    """The input itself, with at most one update for a record and time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Arrange(Node):
+    """The input itself, indexed by key for all who join or reduce by it."""
+
+    by: tuple[str, ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.by,)
+
+
+@dataclass(frozen=True, eq=False)
+class Inspect(Node):
+    """The input itself, whose updates are shown to a person under a label."""
+
+    label: str
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.label,)
+
+
+@dataclass(frozen=True, eq=False)
+class Join(Node):
+    """Pairs of records with equal, non-null keys; `how` says which records without a partner stay, with nulls.
+
+    `on` pairs a left column with a right one. `columns` says where each column of the result comes from: its name,
+    the side ("left", "right", or "key" for one that equals both sides' key) and the column's name there (the left
+    one's for a key).
+    """
+
+    on: tuple[tuple[str, str], ...]
+    how: str
+    columns: tuple[tuple[str, str, str], ...]
+
+    @property
+    def left(self) -> Node:
+        return self.inputs[0]
+
+    @property
+    def right(self) -> Node:
+        return self.inputs[1]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.on, self.how, self.columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Semijoin(Node):
+    """Left records whose key is (or, with `anti`, is not) the key of some right record; a null key equals none."""
+
+    on: tuple[tuple[str, str], ...]
+    anti: bool
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.on, self.anti)
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce(Node):
+    """One record a group: the `by` expressions, then `results`, expressions over "$i", the i-th of `calls`."""
+
+    by: tuple[tuple[str, Expression], ...]
+    calls: tuple[AggregateCall, ...]
+    results: tuple[tuple[str, Expression], ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        by = [(name, expression.text()) for name, expression in self.by]
+        results = [(name, expression.text()) for name, expression in self.results]
+        return (by, [call.text() for call in self.calls], results)
+
+
+@dataclass(frozen=True, eq=False)
+class PythonReduce(Node):
+    """A Python reducer: `(key, [(value, count), ...]) -> [(value, count), ...]` a group; tuples of columns."""
+
+    by: tuple[str, ...]
+    values: tuple[str, ...]
+    function: str
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.by, self.values, self.function)
+
+
+@dataclass(frozen=True, eq=False)
+class Threshold(Node):
+    """Each record with the multiplicity `function` (an expression over "count") gives; None is distinct."""
+
+    function: Expression | None
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.function.text() if self.function else None,)
+
+
+@dataclass(frozen=True, eq=False)
+class TopK(Node):
+    """The first `k` records of each group, counting multiplicities, in the order of `order_by` (a column and
+    whether it descends), ties by the remaining columns in lane order.
+    """
+
+    by: tuple[str, ...]
+    k: int
+    order_by: tuple[tuple[str, bool], ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.by, self.k, self.order_by)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A pipeline's named outputs over its sources."""
+
+    outputs: dict[str, Node]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity of the whole: equal for equal outputs under equal names."""
+        return digest(sorted((name, node.fingerprint) for name, node in self.outputs.items()))
+
+    def nodes(self) -> list[Node]:
+        """Return every node once, inputs before their readers."""
+        seen: dict[str, Node] = {}
+        for node in self.outputs.values():
+            for reached in _postorder(node, seen):
+                seen[reached.fingerprint] = reached
+        return list(seen.values())
+
+    def sources(self) -> dict[str, Source]:
+        """Return the inputs that some output reads, by name."""
+        return {node.name: node for node in self.nodes() if isinstance(node, Source)}
+
+
+def _postorder(node: Node, seen: dict[str, Node]) -> Iterator[Node]:
+    if node.fingerprint in seen:
+        return
+    for child in node.inputs:
+        yield from _postorder(child, seen)
+    if node.fingerprint not in seen:
+        yield node
