@@ -1,0 +1,295 @@
+"""What a pipeline file says, as plain values: inputs, collections with their operators, outputs.
+
+Every user text that can still turn out wrong (an expression, a column's name, a path) is a `Text` that remembers its
+place. Expressions are unparsed here: they need the types of columns, which only the planner knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.errors import Span, Text
+    from ddcli.expressions.types import Type
+    from ddcli.spec.tree import Node
+
+Columns = dict[str, tuple["Text", "Type"]]
+"""Declared columns by name, in order; the text is the name where it is written."""
+
+Assignments = tuple[tuple["Text", "Text"], ...]
+"""(column, expression) in order; columns are distinct."""
+
+How = Literal["inner", "left", "right", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A grouping column: the `expression` that computes it, or None for the column of that very name."""
+
+    name: Text
+    expression: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A sort key. `expression` is what the user wrote without its `asc` or `desc`."""
+
+    expression: Text
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A Python function `module:function` and the columns it gives. By record, or a batch (a DataFrame) at a time."""
+
+    name: Text
+    columns: Columns
+    batch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """A collection without a name, written where another refers to it. `place` is its path in the file."""
+
+    sources: tuple[Source, ...]
+    apply: tuple[Operator, ...]
+    span: Span
+    place: str
+
+
+Source: TypeAlias = "Text | Inline"
+"""The name of an input or collection (known to exist), or a collection written in place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One step of `apply`. `place` is its path, `collections.big.apply[2].join`; `span` is its name in the file."""
+
+    span: Span
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Map(Operator):
+    """Give exactly these columns."""
+
+    columns: Assignments
+
+
+@dataclass(frozen=True, slots=True)
+class PythonMap(Operator):
+    """Turn each record into one record of the function's columns."""
+
+    function: Function
+
+
+@dataclass(frozen=True, slots=True)
+class Extend(Operator):
+    """Add or replace columns."""
+
+    columns: Assignments
+
+
+@dataclass(frozen=True, slots=True)
+class Project(Operator):
+    """Keep these columns, in this order."""
+
+    columns: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop(Operator):
+    """Leave these columns out."""
+
+    columns: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rename(Operator):
+    """Rename columns: pairs of (old, new)."""
+
+    columns: tuple[tuple[Text, Text], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Operator):
+    """Keep the records for which the condition is true."""
+
+    condition: Text
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMap(Operator):
+    """Give one record for each element of a table expression (`unnest(...)`, `generate_series(...)`), in `column`."""
+
+    column: Text
+    expression: Text
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFlatMap(Operator):
+    """Turn each record into any number of records of the function's columns."""
+
+    function: Function
+
+
+@dataclass(frozen=True, slots=True)
+class Explode(Operator):
+    """Multiply the diff by an integer expression; columns stay as they are."""
+
+    weight: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Negate(Operator):
+    """Change the sign of every diff."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concat(Operator):
+    """Add the updates of other collections."""
+
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidate(Operator):
+    """Sum the diffs of equal updates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Operator):
+    """Join with `right` where the pairs of columns `on` (left, right) are equal; `name` qualifies the right side."""
+
+    right: Source
+    on: tuple[tuple[Text, Text], ...]
+    how: How = "inner"
+    name: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Semijoin(Operator):
+    """Keep the records that have a match in `right`."""
+
+    right: Source
+    on: tuple[tuple[Text, Text], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Antijoin(Operator):
+    """Keep the records that have no match in `right`."""
+
+    right: Source
+    on: tuple[tuple[Text, Text], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Operator):
+    """Aggregate each group: the columns are `by` and then `columns`. Empty `by`: the collection is one group."""
+
+    by: tuple[Key, ...]
+    columns: Assignments
+
+
+@dataclass(frozen=True, slots=True)
+class PythonReduce(Operator):
+    """Reduce each group by a function. `values` are the columns it is given; None is all that are not in `by`."""
+
+    by: tuple[Key, ...]
+    function: Function
+    values: tuple[Text, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Operator):
+    """Count records. `by` None: how often each distinct record occurs, beside it; else: records in each group."""
+
+    name: str = "count"
+    by: tuple[Text, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct(Operator):
+    """Give each record that is present once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold(Operator):
+    """Give each record the multiplicity that an expression over `count`, its multiplicity now, says."""
+
+    multiplicity: Text
+
+
+@dataclass(frozen=True, slots=True)
+class TopK(Operator):
+    """Keep the first `k` records of each group in an order. Empty `by`: the collection is one group."""
+
+    k: int
+    order_by: tuple[Order, ...]
+    by: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrange(Operator):
+    """Index by columns, for all who join or reduce on them."""
+
+    by: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect(Operator):
+    """Show the updates that pass, under a label."""
+
+    label: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A change log to read. `columns` None: as the files say. `diff` None: there is no such column, each row is +1.
+
+    Defaults of `time` and `diff` have the place of the input's name.
+    """
+
+    name: Text
+    path: Text
+    time: tuple[Text, ...]
+    diff: Text | None
+    columns: Columns | None = None
+    format: str = "updates"
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A named collection: the sum of its sources, with operators applied in order."""
+
+    name: Text
+    sources: tuple[Source, ...]
+    apply: tuple[Operator, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A change log to write: the updates of `source`, the name of a collection or input."""
+
+    name: Text
+    path: Text
+    source: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A whole pipeline file. Names in it are known to exist and collections don't refer in circles.
+
+    `path` is the file; the paths inside are relative to its directory. `tests` are kept as the tree they are written in.
+    """
+
+    name: Text
+    path: Path
+    inputs: dict[str, Input]
+    collections: dict[str, Collection]
+    outputs: dict[str, Output]
+    state: Text | None = None
+    tests: tuple[Node, ...] = ()
