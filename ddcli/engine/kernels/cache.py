@@ -1,0 +1,215 @@
+"""Where compiled kernels are kept: one checked file of object code a module, found by a hash of all that it depends on.
+
+A file is named by its module and by the hash of the kernel sources, of the versions of numba and llvmlite, of the processor's name and
+features and of the layout of objects; so a file once written is right for ever, and processes that write the same one at
+the same time write the same content. A damaged file is as good as none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from ddcli.engine import kernels as package
+from ddcli.engine.kernels import loader
+from ddcli.engine.kernels.errors import KernelError
+from ddcli.engine.kernels.settings import announce, cache_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+DIGEST = 32
+SECONDS_PER_KERNEL = 0.35  # measured, two processes; only for telling the person how long to wait
+
+_engine: Any = None
+_environment: bytes = b""
+_keys: dict[str, str] = {}
+
+
+def addresses(module: str) -> dict[str, int]:
+    """Return the address of every kernel of a module by name; compiles all kernels that the cache lacks."""
+    for folder in (cache_dir(), _private_folder()):
+        code = read(folder / file_name(module))
+        if code is not None:
+            return _link(code)
+        if _writable(folder):
+            break
+    else:
+        msg = "compiled kernels can be kept neither in the cache folder nor in the folder for temporary files"
+        raise KernelError(msg, place=str(cache_dir()), hint="name a folder with --cache-dir or DDCLI_CACHE_DIR")
+    _compile_missing(folder)
+    code = read(folder / file_name(module))
+    if code is None:
+        msg = f"the compiled kernels of {module} can't be read back"
+        raise KernelError(msg, place=str(folder / file_name(module)))
+    return _link(code)
+
+
+def file_name(module: str) -> str:
+    """Return the name of the file for a module's kernels as its sources are now."""
+    return f"{module.rpartition('.')[2]}-{key(module)}.kernels"
+
+
+def key(module: str) -> str:
+    """Return the hash of all that a module's object code depends on."""
+    if module not in _keys:
+        digest = hashlib.sha256(_describe_environment())
+        for name in sorted(_sources(module, set())):
+            digest.update(Path(str(sys.modules[name].__file__)).read_bytes())
+        _keys[module] = digest.hexdigest()[:24]
+    return _keys[module]
+
+
+def read(path: Path) -> list[tuple[str, str, bytes]] | None:
+    """Return (name, symbol, object code) of the kernels in a file, or None where it is missing or damaged."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    body = data[DIGEST:]
+    if hashlib.sha256(body).digest() != data[:DIGEST]:
+        return None
+    head, _, code = body.partition(b"\n")
+    result, start = [], 0
+    for name, symbol, length in json.loads(head):
+        result.append((name, symbol, code[start : start + length]))
+        start += length
+    return result
+
+
+def write(path: Path, entries: Sequence[tuple[str, str, bytes]]) -> None:
+    """Write a file of object code in one step: readers see all of it or nothing."""
+    head = json.dumps([(name, symbol, len(code)) for name, symbol, code in entries]).encode()
+    body = head + b"\n" + b"".join(code for _, _, code in entries)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(body).digest() + body)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _sources(module: str, seen: set[str]) -> set[str]:
+    """Return the modules whose text a module's kernels are made of: itself and those of the helpers it uses."""
+    if module not in seen:
+        seen.add(module)
+        for thing in vars(sys.modules[module]).values():
+            if loader.is_helper(thing):
+                _sources(thing.__module__, seen)
+    return seen
+
+
+def _describe_environment() -> bytes:
+    global _environment  # noqa: PLW0603 - computed once a process
+    if not _environment:
+        parts = [
+            _numba_version(),
+            llvmlite.__version__,
+            llvm.get_process_triple(),
+            llvm.get_host_cpu_name(),
+            llvm.get_host_cpu_features().flatten(),
+            str(loader.HEADER_WORDS),
+        ]
+        compiler = Path(__file__).with_name("compile.py").read_bytes()
+        _environment = "\n".join(parts).encode() + compiler
+    return _environment
+
+
+def _numba_version() -> str:
+    """Return numba's version without importing it; its metadata would take 10 ms to find."""
+    spec = importlib.util.find_spec("numba")
+    if spec is None or spec.origin is None:
+        msg = "numba is not installed"
+        raise KernelError(msg, hint="install it, or set DDCLI_KERNELS=python to run without compiled kernels (slow)")
+    written = Path(spec.origin).with_name("_version.py")
+    found = re.search(r'"version": "([^"]+)"', written.read_text()) if written.exists() else None
+    if found:
+        return found.group(1)
+    from importlib.metadata import version
+
+    return version("numba")
+
+
+def _link(code: Iterable[tuple[str, str, bytes]]) -> dict[str, int]:
+    """Load object code into this process; it stays for the process's life."""
+    global _engine  # noqa: PLW0603 - one for the process, it must outlive every kernel
+    if _engine is None:
+        loader.check_layout()
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        _engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    code = list(code)
+    for _, _, data in code:
+        _engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+    _engine.finalize_object()
+    return {name: _engine.get_function_address(symbol) for name, symbol, _ in code}
+
+
+def _compile_missing(folder: Path) -> None:
+    """Compile every kernel of the package that the folder lacks, in two processes where there are two processors."""
+    for found in pkgutil.iter_modules(package.__path__):
+        if found.name != "compile":
+            importlib.import_module(f"{package.__name__}.{found.name}")
+    missing = [name for name in loader.modules() if read(folder / file_name(name)) is None]
+    count = sum(len(loader.kernels_of(name)) for name in missing)
+    announce(f"compiling {count} kernels (once, about {1 + count * SECONDS_PER_KERNEL:.0f} s) ...")
+    shares: list[list[str]] = [[] for _ in range(min(2, os.cpu_count() or 1, len(missing)))]
+    weights = {name: Path(str(sys.modules[name].__file__)).stat().st_size for name in missing}
+    for name in sorted(missing, key=lambda name: -weights[name]):
+        min(shares, key=lambda share: sum(weights[other] for other in share)).append(name)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    running = [
+        subprocess.Popen(  # noqa: S603 - this Python, our own module
+            [sys.executable, "-m", f"{package.__name__}.compile", str(folder)]
+            + [f"{name}={file_name(name)}" for name in share],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for share in shares
+    ]
+    complaints = [process.communicate()[1] for process in running]
+    for process, complaint in zip(running, complaints, strict=True):
+        if process.returncode:
+            msg = f"kernels could not be compiled: {complaint.strip()[-2000:]}"
+            raise KernelError(msg, hint="set DDCLI_KERNELS=python to run without compiled kernels (slow)")
+
+
+def _writable(folder: Path) -> bool:
+    """Say whether files can be made in a folder, making it where it is missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _private_folder() -> Path:
+    """Return a folder for temporary files of this user alone: code is run from it, so no one else may write there."""
+    folder = Path(tempfile.gettempdir()) / f"ddcli-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.stat(follow_symlinks=False)
+    except OSError:
+        return folder
+    if status.st_uid == os.getuid() and not status.st_mode & 0o022 and not folder.is_symlink():
+        return folder
+    return Path(tempfile.mkdtemp(prefix="ddcli-"))

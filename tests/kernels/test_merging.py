@@ -1,0 +1,54 @@
+"""Merging against sums in a dictionary."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from ddcli.engine import kernels
+from tests.kernels.support import EXTREME, canonical, matrices, summed
+
+
+@given(matrices(3, consolidated=True), matrices(3, consolidated=True), matrices(3, consolidated=True))
+def test_merge_is_the_sum_of_its_inputs(a, b, c):
+    """Any number of inputs gives the sorted, consolidated sum."""
+    assert kernels.merge([a, b, c]).tolist() == canonical(a, b, c)
+
+
+def test_merge_gives_the_only_input_with_rows_itself():
+    """A merge of one batch with empty ones copies nothing."""
+    batch = np.array([[1, 1]])
+    empty = np.empty((0, 2), np.int64)
+    assert kernels.merge([empty, batch, empty]) is batch
+    assert kernels.merge([empty]) is empty
+
+
+@given(matrices(2, consolidated=True), matrices(2, consolidated=True))
+def test_merge_in_portions_ends_with_the_same_result(a, b):
+    """Fuel of one row at a time only takes longer."""
+    merge = kernels.Merge(a, b)
+    steps = 1
+    while not merge.work(1):
+        steps += 1
+        assert steps <= len(a) + len(b) + 1
+    assert merge.result.tolist() == canonical(a, b)
+
+
+def test_long_runs_of_one_side_are_copied_whole():
+    """Runs longer than the streak that starts a copy, on both sides and across equal rows."""
+    a = np.array([[i, 1] for i in range(200)])
+    b = np.array([[i, -1] for i in (50, 100)] + [[i, 2] for i in range(300, 400)])
+    assert kernels.merge([a, b]).tolist() == canonical(a, b)
+    merge = kernels.Merge(b, a)
+    while not merge.work(7):
+        pass
+    assert merge.result.tolist() == canonical(a, b)
+
+
+@pytest.mark.parametrize(("x", "y"), [(EXTREME[1], 1), (EXTREME[0], -1)])
+def test_a_sum_of_diffs_out_of_range_is_refused(x, y):
+    """The message says what was being added, and where."""
+    with pytest.raises(kernels.DiffOverflow, match=rf"{x} \+ {y}, at lanes \(7, 8\)"):
+        kernels.merge([np.array([[7, 8, x]]), np.array([[7, 8, y]])])
+    assert summed(np.array([[7, 8, x]]))
