@@ -1,1 +1,40 @@
-"""Pipeline files: from YAML text to a checked model, with every error at its place."""
+"""Pipeline files: from YAML text to a checked model, with every error at its place.
+
+Reading is loaded when it is first asked for: nothing but `load_spec` and `parse_spec` needs a YAML parser.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.spec.model import Spec
+
+
+def load_spec(path: Path) -> Spec:
+    """Return what a pipeline file says, or raise `SpecErrors` with everything that is wrong in it.
+
+    Raises `UsageError` for a file that can't be read or is not UTF-8.
+    """
+    from ddcli.spec import document
+
+    return document.load_spec(path)
+
+
+def parse_spec(text: str, file: str) -> Spec:
+    """Return what the text of a pipeline file says, or raise `SpecErrors`. `file` is the name that errors show."""
+    from ddcli.spec import document
+
+    return document.parse_spec(text, file)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of pipeline files, for editors.
+
+    It knows shapes and keys; names, types of columns and expressions are checked by `load_spec` and the planner.
+    """
+    from ddcli.spec import document
+
+    return document.json_schema()

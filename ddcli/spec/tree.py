@@ -1,28 +1,53 @@
-"""The nodes of a YAML file, each with its place."""
+"""From YAML text to nodes that know their place, by the rules of YAML 1.2's core schema.
+
+PyYAML scans and parses; what a plain scalar means is decided here, because PyYAML follows YAML 1.1, where `on` is true
+and `012` is ten. Keys are always text, so a column may be called `on` or `2013`.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import Span, SpecError, Text
+from ddcli.spec.traps import cut_by_comma
 
 if TYPE_CHECKING:
-    from ddcli.errors import Span, Text
+    from collections.abc import Iterator
+
+MAX_NODES = 100_000  # after aliases are followed: a file of a few lines can stand for billions
+MAX_DEPTH = 100
+
+CORE_SCHEMA = (
+    ("null", re.compile(r"null|Null|NULL|~|")),
+    ("bool", re.compile(r"true|True|TRUE|false|False|FALSE")),
+    ("int", re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")),
+    ("float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")),
+)
+IMPLIED_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
+NEWLINE = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Scalar:
-    """A scalar as it is written. `kind` is its type in YAML 1.2's core schema: null, bool, int, float or str."""
+    """A scalar as it is written. `kind` is its type in the core schema: null, bool, int, float or str.
+
+    `plain`: without quotes. `comment` is the place of a comment that ends its line: perhaps it was meant to belong.
+    """
 
     text: Text
     kind: str
     plain: bool
+    comment: Span | None = None
 
     @property
     def span(self) -> Span:
+        """Return its place."""
         return self.text.span
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Sequence:
     """A list. `flow`: written with brackets."""
 
@@ -31,13 +56,193 @@ class Sequence:
     flow: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Mapping:
-    """A mapping; keys are distinct scalars. `flow`: written with braces."""
+    """A mapping; keys are distinct. `flow`: written with braces."""
 
     entries: tuple[tuple[Text, Node], ...]
     span: Span
     flow: bool
 
+    def get(self, key: str) -> Node | None:
+        """Return the value of a key, or None."""
+        return next((node for text, node in self.entries if text.value == key), None)
 
-Node = Scalar | Sequence | Mapping
+
+@dataclass(eq=False, slots=True)
+class Broken:
+    """Something that was already complained about: whoever reads it says nothing more."""
+
+    span: Span
+
+
+Node = Scalar | Sequence | Mapping | Broken
+
+
+class Source:
+    """The lines of a file, and spans in it."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.file = file
+        self.lines = NEWLINE.split(text)
+
+    def line(self, index: int) -> str:
+        """Return a line (from 0), or nothing beyond the end."""
+        return self.lines[index] if index < len(self.lines) else ""
+
+    def span(self, line: int, column: int, length: int = 1) -> Span:
+        """Return the place of a 0-based line and column. A tab is shown as one space, so that the caret stands right."""
+        return Span(self.file, line + 1, column + 1, max(length, 1), self.line(line).replace("\t", " "))
+
+
+def scalar_kind(text: str) -> str:
+    """Return the type of a plain scalar in the core schema.
+
+    >>> [scalar_kind(text) for text in ("on", "012", "1e3", "~", "true")]
+    ['str', 'int', 'float', 'null', 'bool']
+    """
+    return next((kind for kind, pattern in CORE_SCHEMA if pattern.fullmatch(text)), "str")
+
+
+def build(root: Any, source: Source) -> tuple[Node, list[SpecError]]:
+    """Return the located tree of a composed YAML document and what is wrong with it as a tree."""
+    builder = _Builder(source)
+    return builder.sized(root, "")[0], builder.errors
+
+
+class _Builder:
+    """Turns yaml nodes into ours. A node reached by several aliases is built once and shared."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.errors: list[SpecError] = []
+        self.built: dict[int, tuple[Node, int]] = {}
+        self.open: set[int] = set()
+
+    def refuse(self, path: str, problem: str, span: Span, hint: str | None = None) -> Broken:
+        self.errors.append(SpecError(f"{path}: {problem}" if path else problem, span=span, hint=hint))
+        return Broken(span)
+
+    def sized(self, raw: Any, path: str) -> tuple[Node, int]:
+        """Return the node and the number of nodes it stands for."""
+        if id(raw) in self.built:
+            return self.built[id(raw)]
+        span = self.span_of(raw)
+        if id(raw) in self.open:
+            return self.refuse(path, "an anchor contains itself", span, "an alias can't stand inside its own anchor"), 1
+        if raw.tag not in IMPLIED_TAGS:
+            tag = raw.tag.replace("tag:yaml.org,2002:", "!!")
+            return self.refuse(path, f"the tag {tag!r} means nothing here", span, "remove it, or quote the value"), 1
+        self.open.add(id(raw))
+        node: Node
+        if raw.id == "scalar":
+            node, size = self.scalar(raw), 1
+        else:
+            node, size = self.mapping(raw, path) if raw.id == "mapping" else self.sequence(raw, path)
+        self.open.discard(id(raw))
+        if size > MAX_NODES:
+            node, size = self.refuse(path, "aliases stand for too many nodes", span, f"at most {MAX_NODES}"), 1
+        self.built[id(raw)] = node, size
+        return node, size
+
+    def span_of(self, raw: Any) -> Span:
+        """Return the place of a node: up to its end if that is on the same line."""
+        start, end = raw.start_mark, raw.end_mark
+        one_line = start.line == end.line and (raw.id == "scalar" or raw.flow_style)
+        return self.source.span(start.line, start.column, end.column - start.column if one_line else 1)
+
+    def scalar(self, raw: Any) -> Scalar:
+        start, end = raw.start_mark, raw.end_mark
+        if raw.style in ("|", ">"):
+            return Scalar(Text(raw.value.rstrip(), self.block_span(start.line, end.line)), "str", plain=False)
+        inset = 1 if raw.style else 0
+        line = self.source.line(start.line)
+        written = line[start.column : end.column] if start.line == end.line else line[start.column :].rstrip()
+        if inset:
+            # After an escape an offset in the value is no longer an offset in the file: end the span there.
+            escape = re.search(r"\\" if raw.style == '"' else "''", written[1:-1])
+            written = written[: escape.start() + 1] if escape else written
+        text = Text(raw.value, self.source.span(start.line, start.column, len(written)), inset)
+        rest = re.match(r"\s*#", self.source.line(end.line)[end.column :])
+        comment = self.source.span(end.line, end.column + rest.end() - 1) if rest else None
+        kind = "str" if inset else scalar_kind(raw.value)
+        return Scalar(text, kind, plain=not inset, comment=comment)
+
+    def block_span(self, first: int, end: int) -> Span:
+        """Return the place of the first line of text of a block scalar, so that offsets in that line are exact."""
+        for index in range(first + 1, end + 1):
+            if line := self.source.line(index).strip():
+                return self.source.span(index, self.source.line(index).index(line), len(line))
+        return self.source.span(first, 0)
+
+    def sequence(self, raw: Any, path: str) -> tuple[Node, int]:
+        sized = [self.sized(item, f"{path}[{index}]") for index, item in enumerate(raw.value)]
+        items = tuple(node for node, _ in sized)
+        span, flow = self.span_of(raw), bool(raw.flow_style)
+        size = 1 + sum(size for _, size in sized)
+        if flow and (cut := self.cut(items)):
+            return self.refuse_cut(path, *cut), size
+        return Sequence(items, span, flow), size
+
+    def mapping(self, raw: Any, path: str) -> tuple[Node, int]:
+        entries: dict[str, tuple[Text, Node]] = {}
+        parts: list[Node] = []
+        size = 1
+        for raw_key, raw_value in raw.value:
+            key = self.key(raw_key, path)
+            name = key.text.value if isinstance(key, Scalar) else "?"
+            value, inner = self.sized(raw_value, f"{path}.{name}" if path else name)
+            parts += [key, value]
+            size += inner
+            if not isinstance(key, Scalar):
+                continue
+            if name in entries:
+                self.refuse(
+                    path, f"duplicate key {name!r}, first at {entries[name][0].span}", key.span, "keep one of the two"
+                )
+                continue
+            entries[name] = key.text, value
+        span, flow = self.span_of(raw), bool(raw.flow_style)
+        if flow and (cut := self.cut(parts)):
+            return self.refuse_cut(path, *cut), size
+        return Mapping(tuple(entries.values()), span, flow), size
+
+    def key(self, raw: Any, path: str) -> Node:
+        span = self.span_of(raw)
+        if raw.id != "scalar":
+            what = "a list" if raw.id == "sequence" else "a mapping"
+            return self.refuse(
+                path, f"a key can't be {what}", span, "keys are plain words; quote one that has brackets or braces"
+            )
+        key = self.scalar(raw)
+        if key.plain and key.text.value == "<<":
+            hint = "write the keys out, or give the whole value an anchor"
+            return self.refuse(path, "merge keys (`<<`) are not part of YAML 1.2", span, hint)
+        if not key.text.value:
+            return self.refuse(path, "a key is missing before the colon", span, "write `key: value`")
+        return key
+
+    def cut(self, parts: list[Node] | tuple[Node, ...]) -> tuple[Scalar, Scalar] | None:
+        plain = [part for part in parts if isinstance(part, Scalar) and part.plain and part.text.value]
+        found = cut_by_comma([part.text.value for part in plain])
+        return (plain[found[0]], plain[found[1]]) if found else None
+
+    def refuse_cut(self, path: str, first: Scalar, last: Scalar) -> Broken:
+        span, end = first.span, last.span
+        hint = "quote the expression"
+        if span.line == end.line:
+            whole = span.source[span.column - 1 : end.column - 1 + end.length]
+            span = Span(span.file, span.line, span.column, len(whole), span.source)
+            hint += f': "{whole}"' if '"' not in whole else ""
+        return self.refuse(path, f"a comma cuts the expression after {first.text.value!r}", span, hint)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Give a node and everything in it."""
+    yield node
+    if isinstance(node, Sequence):
+        for item in node.items:
+            yield from walk(item)
+    if isinstance(node, Mapping):
+        for _, value in node.entries:
+            yield from walk(value)

@@ -1,0 +1,220 @@
+"""The whole file: its sections, read into a `Spec`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
+from ddcli.spec import model
+from ddcli.spec.names import check_names
+from ddcli.spec.operators import (
+    COLUMN,
+    COLUMNS,
+    FLOW,
+    NAME,
+    REFERENCE,
+    SOURCE,
+    TYPED_COLUMNS,
+    OneOperator,
+)
+from ddcli.spec.shapes import (
+    As,
+    ByKind,
+    Choice,
+    Defined,
+    JsonSchema,
+    Key,
+    Many,
+    Notes,
+    Nothing,
+    Pairs,
+    Place,
+    Record,
+    Refused,
+    Shape,
+    Words,
+    suggest,
+)
+from ddcli.spec.syntax import parse_tree
+from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
+
+VERSION = "1"
+FORMATS = ("updates",)
+PATH = Words("a path")
+PIPELINE_NAME = Words(
+    "a name", r"\w[\w.-]*", "a name is made of letters, digits, `_`, `-` and `.`: the state's directory has it"
+)
+
+
+def _input(place: Place, arguments: dict[str, Any]) -> model.Input:
+    default: dict[str, Any] = {"time": (Text("time", place.word.span),), "diff": Text("diff", place.word.span)}
+    return model.Input(place.word, **(default | arguments))
+
+
+def _output(place: Place, arguments: dict[str, Any]) -> model.Output:
+    return model.Output(place.word, **({"source": place.word} | arguments))
+
+
+def _collection(place: Place, arguments: dict[str, Any]) -> model.Collection:
+    return model.Collection(place.word, **arguments)
+
+
+def _no_column(_: Place) -> Text | None:
+    return None
+
+
+TIME: Shape[tuple[Text, ...]] = ByKind(
+    "a column or a list of columns", scalar=As(COLUMN, lambda _, name: (name,)), sequence=COLUMNS
+)
+DIFF: Shape[Text | None] = ByKind("a column", scalar=As(COLUMN, lambda _, name: name), nothing=Nothing(_no_column))
+INPUT_KEYS = {
+    "path": Key("path", PATH, required=True, about="directory, file or glob, relative to this file"),
+    "format": Key("format", Choice("format", FORMATS), about="what the rows are"),
+    "columns": Key("columns", TYPED_COLUMNS, about="checked when given, else read from the files"),
+    "time": Key("time", TIME, about="the time column, or several for a product order; default: time"),
+    "diff": Key("diff", DIFF, about="the diff column; null: every row is +1; default: diff"),
+}
+OUTPUT_KEYS = {
+    "path": Key("path", PATH, required=True, about="directory for the change log, relative to this file"),
+    "from": Key("source", REFERENCE, about="collection or input; default: the one of the output's name"),
+}
+INPUT = ByKind(
+    "a path or a mapping",
+    scalar=As(PATH, lambda place, path: _input(place, {"path": path})),
+    mapping=Record(_input, INPUT_KEYS, "a path or a mapping", "{path: landing/orders/}"),
+    hint="for example `orders: landing/orders/`",
+)
+COLLECTION = Record(_collection, FLOW, "a mapping with `from`", "{from: orders, apply: [distinct]}")
+OUTPUT = ByKind(
+    "a path or a mapping",
+    scalar=As(PATH, lambda place, path: _output(place, {"path": path})),
+    mapping=Record(_output, OUTPUT_KEYS, "a path or a mapping", "{path: marts/orders/}"),
+    hint="for example `orders: marts/orders/`",
+)
+
+
+class Version(Shape[str]):
+    """The version of the language."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> str:
+        if not isinstance(node, Scalar):
+            raise notes.mismatch(node, place, f"the version of the file's language, `dd: {VERSION}`")
+        if node.text.value != VERSION:
+            hint = f"this dd reads version {VERSION}; `dd: {VERSION}`"
+            raise notes.refuse("", f"unknown version {node.text.value!r} of the file's language", node.span, hint)
+        return VERSION
+
+    def _schema(self) -> JsonSchema:
+        return {"enum": [int(VERSION)]}
+
+
+class Tests(Shape[tuple[Node, ...]]):
+    """A list that is kept as it stands."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> tuple[Node, ...]:
+        if not isinstance(node, Sequence):
+            raise notes.mismatch(node, place, "a list of tests", "begin each test with `- `")
+        return node.items
+
+    def _schema(self) -> JsonSchema:
+        return {"type": "array"}
+
+
+SECTIONS = {
+    "dd": Key("version", Version(), required=True, about="the version of this language"),
+    "name": Key("name", PIPELINE_NAME, required=True, about="names the state: .dd/<name>/ beside this file"),
+    "inputs": Key("inputs", Pairs(NAME, INPUT, "a mapping of names to inputs", things=True), required=True),
+    "collections": Key(
+        "collections", Pairs(NAME, COLLECTION, "a mapping of names to collections", things=True, least=0)
+    ),
+    "outputs": Key("outputs", Pairs(NAME, OUTPUT, "a mapping of names to outputs", things=True), required=True),
+    "state": Key("state", PATH, about="directory; default: .dd/<name>/ beside this file"),
+    "tests": Key("tests", Tests(), about="see dd test"),
+}
+EXAMPLES = {
+    "dd": f"begin the file with `dd: {VERSION}`",
+    "name": "add `name: orders`",
+    "inputs": "add `inputs: {orders: landing/orders/}`",
+    "outputs": "add `outputs: {orders: marts/orders/}`",
+}
+
+
+def load_spec(path: Path) -> model.Spec:
+    """Return what a pipeline file says, or raise `SpecErrors` with everything that is wrong in it."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise UsageError(
+            "there is no such pipeline file", place=str(path), hint="see `dd init` for one to start from"
+        ) from None
+    except IsADirectoryError:
+        raise UsageError("a directory, not a pipeline file", place=str(path), hint="name the YAML file in it") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"not UTF-8 at byte {error.start}", place=str(path), hint="save the file as UTF-8") from None
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"can't read the pipeline file: {problem}", place=str(path)) from None
+    return parse_spec(text, str(path))
+
+
+def parse_spec(text: str, file: str) -> model.Spec:
+    """Return what the text of a pipeline file says, or raise `SpecErrors` with everything that is wrong in it."""
+    root, errors = parse_tree(text, file)
+    notes = Notes(errors=errors)
+    try:
+        return _read(root, file, notes)
+    except Refused:
+        raise SpecErrors(notes.errors) from None
+    except RecursionError:
+        raise SpecErrors([SpecError("nested too deeply", place=file)]) from None
+
+
+def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
+    """Read all sections, check the names that they use, and build the model if nothing was wrong."""
+    if root is None:
+        raise Refused if notes.errors else notes.refuse("", "the file is empty", Span(file, 1, 1), EXAMPLES["dd"])
+    if not isinstance(root, Mapping):
+        raise notes.mismatch(root, Place("", Text("", root.span), ""), "a mapping", EXAMPLES["dd"])
+    found: dict[str, Any] = {}
+    for word, node in sorted(root.entries, key=lambda entry: entry[0].value != "dd"):
+        key = SECTIONS.get(word.value)
+        try:
+            if key is None:
+                listed = f"(keys: {', '.join(SECTIONS)})"
+                raise notes.refuse("", f"unknown key {word.value!r}", word.span, suggest(word.value, SECTIONS, listed))
+            found[key.argument] = key.shape.read(node, Place(word.value, word, word.value), notes)
+        except Refused:
+            if word.value == "dd":  # another version may be another language: nothing else can be said
+                raise
+    for name, key in SECTIONS.items():
+        if key.required and root.get(name) is None:
+            notes.refuse("", f"the key {name!r} is missing", root.span, EXAMPLES[name])
+    check_names(root, found, notes)
+    if notes.errors:
+        raise Refused
+    del found["version"]
+    named = {
+        part: {text.value: value for text, value in found.get(part, ())}
+        for part in ("inputs", "collections", "outputs")
+    }
+    return model.Spec(**(found | named), path=Path(file))
+
+
+def json_schema() -> JsonSchema:
+    """Return the JSON Schema of pipeline files."""
+    operator: Shape[model.Operator] = Defined("operator", OneOperator)
+    apply = Many(operator, "a list of operators", least=0)
+    definitions = {"operator": OneOperator().schema(), "apply": apply.schema(), "source": SOURCE.schema()}
+    sections = {
+        name: key.shape.schema() | ({"description": key.about} if key.about else {}) for name, key in SECTIONS.items()
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "a pipeline of dd",
+        "type": "object",
+        "properties": sections,
+        "required": [name for name, key in SECTIONS.items() if key.required],
+        "additionalProperties": False,
+        "$defs": definitions,
+    }

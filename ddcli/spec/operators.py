@@ -1,0 +1,325 @@
+"""The operators: for each its shape, in one table. What is not in the table does not exist yet."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ddcli.errors import Text
+from ddcli.spec import model
+from ddcli.spec.shapes import (
+    As,
+    ByKind,
+    Choice,
+    ColumnType,
+    Defined,
+    Expression,
+    Flag,
+    JsonSchema,
+    Key,
+    Many,
+    Notes,
+    Nothing,
+    Pairs,
+    Place,
+    Record,
+    Referring,
+    Refused,
+    Shape,
+    Whole,
+    Words,
+    suggest,
+)
+from ddcli.spec.tree import Mapping, Node, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+O = TypeVar("O", bound=model.Operator)  # noqa: E741
+K = TypeVar("K")
+
+LETTERS = "letters, digits, `_` and `-`"
+NAME = Words("a name", r"\w[\w-]*", f"a name is made of {LETTERS}")
+ALIAS = Words("a name", r"[^\W\d]\w*", "a name that qualifies columns is made of letters, digits and `_`")
+COLUMN = Words("a column's name")
+REFERENCE = Referring(Words("the name of an input or collection"))
+EXPRESSION = Expression()
+COLUMNS = Many(COLUMN, "a list of columns", distinct=True)
+ASSIGNMENTS = Pairs(COLUMN, EXPRESSION, "a mapping of columns to expressions")
+
+
+def _columns(_: Place, pairs: tuple[tuple[Text, Any], ...]) -> model.Columns:
+    return {name.value: (name, type_) for name, type_ in pairs}
+
+
+TYPED_COLUMNS = As(Pairs(COLUMN, ColumnType(), "a mapping of columns to types"), _columns)
+
+
+def operator(kind: Callable[..., O], argument: str, shape: Shape[K]) -> Shape[O]:
+    """Return the shape of an operator that has one argument and nothing to name it."""
+    return As(shape, lambda place, value: kind(**{argument: value}, span=place.word.span, place=place.path))
+
+
+def record(kind: Callable[..., O], keys: dict[str, Key], example: str) -> Shape[O]:
+    """Return the shape of an operator that has several named arguments."""
+
+    def build(place: Place, arguments: dict[str, Any]) -> O:
+        return kind(**arguments, span=place.word.span, place=place.path)
+
+    return Record(build, keys, "a mapping", example)
+
+
+def bare(kind: Callable[..., O]) -> Shape[O]:
+    """Return the shape of an operator without arguments."""
+    return Nothing(lambda place: kind(span=place.word.span, place=place.path))
+
+
+def _order(_: Place, text: Text) -> model.Order:
+    match = re.fullmatch(r"(?is)(.*\S)\s+(asc|desc)\s*", text.value)
+    if match is None:
+        return model.Order(text)
+    return model.Order(Text(match[1], text.span, text.inset), match[2].lower() == "desc")
+
+
+def _inline(place: Place, arguments: dict[str, Any]) -> model.Inline:
+    return model.Inline(arguments["sources"], arguments.get("apply", ()), place.word.span, place.path)
+
+
+def _function(_: Place, arguments: dict[str, Any]) -> model.Function:
+    return model.Function(**arguments)
+
+
+def _one(_: Place, value: K) -> tuple[K]:
+    return (value,)
+
+
+def _source() -> Shape[model.Source]:
+    return SOURCE
+
+
+def _operators() -> Shape[tuple[model.Operator, ...]]:
+    return Many(OneOperator(), "a list of operators", least=0)
+
+
+APPLY: Shape[tuple[model.Operator, ...]] = Defined("apply", _operators)
+A_SOURCE: Shape[Any] = Defined("source", _source)
+SOURCES: Shape[tuple[model.Source, ...]] = ByKind(
+    "a name, a list of names, or a collection in place",
+    scalar=As(A_SOURCE, _one),
+    mapping=As(A_SOURCE, _one),
+    sequence=Many(A_SOURCE, "a list of names"),
+)
+FLOW = {
+    "from": Key("sources", SOURCES, required=True, about="input or collection, or several that are added up"),
+    "apply": Key("apply", APPLY, about="operators, from top to bottom"),
+}
+INLINE: Shape[Any] = Record(_inline, FLOW, "a name or a collection", "{from: orders, apply: [distinct]}")
+SOURCE: Shape[Any] = ByKind("a name or a collection in place", scalar=REFERENCE, mapping=INLINE)
+
+FUNCTION_NAME = Words(
+    "a Python function",
+    r"[^\W\d][\w.]*:[^\W\d]\w*",
+    "write `module:function`; a column can't be called `function` here",
+)
+FUNCTION = {
+    "function": Key("name", FUNCTION_NAME, required=True, about="a Python function, module:function"),
+    "columns": Key("columns", TYPED_COLUMNS, required=True, about="the columns it gives, and their types"),
+    "batch": Key("batch", Flag(), about="called with a DataFrame, not with one record"),
+}
+PYTHON = Record(_function, FUNCTION, "a mapping", "{function: 'prices:convert', columns: {price: int64}}")
+
+
+def _python_reduce(place: Place, arguments: dict[str, Any]) -> model.PythonReduce:
+    by, values = arguments.pop("by", ()), arguments.pop("values", None)
+    function = model.Function(**arguments)
+    return model.PythonReduce(by, function, values, span=place.word.span, place=place.path)
+
+
+BY: Shape[tuple[model.Key, ...]] = ByKind(
+    "a list of columns, or a mapping of names to expressions",
+    sequence=As(
+        Many(COLUMN, "a list of columns", least=0, distinct=True), lambda _, names: tuple(map(model.Key, names))
+    ),
+    mapping=As(ASSIGNMENTS, lambda _, pairs: tuple(model.Key(*pair) for pair in pairs)),
+    hint="write `by: [region]` or `by: {day: cast(placed_at as date)}`",
+)
+PYTHON_REDUCE = Record(
+    _python_reduce,
+    {
+        "by": Key("by", BY, about="the groups"),
+        **FUNCTION,
+        "values": Key("values", COLUMNS, about="the columns it is given; without: all that are not in `by`"),
+    },
+    "a mapping",
+    "{by: [id], function: 'prices:median', columns: {price: int64}}",
+)
+
+
+class Reducing(Shape[model.Reduce | model.PythonReduce]):
+    """`by`, and either output columns with their aggregates or a Python function."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> model.Reduce | model.PythonReduce:
+        if not isinstance(node, Mapping):
+            raise notes.mismatch(node, place, "a mapping", "for example `reduce: {by: [region], orders: count(*)}`")
+        if node.get("function"):
+            return PYTHON_REDUCE.read(node, place, notes)
+        by: tuple[model.Key, ...] = ()
+        wrong = False
+        for word, value in node.entries:
+            if word.value == "by":
+                try:
+                    by = BY.read(value, place.key(word), notes)
+                except Refused:
+                    wrong = True
+        rest = tuple(entry for entry in node.entries if entry[0].value != "by")
+        if not rest:
+            hint = (
+                "add a column with its aggregate, `orders: count(*)`; for the groups alone use `project` and `distinct`"
+            )
+            raise notes.refuse(place.path, "no column is computed", place.word.span, hint)
+        columns = ASSIGNMENTS.read(Mapping(rest, node.span, node.flow), place, notes)
+        for name in columns:
+            if any(name[0].value == key.name.value for key in by):
+                notes.refuse(
+                    place.path, f"the column {name[0].value!r} is in `by` too", name[0].span, "rename one of the two"
+                )
+                wrong = True
+        if wrong:
+            raise Refused
+        return model.Reduce(by, columns, span=place.word.span, place=place.path)
+
+    def _schema(self) -> JsonSchema:
+        plain = {"type": "object", "properties": {"by": BY.schema()}, "additionalProperties": EXPRESSION.schema()}
+        return {"anyOf": [PYTHON_REDUCE.schema(), plain | {"not": {"required": ["function"]}}]}
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class PythonOr(Shape[Any]):
+    """A Python function if there is a key `function`, else something else."""
+
+    python: Shape[Any]
+    other: Shape[Any]
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> Any:
+        python = isinstance(node, Mapping) and node.get("function")
+        return (self.python if python else self.other).read(node, place, notes)
+
+    def _schema(self) -> JsonSchema:
+        return {"anyOf": [self.python.schema(), self.other.schema() | {"not": {"required": ["function"]}}]}
+
+
+def _flat_map(place: Place, pairs: tuple[tuple[Text, Text], ...]) -> model.FlatMap:
+    return model.FlatMap(*pairs[0], span=place.word.span, place=place.path)
+
+
+def _same(_: Place, names: tuple[Text, ...]) -> tuple[tuple[Text, Text], ...]:
+    return tuple((name, name) for name in names)
+
+
+ON = ByKind(
+    "a list of common columns, or a mapping of left to right columns",
+    sequence=As(COLUMNS, _same),
+    mapping=Pairs(COLUMN, COLUMN, "a mapping of left to right columns"),
+    hint="write `on: [customer_id]` or `on: {manager: employee}`",
+)
+WITH = Key("right", A_SOURCE, required=True, about="input or collection on the right")
+ON_KEY = Key("on", ON, required=True, about="common columns, or left column: right column")
+RENAMES = Pairs(COLUMN, COLUMN, "a mapping of old to new names")
+ONE_TABLE = Pairs(
+    COLUMN, Expression("unnest(...) or generate_series(...)"), "one column and its table expression", most=1
+)
+COUNT = {
+    "by": Key("by", COLUMNS, about="the groups; without: each distinct record is counted"),
+    "as": Key("name", As(COLUMN, lambda _, text: text.value), about="the column with the count"),
+}
+TOP_K = {
+    "by": Key("by", COLUMNS, about="the groups; without: the whole collection is one"),
+    "k": Key("k", Whole(1), required=True, about="how many to keep of each group"),
+    "order_by": Key(
+        "order_by", Many(As(EXPRESSION, _order), "a list of expressions"), required=True, about="`amount desc`"
+    ),
+}
+JOIN = {
+    "with": WITH,
+    "as": Key("name", ALIAS, about="qualifies the right side's columns"),
+    "on": ON_KEY,
+    "how": Key("how", Choice("kind of join", ("inner", "left", "right", "full"))),
+}
+
+OPERATORS: dict[str, Shape[Any]] = {
+    "map": PythonOr(operator(model.PythonMap, "function", PYTHON), operator(model.Map, "columns", ASSIGNMENTS)),
+    "extend": operator(model.Extend, "columns", ASSIGNMENTS),
+    "project": operator(model.Project, "columns", COLUMNS),
+    "drop": operator(model.Drop, "columns", COLUMNS),
+    "rename": operator(model.Rename, "columns", RENAMES),
+    "filter": operator(model.Filter, "condition", Expression("a condition")),
+    "flat_map": PythonOr(operator(model.PythonFlatMap, "function", PYTHON), As(ONE_TABLE, _flat_map)),
+    "explode": operator(model.Explode, "weight", EXPRESSION),
+    "negate": bare(model.Negate),
+    "concat": operator(model.Concat, "sources", SOURCES),
+    "consolidate": bare(model.Consolidate),
+    "join": record(model.Join, JOIN, "join: {with: customers, on: [customer_id]}"),
+    "semijoin": record(model.Semijoin, {"with": WITH, "on": ON_KEY}, "semijoin: {with: customers, on: [customer_id]}"),
+    "antijoin": record(model.Antijoin, {"with": WITH, "on": ON_KEY}, "antijoin: {with: customers, on: [customer_id]}"),
+    "reduce": Reducing(),
+    "count": ByKind(
+        "nothing or a mapping", nothing=bare(model.Count), mapping=record(model.Count, COUNT, "count: {by: [region]}")
+    ),
+    "distinct": bare(model.Distinct),
+    "threshold": operator(model.Threshold, "multiplicity", EXPRESSION),
+    "top_k": record(model.TopK, TOP_K, "top_k: {by: [region], k: 3, order_by: [amount desc]}"),
+    "arrange": record(model.Arrange, {"by": Key("by", COLUMNS, required=True)}, "arrange: {by: [customer_id]}"),
+    "inspect": operator(model.Inspect, "label", Words("a label")),
+}
+BARE = ("negate", "consolidate", "count", "distinct")
+
+
+class OneOperator(Shape[model.Operator]):
+    """An item of `apply`: a word, or a mapping of one operator to its arguments."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> model.Operator:
+        if isinstance(node, Scalar) and node.kind != "null":
+            word, value = node.text, Scalar(Text("", node.span), "null", plain=True, comment=node.comment)
+            first = re.match(r"\w+", word.value)
+            if word.value not in OPERATORS and first and first[0] in OPERATORS:
+                problem = f"{first[0]!r} is not followed by a colon"
+                hint = f"write `- {first[0]}: {word.value[first.end() :].strip(': ')}`"
+                raise notes.refuse(place.path, problem, node.span, hint)
+            return self._known(word, value, place, notes)
+        if not isinstance(node, Mapping):
+            raise notes.mismatch(node, place, "an operator", "for example `- filter: amount > 0`")
+        if len(node.entries) != 1:
+            raise self._not_one(node, place, notes)
+        return self._known(*node.entries[0], place, notes)
+
+    def _known(self, word: Text, value: Node, place: Place, notes: Notes) -> model.Operator:
+        shape = OPERATORS.get(word.value)
+        if shape is None:
+            listed = f"(operators: {', '.join(OPERATORS)})"
+            hint = suggest(word.value, OPERATORS, listed)
+            raise notes.refuse(place.path, f"unknown operator {word.value!r}", word.span, hint)
+        found: model.Operator = shape.read(value, place.entry(word), notes)
+        return found
+
+    def _not_one(self, node: Mapping, place: Place, notes: Notes) -> Refused:
+        """Refuse a mapping of no or several keys: mostly a wrong indentation or a missing dash."""
+        words = [word.value for word, _ in node.entries]
+        if not words:
+            return notes.refuse(place.path, "wants an operator, found an empty mapping", node.span)
+        second = node.entries[1][0]
+        if second.value in OPERATORS:
+            hint = f"begin each operator with a dash: `- {second.value}: ...`"
+        else:
+            hint = f"indent what belongs to `{words[0]}` further than `{words[0]}` itself"
+        listed = ", ".join(repr(word) for word in words)
+        return notes.refuse(place.path, f"one item is one operator, found {listed}", second.span, hint)
+
+    def _schema(self) -> JsonSchema:
+        known = [{"properties": {name: shape.schema()}, "required": [name]} for name, shape in OPERATORS.items()]
+        return {
+            "anyOf": [
+                {"enum": list(BARE)},
+                *({"type": "object"} | one | {"additionalProperties": False} for one in known),
+            ]
+        }

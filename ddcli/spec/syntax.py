@@ -1,0 +1,103 @@
+"""Text to a YAML document, with the parser's complaints in our words and at our places."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import SpecError
+from ddcli.spec.tree import MAX_DEPTH, Node, Source, build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+QUOTE = 'quote the value: "..." (a plain one can\'t hold `: `, ` #`, or begin with a special character)'
+
+
+def parse_tree(text: str, file: str) -> tuple[Node | None, list[SpecError]]:
+    """Return the located tree of a YAML text (None if it is empty or no YAML) and all that is wrong with it."""
+    import yaml
+
+    text = text.removeprefix("\ufeff")
+    source = Source(text, file)
+    # libyaml where PyYAML has it: 20 times as fast, and right about `string?` in braces, which YAML 1.1 forbids.
+    loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        deep = _depth(yaml.parse(text, Loader=loader)) > MAX_DEPTH
+        root = None if deep else yaml.compose(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        return None, [_in_our_words(error, source)]
+    except yaml.reader.ReaderError:
+        return None, [_bad_character(text, source)]
+    if deep:
+        return None, [SpecError("nested too deeply", place=file, hint=f"at most {MAX_DEPTH} levels")]
+    return build(root, source) if root else (None, [])
+
+
+def _depth(events: Iterable[Any]) -> int:
+    """Return how deep a document nests. Composing recurses in C, where too deep ends the process, so ask first."""
+    depth = deepest = 0
+    for event in events:
+        depth += event.__class__.__name__.endswith("StartEvent") - event.__class__.__name__.endswith("EndEvent")
+        deepest = max(deepest, depth)
+        if deepest > MAX_DEPTH:
+            break
+    return deepest
+
+
+def _bad_character(text: str, source: Source) -> SpecError:
+    """Return the complaint about the first character that YAML does not allow."""
+    match = re.search("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
+    if match is None:
+        return SpecError("not a text that YAML can hold", place=source.file)
+    before = Source(text[: match.start()], source.file).lines
+    hint = "remove it, or escape it in double quotes"
+    span = source.span(len(before) - 1, len(before[-1]))
+    return SpecError(f"the character {match[0]!r} may not stand in YAML", span=span, hint=hint)
+
+
+def _in_our_words(error: Any, source: Source) -> SpecError:
+    """Return the parser's complaint with a hint. The two parsers of PyYAML word theirs differently; we decide by what is common."""
+    mark = error.problem_mark or error.context_mark
+    begin = error.context_mark or mark
+    line = source.line(mark.line)
+    character = line[mark.column : mark.column + 1]
+    before = line[: mark.column].rstrip()
+    context, problem = error.context or "", error.problem or ""
+    span = source.span(mark.line, mark.column)
+    if character == "\t" or ("\t" in line[: len(line) - len(line.lstrip())]):
+        column = line.index("\t")
+        return SpecError("a tab in the indentation", span=source.span(mark.line, column), hint="indent with spaces")
+    if "start any token" in problem:
+        return SpecError(f"a value can't begin with {character!r}", span=span, hint=QUOTE)
+    if "mapping values are not allowed" in problem:
+        hint = "quote the value if the colon belongs to it; if not, check the indentation"
+        return SpecError("a colon in a place where no key can be", span=span, hint=hint)
+    if "end of stream" in problem and "quoted" in context:
+        return SpecError(
+            "a quote is not closed", span=source.span(begin.line, begin.column), hint="close it on the same line"
+        )
+    if "flow" in context:
+        kind, close = ("braces", "}") if "mapping" in context else ("brackets", "]")
+        if mark.line >= len(source.lines) or mark.line != begin.line:
+            return SpecError(
+                f"a {close!r} is missing", span=source.span(begin.line, begin.column), hint=f"close it with {close!r}"
+            )
+        what = f"{character!r} is unexpected inside {kind}"
+        return SpecError(
+            what, span=span, hint="quote the expression: brackets, braces, quotes and commas cut a plain one"
+        )
+    if "single document" in context:
+        return SpecError(
+            "a second document begins here", span=span, hint="a pipeline file is one document: remove the `---`"
+        )
+    if "alias" in problem or "alias" in context:
+        return SpecError("`*` begins an alias, and there is no such anchor above", span=span, hint=QUOTE)
+    if before.endswith(("'", '"')) and character:
+        hint = "an expression that begins with a quote is quoted whole: \"'paid' = status\""
+        return SpecError("text after a quoted value", span=span, hint=hint)
+    if "block" in context:
+        return SpecError(
+            "the line does not fit what is above it", span=span, hint="check the indentation and the colons"
+        )
+    return SpecError(f"{context}: {problem}" if context else problem, span=span, hint=QUOTE)
