@@ -1,0 +1,86 @@
+# Needs Python 3.11 to 3.13, git and make. `make` shows what there is; ARGS are passed on: make test ARGS='-k join'.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+# Succeeds in a Python that can make our environment.
+SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+
+# The clock of the demo: minutes since midnight of 2013-01-01. 08:00, 09:00 and 10:00; 18:00 of January 31st.
+DEMO_LAST := 44280
+DEMO_TIMES := 480 540 600 $(DEMO_LAST) $(DEMO_LAST)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format-check lint types layers bench format test-lowest clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## Keep the flights in the air over New York up to date, step by step
+	@rm -rf out/airborne pipelines/.dd/airborne
+	@for time in $(DEMO_TIMES); do \
+	    printf '\n$$ dd run pipelines/airborne.yaml --until %s\n' $$time; \
+	    $(BIN)/dd run pipelines/airborne.yaml --until $$time || exit; \
+	done
+	@printf '\nout/airborne/ as DuckDB reads it: in the air at 18:00 of January 31st\n'
+	@$(BIN)/python -c "import duckdb; duckdb.sql(\"\"\" \
+	    select carrier, name, flights from 'out/airborne/*.parquet' where time < $(DEMO_LAST) \
+	    group by all having sum(diff) > 0 order by flights desc, carrier \"\"\").show()"
+
+test: $(READY) ## Run the tests
+	$(BIN)/pytest $(ARGS)
+
+check: format-check lint types layers test ## Run all that CI runs: format, lint, types, layers, tests
+
+format-check: $(READY)
+	$(BIN)/ruff format --check .
+
+lint: $(READY)
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+layers: $(READY)
+	$(BIN)/lint-imports --no-logo
+
+bench: $(READY) ## Measure, side by side with polars and DuckDB, and print a table
+	$(BIN)/python -m tests.bench $(ARGS)
+
+format: $(READY) ## Format the code and repair what lint can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test-lowest: .venv-lowest/ready ## Run the tests with the lowest version of each dependency
+	.venv-lowest/bin/pytest $(ARGS)
+
+clean: ## Remove the set-up, caches, and what the pipelines wrote
+	rm -rf $(VENV) .venv-lowest build dist out pipelines/.dd .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A set-up ends by touching a file: it is brought up to date when pyproject.toml is younger, and finished after a failure.
+
+$(READY): pyproject.toml
+	@$(call make_venv,$(VENV))
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+.venv-lowest/ready: pyproject.toml
+	@$(call make_venv,.venv-lowest)
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[dev]'
+	@touch $@
+
+# Make a virtual environment, unless it is there, with the first Python that will do: $(PYTHON) if given.
+define make_venv
+if $(1)/bin/python -c '$(SUPPORTED)' 2>/dev/null; then exit; fi; \
+for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+    if "$$python" -c '$(SUPPORTED)' 2>/dev/null; then \
+        echo "Setting up $(1) with $$("$$python" --version); this takes a minute or two."; \
+        exec "$$python" -m venv --clear $(1); \
+    fi; \
+done; \
+echo 'error: no Python 3.11, 3.12 or 3.13 with its venv module is on the PATH' >&2; \
+echo 'hint: install one (Debian, Ubuntu: python3 and python3-venv), or name it: make PYTHON=/path/to/python3 ...' >&2; \
+exit 1
+endef
