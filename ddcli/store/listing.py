@@ -1,0 +1,156 @@
+"""What files an input has, and which of them are new, by our own rules: other readers disagree on hidden and temporary names.
+
+Consumed files are facts: what was taken from them can't be told from their new content, so one that changed or vanished
+refuses the run. Imports no third-party library; 1 000 unchanged files take about 5 ms.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddcli.errors import InputError
+from ddcli.store.files import TEMPORARY
+from ddcli.store.manifest import InputFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
+"""Endings of names under which other tools write files that they have not finished."""
+HEAD, TAIL = 4 << 10, 64 << 10
+PUT_BACK = "put the file back as it was, or build the state again from the files that are there now with `dd run --full-refresh`"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of an input, each list sorted by path; their paths are relative to `root`.
+
+    `new` have never been taken from; in `waiting` rows were left at or after the last upper; `done` are taken in full.
+    """
+
+    root: Path
+    new: tuple[InputFile, ...]
+    waiting: tuple[InputFile, ...] = ()
+    done: tuple[InputFile, ...] = ()
+
+    @property
+    def to_read(self) -> tuple[InputFile, ...]:
+        """The files that this run must look into."""
+        return (*self.waiting, *self.new)
+
+    def path(self, file: InputFile) -> Path:
+        """Return the path under which a file can be opened."""
+        return self.root / file.path
+
+
+def list_input(path: str, base: Path, consumed: Iterable[InputFile] = ()) -> Listing:
+    """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
+
+    A file of the same size and modification time is taken as unchanged, one of the same size and another time if its
+    fingerprint is the same. Raises `InputError` for a path that is not there, a glob that matches nothing, and a consumed
+    file that changed or vanished.
+    """
+    try:
+        root, found = _find(path, base)
+        listing = _sorted_out(root, sorted(found, key=lambda file: file.path), consumed)
+    except OSError as error:  # no permission, a link to nothing, a file that went away meanwhile
+        raise InputError(f"the input can't be listed: {error.strerror}", place=str(error.filename or path)) from None
+    return listing
+
+
+def _sorted_out(root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile]) -> Listing:
+    known = {file.path: file for file in consumed}
+    new, waiting, done = [], [], []
+    for file in found:
+        before = known.pop(file.path, None)
+        if before is None:
+            new.append(replace(file, fingerprint=fingerprint(root / file.path, file.size)))
+        elif before.done:
+            done.append(_unchanged(root, before, file))
+        else:
+            waiting.append(_unchanged(root, before, file))
+    if known:
+        gone = min(known)
+        raise InputError(
+            f"a file that was already taken in has vanished: '{gone}'", place=str(root / gone), hint=PUT_BACK
+        )
+    return Listing(root, tuple(new), tuple(waiting), tuple(done))
+
+
+def _unchanged(root: Path, before: InputFile, now: InputFile) -> InputFile:
+    """Return a consumed file's entry with its present time, or refuse it."""
+    if now.size != before.size:
+        change = f"it had {before.size} bytes and has {now.size}"
+    elif now.mtime_ns == before.mtime_ns:
+        return before
+    elif fingerprint(root / now.path, now.size) == before.fingerprint:
+        return replace(before, mtime_ns=now.mtime_ns)
+    else:
+        change = "it has the same size and other content"
+    raise InputError(
+        f"a file that was already taken in has changed: {change}", place=str(root / now.path), hint=PUT_BACK
+    )
+
+
+def fingerprint(path: Path, size: int) -> str:
+    """Return a cheap digest of a file: its size, first 4 KiB and last 64 KiB, where Parquet keeps its footer with all offsets."""
+    digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+    with path.open("rb", buffering=0) as file:
+        digest.update(file.read(HEAD))
+        file.seek(max(HEAD, size - TAIL))
+        digest.update(file.read(TAIL))
+    return digest.hexdigest()
+
+
+def _find(path: str, base: Path) -> tuple[Path, Iterator[InputFile]]:
+    """Return the root of an input and its files."""
+    whole = Path(os.path.normpath(base / path))
+    if whole.is_dir():
+        return whole, _walk(str(whole), "")
+    if whole.is_file():  # named by a person: taken whatever it is called
+        return whole.parent, iter([_entry(whole.name, whole.stat())])
+    if not glob.has_magic(path):
+        raise InputError(
+            f"there is no file or directory '{path}'",
+            place=str(whole),
+            hint="check the input's `path`; it is relative to the pipeline file",
+        )
+    fixed = whole
+    while glob.has_magic(str(fixed)):
+        fixed = fixed.parent
+    names = [os.path.relpath(match, fixed) for match in glob.iglob(str(whole), recursive=True)]  # noqa: PTH207 - Path.glob takes no absolute pattern
+    found = [
+        _entry(name, (fixed / name).stat()) for name in names if not _ignored(name) and not (fixed / name).is_dir()
+    ]
+    if not found:
+        raise InputError(
+            f"the glob '{path}' matches no file",
+            place=str(whole),
+            hint="check the input's `path`; it is relative to the pipeline file",
+        )
+    return fixed, iter(found)
+
+
+def _walk(directory: str, prefix: str) -> Iterator[InputFile]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if _ignored(entry.name):
+                continue
+            if entry.is_dir():
+                yield from _walk(entry.path, f"{prefix}{entry.name}/")
+            else:
+                yield _entry(prefix + entry.name, entry.stat())
+
+
+def _entry(path: str, stat: os.stat_result) -> InputFile:
+    return InputFile(path, stat.st_size, stat.st_mtime_ns)
+
+
+def _ignored(path: str) -> bool:
+    """Say whether a name in the path is hidden, private (as Spark's `_SUCCESS` and our `_progress.json`) or unfinished."""
+    return any(name.startswith((".", "_")) for name in path.split("/")) or path.endswith(UNFINISHED)

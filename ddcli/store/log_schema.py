@@ -1,0 +1,164 @@
+"""The columns of a change log, as its files' footers have them and as the pipeline declares them.
+
+All files of a log must agree. With declared columns a file may have others beside (they are not read) and may hold a type
+that widens to the declared one; without, every file must have exactly the columns of the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ddcli.errors import InputError, did_you_mean
+from ddcli.expressions.types import Schema, Type, parse_type
+from ddcli.store.widening import type_of, widens
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+    Found = dict[str, pl.DataType]
+
+INT64 = Type("int64")
+DAMAGED = "write the file again; the name of one that isn't finished should begin with '_' or '.', or end in '.tmp'"
+
+
+@dataclass(frozen=True, slots=True)
+class LogFormat:
+    """How a log's rows are to be understood: which columns are times, which is the diff, which data columns it declares."""
+
+    time: tuple[str, ...] = ("time",)
+    diff: str = "diff"
+    columns: Schema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogSchema:
+    """The columns of a log: data, times in order (int64, date or datetime, never null), and whether it has diffs.
+
+    `diff` is None for a log that has no file yet; then its times are only supposed to be integers.
+    """
+
+    columns: Schema
+    time: Schema
+    diff: bool | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest keeps of it, so that later files are held to what earlier ones were."""
+        columns, time = ({name: str(column) for name, column in schema.items()} for schema in (self.columns, self.time))
+        return {"columns": columns, "time": time, "diff": self.diff}
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> LogSchema:
+        """Return the schema that `to_json` wrote."""
+        columns, time = ({name: _parsed(text) for name, text in tree[part].items()} for part in ("columns", "time"))
+        return cls(columns, time, tree["diff"])
+
+
+def read_footer(path: Path) -> Found:
+    """Return the columns of a Parquet file with their polars types, or refuse the file."""
+    import polars as pl
+
+    try:
+        return dict(pl.read_parquet_schema(path))
+    except OSError as error:
+        raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
+    except pl.exceptions.PolarsError as error:
+        raise damaged(path, error) from None
+
+
+def damaged(path: Path, error: BaseException) -> InputError:
+    """Return the error for a file that is not whole Parquet."""
+    size = path.stat().st_size
+    problem = (
+        "the file is empty: it has no bytes"
+        if not size
+        else f"the file is not whole Parquet: {str(error).splitlines()[0]}"
+    )
+    return InputError(problem, place=str(path), hint=DAMAGED)
+
+
+def first_schema(log: LogFormat, path: Path, found: Found) -> LogSchema:
+    """Return the schema of a log whose first file is this one."""
+    time = {name: time_type(path, found, name) for name in log.time}
+    columns = log.columns
+    if columns is None:
+        names = [name for name in found if name not in log.time and name != log.diff]
+        columns = {name: _type(path, found, name, "data") for name in names}
+    return LogSchema(columns, time, log.diff in found)
+
+
+def check_file(log: LogFormat, schema: LogSchema, path: Path, found: Found) -> None:
+    """Refuse a file whose columns are not those of the log: InputError with file, column, found and wanted type."""
+    for name, wanted in schema.time.items():
+        actual = time_type(path, found, name)
+        if not widens(actual, wanted):
+            _wrong_type(path, name, actual, wanted, "the log's other files have")
+    for name, wanted in schema.columns.items():
+        actual = _type(path, found, name, "data")
+        if log.columns is None and actual.required() != wanted.required():
+            _wrong_type(path, name, actual, wanted, "the log's other files have")
+        if not widens(actual, wanted):
+            _wrong_type(path, name, actual, wanted, "the pipeline declares")
+    if log.diff in found and not _type(path, found, log.diff, "diff").is_integer:
+        _wrong_type(path, log.diff, _type(path, found, log.diff, "diff"), INT64, "a diff is")
+    if (log.diff in found) != schema.diff:
+        raise InputError(
+            f"the file has {'a' if log.diff in found else 'no'} diff column '{log.diff}', unlike the log's other files",
+            place=str(path),
+            hint="write the column in every file of the log (1 where a record is inserted), or in none",
+        )
+    for name in found:
+        if log.columns is None and name not in schema.columns and name not in schema.time and name != log.diff:
+            raise InputError(
+                f"the file has a column '{name}' that the log's other files don't have",
+                place=str(path),
+                hint="declare the columns to read under the input's `columns`, or write the log's files alike",
+            )
+
+
+def time_type(path: Path, found: Found, name: str) -> Type:
+    """Return the type of a time column: integers of any size are int64, dates and datetimes themselves."""
+    column = _type(path, found, name, "time").required()
+    if column.is_integer:
+        return INT64
+    if column.kind not in ("date", "datetime"):
+        raise InputError(
+            f"the time column '{name}' is {column}",
+            place=str(path),
+            hint="a time is an integer, a date or a datetime; name the right column under the input's `time`",
+        )
+    return column
+
+
+def _type(path: Path, found: Found, name: str, role: str) -> Type:
+    if name not in found:
+        near = did_you_mean(name, found)
+        raise InputError(
+            f"the file has no column '{name}', the log's {role} column",
+            place=str(path),
+            hint=f"did you mean '{near}'?" if near else f"its columns are: {', '.join(found)}",
+        )
+    column = type_of(found[name])
+    if column is None:
+        raise InputError(
+            f"column '{name}' is {found[name]}, a type that records can't have",
+            place=str(path),
+            hint="leave it out of the columns declared under the input's `columns`, or write its parts as columns of their own",
+        )
+    return column
+
+
+def _wrong_type(path: Path, name: str, actual: Type, wanted: Type, who: str) -> NoReturn:
+    raise InputError(
+        f"column '{name}' is {actual.required()}, but {who} {wanted.required()}",
+        place=str(path),
+        hint="write the column in that type, or declare another one for it under the input's `columns`",
+    )
+
+
+def _parsed(text: str) -> Type:
+    column = parse_type(text)
+    assert column is not None, f"the manifest holds '{text}' for a type"
+    return column

@@ -1,0 +1,305 @@
+"""The state directory: opening it under the lock, finishing what a dead run left, and committing the next manifest.
+
+A commit happens wholly or not at all. Until the rename of the manifest nothing that a reader looks at has changed; from
+then on the state and the outputs are the new ones, and what remains to be done (renaming outputs, dropping files) is
+written in the manifest and done again by whoever opens the state next.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from ddcli.errors import EngineError, StateError
+from ddcli.store.files import TEMPORARY, Files, Written, temporary
+from ddcli.store.lock import IfLocked, Lock
+from ddcli.store.manifest import Manifest, manifest_numbers, manifest_path, read_newest
+from ddcli.store.progress import PROGRESS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from types import TracebackType
+
+UPDATES = "updates-"
+"""How the names of an output log's files begin."""
+
+
+class State:
+    """An open state: the lock is held and the newest manifest (`manifest`, None before the first commit) is in force."""
+
+    def __init__(self, directory: Path, lock: Lock, files: Files) -> None:
+        self.directory = directory
+        self.files = files
+        self.manifest: Manifest | None = None
+        self._lock = lock
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        outputs: Mapping[str, Path],
+        *,
+        if_locked: IfLocked = "fail",
+        files: Files | None = None,
+    ) -> Self:
+        """Lock a state, read its manifest, and finish or clear away what a run that died has left.
+
+        `outputs` are the directories that the pipeline's outputs go to: they must hold the files that the manifest names
+        and no other updates, else the sums of their rows would be wrong from here on.
+        Raises LockedError (75) and StateError (4: damaged, newer, or state and outputs don't belong together).
+        """
+        files = files or Files()
+        # Paths in the manifest are relative, so both sides must be free of links to be compared.
+        directory, outputs = directory.resolve(), {name: path.resolve() for name, path in outputs.items()}
+        read_newest(directory)  # what can't be read is refused before anything is made or changed
+        files.make_directory(directory)
+        state = cls(directory, Lock(directory, files, if_locked), files)
+        try:
+            state.manifest = read_newest(directory)
+            state._recover(outputs)
+            check_outputs(directory, state.manifest, outputs)
+        except BaseException:
+            state.close()
+            raise
+        return state
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def begin(self) -> Transaction:
+        """Return the transaction of the next manifest. Nothing is written before something is added to it."""
+        return Transaction(self)
+
+    def _recover(self, outputs: Mapping[str, Path]) -> None:
+        """Publish what the newest manifest still has to publish, and remove what no manifest names."""
+        if self.manifest:
+            publish(self.files, self.directory, self.manifest)
+        self.sweep(outputs.values())
+
+    def sweep(self, outputs: Iterable[Path] = ()) -> None:
+        """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs."""
+        number = self.manifest.number if self.manifest else 0
+        for path in _entries(self.directory / "manifest"):
+            if path.name.endswith(TEMPORARY):
+                self.files.remove(path)
+        for older in manifest_numbers(self.directory):
+            if older < number:
+                self.files.remove(manifest_path(self.directory, older))
+        named = batch_paths(self.directory, self.manifest) if self.manifest else set()
+        for arrangement in _entries(self.directory / "arrangements"):
+            for shard in _entries(arrangement):
+                for path in _entries(shard):
+                    if path not in named:
+                        self.files.remove(path)
+                if not _entries(shard):
+                    self.files.remove_directory(shard)
+            if not _entries(arrangement):
+                self.files.remove_directory(arrangement)
+        known = output_paths(self.directory, self.manifest).values() if self.manifest else ()
+        for directory in {*outputs, *known}:
+            for path in _entries(directory):
+                if path.name.startswith(".") and path.name.endswith(TEMPORARY):
+                    self.files.remove(path)
+
+
+class Transaction:
+    """One commit in the making: files are added under temporary names, then `commit` makes them count all at once.
+
+    A transaction that is left without a commit, or fails before its manifest is in place, removes all it wrote.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.number = (state.manifest.number if state.manifest else 0) + 1
+        self._files = state.files
+        self._batches: list[tuple[Path, Path]] = []
+        self._outputs: list[tuple[Path, Path]] = []
+        self._made: list[Path] = []
+        self._open = True
+
+    def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
+        """Write a batch file of an arrangement; return its name, derived from the commit's number, and what was written."""
+        path = (
+            self.state.directory
+            / "arrangements"
+            / arrangement
+            / str(shard)
+            / f"{self.number:09d}-{len(self._batches):04d}.parquet"
+        )
+        return path.name, self._add(self._batches, path, data)
+
+    def add_output(self, path: Path, data: bytes | memoryview) -> Written:
+        """Write a file that appears as `path` with the commit. Files appear in the order in which they are added."""
+        return self._add(self._outputs, path, data)
+
+    def commit(self, manifest: Manifest) -> Manifest:
+        """Make the transaction's files and this manifest count; return it as written, with its number and renames.
+
+        The order is what makes it safe: files and their names are on the disk before the manifest that names them is;
+        the manifest's rename is the commit; outputs are renamed after it; what no manifest names goes last.
+        An EngineError raised after the manifest's rename leaves a committed state that the next `State.open` completes.
+        """
+        assert self._open, "a transaction commits once"
+        directory = self.state.directory
+        pairs = tuple((_relative(source, directory), _relative(target, directory)) for source, target in self._outputs)
+        manifest = manifest.numbered(self.number, pairs)
+        final = manifest_path(directory, self.number)
+        try:
+            self._prepare()
+            self._made += self._files.make_directory(final.parent)
+            waiting = temporary(final, self.number)
+            self._files.write(waiting, manifest.to_bytes())
+            self._files.sync(waiting)
+            self._files.rename(waiting, final)
+        except BaseException:
+            if not final.exists():  # else the rename itself was interrupted, after it was done
+                self.abort()
+            raise
+        self._open = False
+        self.state.manifest = manifest
+        self._files.sync_directory(final.parent)
+        publish(self._files, directory, manifest)
+        self.state.sweep()
+        return manifest
+
+    def abort(self) -> None:
+        """Remove all that was written. Whatever can't be removed now, the next `State.open` removes."""
+        self._open = False
+        waiting = temporary(manifest_path(self.state.directory, self.number), self.number)
+        for path in [
+            waiting,
+            *(path for pair in self._batches for path in pair),
+            *(source for source, _ in self._outputs),
+        ]:
+            _try(partial(self._files.remove, path))
+        for directory in reversed(self._made):
+            _try(partial(self._files.remove_directory, directory))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            self.abort()
+
+    def _add(self, pairs: list[tuple[Path, Path]], path: Path, data: bytes | memoryview) -> Written:
+        assert self._open, "the transaction has ended"
+        waiting = temporary(path, self.number)
+        self._made += self._files.make_directory(path.parent)
+        pairs.append((waiting, path))  # before the write, so that a torn file is removed too
+        return self._files.write(waiting, data)
+
+    def _prepare(self) -> None:
+        """Put every file and its name on the disk. Batches get their final names now: nobody looks before a manifest names them."""
+        for source, _ in self._batches + self._outputs:
+            self._files.sync(source)
+        for source, target in self._batches:
+            self._files.rename(source, target)
+        for directory in sorted({target.parent for _, target in self._batches + self._outputs}):
+            self._files.sync_directory(directory)
+
+
+def publish(files: Files, directory: Path, manifest: Manifest) -> None:
+    """Give the outputs of a commit their final names. Done again, it does nothing: what is renamed has no temporary file left."""
+    waiting = unpublished(directory, manifest)
+    for source, target in waiting:
+        files.rename(source, target)
+    for parent in sorted({target.parent for _, target in waiting}):
+        files.sync_directory(parent)
+
+
+def unpublished(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
+    """Return the renames that a commit still has to do: with any, a run must open the state even if no input is new."""
+    pairs = [(_absolute(directory, source), _absolute(directory, target)) for source, target in manifest.publish]
+    return [pair for pair in pairs if pair[0].exists()]
+
+
+def output_paths(directory: Path, manifest: Manifest) -> dict[str, Path]:
+    """Return where each output of a manifest lies."""
+    return {name: _absolute(directory, output.path) for name, output in manifest.outputs.items()}
+
+
+def batch_paths(directory: Path, manifest: Manifest) -> set[Path]:
+    """Return every batch file that a manifest names."""
+    return {
+        directory / "arrangements" / name / str(shard) / file.name
+        for name, arrangement in manifest.arrangements.items()
+        for shard, files in enumerate(arrangement.shards)
+        for file in files
+    }
+
+
+def check_outputs(directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path]) -> None:
+    """Refuse a state and outputs that don't belong together (StateError): their sums would be wrong from here on.
+
+    Looks at names only; `dd state verify` looks at bytes. Safe without the lock when nothing is unpublished.
+    """
+    named = set()
+    for name, entry in (manifest.outputs if manifest else {}).items():
+        for file in entry.files if name in outputs else ():
+            path = outputs[name] / file.name
+            named.add(path)
+            if not path.exists():
+                raise StateError(
+                    f"a file of output '{name}' that the state names is gone",
+                    place=str(path),
+                    hint="put it back, or write the whole output again with `dd run --full-refresh`",
+                )
+    for name, output in outputs.items():
+        for path in _entries(output):
+            if path in named or not (path.name.startswith(UPDATES) or path.name == PROGRESS):
+                continue
+            if manifest is None:
+                raise StateError(
+                    f"output '{name}' exists, but the state that it was written from is missing",
+                    place=str(path),
+                    hint=f"put the state back at '{directory}', or remove the output's files to write it from the beginning",
+                )
+            if path.name != PROGRESS:
+                raise StateError(
+                    f"output '{name}' holds updates that the state doesn't know of",
+                    place=str(path),
+                    hint="put back the state that wrote them, or remove the file if it doesn't belong there",
+                )
+
+
+def relative_output(directory: Path, output: Path) -> str:
+    """Return an output's path as an `OutputEntry` keeps it: relative to the state, so that a moved folder stays whole."""
+    return _relative(output.resolve(), directory.resolve())
+
+
+def _relative(path: Path, directory: Path) -> str:
+    return os.path.relpath(path, directory)
+
+
+def _absolute(directory: Path, path: str) -> Path:
+    return Path(os.path.normpath(directory / path))
+
+
+def _entries(directory: Path) -> list[Path]:
+    """Return what lies in a directory, in order; nothing where there is none."""
+    try:
+        return sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _try(action: Callable[[], None]) -> None:
+    """Do what may fail: there is an error under way already, and it is the one to be told."""
+    try:
+        action()
+    except EngineError:
+        return

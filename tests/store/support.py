@@ -1,0 +1,75 @@
+"""What the store's tests share: file operations that fail or die, and small states."""
+
+import hashlib
+from pathlib import Path
+
+from ddcli.store.files import Files
+from ddcli.store.manifest import ArrangementEntry, FileEntry, Manifest, OutputEntry
+from ddcli.store.progress import PROGRESS, progress_bytes
+from ddcli.store.state import State, relative_output
+
+
+class Dead(BaseException):
+    """The process ended here: nothing catches it, and nothing is done after it."""
+
+
+class Faulty(Files):
+    """Fails operation number `at` with `error`; after `Dead` every later operation dies too. Counts and records all."""
+
+    def __init__(self, at=None, error=Dead, after=False):
+        self.at, self.error, self.after = at, error, after
+        self.log = []
+        self.dead = False
+
+    def do(self, operation, path, action):
+        if self.dead:
+            raise Dead
+        here = len(self.log) == self.at
+        self.log.append((operation, path))
+        if not here:
+            return super().do(operation, path, action)
+        self.dead = self.error is Dead
+        if self.after:
+            super().do(operation, path, action)
+        elif operation == "write" and path.name != "LOCK":
+            path.write_bytes(b"PAR1 torn")
+        if self.error is Dead:
+            raise Dead
+
+        def fail():
+            raise self.error
+
+        return super().do(operation, path, fail)
+
+
+def tree(*directories: Path) -> dict[str, str]:
+    """Return the content of all files below some directories but the lock."""
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest()
+        for directory in directories
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name != "LOCK"
+    }
+
+
+def names(directory: Path) -> list[str]:
+    """Return the relative paths of all files below a directory but the lock."""
+    return sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file() and p.name != "LOCK")
+
+
+def commit_step(state: State, output: Path, step: int, *, replace: bool = False) -> Manifest:
+    """Commit a batch and an output file for the interval [step, step + 1); with `replace` the batches so far are dropped."""
+    before = state.manifest or Manifest("p", ((step,),))
+    with state.begin() as transaction:
+        name, written = transaction.add_batch("people", 0, b"batch %d" % step)
+        batch = FileEntry(name, 1, written.size, written.checksum, ((step,),), ((step + 1,),), ((0,),))
+        path = output / f"updates-{step}-{step + 1}.parquet"
+        written = transaction.add_output(path, b"updates %d" % step)
+        update = FileEntry(path.name, 1, written.size, written.checksum, ((step,),), ((step + 1,),))
+        transaction.add_output(output / PROGRESS, progress_bytes(((step + 1,),)))
+        old = () if replace or not state.manifest else before.arrangements["people"].shards[0]
+        files = before.outputs["out"].files if state.manifest else ()
+        upper = ((step + 1,),)
+        people = ArrangementEntry("f1", ((0,),), upper, ("a",), {"a": "int64"}, ((*old, batch),))
+        out = OutputEntry(relative_output(state.directory, output), {"a": "int64"}, (*files, update))
+        return transaction.commit(Manifest("p", upper, arrangements={"people": people}, outputs={"out": out}))

@@ -1,0 +1,109 @@
+"""Manifests: what is written is read back, and what is damaged or newer is refused."""
+
+import json
+
+import pytest
+
+from ddcli.errors import StateError
+from ddcli.store.files import Files
+from ddcli.store.manifest import (
+    FORMAT,
+    ArrangementEntry,
+    FileEntry,
+    InputEntry,
+    InputFile,
+    Manifest,
+    OutputEntry,
+    manifest_path,
+    read_manifest,
+    read_newest,
+)
+
+FRONTIER = ((3, 0), (0, 4))
+MANIFEST = Manifest(
+    "pipé",
+    FRONTIER,
+    number=7,
+    pipeline="ab",
+    plan="cd",
+    engine="1.0",
+    inputs={
+        "in": InputEntry(FRONTIER, (InputFile("a/b.parquet", 5, 6, "ff", done=True), InputFile("c", 1, 2)), {"k": [1]})
+    },
+    arrangements={
+        "arr": ArrangementEntry(
+            "f",
+            ((0, 0),),
+            FRONTIER,
+            ("k",),
+            {"k": "int64?"},
+            ((FileEntry("x", 1, 2, "cc", None, FRONTIER, ((0, 0),)),), ()),
+        )
+    },
+    outputs={"out": OutputEntry("../out", {"k": "string"}, (FileEntry("u", 1, 2, "cc", FRONTIER, ()),))},
+    publish=(("../out/.t", "../out/t"),),
+    cache={"quick": {"a": 1}},
+)
+
+
+@pytest.fixture
+def written(tmp_path):
+    path = manifest_path(tmp_path, 7)
+    path.parent.mkdir()
+    path.write_bytes(MANIFEST.to_bytes())
+    return path
+
+
+def test_a_manifest_is_read_as_it_was_written(written, tmp_path):
+    assert read_manifest(written) == MANIFEST
+    assert read_newest(tmp_path) == MANIFEST
+    assert json.loads(written.read_text())["format"] == FORMAT
+
+
+def test_the_newest_manifest_is_the_truth_and_temporary_ones_are_none(written, tmp_path):
+    newer = MANIFEST.numbered(1_000, ())
+    manifest_path(tmp_path, 1_000).write_bytes(newer.to_bytes())
+    (written.parent / ".000001001.json.000001001.dd-tmp").write_bytes(b"torn")
+    (written.parent / "note.json").write_bytes(b"mine")
+    assert read_newest(tmp_path) == newer
+
+
+def test_no_directory_is_no_state(tmp_path):
+    assert read_newest(tmp_path / "none") is None
+
+
+def test_every_flipped_byte_and_every_truncation_is_noticed(written):
+    data = written.read_bytes()
+    for at in range(len(data)):
+        for damaged in (data[:at], data[:at] + bytes([data[at] ^ 0x04]) + data[at + 1 :]):
+            written.write_bytes(damaged)
+            with pytest.raises(StateError) as caught:
+                read_manifest(written)
+            assert caught.value.exit_code == 4
+            assert caught.value.place == str(written)
+
+
+def test_a_damaged_newest_manifest_is_never_skipped(written, tmp_path):
+    manifest_path(tmp_path, 8).write_bytes(b"{}")
+    with pytest.raises(StateError, match="damaged") as caught:
+        read_newest(tmp_path)
+    assert "000000008.json" in caught.value.render()
+
+
+def test_a_newer_format_asks_for_a_newer_version(written):
+    written.write_bytes(b'{"format": 99, "whatever": 1}')
+    with pytest.raises(StateError, match="newer version") as caught:
+        read_manifest(written)
+    assert "run a newer `dd`" in caught.value.hint
+
+
+def test_ten_thousand_consumed_files_are_read_quickly(written):
+    files = tuple(InputFile(f"part-{i:05d}.parquet", 1000 + i, 10**18 + i, "ab" * 16, done=True) for i in range(10_000))
+    many = Manifest("p", ((1,),), inputs={"in": InputEntry(((1,),), files)})
+    written.write_bytes(many.to_bytes())
+    assert read_manifest(written) == many
+
+
+def test_checksums_are_of_the_bytes_written(tmp_path):
+    got = Files().write(tmp_path / "f", memoryview(b"batch"))
+    assert (got.size, got.checksum) == (5, "f80b52d4")

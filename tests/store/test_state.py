@@ -1,0 +1,360 @@
+"""Commits: wholly or not at all, wherever the process or the disk fails; and one run at a time."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ddcli.errors import EngineError, LockedError, StateError
+from ddcli.store.files import Files
+from ddcli.store.manifest import Manifest, manifest_path, read_newest
+from ddcli.store.progress import PROGRESS, progress_bytes, read_progress
+from ddcli.store.state import State, check_outputs, unpublished
+from tests.store.support import Dead, Faulty, commit_step, names, tree
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "state", tmp_path / "out"
+
+
+def open_state(place, **options):
+    return State.open(place[0], {"out": place[1]}, **options)
+
+
+def run(place, step, files=None, *, replace=False):
+    with open_state(place, files=files) as state:
+        return commit_step(state, place[1], step, replace=replace)
+
+
+def test_a_commit_makes_batches_manifest_and_outputs_appear_together(place):
+    manifest = run(place, 0)
+    assert manifest.number == 1
+    assert read_newest(place[0]) == manifest
+    assert names(place[0]) == ["arrangements/people/0/000000001-0000.parquet", "manifest/000000001.json"]
+    assert names(place[1]) == [PROGRESS, "updates-0-1.parquet"]
+    assert unpublished(place[0], manifest) == []
+
+
+def test_what_the_next_manifest_does_not_name_is_dropped(place):
+    run(place, 0)
+    run(place, 1, replace=True)
+    assert names(place[0]) == ["arrangements/people/0/000000002-0000.parquet", "manifest/000000002.json"]
+    assert names(place[1]) == [PROGRESS, "updates-0-1.parquet", "updates-1-2.parquet"]
+    assert read_progress(place[1]) == ((2,),)
+
+
+def test_an_arrangement_that_is_no_longer_named_leaves_no_directory(place):
+    run(place, 0)
+    with open_state(place) as state, state.begin() as transaction:
+        transaction.commit(Manifest("p", ((1,),), outputs=state.manifest.outputs))
+    assert names(place[0]) == ["manifest/000000002.json"]
+    assert not (place[0] / "arrangements" / "people").exists()
+
+
+def test_the_order_of_a_commit(place):
+    files = Faulty()
+    run(place, 0, files)
+    done = [(operation, str(path.relative_to(place[0].parent))) for operation, path in files.log]
+    manifest = "state/manifest/.000000001.json.000000001.dd-tmp"
+    commit = done.index(("rename", manifest))
+    batch = "state/arrangements/people/0/.000000001-0000.parquet.000000001.dd-tmp"
+    output = "out/.updates-0-1.parquet.000000001.dd-tmp"
+    before = [
+        ("sync", batch),
+        ("sync", output),
+        ("rename", batch),
+        ("sync", "state/arrangements/people/0"),
+        ("sync", "out"),
+        ("write", manifest),
+        ("sync", manifest),
+    ]
+    assert [step for step in done[:commit] if step in before] == sorted(before, key=done.index)
+    assert all(done.index(step) < commit for step in before)
+    assert done.index(("write", batch)) < done.index(("sync", batch)) < done.index(("rename", batch))
+    progress = f"out/.{PROGRESS}.000000001.dd-tmp"
+    after = [("sync", "state/manifest"), ("rename", output), ("rename", progress), ("sync", "out")]
+    assert done[commit + 1 :] == after
+
+
+def test_a_transaction_without_commit_leaves_nothing(place):
+    run(place, 0)
+    before = tree(*place)
+    with open_state(place) as state, state.begin() as transaction:
+        transaction.add_batch("people", 3, b"x")
+        transaction.add_output(place[1] / "deep" / "x.parquet", b"x")
+    assert tree(*place) == before
+    assert not (place[1] / "deep").exists()
+    assert not (place[0] / "arrangements" / "people" / "3").exists()
+
+
+def test_beginning_and_opening_write_nothing_but_the_lock(place):
+    run(place, 0)
+    files = Faulty()
+    with open_state(place, files=files) as state:
+        state.begin()
+    assert [path.name for _, path in files.log] == ["LOCK", "LOCK"]
+
+
+def operations(place, base):
+    """Return how many operations the second run has."""
+    restore(place, base)
+    files = Faulty()
+    run(place, 1, files, replace=True)
+    return len(files.log)
+
+
+def restore(place, base):
+    for directory in place:
+        shutil.rmtree(directory, ignore_errors=True)
+        shutil.copytree(base / directory.name, directory)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_death_at_every_operation_leaves_the_state_before_or_after(place, tmp_path, after):
+    base = tmp_path / "base"
+    run(place, 0)
+    for directory in place:
+        shutil.copytree(directory, base / directory.name)
+    before = tree(*place)
+    run(place, 1, replace=True)
+    committed = tree(*place)
+    seen = set()
+    for at in range(operations(place, base)):
+        restore(place, base)
+        with pytest.raises(Dead):
+            run(place, 1, Faulty(at, after=after), replace=True)
+        open_state(place).close()
+        now = tree(*place)
+        assert now in (before, committed), f"operation {at}"
+        seen.add(now == committed)
+        if now == before:
+            run(place, 1, replace=True)
+        assert tree(*place) == committed
+    assert seen == {False, True}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_death_in_the_first_run_leaves_no_trace_that_matters(place, after):
+    run(place, 0)
+    committed = tree(*place)
+    at = 0
+    while True:
+        for directory in place:
+            shutil.rmtree(directory, ignore_errors=True)
+        files = Faulty(at, after=after)
+        try:
+            run(place, 0, files)
+        except Dead:
+            pass
+        else:
+            break
+        with open_state(place) as state:
+            assert tree(*place) in ({}, committed), f"operation {at}"
+            if state.manifest is None:
+                commit_step(state, place[1], 0)
+        assert tree(*place) == committed
+        at += 1
+    assert at > 15
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_an_error_at_every_operation_is_told_and_leaves_the_state_before_or_after(place, tmp_path, code):
+    base = tmp_path / "base"
+    run(place, 0)
+    for directory in place:
+        shutil.copytree(directory, base / directory.name)
+    before = tree(*place)
+    run(place, 1, replace=True)
+    committed = tree(*place)
+    for at in range(operations(place, base)):
+        restore(place, base)
+        with pytest.raises(EngineError) as caught:
+            run(place, 1, Faulty(at, OSError(code, os.strerror(code))), replace=True)
+        assert caught.value.exit_code == 5
+        assert os.strerror(code) in caught.value.problem
+        # Before the manifest is in place everything is cleared away at once; after it the rest waits for the next run.
+        if read_newest(place[0]).number == 1:
+            assert tree(*place) == before, f"operation {at}"
+        open_state(place).close()
+        assert tree(*place) in (before, committed), f"operation {at}"
+
+
+def test_an_attempt_that_died_is_not_published_by_the_commit_before_it(place):
+    """Both publish `_progress.json`: the attempt's temporary file must not pass for the commit's."""
+    run(place, 0)
+    with open_state(place) as state:
+        transaction = state.begin()
+        transaction.add_output(place[1] / PROGRESS, progress_bytes(((99,),)))
+    open_state(place).close()
+    assert read_progress(place[1]) == ((1,),)
+    assert names(place[1]) == [PROGRESS, "updates-0-1.parquet"]
+
+
+def test_a_short_write_is_continued(tmp_path, monkeypatch):
+    class Slow:
+        def __init__(self, file):
+            self.file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            self.file.close()
+
+        def write(self, data):
+            return self.file.write(data[:3])
+
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, *args, **options: Slow(opened(path, *args, **options)))
+    Files().write(tmp_path / "f", b"0123456789")
+    monkeypatch.undo()
+    assert (tmp_path / "f").read_bytes() == b"0123456789"
+
+
+def test_a_moved_folder_keeps_its_state(place, tmp_path):
+    run(place, 0)
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for directory in place:
+        directory.rename(moved / directory.name)
+    place = (moved / "state", moved / "out")
+    run(place, 1)
+    assert names(place[1]) == [PROGRESS, "updates-0-1.parquet", "updates-1-2.parquet"]
+
+
+def test_links_and_relative_paths_lead_to_the_same_outputs(place, tmp_path, monkeypatch):
+    run(place, 0)
+    (tmp_path / "link").symlink_to(place[1])
+    monkeypatch.chdir(tmp_path)
+    with State.open(Path("state"), {"out": Path("link")}) as state:
+        commit_step(state, Path("link"), 1)
+    open_state(place).close()
+
+
+# --- state and outputs that don't belong together -------------------------------------------------------------
+
+
+def test_outputs_without_their_state_ask_what_to_do(place):
+    run(place, 0)
+    shutil.rmtree(place[0])
+    with pytest.raises(StateError, match="'out' exists, but the state that it was written from is missing") as caught:
+        open_state(place)
+    assert caught.value.exit_code == 4
+    assert "put the state back" in caught.value.hint
+
+
+def test_an_output_file_that_is_gone_is_noticed(place):
+    run(place, 0)
+    (place[1] / "updates-0-1.parquet").unlink()
+    with pytest.raises(StateError, match="is gone") as caught:
+        open_state(place)
+    assert caught.value.place.endswith("updates-0-1.parquet")
+    with pytest.raises(StateError):
+        check_outputs(place[0], read_newest(place[0]), {"out": place[1]})
+    State.open(place[0], {}).close()  # an output that the pipeline no longer has may go
+
+
+def test_updates_that_the_state_does_not_know_are_noticed(place):
+    run(place, 0)
+    (place[1] / "updates-1-2.parquet").touch()
+    with pytest.raises(StateError, match="doesn't know of"):
+        open_state(place)
+
+
+def test_a_state_of_a_newer_version_is_left_alone(place):
+    run(place, 0)
+    manifest_path(place[0], 1).write_bytes(b'{"format": 2}')
+    before = tree(*place)
+    with pytest.raises(StateError, match="newer version"):
+        open_state(place)
+    assert tree(*place) == before
+
+
+# --- the lock -------------------------------------------------------------------------------------------------
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from ddcli.store.state import State
+with State.open(Path(sys.argv[1]), {}, if_locked=sys.argv[2]):
+    print("locked", flush=True)
+    time.sleep(float(sys.argv[3]))
+"""
+
+
+def hold(directory, seconds, if_locked="fail"):
+    return subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(directory), if_locked, str(seconds)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_second_run_is_told_who_holds_the_state(place):
+    with hold(place[0], 60) as process:
+        try:
+            assert process.stdout.readline() == "locked\n"
+            for if_locked in ("fail", "skip"):
+                with pytest.raises(LockedError) as caught:
+                    open_state(place, if_locked=if_locked)
+                assert caught.value.exit_code == 75
+                assert f"process {process.pid} on " in caught.value.problem
+                assert "started 20" in caught.value.problem
+            holder = json.loads((place[0] / "LOCK").read_text())
+            assert set(holder) == {"pid", "host", "command", "started"}
+        finally:
+            process.kill()
+    open_state(place).close()  # a lock whose process is gone is free
+
+
+def test_a_run_that_waits_comes_after_and_reads_the_newest_manifest(place):
+    open_state(place).close()
+    state = open_state(place)
+    with hold(place[0], 0, "wait") as process:
+        time.sleep(0.5)
+        assert process.poll() is None
+        state.close()
+        assert process.stdout.readline() == "locked\n"
+
+
+RACE = """
+import sys
+from pathlib import Path
+from ddcli.errors import LockedError
+from ddcli.store.state import State
+from tests.store.support import commit_step
+place, done = Path(sys.argv[1]), 0
+while done < 20:
+    try:
+        with State.open(place / "state", {"out": place / "out"}, if_locked=sys.argv[2]) as state:
+            commit_step(state, place / "out", state.manifest.number if state.manifest else 0, replace=True)
+            done += 1
+    except LockedError:
+        pass
+"""
+
+
+def test_two_processes_that_race_lose_no_commit(place, tmp_path, root):
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACE, str(tmp_path), mode],
+            cwd=root,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(root)},
+        )
+        for mode in ("fail", "wait")
+    ]
+    for racer in racers:
+        _, errors = racer.communicate(timeout=60)
+        assert racer.returncode == 0, errors
+    assert read_newest(place[0]).number == 40
+    assert names(place[1]) == sorted([PROGRESS, *(f"updates-{i}-{i + 1}.parquet" for i in range(40))])
