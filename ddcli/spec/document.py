@@ -18,26 +18,11 @@ from ddcli.spec.operators import (
     TYPED_COLUMNS,
     OneOperator,
 )
-from ddcli.spec.shapes import (
-    As,
-    ByKind,
-    Choice,
-    Defined,
-    JsonSchema,
-    Key,
-    Many,
-    Notes,
-    Nothing,
-    Pairs,
-    Place,
-    Record,
-    Refused,
-    Shape,
-    Words,
-    suggest,
-)
+from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape, suggest
+from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Nothing, Pairs, Record, missing
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
+from ddcli.spec.values import Choice, Words
 
 VERSION = "1"
 FORMATS = ("updates",)
@@ -101,7 +86,7 @@ class Version(Shape[str]):
         if not isinstance(node, Scalar):
             raise notes.mismatch(node, place, f"the version of the file's language, `dd: {VERSION}`")
         if node.text.value != VERSION:
-            hint = f"this dd reads version {VERSION}; `dd: {VERSION}`"
+            hint = f"this dd reads version {VERSION}: write `dd: {VERSION}`, or get a newer dd"
             raise notes.refuse("", f"unknown version {node.text.value!r} of the file's language", node.span, hint)
         return VERSION
 
@@ -187,9 +172,8 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
         except Refused:
             if word.value == "dd":  # another version may be another language: nothing else can be said
                 raise
-    for name, key in SECTIONS.items():
-        if key.required and root.get(name) is None:
-            notes.refuse("", f"the key {name!r} is missing", root.span, EXAMPLES[name])
+    for name in missing(SECTIONS, root):
+        notes.refuse("", f"the key {name!r} is missing", root.span, EXAMPLES[name])
     check_names(root, found, notes)
     if notes.errors:
         raise Refused

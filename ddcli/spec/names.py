@@ -6,7 +6,7 @@ import posixpath
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from ddcli.spec.shapes import Notes, Reference, suggest
+from ddcli.spec.reading import Notes, Reference, suggest
 from ddcli.spec.tree import Mapping, Node
 
 if TYPE_CHECKING:
@@ -27,10 +27,20 @@ def check_names(root: Mapping, found: dict[str, Any], notes: Notes) -> None:
     for reference in [*notes.references, *_implied(root.get("outputs"))]:
         name = reference.name.value
         if name not in known:
-            hint = suggest(name, known, f"(in scope: {', '.join(sorted(known)) or 'nothing'})")
+            scope = sorted(word for word in known if f"collections.{word}" != _thing(reference.owner))
+            hint = suggest(name, scope, f"(in scope: {', '.join(scope) or 'nothing'})")
             notes.refuse(reference.owner, f"no input or collection is named {name!r}", reference.name.span, hint)
     _check_circles(notes, collections)
     _check_paths(found, notes)
+
+
+def _thing(owner: str) -> str:
+    """Return the path of the input, collection or output that a path lies in.
+
+    >>> _thing("collections.big.apply[0].join")
+    'collections.big'
+    """
+    return ".".join(owner.split(".")[:2])
 
 
 def _names(section: Node | None) -> dict[str, Text]:
@@ -48,8 +58,7 @@ def _check_circles(notes: Notes, collections: dict[str, Text]) -> None:
     """Note each circle of collections once, at a reference that closes it."""
     uses: dict[str, dict[str, Text]] = {name: {} for name in collections}
     for reference in notes.references:
-        section, _, rest = reference.owner.partition(".")
-        user = rest.split(".")[0]
+        section, _, user = _thing(reference.owner).partition(".")
         if section == "collections" and user in uses and reference.name.value in collections:
             uses[user].setdefault(reference.name.value, reference.name)
     while circle := _circle(uses):

@@ -8,30 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.errors import Text
 from ddcli.spec import model
-from ddcli.spec.shapes import (
-    As,
-    ByKind,
-    Choice,
-    ColumnType,
-    Defined,
-    Expression,
-    Flag,
-    JsonSchema,
-    Key,
-    Many,
-    Notes,
-    Nothing,
-    Pairs,
-    Place,
-    Record,
-    Referring,
-    Refused,
-    Shape,
-    Whole,
-    Words,
-    suggest,
-)
+from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape, suggest
+from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Nothing, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
+from ddcli.spec.values import Choice, ColumnType, Expression, Flag, Referring, Whole, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,6 +110,15 @@ FUNCTION = {
 PYTHON = Record(_function, FUNCTION, "a mapping", "{function: 'prices:convert', columns: {price: int64}}")
 
 
+def names_function(node: Node, place: Place, notes: Notes) -> bool:
+    """Say whether a mapping is about a Python function: it has the key, which then must name one."""
+    for word, value in node.entries if isinstance(node, Mapping) else ():
+        if word.value == "function":
+            FUNCTION_NAME.read(value, place.key(word), notes)
+            return True
+    return False
+
+
 def _python_reduce(place: Place, arguments: dict[str, Any]) -> model.PythonReduce:
     by, values = arguments.pop("by", ()), arguments.pop("values", None)
     function = model.Function(**arguments)
@@ -162,7 +151,7 @@ class Reducing(Shape[model.Reduce | model.PythonReduce]):
     def _read(self, node: Node, place: Place, notes: Notes) -> model.Reduce | model.PythonReduce:
         if not isinstance(node, Mapping):
             raise notes.mismatch(node, place, "a mapping", "for example `reduce: {by: [region], orders: count(*)}`")
-        if node.get("function"):
+        if names_function(node, place, notes):
             return PYTHON_REDUCE.read(node, place, notes)
         by: tuple[model.Key, ...] = ()
         wrong = False
@@ -202,8 +191,7 @@ class PythonOr(Shape[Any]):
     other: Shape[Any]
 
     def _read(self, node: Node, place: Place, notes: Notes) -> Any:
-        python = isinstance(node, Mapping) and node.get("function")
-        return (self.python if python else self.other).read(node, place, notes)
+        return (self.python if names_function(node, place, notes) else self.other).read(node, place, notes)
 
     def _schema(self) -> JsonSchema:
         return {"anyOf": [self.python.schema(), self.other.schema() | {"not": {"required": ["function"]}}]}

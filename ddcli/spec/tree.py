@@ -26,6 +26,7 @@ CORE_SCHEMA = (
     ("float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")),
 )
 IMPLIED_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 NEWLINE = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
@@ -91,8 +92,8 @@ class Source:
         return self.lines[index] if index < len(self.lines) else ""
 
     def span(self, line: int, column: int, length: int = 1) -> Span:
-        """Return the place of a 0-based line and column. A tab is shown as one space, so that the caret stands right."""
-        return Span(self.file, line + 1, column + 1, max(length, 1), self.line(line).replace("\t", " "))
+        """Return the place of a 0-based line and column. A tab or control character is shown as one space."""
+        return Span(self.file, line + 1, column + 1, max(length, 1), CONTROL.sub(" ", self.line(line)))
 
 
 def scalar_kind(text: str) -> str:

@@ -1,0 +1,110 @@
+"""What all shapes share: places, notes of what is wrong, and reading that goes on after an error.
+
+A shape reads a node into a value of the model. What is wrong goes to the `Notes`, with its place, and `Refused` is
+raised; whoever reads several things goes on with the next, so that one pass finds everything.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ddcli.errors import Span, SpecError, Text, did_you_mean
+from ddcli.spec.tree import Broken, Node, Scalar, Sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+T = TypeVar("T")
+JsonSchema = dict[str, Any]
+
+
+class Refused(Exception):
+    """The value could not be read. Not an error to show: why is in the notes."""
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Place:
+    """Where the reader is: a path, the word in the file that leads there, and the path of the thing it belongs to."""
+
+    path: str
+    word: Text
+    owner: str
+
+    def key(self, word: Text) -> Place:
+        """Return the place of a value under a key of a fixed set, which belongs to the same thing."""
+        return Place(f"{self.path}.{word.value}" if self.path else word.value, word, self.path)
+
+    def entry(self, word: Text) -> Place:
+        """Return the place of a thing of its own, under the name or operator that the user wrote."""
+        path = f"{self.path}.{word.value}" if self.path else word.value
+        return Place(path, word, path)
+
+    def item(self, index: int, node: Node) -> Place:
+        """Return the place of a list's item."""
+        return Place(f"{self.path}[{index}]", Text(str(index), node.span), self.owner)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Reference:
+    """A name that must be an input's or a collection's, and the path of the thing that uses it."""
+
+    name: Text
+    owner: str
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Notes:
+    """What reading finds besides values."""
+
+    errors: list[SpecError] = field(default_factory=list)
+    references: list[Reference] = field(default_factory=list)
+
+    def refuse(self, path: str, problem: str, span: Span, hint: str | None = None) -> Refused:
+        """Note an error; the caller raises what this returns, or goes on."""
+        self.errors.append(SpecError(f"{path}: {problem}" if path else problem, span=span, hint=hint))
+        return Refused()
+
+    def mismatch(self, node: Node, place: Place, wants: str, hint: str | None = None) -> Refused:
+        """Note that a node is not of the kind that is wanted here."""
+        return self.refuse(place.path, f"wants {wants}, found {describe(node)}", span_of(node, place), hint)
+
+
+def describe(node: Node) -> str:
+    """Return a word for what a node is."""
+    if isinstance(node, Scalar):
+        return "nothing" if node.kind == "null" else repr(node.text.value)
+    return "a list" if isinstance(node, Sequence) else "a mapping"
+
+
+def span_of(node: Node, place: Place) -> Span:
+    """Return where to point for a node: what isn't there is shown at the word that leads to it."""
+    empty = isinstance(node, Scalar) and not node.text.value
+    return place.word.span if empty else node.span
+
+
+class Shape(ABC, Generic[T]):
+    """What a value may look like. Subclasses say it twice, side by side: `_read` and `_schema` accept the same."""
+
+    def read(self, node: Node, place: Place, notes: Notes) -> T:
+        """Return the value that a node says, or note what is wrong and raise `Refused`."""
+        if isinstance(node, Broken):
+            raise Refused
+        return self._read(node, place, notes)
+
+    def schema(self) -> JsonSchema:
+        """Return the JSON Schema of what is read."""
+        return self._schema()
+
+    @abstractmethod
+    def _read(self, node: Node, place: Place, notes: Notes) -> T: ...
+
+    @abstractmethod
+    def _schema(self) -> JsonSchema: ...
+
+
+def suggest(word: str, known: Iterable[str], listed: str) -> str:
+    """Return the hint for a word that isn't known."""
+    near = did_you_mean(word, known)
+    return f"did you mean `{near}`? {listed}" if near else listed.strip("()")

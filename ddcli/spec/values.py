@@ -1,0 +1,162 @@
+"""Shapes of single values: texts, expressions, numbers, types, names that refer to something."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ddcli.errors import Text
+from ddcli.expressions.types import ALIASES, SIMPLE, Type, parse_type
+from ddcli.spec.reading import JsonSchema, Notes, Place, Reference, Shape, suggest
+from ddcli.spec.traps import unfinished
+from ddcli.spec.tree import Node, Scalar, Sequence
+
+TYPE_NAMES = (*SIMPLE, *ALIASES, "decimal(12, 2)", "datetime[us]", "datetime[us, UTC]", "duration[us]", "list[string]")
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Words(Shape[Text]):
+    """Plain text. `pattern` it must match wholly, which `rule` tells in words."""
+
+    wants: str
+    pattern: str = r"(?s).+"
+    rule: str = ""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> Text:
+        if not isinstance(node, Scalar) or node.kind == "null" or not node.text.value:
+            raise notes.mismatch(node, place, self.wants)
+        if node.kind in ("bool", "float"):
+            raise notes.mismatch(node, place, self.wants, f"quote it if you mean the text: '{node.text.value}'")
+        self.check(node.text, place, notes)
+        return node.text
+
+    def check(self, text: Text, place: Place, notes: Notes) -> None:
+        """Refuse a text that doesn't match the pattern."""
+        if not re.fullmatch(self.pattern, text.value):
+            raise notes.refuse(place.path, f"{text.value!r} can't be {self.wants}", text.span, self.rule or None)
+
+    def _schema(self) -> JsonSchema:
+        return {"type": ["string", "integer"], "minLength": 1}
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Expression(Shape[Text]):
+    """An SQL expression, kept as text."""
+
+    wants: str = "an expression"
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> Text:
+        if isinstance(node, Sequence) and not node.flow:
+            raise notes.mismatch(node, place, self.wants, "combine conditions with `and`")
+        if not isinstance(node, Scalar):
+            raise notes.mismatch(node, place, self.wants, "quote an expression that has brackets or braces")
+        text = node.text
+        if node.comment and (node.kind == "null" or (node.plain and unfinished(text.value))):
+            raise notes.refuse(
+                place.path, "` #` cuts the expression: a comment begins here", node.comment, "quote the expression"
+            )
+        if node.kind == "null" and text.value:
+            hint = "for the SQL null say of which type: cast(null as int64)"
+            raise notes.refuse(place.path, f"wants {self.wants}, found YAML's {text.value!r}", text.span, hint)
+        if not text.value.strip():
+            hint = "write it after the colon, quoted if it has a comma or begins with a special character"
+            raise notes.mismatch(node, place, self.wants, hint)
+        return text
+
+    def _schema(self) -> JsonSchema:
+        return {"type": ["string", "integer", "number", "boolean"], "minLength": 1, "description": "an SQL expression"}
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Whole(Shape[int]):
+    """An integer, not below a least one."""
+
+    least: int
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> int:
+        wants = f"a whole number from {self.least}"
+        if not isinstance(node, Scalar) or node.kind != "int":
+            raise notes.mismatch(node, place, wants)
+        text = node.text.value
+        value = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+        if value < self.least:
+            raise notes.mismatch(node, place, wants)
+        return value
+
+    def _schema(self) -> JsonSchema:
+        return {"type": "integer", "minimum": self.least}
+
+
+class Flag(Shape[bool]):
+    """True or false, and nothing that only looks like it."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> bool:
+        if not isinstance(node, Scalar) or node.kind != "bool":
+            hint = None
+            if isinstance(node, Scalar) and (said := {"yes": "true", "on": "true"}.get(node.text.value.lower())):
+                hint = f"write `{said}`"
+            elif isinstance(node, Scalar) and node.text.value.lower() in ("no", "off"):
+                hint = "write `false`"
+            raise notes.mismatch(node, place, "true or false", hint)
+        return node.text.value.lower() == "true"
+
+    def _schema(self) -> JsonSchema:
+        return {"type": "boolean"}
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Choice(Shape[str]):
+    """One word of a few."""
+
+    what: str
+    words: tuple[str, ...]
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> str:
+        listed = f"(known: {', '.join(self.words)})"
+        if not isinstance(node, Scalar) or node.kind == "null":
+            raise notes.mismatch(node, place, f"a {self.what}", f"one of {', '.join(self.words)}")
+        if node.text.value not in self.words:
+            problem = f"unknown {self.what} {node.text.value!r}"
+            raise notes.refuse(place.path, problem, node.span, suggest(node.text.value, self.words, listed))
+        return node.text.value
+
+    def _schema(self) -> JsonSchema:
+        return {"enum": list(self.words)}
+
+
+class ColumnType(Shape[Type]):
+    """The type of a column."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> Type:
+        if not isinstance(node, Scalar) or not node.text.value:
+            raise notes.mismatch(node, place, "a type", 'for example int64, string?, "decimal(12, 2)"')
+        text = node.text.value
+        if read := parse_type(text):
+            return read
+        listed = (
+            f"(types: {', '.join(SIMPLE)}, decimal(p, s), datetime[us], duration[us], list[...]; a `?` allows nulls)"
+        )
+        bare = text.strip().removesuffix("?").lower()
+        raise notes.refuse(place.path, f"unknown type {text!r}", node.span, suggest(bare, TYPE_NAMES, listed))
+
+    def _schema(self) -> JsonSchema:
+        return {
+            "type": ["string", "null"],
+            "minLength": 1,
+            "examples": ["int64", "string?", "decimal(12, 2)", "datetime[us]"],
+        }
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Referring(Shape[Text]):
+    """The name of an input or collection; that there is one is checked when all names are known."""
+
+    words: Words
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> Text:
+        text = self.words.read(node, place, notes)
+        notes.references.append(Reference(text, place.owner))
+        return text
+
+    def _schema(self) -> JsonSchema:
+        return self.words.schema()

@@ -1,0 +1,486 @@
+"""Broken pipeline files and what is said of each: place, problem, hint."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ddcli.errors import SpecErrors, UsageError
+from ddcli.spec import load_spec, parse_spec
+
+HEAD = "dd: 1\nname: p\ninputs: {orders: in/, customers: {path: c/}}\n"
+OUT = "outputs: {big: out/}\n"
+
+
+def applied(apply, source="orders"):
+    """Return a pipeline whose line 8 is the first of some operators, at column 7."""
+    lines = "".join(f"      {line}\n" for line in apply.split("\n"))
+    return f"{HEAD}collections:\n  big:\n    from: {source}\n    apply:\n{lines}{OUT}"
+
+
+# name: text, then for each error "line:column problem" and the hint
+BROKEN = {
+    "unknown_name": (
+        applied("- distinct", "order"),
+        "6:11 collections.big: no input or collection is named 'order'",
+        "did you mean `orders`? (in scope: customers, orders)",
+    ),
+    "comma": (
+        applied("- map: {region: coalesce(region, 0), day: d}"),
+        "8:23 collections.big.apply[0].map: a comma cuts the expression after 'coalesce(region'",
+        'quote the expression: "coalesce(region, 0)"',
+    ),
+    "comma2": (
+        applied("- {filter: coalesce(x, 0) > 1}"),
+        "8:18 collections.big.apply[0]: a comma cuts the expression after 'coalesce(x'",
+        'quote the expression: "coalesce(x, 0) > 1"',
+    ),
+    "comma3": (
+        applied("- top_k: {k: 1, order_by: [coalesce(a, b) desc]}"),
+        "8:34 collections.big.apply[0].top_k.order_by: a comma cuts the expression after 'coalesce(a'",
+        'quote the expression: "coalesce(a, b) desc"',
+    ),
+    "comma_quote": (
+        applied("- map: {region: coalesce(region, 'unknown'), day: d}"),
+        "8:49 ')' is unexpected inside braces",
+        "quote the expression: brackets, braces, quotes and commas cut a plain one",
+    ),
+    "hash": (
+        applied("- filter: name = 'a #1'"),
+        "8:27 collections.big.apply[0].filter: ` #` cuts the expression: a comment begins here",
+        "quote the expression",
+    ),
+    "hash2": (
+        applied("- filter: #1 = x"),
+        "8:17 collections.big.apply[0].filter: ` #` cuts the expression: a comment begins here",
+        "quote the expression",
+    ),
+    "hash3": (
+        applied("- filter: status = #1"),
+        "8:26 collections.big.apply[0].filter: ` #` cuts the expression: a comment begins here",
+        "quote the expression",
+    ),
+    "brackets": (
+        applied("- map: {a: xs[1]}"),
+        "8:20 '[' is unexpected inside braces",
+        "quote the expression: brackets, braces, quotes and commas cut a plain one",
+    ),
+    "tab": (
+        applied("- map:\n\ta: 1"),
+        "9:7 a tab in the indentation",
+        "indent with spaces",
+    ),
+    "empty": (
+        "",
+        "1:1 the file is empty",
+        "begin the file with `dd: 1`",
+    ),
+    "comment_only": (
+        "# hello\n",
+        "1:1 the file is empty",
+        "begin the file with `dd: 1`",
+    ),
+    "no_dd": (
+        "name: x\ninputs: {a: b}\noutputs: {a: c}\n",
+        "1:1 the key 'dd' is missing",
+        "begin the file with `dd: 1`",
+    ),
+    "version": (
+        HEAD.replace("dd: 1", "dd: 2") + "foo: 1\n",
+        "1:5 unknown version '2' of the file's language",
+        "this dd reads version 1: write `dd: 1`, or get a newer dd",
+    ),
+    "dup": (
+        HEAD + "inputs: {a: b}\n" + OUT,
+        "4:1 duplicate key 'inputs', first at p.yaml:3:1",
+        "keep one of the two",
+        "5:11 outputs.big: no input or collection is named 'big'",
+        "in scope: customers, orders",
+    ),
+    "dup2": (
+        HEAD + "collections:\n  big: {from: orders}\n  big: {from: customers}\n" + OUT,
+        "6:3 collections: duplicate key 'big', first at p.yaml:5:3",
+        "keep one of the two",
+    ),
+    "unk_key": (
+        HEAD + "colections: {}\n" + "outputs: {orders: o/}\n",
+        "4:1 unknown key 'colections'",
+        "did you mean `collections`? (keys: dd, name, inputs, collections, outputs, state, tests)",
+    ),
+    "unk_op": (
+        applied("- fliter: a > 0"),
+        "8:9 collections.big.apply[0]: unknown operator 'fliter'",
+        "did you mean `filter`? (operators: map, extend, project, drop, rename, filter, flat_map, explode, negate, concat, consolidate, join, semijoin, antijoin, reduce, count, distinct, threshold, top_k, arrange, inspect)",
+    ),
+    "unk_op2": (
+        applied("- temporal_filter: {from: a, until: b}"),
+        "8:9 collections.big.apply[0]: unknown operator 'temporal_filter'",
+        "operators: map, extend, project, drop, rename, filter, flat_map, explode, negate, concat, consolidate, join, semijoin, antijoin, reduce, count, distinct, threshold, top_k, arrange, inspect",
+    ),
+    "nocolon": (
+        applied("- filter amount > 0"),
+        "8:9 collections.big.apply[0]: 'filter' is not followed by a colon",
+        "write `- filter: amount > 0`",
+    ),
+    "indent": (
+        applied("- join:\n  with: customers\n  on: [id]"),
+        "9:9 collections.big.apply[0]: one item is one operator, found 'join', 'with', 'on'",
+        "indent what belongs to `join` further than `join` itself",
+    ),
+    "nodash": (
+        applied("- filter: a\n  map: {a: a}"),
+        "9:9 collections.big.apply[0]: one item is one operator, found 'filter', 'map'",
+        "begin each operator with a dash: `- map: ...`",
+    ),
+    "bare": (
+        applied("- filter"),
+        "8:9 collections.big.apply[0].filter: wants a condition, found nothing",
+        "write it after the colon, quoted if it has a comma or begins with a special character",
+    ),
+    "bare_join": (
+        applied("- join"),
+        "8:9 collections.big.apply[0].join: wants a mapping, found nothing",
+        "for example `join: {with: customers, on: [customer_id]}`",
+    ),
+    "distinct_arg": (
+        applied("- distinct: {on: x}"),
+        "8:19 collections.big.apply[0].distinct: wants nothing, found a mapping",
+        "write `- distinct`",
+    ),
+    "how": (
+        applied("- join: {with: customers, on: [id], how: outer}"),
+        "8:48 collections.big.apply[0].join.how: unknown kind of join 'outer'",
+        "known: inner, left, right, full",
+    ),
+    "on_scalar": (
+        applied("- join: {with: customers, on: id}"),
+        "8:37 collections.big.apply[0].join.on: wants a list of common columns, or a mapping of left to right columns, found 'id'",
+        "write `on: [customer_id]` or `on: {manager: employee}`",
+    ),
+    "with": (
+        applied("- join: {with: customer, on: [id]}"),
+        "8:22 collections.big.apply[0].join: no input or collection is named 'customer'",
+        "did you mean `customers`? (in scope: customers, orders)",
+    ),
+    "type": (
+        HEAD.replace("{path: c/}", "{path: c/, columns: {a: itn64, b: decimal}}") + "outputs: {orders: o/}\n",
+        "3:58 inputs.customers.columns.a: unknown type 'itn64'",
+        "did you mean `int64`? (types: int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, bool, date, time, string, binary, null, decimal(p, s), datetime[us], duration[us], list[...]; a `?` allows nulls)",
+        "3:68 inputs.customers.columns.b: unknown type 'decimal'",
+        "did you mean `decimal(12, 2)`? (types: int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, bool, date, time, string, binary, null, decimal(p, s), datetime[us], duration[us], list[...]; a `?` allows nulls)",
+    ),
+    "format": (
+        HEAD.replace("{path: c/}", "{path: c/, format: upsert}") + "outputs: {orders: o/}\n",
+        "3:53 inputs.customers.format: unknown format 'upsert'",
+        "known: updates",
+    ),
+    "cycle": (
+        HEAD + "collections:\n  a: {from: b}\n  b: {from: orders, apply: [{concat: [a]}]}\noutputs: {a: o/}\n",
+        "5:13 collections.a: needs itself: a -> b -> a",
+        "collections may refer to each other in any order, but not in a circle",
+    ),
+    "selfcycle": (
+        HEAD + "collections:\n  a: {from: a}\noutputs: {a: o/}\n",
+        "5:13 collections.a: needs itself: a -> a",
+        "collections may refer to each other in any order, but not in a circle",
+    ),
+    "both": (
+        HEAD + "collections:\n  orders: {from: customers}\noutputs: {orders: o/}\n",
+        "5:3 collections.orders: an input is named 'orders' too, at p.yaml:3:10",
+        "inputs and collections share their names: rename one",
+    ),
+    "outs": (
+        HEAD + "outputs: {orders: o/, customers: o}\n",
+        "4:34 outputs.customers: writes to the same path as the output 'orders'",
+        "give each output a directory of its own",
+    ),
+    "outs_in": (
+        HEAD + "outputs: {orders: in}\n",
+        "4:19 outputs.orders: writes where the input 'orders' reads",
+        "give the output a directory of its own",
+    ),
+    "out_name": (
+        HEAD + "outputs: {order: o/}\n",
+        "4:11 outputs.order: no input or collection is named 'order'",
+        "did you mean `orders`? (in scope: customers, orders)",
+    ),
+    "k": (
+        applied("- top_k: {k: 0, order_by: [a]}"),
+        "8:20 collections.big.apply[0].top_k.k: wants a whole number from 1, found '0'",
+        None,
+    ),
+    "k2": (
+        applied("- top_k: {k: many, order_by: a}"),
+        "8:20 collections.big.apply[0].top_k.k: wants a whole number from 1, found 'many'",
+        None,
+        "8:36 collections.big.apply[0].top_k.order_by: wants a list of expressions, found 'a'",
+        "write `[a]`",
+    ),
+    "flag": (
+        applied("- map: {function: 'm:f', columns: {a: int64}, batch: yes}"),
+        "8:60 collections.big.apply[0].map.batch: wants true or false, found 'yes'",
+        "write `true`",
+    ),
+    "fun": (
+        applied("- map: {function: upper(a), b: b}"),
+        "8:25 collections.big.apply[0].map.function: 'upper(a)' can't be a Python function",
+        "write `module:function`; a column can't be called `function` here",
+    ),
+    "reduce_none": (
+        applied("- reduce: {by: [a]}"),
+        "8:9 collections.big.apply[0].reduce: no column is computed",
+        "add a column with its aggregate, `orders: count(*)`; for the groups alone use `project` and `distinct`",
+    ),
+    "reduce_dup": (
+        applied("- reduce: {by: [a], a: count(*)}"),
+        "8:27 collections.big.apply[0].reduce: the column 'a' is in `by` too",
+        "rename one of the two",
+    ),
+    "quoted": (
+        applied("- filter: 'paid' = status"),
+        "8:24 text after a quoted value",
+        "an expression that begins with a quote is quoted whole: \"'paid' = status\"",
+    ),
+    "colon": (
+        applied("- filter: a: b"),
+        "8:18 a colon in a place where no key can be",
+        "quote the value if the colon belongs to it; if not, check the indentation",
+    ),
+    "alias": (
+        applied("- project: *"),
+        "8:19 `*` begins an alias, and there is no such anchor above",
+        'quote the value: "..." (a plain one can\'t hold `: `, ` #`, or begin with a special character)',
+    ),
+    "at": (
+        applied("- filter: @x"),
+        "8:17 a value can't begin with '@'",
+        'quote the value: "..." (a plain one can\'t hold `: `, ` #`, or begin with a special character)',
+    ),
+    "unclosed": (
+        applied("- map: {a: b"),
+        "8:14 a '}' is missing",
+        "close it with '}'",
+    ),
+    "quote": (
+        applied("- filter: 'abc"),
+        "8:17 a quote is not closed",
+        "close it on the same line",
+    ),
+    "merge": (
+        HEAD + "collections:\n  big:\n    <<: {from: orders}\n" + OUT,
+        "5:3 collections.big: the key 'from' is missing",
+        "for example `{from: orders, apply: [distinct]}`",
+        "6:5 collections.big: merge keys (`<<`) are not part of YAML 1.2",
+        "write the keys out, or give the whole value an anchor",
+    ),
+    "complex": (
+        HEAD + "collections:\n  ? [a]\n  : {from: orders}\noutputs: {orders: o/}\n",
+        "5:5 collections: a key can't be a list",
+        "keys are plain words; quote one that has brackets or braces",
+    ),
+    "tag": (
+        applied("- filter: !sql a > 0"),
+        "8:17 collections.big.apply[0].filter: the tag '!sql' means nothing here",
+        "remove it, or quote the value",
+    ),
+    "rec": (
+        applied("- concat: &a [*a]"),
+        "8:17 collections.big.apply[0].concat[0]: an anchor contains itself",
+        "an alias can't stand inside its own anchor",
+    ),
+    "list_root": (
+        "- dd: 1\n",
+        "1:1 wants a mapping, found a list",
+        "begin the file with `dd: 1`",
+    ),
+    "scalar_root": (
+        "hello\n",
+        "1:1 wants a mapping, found 'hello'",
+        "begin the file with `dd: 1`",
+    ),
+    "two_docs": (
+        HEAD + OUT + "---\n" + HEAD,
+        "5:1 a second document begins here",
+        "a pipeline file is one document: remove the `---`",
+    ),
+    "ctl": (
+        HEAD + "a: \x01",
+        "4:4 the character '\\x01' may not stand in YAML",
+        "remove it, or escape it in double quotes",
+    ),
+    "null_filter": (
+        applied("- filter: null"),
+        "8:17 collections.big.apply[0].filter: wants a condition, found YAML's 'null'",
+        "for the SQL null say of which type: cast(null as int64)",
+    ),
+    "filter_list": (
+        applied("- filter:\n  - a > 0\n  - b > 0"),
+        "9:9 collections.big.apply[0].filter: wants a condition, found a list",
+        "combine conditions with `and`",
+    ),
+    "name": (
+        HEAD.replace("name: p", "name: p/q") + "outputs: {orders: o/}\n",
+        "2:7 name: 'p/q' can't be a name",
+        "a name is made of letters, digits, `_`, `-` and `.`: the state's directory has it",
+    ),
+    "cname": (
+        HEAD.replace("orders: in/", '"a b": in/') + "outputs: {customers: o/}\n",
+        "3:10 inputs.a b: 'a b' can't be a name",
+        "a name is made of letters, digits, `_` and `-`",
+    ),
+    "tests": (
+        HEAD + "outputs: {orders: o/}\ntests: {a: b}\n",
+        "5:8 tests: wants a list of tests, found a mapping",
+        "begin each test with `- `",
+    ),
+    "twice": (
+        applied("- project: [a, b, a]"),
+        "8:25 collections.big.apply[0].project: 'a' is listed twice",
+        "keep one of the two",
+    ),
+    "collections_list": (
+        HEAD + "collections:\n  - a\noutputs: {orders: o/}\n",
+        "5:3 collections: wants a mapping of names to collections, found a list",
+        "write `key: value`, without dashes or brackets",
+    ),
+    "indented": (
+        applied("- map: {a: b}").replace("    apply", "   apply"),
+        "7:4 the line does not fit what is above it",
+        "check the indentation and the colons",
+    ),
+    "path": (
+        HEAD.replace("path: c/", "pth: c/") + "outputs: {orders: o/}\n",
+        "3:35 inputs.customers: unknown key 'pth'",
+        "did you mean `path`? (keys: path, format, columns, time, diff)",
+    ),
+    "pathnull": (
+        HEAD.replace("path: c/", "path: ") + "outputs: {orders: o/}\n",
+        "3:35 inputs.customers.path: wants a path, found nothing",
+        None,
+    ),
+}
+
+
+def said(text):
+    """Return what is said of a broken file, in the form of `BROKEN`."""
+    with pytest.raises(SpecErrors) as caught:
+        parse_spec(text, "p.yaml")
+    return [part for e in caught.value.errors for part in (f"{e.span.line}:{e.span.column} {e.problem}", e.hint)]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_file(name):
+    text, *expected = BROKEN[name]
+    assert said(text) == expected
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_file_without_libyaml(name, monkeypatch):
+    """PyYAML's own parser and libyaml word their complaints differently; ours are the same."""
+    monkeypatch.delattr(yaml, "CBaseLoader", raising=False)
+    text, *expected = BROKEN[name]
+    assert said(text) == expected
+
+
+def test_rendering_shows_the_line_and_a_caret():
+    with pytest.raises(SpecErrors) as caught:
+        parse_spec(applied("- distinct", "order"), "pipelines/orders.yaml")
+    assert caught.value.render() == (
+        "pipelines/orders.yaml:6:11: error: collections.big: no input or collection is named 'order'\n"
+        "           6 |     from: order\n"
+        "             |           ^^^^^\n"
+        "hint: did you mean `orders`? (in scope: customers, orders)"
+    )
+
+
+NINE = """\
+dd: 1
+name: nine
+inputs:
+  orders: {path: in/, clumns: {id: int64}}
+  customers:
+    path: c/
+    columns:
+      id: int46
+      region: string?
+collections:
+  big:
+    from: order
+    apply:
+      - filtr: amount > 0
+      - map: {id: id, region: coalesce(region, 0)}
+      - join: {with: customers, on: id}
+  big:
+    from: orders
+  loop: {from: loop}
+outputs:
+  big: {path: out/, form: big}
+"""
+
+
+def test_nine_errors_at_once():
+    """An error hides no other: each of the nine is told, in the order of the file."""
+    assert said(NINE)[::2] == [
+        "4:23 inputs.orders: unknown key 'clumns'",
+        "8:11 inputs.customers.columns.id: unknown type 'int46'",
+        "12:11 collections.big: no input or collection is named 'order'",
+        "14:9 collections.big.apply[0]: unknown operator 'filtr'",
+        "15:31 collections.big.apply[1].map: a comma cuts the expression after 'coalesce(region'",
+        "16:37 collections.big.apply[2].join.on: wants a list of common columns, or a mapping of left to right columns, found 'id'",
+        "17:3 collections: duplicate key 'big', first at p.yaml:11:3",
+        "19:16 collections.loop: needs itself: loop -> loop",
+        "21:21 outputs.big: unknown key 'form'",
+    ]
+
+
+def test_two_circles_are_two_errors():
+    rest = "  c: {from: [d, orders]}\n  d: {from: c}\n  e: {from: [a, c]}\noutputs: {a: o/}\n"
+    assert said(HEAD + "collections:\n  a: {from: b}\n  b: {from: a}\n" + rest)[::2] == [
+        "5:13 collections.a: needs itself: a -> b -> a",
+        "7:14 collections.c: needs itself: c -> d -> c",
+    ]
+
+
+def test_references_inside_a_collection_in_place():
+    apply = "- concat:\n    from: order\n    apply: [{semijoin: {with: {from: custmers}, on: [id]}}]"
+    assert said(applied(apply))[::2] == [
+        "9:17 collections.big.apply[0].concat: no input or collection is named 'order'",
+        "10:44 collections.big.apply[0].concat.apply[0].semijoin.with: no input or collection is named 'custmers'",
+    ]
+
+
+def test_one_error_names_its_problem_and_several_their_number():
+    assert "order" in SpecErrors(caught(applied("- distinct", "order")).errors).problem
+    assert caught(NINE).problem == "9 errors"
+
+
+def caught(text):
+    with pytest.raises(SpecErrors) as found:
+        parse_spec(text, "p.yaml")
+    return found.value
+
+
+def test_too_deep_or_too_large_is_refused():
+    """Nothing that a file says ends the process: composing recurses in C, and aliases multiply."""
+    assert "nested too deeply" in caught("[" * 300_000).problem
+    laughs = "".join(f"  - &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]\n" for n in range(1, 12))
+    found = caught(f"{HEAD}tests:\n  - &x0 [a, b]\n{laughs}outputs: {{orders: o/}}\n")
+    assert any("aliases stand for too many nodes" in error.problem for error in found.errors)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", "name: é".encode("latin-1")])
+def test_not_utf8(tmp_path, content):
+    path = tmp_path / "p.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="not UTF-8 at byte"):
+        load_spec(path)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(UsageError, match="there is no such pipeline file") as found:
+        load_spec(tmp_path / "p.yaml")
+    assert found.value.exit_code == 2
+    with pytest.raises(UsageError, match="a directory, not a pipeline file"):
+        load_spec(tmp_path)
+    with pytest.raises(UsageError, match="can't read the pipeline file"):
+        load_spec(Path("a\0b"))
