@@ -27,7 +27,7 @@ def parse_tree(text: str, file: str) -> tuple[Node | None, list[SpecError]]:
         root = None if deep else yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         return None, [_in_our_words(error, source)]
-    except yaml.reader.ReaderError:
+    except (yaml.reader.ReaderError, UnicodeEncodeError):
         return None, [_bad_character(text, source)]
     if deep:
         return None, [SpecError("nested too deeply", place=file, hint=f"at most {MAX_DEPTH} levels")]

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddcli.errors import Span, SpecError, Text
 from ddcli.spec.traps import cut_by_comma
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_NODES = 100_000  # after aliases are followed: a file of a few lines can stand for billions
 MAX_DEPTH = 100
@@ -155,15 +152,17 @@ class _Builder:
     def scalar(self, raw: Any) -> Scalar:
         start, end = raw.start_mark, raw.end_mark
         if raw.style in ("|", ">"):
-            return Scalar(Text(raw.value.rstrip(), self.block_span(start.line, end.line)), "str", plain=False)
-        inset = 1 if raw.style else 0
+            return Scalar(Text(raw.value.strip(), self.block_span(start.line, end.line)), "str", plain=False)
+        inset, column = 1 if raw.style else 0, start.column
         line = self.source.line(start.line)
         written = line[start.column : end.column] if start.line == end.line else line[start.column :].rstrip()
+        if prefix := re.match(r"(?:[&!]\S*\s+)+", written):  # an anchor or a tag is no part of the text
+            column, written = column + prefix.end(), written[prefix.end() :]
         if inset:
             # After an escape an offset in the value is no longer an offset in the file: end the span there.
             escape = re.search(r"\\" if raw.style == '"' else "''", written[1:-1])
-            written = written[: escape.start() + 1] if escape else written
-        text = Text(raw.value, self.source.span(start.line, start.column, len(written)), inset)
+            written = written[: escape.start() + 2] if escape else written
+        text = Text(raw.value, self.source.span(start.line, column, len(written)), inset)
         rest = re.match(r"\s*#", self.source.line(end.line)[end.column :])
         comment = self.source.span(end.line, end.column + rest.end() - 1) if rest else None
         kind = "str" if inset else scalar_kind(raw.value)
@@ -236,14 +235,3 @@ class _Builder:
             span = Span(span.file, span.line, span.column, len(whole), span.source)
             hint += f': "{whole}"' if '"' not in whole else ""
         return self.refuse(path, f"a comma cuts the expression after {first.text.value!r}", span, hint)
-
-
-def walk(node: Node) -> Iterator[Node]:
-    """Give a node and everything in it."""
-    yield node
-    if isinstance(node, Sequence):
-        for item in node.items:
-            yield from walk(item)
-    if isinstance(node, Mapping):
-        for _, value in node.entries:
-            yield from walk(value)

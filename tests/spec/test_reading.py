@@ -1,0 +1,209 @@
+"""Right pipeline files: the model that comes out, and the places its texts remember."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddcli.expressions.types import Type
+from ddcli.spec import load_spec, parse_spec
+
+HEAD = "dd: 1\nname: p\ninputs: {orders: in/, customers: c/}\n"
+OUT = "outputs: {big: out/}\n"
+
+
+def parse(text):
+    return parse_spec(text, "p.yaml")
+
+
+def operators(*lines):
+    """Return the operators that the items of an `apply` say."""
+    items = "".join(f"      - {line}\n" for line in lines)
+    return parse(f"{HEAD}collections:\n  big:\n    from: orders\n    apply:\n{items}{OUT}").collections["big"].apply
+
+
+def plain(value):
+    """Return a value of the model without places: texts as strings, the rest as tuples and dicts."""
+    if hasattr(value, "value") and hasattr(value, "span"):
+        return value.value
+    if isinstance(value, Type):
+        return str(value)
+    if isinstance(value, tuple):
+        return tuple(plain(item) for item in value)
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if hasattr(value, "__dataclass_fields__"):
+        names = [name for name in value.__dataclass_fields__ if name not in {"span", "place"}]
+        return {type(value).__name__: {name: plain(getattr(value, name)) for name in names}}
+    return value
+
+
+SUM = {"Inline": {"sources": ("orders",), "apply": ({"Distinct": {}},)}}
+PYTHON = {"name": "m.n:f", "columns": {"a": ("a", "int64?")}, "batch": False}
+
+SHAPES = {
+    "map: {a: b + 1, on: 'x'}": {"Map": {"columns": (("a", "b + 1"), ("on", "x"))}},
+    "map: {function: m.n:f, columns: {a: int64?}}": {"PythonMap": {"function": {"Function": PYTHON}}},
+    "extend: {n: 012}": {"Extend": {"columns": (("n", "012"),)}},
+    "project: [a, no]": {"Project": {"columns": ("a", "no")}},
+    "drop: [a]": {"Drop": {"columns": ("a",)}},
+    "rename: {old: new}": {"Rename": {"columns": (("old", "new"),)}},
+    "filter: a > 0 # positive": {"Filter": {"condition": "a > 0"}},
+    "filter: true": {"Filter": {"condition": "true"}},
+    "filter: \"name = 'a #1'\"": {"Filter": {"condition": "name = 'a #1'"}},
+    "flat_map: {x: unnest(xs)}": {"FlatMap": {"column": "x", "expression": "unnest(xs)"}},
+    "flat_map: {function: m.n:f, columns: {a: int64?}, batch: true}": {
+        "PythonFlatMap": {"function": {"Function": PYTHON | {"batch": True}}}
+    },
+    "explode: weight": {"Explode": {"weight": "weight"}},
+    "negate": {"Negate": {}},
+    "concat: customers": {"Concat": {"sources": ("customers",)}},
+    "concat: [customers, {from: orders, apply: [distinct]}]": {"Concat": {"sources": ("customers", SUM)}},
+    "concat: {from: orders, apply: [distinct]}": {"Concat": {"sources": (SUM,)}},
+    "consolidate:": {"Consolidate": {}},
+    "distinct: {}": {"Distinct": {}},
+    "join: {with: customers, as: c, on: [id], how: left}": {
+        "Join": {"right": "customers", "on": (("id", "id"),), "how": "left", "name": "c"}
+    },
+    "join: {with: {from: orders, apply: [distinct]}, on: {a: b}}": {
+        "Join": {"right": SUM, "on": (("a", "b"),), "how": "inner", "name": None}
+    },
+    "semijoin: {with: customers, on: [id]}": {"Semijoin": {"right": "customers", "on": (("id", "id"),)}},
+    "antijoin: {with: customers, on: {a: b}}": {"Antijoin": {"right": "customers", "on": (("a", "b"),)}},
+    "reduce: {by: [a], n: count(*), values: sum(b)}": {
+        "Reduce": {
+            "by": ({"Key": {"name": "a", "expression": None}},),
+            "columns": (("n", "count(*)"), ("values", "sum(b)")),
+        }
+    },
+    "reduce: {by: {d: cast(t as date)}, n: count(*)}": {
+        "Reduce": {"by": ({"Key": {"name": "d", "expression": "cast(t as date)"}},), "columns": (("n", "count(*)"),)}
+    },
+    "reduce: {n: count(*)}": {"Reduce": {"by": (), "columns": (("n", "count(*)"),)}},
+    "reduce: {by: [a], function: m.n:f, columns: {a: int64?}, values: [b]}": {
+        "PythonReduce": {
+            "by": ({"Key": {"name": "a", "expression": None}},),
+            "function": {"Function": PYTHON},
+            "values": ("b",),
+        }
+    },
+    "count": {"Count": {"name": "count", "by": None}},
+    "count: {by: [a], as: n}": {"Count": {"name": "n", "by": ("a",)}},
+    "threshold: least(count, 1)": {"Threshold": {"multiplicity": "least(count, 1)"}},
+    "top_k: {k: 0x10, order_by: [a desc, b ASC, desc]}": {
+        "TopK": {
+            "k": 16,
+            "order_by": tuple(
+                {"Order": {"expression": text, "descending": down}}
+                for text, down in (("a", True), ("b", False), ("desc", False))
+            ),
+            "by": (),
+        }
+    },
+    "arrange: {by: [a]}": {"Arrange": {"by": ("a",)}},
+    "inspect: after": {"Inspect": {"label": "after"}},
+}
+
+
+@pytest.mark.parametrize("line", SHAPES)
+def test_operator(line):
+    (operator,) = operators(line)
+    assert plain(operator) == SHAPES[line]
+
+
+def test_operators_know_their_place():
+    first, second = operators("distinct", "filter: a > 0")
+    assert (first.place, first.span.line, first.span.column) == ("collections.big.apply[0].distinct", 8, 9)
+    assert (second.place, second.span.line, second.span.column) == ("collections.big.apply[1].filter", 9, 9)
+    assert second.condition.at(2).column == 19
+    (concat,) = operators("concat: {from: orders, apply: [distinct]}")
+    assert concat.sources[0].apply[0].place == "collections.big.apply[0].concat.apply[0].distinct"
+
+
+def test_inputs():
+    inputs = parse(
+        HEAD.replace("c/}", "{path: c/, columns: {on: int, b: string?, null: 'decimal(12,2)'}, time: [e, v], diff: ~}}")
+        + "outputs: {orders: o/}\n"
+    ).inputs
+    assert plain(inputs["orders"])["Input"] == {
+        "name": "orders", "path": "in/", "time": ("time",), "diff": "diff", "columns": None, "format": "updates",
+    }  # fmt: skip
+    assert plain(inputs["customers"])["Input"] == {
+        "name": "customers", "path": "c/", "time": ("e", "v"), "diff": None, "format": "updates",
+        "columns": {"on": ("on", "int64"), "b": ("b", "string?"), "null": ("null", "decimal(12, 2)")},
+    }  # fmt: skip
+
+
+def test_sections():
+    text = HEAD + "state: s/\ntests: [{a: 1}]\ncollections: {big: {from: [orders, {from: customers}]}}\n"
+    spec = parse(text + "outputs: {big: o/, all: {path: a/, from: orders}}\n")
+    assert (spec.name.value, spec.path, spec.state.value, len(spec.tests)) == ("p", Path("p.yaml"), "s/", 1)
+    assert plain(spec.collections["big"].sources) == ("orders", {"Inline": {"sources": ("customers",), "apply": ()}})
+    assert {name: output.source.value for name, output in spec.outputs.items()} == {"big": "big", "all": "orders"}
+
+
+def test_collections_may_come_in_any_order():
+    spec = parse(HEAD + "collections:\n  a: {from: b}\n  b: {from: orders}\noutputs: {a: o/}\n")
+    assert list(spec.collections) == ["a", "b"]
+
+
+def test_anchors():
+    spec = parse(
+        HEAD + "collections:\n  a: {from: orders, apply: &x [filter: a > 0]}\n  b: {from: customers, apply: *x}\n"
+        "outputs: {a: a/, b: b/}\n"
+    )
+    assert plain(spec.collections["a"].apply) == plain(spec.collections["b"].apply)
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "columns"),
+    [
+        ("filter: a > b", "a > b", (17, 21)),
+        ("filter: 'a > b'", "a > b", (17, 22)),
+        ("filter: &condition a > b", "a > b", (28, 32)),
+        ('filter: "é > b"', "é > b", (17, 22)),
+        ("filter: |\n          a > b", "a > b", (11, 15)),
+        ("filter: >-\n\n          a > b\n          and c", "a > b and c", (11, 15)),
+        ("filter: a > b\n          and c", "a > b and c", (17, 21)),
+        ("filter: 'a = ''x'' or b'", "a = 'x' or b", (17, 22)),  # up to the escape offsets are exact
+    ],
+)
+def test_offsets_in_scalars(written, value, columns):
+    """A text's `at` gives the place of a character of an expression, however it is written."""
+    (operator,) = operators(written)
+    assert operator.condition.value == value
+    assert (operator.condition.span.column, operator.condition.at(4).column) == columns
+
+
+def test_an_offset_after_an_escape_is_the_scalar():
+    """There an offset in the value is none in the file: better the whole than a wrong letter."""
+    (operator,) = operators("filter: 'a = ''x'' or b'")
+    assert operator.condition.at(11) == operator.condition.span
+
+
+def test_line_ends_and_byte_order_mark(tmp_path):
+    path = tmp_path / "p.yaml"
+    text = HEAD + "outputs:\n  orders: o/\n"
+    path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    spec = load_spec(path)
+    span = spec.outputs["orders"].path.span
+    assert (span.line, span.column, span.source) == (5, 11, "  orders: o/")
+    assert spec.name.span.line == 2
+
+
+@pytest.mark.parametrize("name", ["airborne", "delays", "skip_level"])
+def test_pipelines_to_learn_from(root, name):
+    assert load_spec(root / "pipelines" / f"{name}.yaml").name.value == name
+
+
+def test_reading_imports_little(root):
+    """A run with nothing new reads its pipeline file too: no library but the YAML parser is imported for that."""
+    script = (
+        "import sys; from pathlib import Path; from ddcli.spec import load_spec; assert 'yaml' not in sys.modules;"
+        "load_spec(Path(sys.argv[1])); print({'pydantic', 'polars', 'numba', 'sqlglot', 'numpy'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", script, str(root / "pipelines" / "delays.yaml")]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "set()\n"

@@ -1,0 +1,163 @@
+"""The JSON Schema of pipeline files accepts what the reader accepts, and refuses a wrong shape as the reader does."""
+
+import json
+import re
+from typing import ClassVar
+
+import pytest
+import yaml
+
+from ddcli.errors import SpecErrors
+from ddcli.spec import json_schema, parse_spec
+
+SCHEMA = json_schema()
+KINDS = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "string": lambda value: isinstance(value, str),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+SAYS_NOTHING = {"$schema", "$defs", "title", "description", "examples"}
+
+
+def valid(value, schema):
+    """Say whether a value has a schema's shape: the keywords of draft 2020-12 that we use, as the draft defines them."""
+    tests = {
+        "type": lambda kinds: any(KINDS[kind](value) for kind in ([kinds] if isinstance(kinds, str) else kinds)),
+        "enum": lambda values: value in values,
+        "anyOf": lambda schemas: any(valid(value, one) for one in schemas),
+        "not": lambda one: not valid(value, one),
+        "$ref": lambda path: valid(value, SCHEMA["$defs"][path.removeprefix("#/$defs/")]),
+        "minimum": lambda least: not KINDS["number"](value) or value >= least,
+        "minLength": lambda least: not isinstance(value, str) or len(value) >= least,
+        "minItems": lambda least: not isinstance(value, list) or len(value) >= least,
+        "uniqueItems": lambda _: not isinstance(value, list) or len({json.dumps(v) for v in value}) == len(value),
+        "items": lambda one: not isinstance(value, list) or all(valid(item, one) for item in value),
+        "minProperties": lambda least: not isinstance(value, dict) or len(value) >= least,
+        "maxProperties": lambda most: not isinstance(value, dict) or len(value) <= most,
+        "required": lambda names: not isinstance(value, dict) or all(name in value for name in names),
+        "properties": lambda known: (
+            not isinstance(value, dict) or all(valid(value[name], known[name]) for name in known if name in value)
+        ),
+        "additionalProperties": lambda one: (
+            not isinstance(value, dict)
+            or all(
+                one is not False and valid(value[name], one)
+                for name in value
+                if name not in schema.get("properties", {})
+            )
+        ),
+    }
+    return all(tests[keyword](argument) for keyword, argument in schema.items() if keyword not in SAYS_NOTHING)
+
+
+def data(text):
+    """Return a file's data as an editor sees it, by the core schema: `on` is text, `012` is 12."""
+
+    class Core(yaml.SafeLoader):
+        yaml_implicit_resolvers: ClassVar = {}
+
+    Core.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(null|~|)$"), ["n", "~", ""])
+    Core.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|false)$"), ["t", "f"])
+    Core.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9]+$"), list("-+0123456789"))
+    return yaml.load(text, Loader=Core)  # noqa: S506 -- a safe loader
+
+
+HEAD = "dd: 1\nname: p\ninputs: {orders: in/, customers: {path: c/, columns: {id: int64, 'on': 'string?'}, diff: ~}}\n"
+
+
+def applied(line):
+    return f"{HEAD}collections:\n  big:\n    from: orders\n    apply:\n      - {line}\noutputs: {{big: out/}}\n"
+
+
+RIGHT = [
+    "map: {a: b + 1, n: 1, t: true}",
+    "map: {function: 'm:f', columns: {a: int64}, batch: true}",
+    "extend: {n: 1}",
+    "project: [a, 'no']",
+    "rename: {old: new}",
+    "filter: a > 0",
+    "flat_map: {x: unnest(xs)}",
+    "negate",
+    "negate:",
+    "distinct: {}",
+    "concat: customers",
+    "concat: [customers, {from: orders, apply: [distinct]}]",
+    "join: {with: {from: orders, apply: [distinct, {filter: x}]}, as: c, on: {a: b}, how: full}",
+    "semijoin: {with: customers, on: [id]}",
+    "reduce: {by: [a], n: count(*), values: sum(b)}",
+    "reduce: {by: {d: cast(t as date)}, n: count(*)}",
+    "reduce: {by: [], n: count(*)}",
+    "reduce: {by: [a], function: 'm:f', columns: {a: int64}, values: [b]}",
+    "count",
+    "count: {by: [a], as: n}",
+    "top_k: {by: [a], k: 3, order_by: [a desc]}",
+    "inspect: after",
+]
+WRONG = [
+    "filtr: a > 0",
+    "filter:",
+    "filter: [a, b]",
+    "filter",
+    "map: {}",
+    "map: {a: }",
+    "map: {function: 'm:f', columns: {a: int64}, other: 1}",
+    "project: a",
+    "project: [a, a]",
+    "project: []",
+    "rename: {a: [b]}",
+    "flat_map: {x: unnest(xs), y: unnest(ys)}",
+    "flat_map: {function: 'm:f'}",
+    "distinct: {on: a}",
+    "concat: {apply: [distinct]}",
+    "join: {with: customers}",
+    "join: {with: customers, on: id}",
+    "join: {with: customers, on: [id], how: outer}",
+    "join: {with: customers, on: [id], kind: left}",
+    "reduce: {by: a, n: count(*)}",
+    "reduce: {by: [a], n: {count: all}}",
+    "count: {of: a}",
+    "top_k: {k: 0, order_by: [a]}",
+    "top_k: {k: 1}",
+    "{distinct: , negate: }",
+]
+
+
+@pytest.mark.parametrize("line", RIGHT)
+def test_right_operators(line):
+    parse_spec(applied(line), "p.yaml")
+    assert valid(data(applied(line)), SCHEMA)
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_wrong_operators(line):
+    with pytest.raises(SpecErrors):
+        parse_spec(applied(line), "p.yaml")
+    assert not valid(data(applied(line)), SCHEMA)
+
+
+@pytest.mark.parametrize("change", [("dd: 1", "dd: 2"), ("name: p", "nam: p"), ("path: c/", "pth: c/"), ("in/", "")])
+def test_wrong_sections(change):
+    text = applied("distinct").replace(*change)
+    with pytest.raises(SpecErrors):
+        parse_spec(text, "p.yaml")
+    assert not valid(data(text), SCHEMA)
+
+
+def test_pipelines_to_learn_from(root):
+    paths = sorted((root / "pipelines").glob("*.yaml"))
+    assert paths
+    for path in paths:
+        assert valid(data(path.read_text(encoding="utf-8")), SCHEMA), path
+
+
+def test_schema_is_json_and_whole():
+    """It survives JSON, and every reference in it leads somewhere."""
+    text = json.dumps(SCHEMA)
+    assert json.loads(text) == SCHEMA
+    for name in ("apply", "operator", "source"):
+        assert f'"#/$defs/{name}"' in text
+        assert name in SCHEMA["$defs"]
