@@ -1,0 +1,85 @@
+"""Layouts and matrices: frames and records to int64 matrices and back.
+
+A batch of updates is one C-contiguous int64 matrix `[data lanes | time lanes | diff]`. The lanes of a column are
+adjacent and the columns are in the order of the schema, so whatever only renames, drops or reorders columns, or
+splits a record into key and value, permutes lanes and never looks at a value. See `columns` for the lanes of each type.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine.columns import decode_column, encode_column, width_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import polars as pl
+
+    from ddcli.engine.columns import Lanes
+    from ddcli.engine.pool import Pool
+    from ddcli.expressions.types import Schema
+
+
+class Layout:
+    """The columns of a record, in order, and which lanes are theirs. Never changed after it is made."""
+
+    __slots__ = ("_first", "names", "schema", "width")
+
+    def __init__(self, schema: Schema):
+        self.schema = dict(schema)
+        self.names = tuple(schema)
+        widths = [width_of(column) for column in schema.values()]
+        *first, self.width = accumulate(widths, initial=0)
+        self._first = {name: range(at, at + width) for name, at, width in zip(schema, first, widths, strict=True)}
+
+    def lanes(self, name: str) -> range:
+        """Return the adjacent lanes of a column."""
+        return self._first[name]
+
+    def take(self, names: Iterable[str]) -> list[int]:
+        """Return the lanes of these columns, in the order of the names: the permutation that projects to them."""
+        return [lane for name in names for lane in self._first[name]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and list(self.schema.items()) == list(other.schema.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.schema.items()))
+
+    def __repr__(self) -> str:
+        return "Layout(" + ", ".join(f"{name}: {column}" for name, column in self.schema.items()) + ")"
+
+
+def encode(frame: pl.DataFrame, layout: Layout, pool: Pool, out: Lanes | None = None, at: int = 0) -> Lanes:
+    """Write the layout's columns of a frame into lanes [at, at + width) of `out`, or of a fresh matrix; return it.
+
+    Other columns of the frame are not looked at. A column's dtype must be that of its type: casts are the caller's.
+    Raises NullInRequired with the column and its first row.
+    """
+    if out is None:
+        out = np.empty((frame.height, at + layout.width), np.int64)
+    assert len(out) == frame.height, f"{len(out)} rows of room for {frame.height}"
+    for name, column in layout.schema.items():
+        series = frame.get_column(name)
+        assert series.dtype == column.to_polars(), f"column '{name}' is {series.dtype}, not {column}"
+        lanes = layout.lanes(name)
+        encode_column(series, column, pool, out[:, at + lanes.start : at + lanes.stop])
+    return out
+
+
+def decode(matrix: Lanes, layout: Layout, pool: Pool, names: Iterable[str] | None = None, at: int = 0) -> pl.DataFrame:
+    """Return the columns `names` (all, when None) of a matrix whose data lanes begin at `at`.
+
+    The exact inverse of `encode`, but for the one NaN and the one zero. The frame shares no memory with the matrix.
+    """
+    import polars as pl
+
+    columns = []
+    for name in layout.names if names is None else names:
+        lanes = layout.lanes(name)
+        columns.append(decode_column(matrix[:, at + lanes.start : at + lanes.stop], layout.schema[name], pool, name))
+    return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(matrix))

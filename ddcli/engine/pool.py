@@ -1,0 +1,168 @@
+"""The pool: which value each 64-bit hash in a matrix stands for.
+
+Strings, binaries and lists are hashed into their lane (xxHash64 of UTF-8, of raw bytes, or of the lanes of a list's
+elements). The pool remembers the bytes, so that lanes can be decoded, and refuses a second value with the hash of a
+first one: a collision is an error that names both, never a silent merge. It belongs to the process and is no part of
+the state: files hold real values, and loading them hashes again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine.arrow import Memory, chunks, to_series
+from ddcli.engine.columns import NULL, decode_column, encode_column, width_of
+from ddcli.engine.kernels.hashing import hash_ranges
+from ddcli.engine.kernels.pool_table import WINDOW, PoolTable, view_ranges
+from ddcli.errors import EngineError
+from ddcli.expressions.types import Type, from_polars
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import polars as pl
+
+    from ddcli.engine.columns import Lanes
+
+BLOCK = 1 << 16  # rows whose places, lengths and hashes stay in the cache between the kernels
+SHOWN = 200  # characters of a value in a message
+
+
+class HashCollision(EngineError):
+    """Two different values have one 64-bit hash."""
+
+    def __init__(self, first: object, second: object):
+        shown = [text if len(text) <= SHOWN else text[:SHOWN] + "..." for text in (repr(first), repr(second))]
+        super().__init__(
+            f"two different values have the same 64-bit hash: {shown[0]} and {shown[1]}",
+            hint="with honest data this happens once in many billions of values; change one of the two",
+        )
+        self.values = (first, second)
+
+
+class Pool:
+    """The values behind hashed lanes, a table for each kind of type. Empty and costless while nothing is interned."""
+
+    def __init__(self, hasher: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], object] = hash_ranges):
+        """Hash with `hasher(starts, lengths, data, out)`; tests bring a weak one."""
+        self._hasher = hasher
+        self._tables: dict[Type, PoolTable] = {}
+
+    def intern(self, series: pl.Series, column: Type | None = None) -> Lanes:
+        """Return the lane of each value of a string, binary or list column; null is `NULL`. Raises HashCollision."""
+        column = column or from_polars(series.dtype, nullable=True)
+        assert column is not None, f"no lanes for {series.dtype}"
+        kind = _kind(column)
+        if column.kind == "list":
+            return self._intern_lists(series, kind)
+        lanes = np.empty(len(series), np.int64)
+        row = 0
+        for chunk in chunks(series):
+            views, nulls = chunk.words(2), chunk.nulls()
+            if not len(views):
+                continue
+            own, *addresses, sizes_at = chunk.buffers
+            sizes = np.asarray(Memory(sizes_at, (len(addresses),), "<i8", chunk)).tolist() if addresses else []
+            own = views.__array_interface__["data"][0]
+            # One array over everything from the lowest to the highest byte of the chunk: the kernels read in it only
+            # where the views point, and need not know how many buffers there are.
+            ends = [own + views.nbytes, *(at + size for at, size in zip(addresses, sizes, strict=True))]
+            base = min(own, *(at for at, size in zip(addresses, sizes, strict=True) if size), own)
+            data = np.asarray(Memory(base, (max(ends) - base,), "|u1", chunk))
+            bases = np.array([at - base for at in addresses], np.int64)
+            for at in range(0, len(views), BLOCK):
+                block = views[at : at + BLOCK]
+                starts, lengths = np.empty((2, len(block)), np.int64)
+                view_ranges(block, bases, own - base + 16 * at, starts, lengths)
+                if nulls is not None:
+                    lengths[nulls[at : at + BLOCK]] = -1
+                self._insert(kind, starts, lengths, data, lanes[row + at : row + at + len(block)])
+            row += len(views)
+        return lanes
+
+    def intern_bytes(self, values: Sequence[bytes | None], column: Type) -> Lanes:
+        """Return the lane of each value of a string or binary type: the quick way for a few of them."""
+        data = np.frombuffer(b"".join(value for value in values if value) or b"\0", np.uint8)
+        lengths = np.array([-1 if value is None else len(value) for value in values], np.int64)
+        starts = np.zeros(len(values), np.int64)
+        np.cumsum(np.maximum(lengths[:-1], 0), out=starts[1:])
+        lanes = np.empty(len(values), np.int64)
+        self._insert(_kind(column), starts, lengths, data, lanes)
+        return lanes
+
+    def values(self, lanes: Lanes, column: Type) -> pl.Series:
+        """Return the values that lanes of a type stand for; `NULL` becomes null. The bytes are not copied."""
+        lanes = np.ascontiguousarray(lanes)
+        nulls = lanes == NULL if column.nullable else None
+        if nulls is not None and not nulls.any():
+            nulls = None
+        kind = _kind(column)
+        table = self._table(kind)
+        if kind.inner is not None:
+            return self._list_values(table, lanes, kind.inner, nulls)
+        views, windows = table.views(lanes)
+        sizes = np.array([len(window) for window in windows], np.int64)
+        return to_series("vu" if column.kind == "string" else "vz", len(lanes), [views, *windows, sizes], nulls)
+
+    def bytes_of(self, lanes: Lanes, column: Type) -> list[bytes | None]:
+        """Return the bytes that lanes of a string or binary type stand for: the quick way for a few of them."""
+        lanes = np.ascontiguousarray(lanes)
+        offsets, data = self._table(_kind(column)).bytes_of(lanes)
+        ends, whole = offsets.tolist(), data.tobytes()
+        return [None if lane == NULL else whole[ends[i] : ends[i + 1]] for i, lane in enumerate(lanes.tolist())]
+
+    def _table(self, kind: Type) -> PoolTable:
+        """Return the table of a kind. `setdefault` is atomic, so that two threads get one table."""
+        table = self._tables.get(kind)
+        return self._tables.setdefault(kind, PoolTable()) if table is None else table
+
+    def _insert(self, kind: Type, starts: Lanes, lengths: Lanes, data: np.ndarray, out: Lanes) -> None:
+        """Hash ranges of bytes into `out` and remember them."""
+        longest = int(lengths.max(initial=0))
+        if longest >= WINDOW:
+            raise EngineError(f"a value of {longest} bytes is too long: values must be shorter than 1 GiB")
+        self._hasher(starts, lengths, data, out)
+        table = self._table(kind)
+        row = table.insert(out, starts, lengths, data)
+        if row is not None:
+            offsets, old = table.bytes_of(out[row : row + 1])
+            new = data[starts[row] : starts[row] + lengths[row]]
+            raise HashCollision(self._show(old[offsets[0] :], kind), self._show(new, kind))
+
+    def _intern_lists(self, series: pl.Series, kind: Type) -> Lanes:
+        """Hash each list by the lanes of its elements, which are interned first where they are hashed themselves."""
+        assert kind.inner is not None
+        elements = series.explode(empty_as_null=False, keep_nulls=False)
+        matrix = np.empty((len(elements), width_of(kind.inner)), np.int64)
+        encode_column(elements, kind.inner, self, matrix)
+        counts = series.list.len()
+        lengths = counts.fill_null(0).to_numpy().astype(np.int64) * (matrix.shape[1] * 8)
+        starts = np.cumsum(lengths) - lengths
+        if counts.null_count():
+            lengths[counts.is_null().to_numpy()] = -1
+        lanes = np.empty(len(series), np.int64)
+        self._insert(kind, starts, lengths, matrix.reshape(-1).view(np.uint8), lanes)
+        return lanes
+
+    def _list_values(self, table: PoolTable, lanes: Lanes, inner: Type, nulls: np.ndarray | None) -> pl.Series:
+        offsets, data = table.bytes_of(lanes)
+        width = width_of(inner)
+        elements = decode_column(data.view(np.int64).reshape(-1, width), inner, self, "")
+        return to_series("+L", len(lanes), [offsets // (width * 8)], nulls, elements)
+
+    def _show(self, data: np.ndarray, kind: Type) -> object:
+        """Return the Python value of some bytes, for a message."""
+        if kind.inner is not None:
+            lanes = np.frombuffer(data.tobytes(), np.int64).reshape(-1, width_of(kind.inner))
+            return decode_column(lanes, kind.inner, self, "").to_list()
+        return data.tobytes().decode() if kind.kind == "string" else data.tobytes()
+
+
+def _kind(column: Type) -> Type:
+    """Return the type whose table a column's values are in, whatever it says about nulls.
+
+    Nulls inside of lists are always provided for, so that a list has the same hash wherever it is.
+    """
+    return Type("list", inner=_kind(column.inner).or_null()) if column.inner else column.required()

@@ -1,0 +1,221 @@
+"""Frames to matrices and back: nothing is lost, and lanes compare as values do.
+
+The strategies draw from small domains that collide and from the ends of each range.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from functools import cmp_to_key
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal, assert_series_equal
+
+from ddcli.engine.columns import NULL, NullInRequired
+from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.pool import Pool
+from ddcli.expressions.types import INTEGERS, Type
+
+FIXED = [
+    *(Type(kind) for kind in (*INTEGERS, "float32", "float64", "bool", "date", "time")),
+    *(Type("datetime", unit=unit, zone=zone) for unit in ("ms", "us", "ns") for zone in (None, "Europe/Paris")),
+    *(Type("duration", unit=unit) for unit in ("ms", "us", "ns")),
+    *(Type("decimal", precision=p, scale=s) for p, s in ((1, 0), (12, 2), (18, 18), (19, 4), (38, 0), (38, 38))),
+]
+POOLED = [
+    Type("string"),
+    Type("binary"),
+    Type("list", inner=Type("int64", nullable=True)),
+    Type("list", inner=Type("uint8")),
+    Type("list", inner=Type("string", nullable=True)),
+    Type("list", inner=Type("decimal", nullable=True, precision=30, scale=3)),
+    Type("list", inner=Type("list", nullable=True, inner=Type("float64", nullable=True))),
+]
+TYPES = [*FIXED, *POOLED]
+TEXTS = [
+    "",
+    "a",
+    "b",
+    "\x00",
+    "é",
+    "twelve bytes",
+    "thirteen byte",
+    "thirteen bytf",
+    "long enough for eight-byte words and more",
+    "🦆" * 9,
+]
+
+
+def values(column: Type) -> st.SearchStrategy[Any]:
+    """Return a strategy of non-null physical values of a type (see `series`)."""
+    kind = column.kind
+    if kind in INTEGERS:
+        info = np.iinfo(kind)
+        return st.sampled_from([0, 1, info.min, info.max, info.max - 1]) | st.integers(int(info.min), int(info.max))
+    if kind in ("float32", "float64"):
+        special = [0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan, 5e-324 if kind == "float64" else 2**-149]
+        return st.sampled_from(special) | st.floats(width=32 if kind == "float32" else 64)
+    if kind == "bool":
+        return st.booleans()
+    if kind == "date":
+        return st.dates() | st.just(dt.date(1969, 12, 31))
+    if kind == "time":
+        return st.sampled_from([0, 1, 86_399_999_999_999]) | st.integers(0, 86_399_999_999_999)
+    if kind in ("datetime", "duration"):
+        return st.sampled_from([0, -1, 1, -(2**63), 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
+    if kind == "decimal":
+        most = 10**column.precision - 1
+        unscaled = st.sampled_from([0, 1, -1, most, -most]) | st.integers(-most, most)
+        return unscaled.map(lambda number: Decimal(f"{number}e-{column.scale}"))
+    if kind == "string":
+        return st.sampled_from(TEXTS) | st.text(max_size=20)
+    if kind == "binary":
+        return st.sampled_from(TEXTS).map(str.encode) | st.binary(max_size=40)
+    assert column.inner is not None
+    return st.lists(maybe_null(column.inner), max_size=4)
+
+
+def maybe_null(column: Type) -> st.SearchStrategy[Any]:
+    """Return a strategy of values of a type, with nulls where it allows them."""
+    return values(column) | st.none() if column.nullable else values(column)
+
+
+def series(items: list[Any], column: Type, name: str = "x") -> pl.Series:
+    """Return a series of a type from Python values; times, datetimes and durations are given as physical integers."""
+    dtype = column.to_polars()
+    if column.kind in ("time", "datetime", "duration"):
+        return pl.Series(name, items, dtype=pl.Int64).cast(dtype)
+    return pl.Series(name, items, dtype=dtype)
+
+
+@st.composite
+def columns(draw: st.DrawFn, types: list[Type] = TYPES) -> tuple[Type, pl.Series]:
+    """Draw a type, nullable or not, and a series of it in one or several chunks."""
+    column = draw(st.sampled_from(types)).or_null(draw(st.booleans()))
+    items = draw(st.lists(maybe_null(column), max_size=12))
+    whole = series(items, column)
+    cut = draw(st.integers(0, len(items)))
+    if draw(st.booleans()):
+        whole = pl.concat([whole[:cut], whole[cut:]], rechunk=False)
+    return column, whole
+
+
+@given(columns())
+def test_a_column_survives(typed: tuple[Type, pl.Series]) -> None:
+    """Encode, then decode: the same values, nulls and dtype."""
+    column, whole = typed
+    pool, layout = Pool(), Layout({"x": column})
+    matrix = encode(whole.to_frame(), layout, pool)
+    assert matrix.shape == (len(whole), layout.width)
+    assert_series_equal(decode(matrix, layout, pool)["x"], whole)
+
+
+@given(st.lists(columns(), min_size=1, max_size=4), st.randoms())
+def test_a_frame_survives_between_other_lanes(typed: list[tuple[Type, pl.Series]], random: Any) -> None:
+    """Encode into the middle of a wider matrix, and decode some columns in another order."""
+    height = min(len(whole) for _, whole in typed)
+    frame = pl.DataFrame([whole[:height].alias(f"c{i}") for i, (_, whole) in enumerate(typed)])
+    pool, layout = Pool(), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
+    out = np.full((height, layout.width + 3), 77, np.int64)
+    assert encode(frame, layout, pool, out, 2) is out
+    assert (out[:, [0, 1, -1]] == 77).all()
+    names = random.sample(layout.names, random.randint(1, len(layout.names)))
+    assert_frame_equal(decode(out, layout, pool, names, at=2), frame.select(names))
+    shuffled = Layout({name: layout.schema[name] for name in names})
+    moved = out[:, 2:][:, layout.take(names)]
+    assert_frame_equal(decode(moved, shuffled, pool), frame.select(names))
+
+
+def before(one: Any, other: Any) -> int:
+    """Compare two values as a person sorts them: null last, NaN after every number, and one zero."""
+    ranks = [(x is None, isinstance(x, float) and math.isnan(x)) for x in (one, other)]
+    if ranks[0] != ranks[1] or any(ranks[0]):
+        return (ranks[0] > ranks[1]) - (ranks[0] < ranks[1])
+    return (one > other) - (one < other)
+
+
+@pytest.mark.parametrize("column", FIXED, ids=str)
+@given(data=st.data())
+def test_lanes_are_ordered_as_values(column: Type, data: st.DataObject) -> None:
+    """Sorting tuples of lanes sorts values, nulls last, and equal lanes are equal values."""
+    column = column.or_null(data.draw(st.booleans()))
+    items = data.draw(st.lists(maybe_null(column), max_size=12))
+    lanes = encode(series(items, column).to_frame(), Layout({"x": column}), Pool())
+    keys = [tuple(row) for row in lanes.tolist()]
+    for item, key in zip(items, keys, strict=True):
+        for item_2, key_2 in zip(items, keys, strict=True):
+            assert before(item, item_2) == (key > key_2) - (key < key_2)
+    assert sorted(keys) == [
+        key for _, key in sorted(zip(items, keys, strict=True), key=cmp_to_key(lambda x, y: before(x[0], y[0])))
+    ]
+
+
+@pytest.mark.parametrize("column", TYPES, ids=str)
+@given(data=st.data())
+def test_lanes_are_equal_as_values(column: Type, data: st.DataObject) -> None:
+    """Two values of a type share their lanes exactly when they are equal, in whichever batch they come."""
+    column = column.or_null(data.draw(st.booleans()))
+    items = data.draw(st.lists(maybe_null(column), max_size=8))
+    pool, layout = Pool(), Layout({"x": column})
+    frames = [series([item], column).to_frame() for item in items]
+    keys = [tuple(encode(frame, layout, pool)[0].tolist()) for frame in frames]
+    for frame, key in zip(frames, keys, strict=True):
+        for frame_2, key_2 in zip(frames, keys, strict=True):
+            assert frame.equals(frame_2) == (key == key_2)
+
+
+@pytest.mark.parametrize("column", TYPES, ids=str)
+def test_a_null_where_none_is_allowed_is_refused(column: Type) -> None:
+    """Name the column and the first row."""
+    nulls = series([None], column, "fare")
+    present = encode(nulls.to_frame(), Layout({"fare": column.or_null()}), Pool())
+    assert NULL in present[0] or present[0].tolist() == [1, 0]
+    frame = pl.concat([series([], column, "fare"), nulls]).to_frame()
+    with pytest.raises(NullInRequired, match="column 'fare' has a null in row 0") as caught:
+        encode(frame, Layout({"fare": column}), Pool())
+    assert (caught.value.column, caught.value.row, caught.value.exit_code) == ("fare", 0, 3)
+
+
+def test_the_null_type_is_all_nulls() -> None:
+    """Carry a column that never had a value."""
+    layout, frame = Layout({"x": Type("null", nullable=True)}), pl.DataFrame({"x": [None, None]})
+    matrix = encode(frame, layout, Pool())
+    assert matrix.tolist() == [[NULL], [NULL]]
+    assert_frame_equal(decode(matrix, layout, Pool()), frame)
+
+
+def test_integers_are_not_copied_into_the_pool() -> None:
+    """Encode integers with no pool at all."""
+    layout, frame = Layout({"x": Type("int64"), "y": Type("int32", nullable=True)}), pl.DataFrame({"x": [1], "y": [2]})
+    frame = frame.cast({"y": pl.Int32})
+    nothing: Any = None
+    assert encode(frame, layout, nothing).tolist() == [[1, 2]]
+
+
+def test_a_frame_of_another_dtype_is_a_bug_of_the_caller() -> None:
+    """Refuse to guess a cast."""
+    with pytest.raises(AssertionError, match="column 'x' is Int32, not int64"):
+        encode(pl.DataFrame({"x": [1]}).cast(pl.Int32), Layout({"x": Type("int64")}), Pool())
+
+
+def test_a_layout_knows_the_lanes_of_its_columns() -> None:
+    """Give a flag to nullable kinds that use all 64 bits, and two lanes to wide decimals."""
+    wide, flagged = Type("decimal", nullable=True, precision=38), Type("int64", nullable=True)
+    layout = Layout({"a": Type("int64"), "b": flagged, "c": wide, "d": Type("int32", nullable=True)})
+    assert layout.width == 6
+    assert [layout.lanes(name) for name in "abcd"] == [range(1), range(1, 3), range(3, 5), range(5, 6)]
+    assert layout.take("db") == [5, 1, 2]
+    assert layout == Layout(layout.schema)
+    assert layout != Layout(dict(reversed(layout.schema.items())))
+
+
+def test_a_record_without_columns_keeps_its_rows() -> None:
+    """Count rows even where nothing is in them."""
+    assert decode(np.empty((3, 2), np.int64), Layout({}), Pool()).height == 3
