@@ -1,0 +1,143 @@
+"""Times and frontiers: the lattice that updates live in.
+
+A time is a tuple of integers, ordered component by component: (0, 1) and (1, 0) are not comparable. `join` is the
+least time after both, `meet` the greatest before both. A frontier is an antichain of times, and says: no update will
+appear any more at a time that is not at or after one of them. The empty frontier is after everything: closed.
+
+Frontiers form a lattice as well, by what they still allow: `join` allows what both do, `meet` what either does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Time = tuple[int, ...]
+CLOSED = "closed"
+NUMBER = re.compile(r"-?\d+")
+WRITTEN = re.compile(r"-?\d+|\(-?\d+(,\s*-?\d+)+\)(\s+\(-?\d+(,\s*-?\d+)+\))*", re.ASCII)
+
+
+def less_equal(one: Time, other: Time) -> bool:
+    """Say whether a time is at or before another.
+
+    >>> less_equal((0, 1), (1, 0))
+    False
+    """
+    return all(x <= y for x, y in zip(one, other, strict=True))
+
+
+def less_than(one: Time, other: Time) -> bool:
+    """Say whether a time is before another."""
+    return one != other and less_equal(one, other)
+
+
+def join(one: Time, other: Time) -> Time:
+    """Return the least time that is at or after both.
+
+    >>> join((0, 1), (1, 0))
+    (1, 1)
+    """
+    return tuple(max(x, y) for x, y in zip(one, other, strict=True))
+
+
+def meet(one: Time, other: Time) -> Time:
+    """Return the greatest time that is at or before both.
+
+    >>> meet((0, 1), (1, 0))
+    (0, 0)
+    """
+    return tuple(min(x, y) for x, y in zip(one, other, strict=True))
+
+
+def advance(time: Time, since: Frontier) -> Time:
+    """Return the time that stands for `time` to every reader at or after `since`: meet over f in since of (time join f).
+
+    It is at or before the same times from `since` on as `time` is (McSherry et al., "Shared Arrangements", VLDB 2020). With a closed `since` nobody reads, and the time stays as it is.
+
+    >>> advance((2, 0), Frontier([(1, 3), (3, 1)]))
+    (2, 1)
+    """
+    return reduce(meet, (join(time, element) for element in since)) if since else time
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Frontier:
+    """An antichain of times, in lexicographic order, so that equal frontiers are equal objects. False when closed."""
+
+    elements: tuple[Time, ...]
+
+    def __init__(self, times: Iterable[Time] = ()):
+        """Keep the minimal ones of `times`: those that no other is before."""
+        kept: list[Time] = []
+        # In lexicographic order whatever is before a time comes before it.
+        for time in sorted(set(times)):
+            if not any(less_equal(element, time) for element in kept):
+                kept.append(time)
+        object.__setattr__(self, "elements", tuple(kept))
+
+    def __iter__(self) -> Iterator[Time]:
+        return iter(self.elements)
+
+    def __len__(self) -> int:
+        return len(self.elements)
+
+    def insert(self, time: Time) -> Frontier:
+        """Return the frontier that also allows `time` and what is after it."""
+        return self if self.less_equal(time) else Frontier((*self.elements, time))
+
+    def less_equal(self, time: Time) -> bool:
+        """Say whether an update may still appear at `time`."""
+        return any(less_equal(element, time) for element in self.elements)
+
+    def less_than(self, time: Time) -> bool:
+        """Say whether `time` is after one of the elements: then it can't be one of them."""
+        return any(less_than(element, time) for element in self.elements)
+
+    def dominates(self, other: Frontier) -> bool:
+        """Say whether this frontier is at or before another: all that the other allows, this one does."""
+        return all(self.less_equal(time) for time in other.elements)
+
+    def join(self, other: Frontier) -> Frontier:
+        """Return the least frontier at or after both: it allows the times that both do."""
+        return Frontier(join(one, two) for one in self.elements for two in other.elements)
+
+    def meet(self, other: Frontier) -> Frontier:
+        """Return the greatest frontier at or before both: it allows the times that either does."""
+        return Frontier((*self.elements, *other.elements))
+
+    def as_time(self) -> Time:
+        """Return the greatest time at or before all elements: the element itself where there is one.
+
+        Advancing to it instead of to the frontier is always right; it only lets fewer times become equal.
+        """
+        assert self.elements, "a closed frontier is no time"
+        return reduce(meet, self.elements)
+
+    def __str__(self) -> str:
+        """Return the text form, which `parse` takes back: 42, or (0,1) (1,0), or closed."""
+        if not self.elements:
+            return CLOSED
+        if len(self.elements[0]) == 1:
+            return str(self.elements[0][0])
+        return " ".join("(" + ",".join(map(str, time)) + ")" for time in self.elements)
+
+    @classmethod
+    def parse(cls, text: str) -> Frontier | None:
+        """Return the frontier of a text form, or None where it is none.
+
+        >>> Frontier.parse("(1,0) (0,1)").elements
+        ((0, 1), (1, 0))
+        """
+        text = text.strip()
+        if text == CLOSED:
+            return cls()
+        if not WRITTEN.fullmatch(text):
+            return None
+        times = [tuple(int(word) for word in NUMBER.findall(part)) for part in text.split(")") if part]
+        return cls(times) if len({len(time) for time in times}) == 1 else None

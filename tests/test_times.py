@@ -1,0 +1,114 @@
+"""Times and frontiers are lattices: every law is tried on a domain small enough that times meet."""
+
+from __future__ import annotations
+
+import doctest
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddcli.engine import times
+from ddcli.engine.times import Frontier, Time, advance, join, less_equal, less_than, meet
+
+DOMAINS = {nt: list(itertools.product(range(4), repeat=nt)) for nt in (1, 2, 3)}
+
+
+@st.composite
+def drawn(draw: st.DrawFn, frontiers: int = 1, count: int = 1) -> tuple[list[Frontier], list[Time], list[Time]]:
+    """Draw some frontiers, some times, and give the whole domain that they come from."""
+    domain = DOMAINS[draw(st.integers(1, 3))]
+    sets = [draw(st.lists(st.sampled_from(domain), max_size=5)) for _ in range(frontiers)]
+    return [Frontier(one) for one in sets], [draw(st.sampled_from(domain)) for _ in range(count)], domain
+
+
+def test_examples_of_the_documentation() -> None:
+    assert doctest.testmod(times).failed == 0
+
+
+@given(drawn(count=2))
+def test_join_and_meet_are_the_least_and_the_greatest(case) -> None:
+    _, (one, two), domain = case
+    for time in domain:
+        assert less_equal(join(one, two), time) == (less_equal(one, time) and less_equal(two, time))
+        assert less_equal(time, meet(one, two)) == (less_equal(time, one) and less_equal(time, two))
+    assert less_than(one, two) == (less_equal(one, two) and not less_equal(two, one))
+
+
+@given(st.lists(st.sampled_from(DOMAINS[2]), max_size=6), st.randoms())
+def test_a_frontier_is_an_antichain_that_allows_what_its_times_do(items, random) -> None:
+    frontier = Frontier(items)
+    for one, two in itertools.permutations(frontier, 2):
+        assert not less_equal(one, two)
+    for time in DOMAINS[2]:
+        assert frontier.less_equal(time) == any(less_equal(item, time) for item in items)
+        assert frontier.less_than(time) == any(less_than(item, time) for item in items)
+    shuffled = random.sample(items, len(items))
+    inserted = Frontier()
+    for time in shuffled:
+        inserted = inserted.insert(time)
+    assert inserted == frontier == Frontier(shuffled)
+    assert hash(inserted) == hash(frontier)
+
+
+@given(drawn(frontiers=2))
+def test_join_and_meet_of_frontiers_allow_both_and_either(case) -> None:
+    (one, two), _, domain = case
+    for time in domain:
+        assert one.join(two).less_equal(time) == (one.less_equal(time) and two.less_equal(time))
+        assert one.meet(two).less_equal(time) == (one.less_equal(time) or two.less_equal(time))
+    allowed = [{time for time in domain if frontier.less_equal(time)} for frontier in (one, two)]
+    assert one.dominates(two) == (allowed[0] >= allowed[1])
+
+
+@given(drawn(count=2))
+def test_advancing_is_unseen_from_since_on_and_as_far_as_can_be(case) -> None:
+    """The advanced time is before the same readable times, and times that look alike become one."""
+    (since,), (one, two), domain = case
+    readable = [time for time in domain if since.less_equal(time)]
+    seen = [[less_equal(time, reader) for reader in readable] for time in (one, two)]
+    moved = [advance(time, since) for time in (one, two)]
+    assert [less_equal(moved[0], reader) for reader in readable] == seen[0]
+    if since and seen[0] == seen[1]:
+        assert moved[0] == moved[1]
+    assert advance(moved[0], since) == moved[0]
+    if since:
+        floor = Frontier([since.as_time()])
+        assert [less_equal(advance(one, floor), reader) for reader in readable] == seen[0]
+
+
+@given(drawn())
+def test_the_text_form_is_read_back(case) -> None:
+    (frontier,), _, _ = case
+    assert Frontier.parse(str(frontier)) == frontier
+
+
+@pytest.mark.parametrize(
+    ("frontier", "text"),
+    [
+        (Frontier(), "closed"),
+        (Frontier([(42,), (43,)]), "42"),
+        (Frontier([(-3,)]), "-3"),
+        (Frontier([(1, 0), (0, 1), (1, 1)]), "(0,1) (1,0)"),
+    ],
+)
+def test_the_text_form(frontier: Frontier, text: str) -> None:
+    assert str(frontier) == text
+    assert bool(frontier) == (text != "closed")
+
+
+@pytest.mark.parametrize("text", ["", "x", "(1,2", "1,", "(1,2) 3", "(1,2) (3)", "1 2", "((1,2))", "()"])
+def test_what_is_no_frontier_is_not_read(text: str) -> None:
+    assert Frontier.parse(text) is None
+
+
+def test_a_closed_frontier_is_no_time() -> None:
+    assert Frontier([(1, 3), (3, 1)]).as_time() == (1, 1)
+    with pytest.raises(AssertionError, match="a closed frontier is no time"):
+        Frontier().as_time()
+
+
+def test_times_of_different_lengths_do_not_compare() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        less_equal((1,), (1, 2))
