@@ -19,10 +19,29 @@ INTEGERS = (*SIGNED, *UNSIGNED)
 FLOATS = ("float32", "float64")
 SIMPLE = (*INTEGERS, *FLOATS, "bool", "date", "time", "string", "binary", "null")
 UNITS = ("ms", "us", "ns")
-ALIASES = {"int": "int64", "bigint": "int64", "integer": "int64", "smallint": "int16", "double": "float64", "float": "float64"}
+ALIASES = {
+    "int": "int64",
+    "bigint": "int64",
+    "integer": "int64",
+    "smallint": "int16",
+    "double": "float64",
+    "float": "float64",
+}
 ALIASES |= {"text": "string", "str": "string", "varchar": "string", "boolean": "bool", "bytes": "binary"}
-ALIASES |= {"timestamp": "datetime[us]", "datetime": "datetime[us]", "timestamptz": "datetime[us, UTC]", "duration": "duration[us]"}
-POLARS_NAMES = {"bool": "Boolean", "date": "Date", "time": "Time", "string": "String", "binary": "Binary", "null": "Null"}
+ALIASES |= {
+    "timestamp": "datetime[us]",
+    "datetime": "datetime[us]",
+    "timestamptz": "datetime[us, UTC]",
+    "duration": "duration[us]",
+}
+POLARS_NAMES = {
+    "bool": "Boolean",
+    "date": "Date",
+    "time": "Time",
+    "string": "String",
+    "binary": "Binary",
+    "null": "Null",
+}
 POLARS_NAMES |= {kind: kind.replace("int", "Int").replace("uI", "UI") for kind in INTEGERS}
 POLARS_NAMES |= {kind: kind.capitalize() for kind in FLOATS}
 MAX_PRECISION = 38

@@ -1,0 +1,153 @@
+"""Which casts exist, casts of constants, and the checks of constant arguments that a signature can't express."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import TYPE_CHECKING
+
+from ddcli.expressions.coerce import Mismatch, fits_decimal, integer_range, rescaled
+from ddcli.expressions.tree import Literal
+from ddcli.expressions.types import ALIASES, SIMPLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Type
+
+TARGETS = [*(kind for kind in SIMPLE if kind != "null"), *ALIASES, "decimal(18, 2)", "datetime[us]", "duration[us]"]
+HINTS = {
+    ("date", "int64"): "use year(x), epoch(x) or date_diff(...)",
+    ("datetime", "int64"): "use epoch(x) or date_diff(...)",
+}
+HINTS |= {("int64", "date"): "use date '1970-01-01' + n * interval '1' day", ("duration", "int64"): "use seconds(x)"}
+TRUNC_UNITS = {
+    "year": "1y",
+    "quarter": "1q",
+    "month": "1mo",
+    "week": "1w",
+    "day": "1d",
+    "hour": "1h",
+    "minute": "1m",
+    "second": "1s",
+}
+DIFF_UNITS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
+DIFF_UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
+
+
+def is_castable(source: Type, target: Type) -> bool:
+    """Return whether a cast is in our table."""
+    one, other = source.kind, target.kind
+    if one == "null" or source.required() == target.required():
+        return True
+    if source.is_numeric:
+        return target.is_numeric or other == "string" or (other == "bool" and source.is_integer)
+    if one == "bool":
+        return other == "string" or target.is_integer
+    if one == "string":
+        return target.is_numeric or other in ("bool", "date", "time") or (other == "datetime" and not target.zone)
+    if one == "date":
+        return other == "string" or (other == "datetime" and not target.zone)
+    if one == "datetime":
+        same_kind = other == "datetime" and bool(source.zone) == bool(target.zone)
+        return same_kind or (other in ("string", "date", "time") and not source.zone)
+    if one == "list" and other == "list" and source.inner and target.inner:
+        # Element by element, where no element can fail.
+        return source.inner.kind == "null" or source.inner.required() == target.inner.required()
+    return (one == "time" and other == "string") or (one == other == "duration")
+
+
+def fold(literal: Literal, target: Type) -> Literal | None:
+    """Return a constant cast when the tree is made, or None to leave it to the row; raises Mismatch if it fails."""
+    value = literal.value
+    if value is None:
+        return replace(literal, type=target.or_null())
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not target.is_numeric:
+        return None
+    if target.is_float:
+        return replace(literal, value=float(value), type=target) if target.kind == "float64" else None
+    if isinstance(value, float):
+        return None
+    exact = Decimal(value)
+    if target.is_integer:
+        low, high = integer_range(target.kind)
+        with localcontext() as context:
+            context.prec = 80
+            whole = int(exact.quantize(Decimal(1), rounding=ROUND_HALF_UP))
+        if not low <= whole <= high:
+            raise Mismatch(f"{value} is out of range for {target}")
+        return replace(literal, value=whole, type=target)
+    if not fits_decimal(exact, target):
+        raise Mismatch(f"{value} is out of range for {target}")
+    return replace(literal, value=rescaled(exact, target), type=target)
+
+
+def check_constants(function: str, args: Sequence[Expression]) -> None:
+    """Check patterns, units and fills, which are constants; raises Mismatch."""
+    constants = {index: arg.value for index, arg in enumerate(args) if isinstance(arg, Literal)}
+    if function in ("lpad", "rpad") and len(args) > 2 and len(str(constants[2])) != 1:
+        raise Mismatch(f"{function}: the fill is one character", args[2])
+    if function in ("date_trunc", "date_diff"):
+        known = TRUNC_UNITS if function == "date_trunc" else DIFF_UNITS
+        unit = str(constants[0]).lower()
+        if unit not in known:
+            raise Mismatch(f"{function} knows no unit '{unit}'", args[0], f"one of {', '.join(known)}")
+        if function == "date_trunc" and args[1].type.kind == "date" and unit in ("hour", "minute", "second"):
+            raise Mismatch("a date has no " + unit, args[0], "cast it to timestamp")
+    if function in ("like", "ilike"):
+        like_pattern(str(constants[1]), str(constants.get(2, "")), args)
+    if function.startswith("regexp_"):
+        groups = _check_regex(str(constants[1]), args[1])
+        if function == "regexp_extract" and len(args) > 2:
+            group = constants[2]
+            if not isinstance(group, int) or not 0 <= group <= groups:
+                raise Mismatch(f"the pattern has no group {group}", args[2], f"it has {groups}")
+        if function == "regexp_replace":
+            wanted = [int(each) for each in re.findall(r"\\(\d)", str(constants[2]).replace("\\\\", ""))]
+            if wanted and max(wanted) > groups:
+                raise Mismatch(f"the pattern has no group {max(wanted)}", args[2], f"it has {groups}")
+
+
+def _check_regex(pattern: str, arg: Expression) -> int:
+    """Return the number of groups of a pattern in Rust's syntax; raises Mismatch when it isn't one."""
+    import polars as pl
+
+    try:
+        pl.Series([""]).str.contains(pattern)
+    except pl.exceptions.ComputeError as error:
+        complaint = [line for line in str(error).splitlines() if line.startswith("error: ")]
+        why = complaint[0].removeprefix("error: ") if complaint else "see Rust's regex syntax"
+        raise Mismatch(f"the pattern is wrong: {why}", arg) from None
+    fields = pl.select(pl.lit("").str.extract_groups(pattern)).to_series().dtype
+    return len(getattr(fields, "fields", ()))
+
+
+def like_pattern(pattern: str, escape: str, args: Sequence[Expression] = ()) -> list[str | None]:
+    """Return a LIKE pattern as pieces: text stands for itself, `%` is None, `_` is the empty text.
+
+    >>> like_pattern("a%_", "")
+    ['a', None, '']
+    """
+    if len(escape) > 1:
+        raise Mismatch("the escape is one character", args[2] if len(args) > 2 else None)
+    pieces: list[str | None] = []
+    position = 0
+    while position < len(pattern):
+        character = pattern[position]
+        if escape and character == escape:
+            position += 1
+            if position >= len(pattern) or pattern[position] not in ("%", "_", escape):
+                raise Mismatch(f"`{escape}` escapes nothing in the pattern", args[1] if len(args) > 1 else None)
+            character = pattern[position]
+        elif character in "%_":
+            pieces.append(None if character == "%" else "")
+            position += 1
+            continue
+        if pieces and pieces[-1]:
+            pieces[-1] += character
+        else:
+            pieces.append(character)
+        position += 1
+    return pieces

@@ -1,0 +1,183 @@
+"""Which types go together, and the casts that bring them there.
+
+Rules. Integers of different widths meet in `int64`; `uint64` with a signed integer meets in `decimal(20, 0)`, the
+smallest type that holds both. An integer or decimal with a float meets in `float64`. A date with a timestamp meets in the
+timestamp. Nothing else converts by itself, with one convenience: a *literal* takes the type of what it stands beside
+(`1.5` beside a float is a float, `'2013-01-01'` beside a date is that date), and is refused in the spec if it can't.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
+from typing import TYPE_CHECKING
+
+from ddcli.expressions.tree import Cast, Expression, Literal
+from ddcli.expressions.types import MAX_PRECISION, SIGNED, UNITS, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INT64, FLOAT64, BOOL, STRING, DATE, TIME = (Type(k) for k in ("int64", "float64", "bool", "string", "date", "time"))
+TIMESTAMP, DURATION, NULL = Type("datetime", unit="us"), Type("duration", unit="us"), Type("null", nullable=True)
+MONTHS = Type("months")  # calendar intervals have no fixed length: literals only, beside + and -
+DIGITS = {"int8": 3, "int16": 5, "int32": 10, "int64": 19, "uint8": 3, "uint16": 5, "uint32": 10, "uint64": 20}
+
+
+class Mismatch(Exception):
+    """Arguments that a function does not take."""
+
+    def __init__(self, problem: str, argument: Expression | None = None, hint: str | None = None):
+        super().__init__(problem)
+        self.problem, self.argument, self.hint = problem, argument, hint
+
+
+def integer_range(kind: str) -> tuple[int, int]:
+    """Return the least and largest value of an integer kind.
+
+    >>> integer_range("uint8")
+    (0, 255)
+    """
+    bits = int(kind.lstrip("uint"))
+    return (0, 2**bits - 1) if kind.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def decimal_type(precision: int, scale: int, *, nullable: bool = False) -> Type:
+    """Return a decimal type, its precision held to what 128 bits carry (overflow is checked row by row then)."""
+    return Type("decimal", nullable, precision=min(max(precision, scale, 1), MAX_PRECISION), scale=scale)
+
+
+def as_decimal(type_: Type) -> Type:
+    """Return the decimal type that holds every value of an integer type; a decimal is itself."""
+    return decimal_type(DIGITS[type_.kind], 0, nullable=type_.nullable) if type_.is_integer else type_
+
+
+def meet(a: Type, b: Type) -> Type | None:
+    """Return the type in which values of both are comparable, nullable if either is, or None."""
+    nullable = a.nullable or b.nullable
+    one, other = a.required(), b.required()
+    if one == other or other.kind == "null":
+        return replace(one, nullable=nullable)
+    if one.kind == "null":
+        return replace(other, nullable=nullable)
+    if one.is_numeric and other.is_numeric:
+        return replace(_meet_numbers(one, other), nullable=nullable)
+    kinds = {one.kind, other.kind}
+    if kinds == {"date", "datetime"}:
+        found = one if one.kind == "datetime" else other
+        return None if found.zone else replace(found, nullable=nullable)
+    if one.kind == other.kind and one.kind in ("datetime", "duration") and one.zone == other.zone:
+        finer = max(one, other, key=lambda t: UNITS.index(t.unit or "us"))
+        return replace(finer, nullable=nullable)
+    if one.kind == other.kind == "list" and one.inner and other.inner:
+        inner = meet(one.inner, other.inner)
+        return Type("list", nullable, inner=inner) if inner else None
+    return None
+
+
+def _meet_numbers(a: Type, b: Type) -> Type:
+    if a.is_float or b.is_float:
+        return FLOAT64
+    if a.is_integer and b.is_integer and "uint64" not in (a.kind, b.kind):
+        return INT64
+    if a.is_integer and b.is_integer and not {a.kind, b.kind} & set(SIGNED):
+        return Type("uint64")
+    one, other = as_decimal(a), as_decimal(b)
+    scale = max(one.scale, other.scale)
+    return decimal_type(max(one.precision - one.scale, other.precision - other.scale) + scale, scale)
+
+
+def unify(args: Sequence[Expression], what: str) -> tuple[list[Expression], Type]:
+    """Return all arguments in one common type, and that type. Literals follow the columns, not the other way round."""
+    leading = [arg for arg in args if not isinstance(arg, Literal)] or list(args)
+    common = leading[0].type
+    for arg in leading[1:]:
+        found = meet(common, arg.type)
+        if found is None:
+            problem = f"{what} needs arguments of one type, got {common.required()} and {arg.type.required()}"
+            raise Mismatch(problem, arg, "cast one of them")
+        common = found
+    for arg in args:
+        if isinstance(arg, Literal) and not adapts(arg, common):
+            found = meet(common, arg.type)
+            if found is None:
+                problem = f"{what} needs arguments of one type, got {common.required()} and {arg.type.required()}"
+                raise Mismatch(problem, arg, "cast one of them")
+            common = found
+    nullable = any(arg.type.nullable for arg in args)
+    return [convert(arg, common) for arg in args], replace(common, nullable=nullable or common.kind == "null")
+
+
+def adapts(literal: Literal, type_: Type) -> bool:
+    """Return whether a constant can be written as that type without losing anything."""
+    value = literal.value
+    if value is None:
+        return True
+    if literal.type.kind == "string" and type_.kind in ("date", "datetime", "time"):
+        return True  # refused in `convert` when it doesn't read as one
+    if not literal.type.is_numeric or isinstance(value, float):
+        return literal.type.required() == type_.required()
+    assert isinstance(value, int | Decimal)
+    if type_.is_integer:
+        low, high = integer_range(type_.kind)
+        return value == int(value) and low <= value <= high and literal.type.is_integer
+    if type_.kind == "decimal":
+        return fits_decimal(Decimal(value), type_) and Decimal(value) == rescaled(Decimal(value), type_)
+    return type_.is_float
+
+
+def rescaled(value: Decimal, type_: Type) -> Decimal:
+    """Return the value at the type's scale, half away from zero."""
+    with localcontext() as context:
+        context.prec = 2 * MAX_PRECISION + 2
+        return value.quantize(Decimal(1).scaleb(-type_.scale), rounding=ROUND_HALF_UP)
+
+
+def fits_decimal(value: Decimal, type_: Type) -> bool:
+    """Return whether the rounded value has no more digits than the type allows."""
+    try:
+        return abs(rescaled(value, type_)) < Decimal(10) ** (type_.precision - type_.scale)
+    except InvalidOperation:
+        return False
+
+
+def convert(arg: Expression, target: Type) -> Expression:
+    """Return the argument in another type (its own nullability kept): itself, a converted literal, or a cast."""
+    if isinstance(arg, Literal) and (arg.value is None or adapts(arg, target)):
+        return convert_literal(arg, target)
+    if arg.type.required() == target.required():
+        return arg
+    return Cast(arg, replace(target, nullable=arg.type.nullable), span=arg.span)
+
+
+def convert_literal(literal: Literal, target: Type) -> Literal:
+    """Return a constant as another type; the caller has asked `adapts`."""
+    value = literal.value
+    if value is None:
+        return replace(literal, type=replace(target, nullable=True))
+    type_ = target.required()
+    if isinstance(value, str) and type_.kind != "string":
+        return replace(literal, value=temporal_value(value, type_, literal), type=type_)
+    if type_.is_float and isinstance(value, int | Decimal):
+        value = float(value)
+    elif type_.kind == "decimal" and isinstance(value, int | Decimal):
+        value = rescaled(Decimal(value), type_)
+    return replace(literal, value=value, type=type_)
+
+
+def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.time:
+    """Return the date, time or timestamp that a constant text names; raises Mismatch."""
+    form = {"date": "2013-01-31", "time": "23:59:59", "datetime": "2013-01-31 23:59:59"}[type_.kind]
+    try:
+        if type_.kind == "date":
+            return dt.date.fromisoformat(text.strip())
+        if type_.kind == "time":
+            return dt.time.fromisoformat(text.strip())
+        moment = dt.datetime.fromisoformat(text.strip())
+    except ValueError:
+        name = "timestamp" if type_.kind == "datetime" else type_.kind
+        raise Mismatch(f"'{text}' is no {name}", literal, f"write it as '{form}'") from None
+    if bool(moment.tzinfo) != bool(type_.zone):
+        raise Mismatch(f"'{text}' {'has' if moment.tzinfo else 'lacks'} an offset from UTC", literal)
+    return moment

@@ -1,0 +1,238 @@
+"""Running a stage: each step's values and checks in one polars query.
+
+Small frames go through the eager engine, whose fixed cost is small; large ones through the lazy one, which computes a
+subexpression that values and checks share only once. On large frames column ranges first settle what checks they can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from ddcli.errors import InputError
+from ddcli.expressions.lower import Check, Lowering
+from ddcli.expressions.stage import Explode, Filter, Map, Python, Step, Unnest
+from ddcli.expressions.tree import Call, Column, Expression, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ddcli.expressions.bounds import Range
+    from ddcli.expressions.parse import TableCall
+    from ddcli.expressions.types import Schema
+
+    State = tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]
+    """The frame so far, the input row of each of its rows, the factors of their diffs (None as in StageResult)."""
+
+LARGE = 20_000
+VALUE, CHECK = "\0value", "\0check"
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Named values, and the checks that go with them, as polars expressions."""
+
+    values: list[pl.Expr]
+    checks: list[Check]
+
+
+class Evaluation:
+    """Expressions over a frame, lowered once for all small frames, and for each large one by what its columns hold."""
+
+    def __init__(
+        self, expressions: Sequence[Expression], names: Sequence[str], lower: Callable[[Lowering], list[pl.Expr]]
+    ):
+        self.names, self.lower = list(names), lower
+        self.plain = all(isinstance(e, Column) and e.name == n for n, e in zip(names, expressions, strict=False))
+        self.plain = self.plain and len(expressions) == len(names)
+        # Where nothing reads a column polars would give one row; then the frame's own columns set the height.
+        self.constant = not any(expression.columns() for expression in expressions)
+        self.general = self._lowered({})
+        computed = (
+            {node for e in expressions for node in e.walk() if not isinstance(node, Column)}
+            if self.general.checks
+            else set()
+        )
+        read = {c for node in computed for c in node.children if isinstance(c, Column) and c.type.is_integer}
+        self.ranged = sorted(column.name for column in read)
+
+    def _lowered(self, ranges: dict[str, Range]) -> Lowered:
+        low = Lowering(ranges)
+        values = [value.alias(name) for name, value in zip(self.names, self.lower(low), strict=True)]
+        return Lowered(values, low.checks)
+
+    def run(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the values as a frame of as many rows; raises InputError at the first failing one."""
+        if self.plain:
+            return frame.select(self.names)
+        large = frame.height >= LARGE
+        lowered = self._lowered(self._ranges(frame)) if large and self.ranged else self.general
+        checks = lowered.checks if frame.height else []
+        selected = [*lowered.values, *(check.failing.any().alias(f"{CHECK}{i}") for i, check in enumerate(checks))]
+        if self.constant:
+            found = frame.with_columns(selected)
+        else:
+            found = frame.lazy().select(selected).collect() if large else frame.select(selected)
+        for i, check in enumerate(checks):
+            if found.item(0, f"{CHECK}{i}"):
+                raise failure(frame, check)
+        return found.select(self.names) if checks or self.constant else found
+
+    def _ranges(self, frame: pl.DataFrame) -> dict[str, Range]:
+        least = frame.select(pl.col(name).min() for name in self.ranged).row(0)
+        most = frame.select(pl.col(name).max() for name in self.ranged).row(0)
+        return {name: (a, b) for name, a, b in zip(self.ranged, least, most, strict=True) if a is not None}
+
+
+def evaluation(columns: Sequence[tuple[str, Expression]]) -> Evaluation:
+    """Return the evaluation of named expressions."""
+    expressions = [expression for _, expression in columns]
+    return Evaluation(expressions, [name for name, _ in columns], lambda low: [low.value(e) for e in expressions])
+
+
+def failure(frame: pl.DataFrame, check: Check) -> InputError:
+    """Return the error for the first row that a check is true on."""
+    row = frame.select(check.failing.fill_null(value=False).alias(VALUE)).to_series().arg_max() or 0
+    span = check.expression.span
+    written = str(check.expression)
+    if span and span.source:
+        written = span.source[span.column - 1 : span.column - 1 + span.length] or written
+    return InputError(
+        f"{check.problem} in `{written}`{values_text(frame, row, check.expression)}", span=span, hint=check.hint
+    )
+
+
+def values_text(frame: pl.DataFrame, row: int, expression: Expression) -> str:
+    """Return a row's values of the columns that an expression reads, for a message."""
+    names = sorted(expression.columns())
+    if not names:
+        return ""
+    return ", in the row where " + ", ".join(f"{name} = {frame.item(row, name)!r}" for name in names)
+
+
+class Program:
+    """A stage's steps, lowered."""
+
+    def __init__(self, steps: Sequence[Step], schemas: Sequence[Schema], kept: Sequence[tuple[str, ...]]):
+        self.entry = kept[0]
+        self.operations = [
+            _operation(step, before, after) for step, before, after in zip(steps, schemas, kept[1:], strict=False)
+        ]
+        self.output = tuple(schemas[-1])
+
+    def run(self, frame: pl.DataFrame) -> State:
+        """Return the output frame, row numbers and weights."""
+        state: State = (frame, None, None)
+        for operation in self.operations:
+            state = operation(state)
+        frame, rows, weights = state
+        return (frame if tuple(frame.columns) == self.output else frame.select(self.output)), rows, weights
+
+
+def _operation(step: Step, before: Schema, after: tuple[str, ...]) -> Callable[[State], State]:
+    if isinstance(step, Filter):
+        return _filter(step, after)
+    if isinstance(step, Map):
+        return _map(step, after)
+    if isinstance(step, Unnest):
+        return _unnest(step, after)
+    if isinstance(step, Explode):
+        return _explode(step, after)
+    assert isinstance(step, Python)
+    from ddcli.expressions.foreign import Foreign
+
+    return Foreign(step, before).run
+
+
+def picked(rows: np.ndarray | None, chosen: np.ndarray) -> np.ndarray:
+    """Return the input rows of chosen rows."""
+    return chosen if rows is None else rows[chosen]
+
+
+def _filter(step: Filter, after: tuple[str, ...]) -> Callable[[State], State]:
+    values = evaluation([(VALUE, step.condition)])
+
+    def run(state: State) -> State:
+        frame, rows, weights = state
+        mask = values.run(frame).to_series()
+        if mask.null_count():
+            mask = mask.fill_null(value=False)
+        kept = frame.select(after)
+        if mask.all():
+            return kept, rows, weights
+        chosen = mask.arg_true().to_numpy().astype(np.int64)
+        return kept.filter(mask), picked(rows, chosen), None if weights is None else weights[chosen]
+
+    return run
+
+
+def _map(step: Map, after: tuple[str, ...]) -> Callable[[State], State]:
+    # A column that nothing needs is not evaluated, and so can't fail either.
+    values = evaluation([(name, expression) for name, expression in step.columns if name in after])
+
+    def run(state: State) -> State:
+        frame, rows, weights = state
+        return values.run(frame), rows, weights
+
+    return run
+
+
+def _unnest(step: Unnest, after: tuple[str, ...]) -> Callable[[State], State]:
+    values = Evaluation(step.call.args, [VALUE], lambda low: [_elements(low, step.call)])
+    values.plain = False
+    others = [name for name in after if name != step.name]
+
+    def run(state: State) -> State:
+        frame, rows, weights = state
+        lists = values.run(frame).to_series()
+        counts = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+        chosen = np.repeat(np.arange(frame.height, dtype=np.int64), counts)
+        elements = lists.filter(pl.Series(counts > 0)).explode().alias(step.name)
+        given = frame.select(others)[chosen] if others else pl.DataFrame()
+        given = given.with_columns(elements).select(after) if step.name in after else given.select(after)
+        return given, picked(rows, chosen), None if weights is None else weights[chosen]
+
+    return run
+
+
+def _elements(low: Lowering, call: TableCall) -> pl.Expr:
+    """Return the list of each row's elements."""
+    args = [low.value(arg) for arg in call.args]
+    if call.function == "unnest":
+        return args[0]
+    first, last, step = args
+    whole = Call(call.function, call.args, call.type, span=call.args[0].span)
+    if not isinstance(call.args[2], Literal) or not call.args[2].value:
+        low.fail(whole, step == 0, "a step of zero")
+    end = last + pl.when(step > 0).then(1).otherwise(-1)
+    low.fail(whole, pl.when(step > 0).then(end < last).otherwise(end > last), "integer overflow")
+    known = first.is_not_null() & last.is_not_null() & step.is_not_null() & (step != 0)
+    safe = [pl.when(known).then(part).otherwise(other) for part, other in ((first, 0), (end, 0), (step, 1))]
+    return pl.int_ranges(*safe, dtype=pl.Int64)
+
+
+def _explode(step: Explode, after: tuple[str, ...]) -> Callable[[State], State]:
+    values = evaluation([(VALUE, step.weight)])
+
+    def run(state: State) -> State:
+        frame, rows, weights = state
+        found = values.run(frame).to_series()
+        if found.null_count():
+            row = int(found.is_null().arg_max() or 0)
+            problem = f"a null multiplicity in `{step.weight}`{values_text(frame, row, step.weight)}"
+            raise InputError(problem, span=step.weight.span, hint="coalesce(x, 0) drops such rows")
+        factor = found.cast(pl.Int64).to_numpy()
+        return frame.select(after), rows, factor if weights is None else _product(step, weights, factor)
+
+    return run
+
+
+def _product(step: Explode, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    wide = pl.Series(a).cast(pl.Int128) * pl.Series(b).cast(pl.Int128)
+    found = wide.cast(pl.Int64, strict=False)
+    if found.null_count():
+        raise InputError(f"integer overflow in multiplicities by `{step.weight}`", span=step.weight.span)
+    return found.to_numpy()

@@ -1,0 +1,163 @@
+"""The tree to polars: a value for every row, and checks that tell which rows fail.
+
+polars gives null (or wraps) where our meaning is an error, so a lowered expression has two parts: the value, which never raises,
+and `Check`s, boolean expressions that are true where the row fails. A check is masked by what leads to it: a branch of `case` not
+taken, a later argument of `coalesce`, the right side of `and` after false are not evaluated, so they can't fail. Where the types rule
+failure out there is no check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.expressions.bounds import bounds, is_safe
+from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ddcli.expressions.bounds import Range
+    from ddcli.expressions.types import Type
+
+    Lower = Callable[["Lowering", Call, list[pl.Expr]], pl.Expr]
+
+
+@dataclass(frozen=True)
+class Check:
+    """Rows that fail: where `failing` is true (null is false), `expression` has the `problem`."""
+
+    failing: pl.Expr
+    problem: str
+    hint: str | None
+    expression: Expression
+
+
+class Lowering:
+    """Lowers expressions and collects their checks, each once.
+
+    `ranges` tells the least and largest value of integer columns, if known: what they and the types rule out is not checked.
+    """
+
+    def __init__(self, ranges: Mapping[str, Range] | None = None) -> None:
+        self.ranges = ranges or {}
+        self.checks: list[Check] = []
+        self._mask: pl.Expr | None = None
+        self._tried: list[pl.Expr] | None = None
+        self._known: set[tuple[str, str, str]] = set()
+        self._mask_text = ""
+
+    def value(self, expression: Expression) -> pl.Expr:
+        """Return the polars expression of the value; adds to `checks`."""
+        if isinstance(expression, Column):
+            return pl.col(expression.name)
+        if isinstance(expression, Literal):
+            return literal(expression.value, expression.type)
+        if isinstance(expression, Cast):
+            from ddcli.expressions.lower_cast import lower_cast
+
+            argument = self.value(expression.argument)
+            return self._trying(expression.try_, lambda: lower_cast(self, expression, argument))
+        if isinstance(expression, Case):
+            return self._case(expression)
+        assert isinstance(expression, Call)
+        if expression.function in ("and", "or"):
+            return self._logic(expression)
+        if expression.function == "coalesce":
+            return self._coalesce(expression)
+        args = [self.value(arg) for arg in expression.args]
+        name = expression.function
+        lower = table()[name]
+        return self._trying(name.startswith("try_"), lambda: lower(self, expression, args))
+
+    def never_negative(self, expression: Expression) -> bool:
+        """Return whether an integer expression is known to be zero or more."""
+        found = bounds(expression, self.ranges)
+        return found is not None and found[0] >= 0
+
+    def fail(self, expression: Expression, failing: pl.Expr, problem: str, hint: str | None = None) -> None:
+        """Say that rows where `failing` is true fail (or are null, inside a try_ function)."""
+        if is_safe(expression, self.ranges):
+            return
+        if self._tried is not None:
+            self._tried.append(failing)
+            return
+        key = (expression.text(), problem, self._mask_text)
+        if key not in self._known:
+            self._known.add(key)
+            masked = failing if self._mask is None else failing & self._mask
+            self.checks.append(Check(masked, problem, hint, expression))
+
+    def _trying(self, tried: bool, lower: Callable[[], pl.Expr]) -> pl.Expr:
+        if not tried:
+            return lower()
+        outer, self._tried = self._tried, []
+        value = lower()
+        failing, self._tried = self._tried, outer
+        # A null in `failing` is no failure: `otherwise` takes it.
+        return pl.when(reduce(or_, failing)).then(None).otherwise(value) if failing else value
+
+    def _guarded(self, expression: Expression, mask: pl.Expr, text: str) -> pl.Expr:
+        """Lower a part that is reached only where `mask` is true."""
+        outer, outer_text = self._mask, self._mask_text
+        self._mask = mask if outer is None else outer & mask
+        self._mask_text = f"{outer_text} and {text}"
+        value = self.value(expression)
+        self._mask, self._mask_text = outer, outer_text
+        return value
+
+    def _case(self, case: Case) -> pl.Expr:
+        values: list[tuple[pl.Expr, pl.Expr]] = []
+        before: list[pl.Expr] = []
+        text = ""
+        for condition, value in case.branches:
+            when = self._guarded(condition, reduce(and_, before), text) if before else self.value(condition)
+            taken = [*before, when]
+            then = self._guarded(value, reduce(and_, taken), f"{text} and {condition.text()}")
+            values.append((when, then))
+            before.append(~when.fill_null(value=False) if condition.type.nullable else ~when)
+            text = f"{text} and not {condition.text()}"
+        result = self._guarded(case.default, reduce(and_, before), text)
+        for when, then in reversed(values):
+            result = pl.when(when).then(then).otherwise(result)
+        return result
+
+    def _logic(self, call: Call) -> pl.Expr:
+        left, right = call.args
+        value, stop = self.value(left), call.function == "or"
+        reached = ~value if stop else value
+        # Null decides nothing: the right side is evaluated then.
+        reached = reached.fill_null(value=True) if left.type.nullable else reached
+        other = self._guarded(right, reached, f"{'not ' if stop else ''}{left.text()}")
+        return value | other if stop else value & other
+
+    def _coalesce(self, call: Call) -> pl.Expr:
+        values, missing, text = [self.value(call.args[0])], pl.lit(True), ""
+        for previous, arg in zip(call.args, call.args[1:], strict=False):
+            missing, text = missing & values[-1].is_null(), f"{text} and {previous.text()} is null"
+            values.append(self._guarded(arg, missing, text))
+        return pl.coalesce(values) if len(values) > 1 else values[0]
+
+
+def literal(value: object, type_: Type) -> pl.Expr:
+    """Return a constant with exactly its type."""
+    if type_.kind == "months":
+        raise AssertionError("months stand only in add_months")
+    return pl.lit(value, dtype=type_.to_polars())
+
+
+_TABLE: dict[str, Lower] = {}
+
+
+def table() -> dict[str, Lower]:
+    """Return the lowering of every function, gathered from the modules that hold them."""
+    if not _TABLE:
+        from ddcli.expressions import lower_logic, lower_number, lower_text, lower_time
+
+        for module in (lower_logic, lower_number, lower_text, lower_time):
+            _TABLE.update(module.LOWER)
+    return _TABLE

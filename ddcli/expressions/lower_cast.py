@@ -1,0 +1,187 @@
+"""Casts in polars: exact or an error, rounding half away from zero.
+
+polars' own casts cut floats, round decimals half to even, and read text by rules of their own; here text must have the form of
+the type (spaces around it are passed over), and a value that doesn't fit fails its row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.expressions.coerce import DIGITS, integer_range
+from ddcli.expressions.lower_number import grown, minus, scaled, shrunk, too_long, unscaled, wide
+from ddcli.expressions.types import MAX_PRECISION, Type
+
+if TYPE_CHECKING:
+    from ddcli.expressions.lower import Lowering
+    from ddcli.expressions.tree import Cast
+
+PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+INTEGER = r"^[+-]?[0-9]+$"
+DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
+FLOAT = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(inf|infinity|nan)$"
+DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
+TIME = f"^{CLOCK}$"
+TIMESTAMP = f"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]{CLOCK})?$"
+
+
+def lower_cast(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
+    """Return the converted value; adds the checks of the rows that it fails on."""
+    source, target = cast.argument.type, cast.type
+    if source.kind in ("null", "list"):
+        return value.cast(target.to_polars())
+    if source.kind == "string":
+        return _from_text(low, cast, value.str.strip_chars(" "))
+    if target.kind == "string":
+        return _to_text(source, value)
+    if source.kind == "decimal" or target.kind == "decimal":
+        return _decimal(low, cast, value)
+    if source.is_numeric and target.is_numeric:
+        return _number(low, cast, value)
+    if target.kind == "bool":
+        return value != 0
+    if source.kind == "bool":
+        return value.cast(target.to_polars())
+    return _temporal(low, cast, value)
+
+
+def _fail(low: Lowering, cast: Cast, failing: pl.Expr, why: str = "is out of range for") -> None:
+    low.fail(cast, failing, f"a value {why} {cast.type.required()}", "use try_cast for null")
+
+
+def _number(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
+    source, target = cast.argument.type, cast.type
+    dtype = target.to_polars()
+    if target.is_float:
+        return value.cast(dtype)
+    rounded = value.round(0, mode="half_away_from_zero") if source.is_float else value
+    low_, high = integer_range(target.kind)
+    if source.is_integer:
+        from_, to = integer_range(source.kind)
+        if low_ <= from_ and to <= high:
+            return value.cast(dtype)
+    result = rounded.cast(dtype, strict=False)
+    _fail(low, cast, result.is_null() & value.is_not_null())
+    return result
+
+
+def _decimal(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
+    source, target = cast.argument.type, cast.type
+    if target.is_float:
+        return value.cast(target.to_polars())
+    if target.is_integer:
+        number = shrunk(unscaled(value), source.scale)
+        least, most = integer_range(target.kind)
+        if source.precision - source.scale >= len(str(most)):
+            _fail(low, cast, (number < wide(least)) | (number > wide(most)))
+        elif least == 0:
+            _fail(low, cast, number < 0)
+        return number.cast(target.to_polars(), strict=False)
+    if source.is_float:
+        moved = (value * float(10**target.scale)).round(0, mode="half_away_from_zero")
+        # 2**127 is past 38 digits, so what does not fit 128 bits is null here and fails with the rest.
+        number = moved.cast(pl.Int128, strict=False)
+        _fail(low, cast, (number.is_null() & value.is_not_null()) | too_long(number, target.precision))
+        return scaled(number, target)
+    if source.kind == "decimal":
+        number, digits, shift = unscaled(value), source.precision, target.scale - source.scale
+    else:
+        number, digits, shift = value.cast(pl.Int128), DIGITS[source.kind], target.scale
+    if shift >= 0:
+        if digits + shift > target.precision:
+            _fail(low, cast, too_long(number, target.precision - shift) if target.precision >= shift else number != 0)
+        return scaled(grown(number, shift), target)
+    number = shrunk(number, -shift)
+    # One digit more: 9.99 rounds to 10.0.
+    if digits + shift + 1 > target.precision:
+        _fail(low, cast, too_long(number, target.precision))
+    return scaled(number, target)
+
+
+def _from_text(low: Lowering, cast: Cast, text: pl.Expr) -> pl.Expr:
+    target = cast.type
+    dtype = target.to_polars()
+    if target.kind == "decimal":
+        result, fits = _text_to_decimal(text, target)
+        _fail(low, cast, ~fits, "is no")
+        return result
+    if target.kind == "bool":
+        lowered = text.str.to_lowercase()
+        result = pl.when(lowered == "true").then(True).when(lowered == "false").then(False)
+    elif target.is_integer:
+        result = pl.when(text.str.contains(INTEGER)).then(text.cast(dtype, strict=False))
+    elif target.is_float:
+        # "+nan" and the like: the sign of NaN means nothing.
+        plain = text.str.to_lowercase().str.replace(r"^[+-]nan$", "nan")
+        result = pl.when(text.str.contains(FLOAT)).then(plain.cast(pl.Float64, strict=False).cast(dtype))
+    elif target.kind == "date":
+        result = pl.when(text.str.contains(DATE)).then(text.str.to_date("%Y-%m-%d", strict=False))
+    elif target.kind == "time":
+        full = pl.when(text.str.len_chars() == len("00:00")).then(text + ":00").otherwise(text)
+        result = pl.when(text.str.contains(TIME)).then(full.str.to_time("%H:%M:%S%.f", strict=False))
+    else:
+        size = text.str.len_chars()
+        full = pl.when(size == len("2013-01-01")).then(text + " 00:00:00")
+        full = (
+            full.when(size == len("2013-01-01 00:00"))
+            .then(text + ":00")
+            .otherwise(text)
+            .str.replace("T", " ", literal=True)
+        )
+        unit = target.unit or "us"
+        moment = full.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=unit, strict=False)  # type: ignore[arg-type]
+        result = pl.when(text.str.contains(TIMESTAMP)).then(moment)
+    _fail(low, cast, text.is_not_null() & result.is_null(), "is no")
+    return result
+
+
+def _text_to_decimal(text: pl.Expr, target: Type) -> tuple[pl.Expr, pl.Expr]:
+    """Return the decimal and where the text is one. Half away from zero hangs on the first digit cut alone."""
+    digits = text.str.strip_chars_start("+-")
+    whole = digits.str.split(".").list.get(0, null_on_oob=True).str.strip_chars_start("0")
+    fraction = digits.str.split(".").list.get(1, null_on_oob=True).fill_null("")
+    kept = fraction.str.slice(0, target.scale).str.pad_end(target.scale, "0")
+    up = fraction.str.slice(target.scale, 1).fill_null("").is_in(pl.Series(["5", "6", "7", "8", "9"]).implode())
+    number = ("0" + whole + kept).cast(pl.Int128, strict=False) + up.cast(pl.Int128)
+    fits = text.str.contains(DECIMAL) & (whole.str.len_chars() <= MAX_PRECISION) & ~too_long(number, target.precision)
+    fits = fits.fill_null(value=False) | text.is_null()
+    signed = pl.when(text.str.starts_with("-")).then(minus(number)).otherwise(number)
+    return scaled(pl.when(fits).then(signed), target), fits
+
+
+def _to_text(source: Type, value: pl.Expr) -> pl.Expr:
+    if source.kind == "datetime":
+        return value.dt.to_string("%Y-%m-%d %H:%M:%S%.f")
+    if source.kind == "time":
+        return value.dt.to_string("%H:%M:%S%.f")
+    if source.is_float:
+        # Lanes know no -0.0, so text must not either.
+        return pl.when(value == 0).then(pl.lit("0.0")).otherwise(value.cast(pl.String))
+    return value.cast(pl.String)
+
+
+def _temporal(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
+    source, target = cast.argument.type, cast.type
+    dtype = target.to_polars()
+    if source.kind == "date":
+        most = integer_range("int64")[1] // (86400 * PER_SECOND[target.unit or "us"])
+        days = value.to_physical()
+        _fail(low, cast, (days > most) | (days < -most))
+        return (days.cast(pl.Int64) * (86400 * PER_SECOND[target.unit or "us"])).cast(dtype)
+    if target.kind == "date":
+        return (value.to_physical() // (86400 * PER_SECOND[source.unit or "us"])).cast(pl.Int32).cast(pl.Date)
+    if target.kind == "time":
+        return value.dt.time()
+    before, after = PER_SECOND[source.unit or "us"], PER_SECOND[target.unit or "us"]
+    number = value.to_physical()
+    if after > before:
+        factor = after // before
+        most = integer_range("int64")[1] // factor
+        _fail(low, cast, (number > most) | (number < -most))
+        number = number * factor
+    elif after < before:
+        number = number // (before // after)
+    return number.cast(dtype)

@@ -1,0 +1,315 @@
+"""Arithmetic in polars, with our meaning.
+
+polars wraps integers on overflow, floors integer division and cuts decimals to the scale of an operand. So integers get overflow checks
+(exact, by sign bits or in 128 bits), and decimals are computed on their unscaled 128-bit integers, the result's digits checked only where
+the types leave room for too many.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.expressions.coerce import integer_range
+from ddcli.expressions.tree import Call, Literal
+from ddcli.expressions.types import MAX_PRECISION, Type
+
+if TYPE_CHECKING:
+    from ddcli.expressions.lower import Lower, Lowering
+    from ddcli.expressions.tree import Expression
+
+LOW, HIGH = integer_range("int64")
+OVERFLOW_HINT = "cast one side to decimal(38, 0) or float64, or use try_{} for null"
+NAMES = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "divide"}
+ZERO_HINT = "use try_divide(a, b), or nullif(b, 0), for null"
+POWERS_OF_TEN = [10**k for k in range(MAX_PRECISION + 1)]
+
+
+def unscaled(value: pl.Expr) -> pl.Expr:
+    """Return a decimal's 128-bit integer."""
+    return value.to_physical()
+
+
+def scaled(value: pl.Expr, type_: Type) -> pl.Expr:
+    """Return the decimal of a 128-bit integer already known to fit."""
+    return value.reinterpret(dtype=type_.to_polars())
+
+
+def wide(number: int) -> pl.Expr:
+    """Return a 128-bit constant."""
+    return pl.lit(number, dtype=pl.Int128)
+
+
+def minus(value: pl.Expr) -> pl.Expr:
+    """Return a 128-bit integer with the other sign; polars has no unary minus for them."""
+    return wide(0) - value
+
+
+def grown(value: pl.Expr, digits: int) -> pl.Expr:
+    """Return a 128-bit integer times a power of ten."""
+    return value * wide(10**digits) if digits else value
+
+
+def divided(value: pl.Expr, divisor: pl.Expr) -> pl.Expr:
+    """Return a quotient of 128-bit integers, half away from zero, for a divisor that isn't zero."""
+    size, by = value.abs(), divisor.abs()
+    quotient, rest = size // by, size % by
+    # rest >= by - rest says "half or more" without doubling, which might overflow.
+    rounded = quotient + (rest >= by - rest).cast(pl.Int128)
+    return pl.when((value < 0) != (divisor < 0)).then(minus(rounded)).otherwise(rounded)
+
+
+def shrunk(value: pl.Expr, digits: int) -> pl.Expr:
+    """Return a 128-bit integer with that many digits cut, half away from zero."""
+    return divided(value, wide(10**digits)) if digits else value
+
+
+def too_long(value: pl.Expr, precision: int) -> pl.Expr:
+    """Return where a 128-bit integer has more digits than a precision."""
+    return (value >= wide(10**precision)) | (value <= wide(-(10**precision)))
+
+
+def scale_to(low: Lowering, call: Expression, value: pl.Expr, digits: int, problem: str) -> pl.Expr:
+    """Return a 128-bit integer times a power of ten, rows that would pass 38 digits failing."""
+    if digits > 0:
+        low.fail(call, too_long(value, MAX_PRECISION - digits), problem)
+    return grown(value, digits)
+
+
+def trunc_divide(low: Lowering, call: Call, a: pl.Expr, b: pl.Expr) -> pl.Expr:
+    """Return an integer quotient cut toward zero; polars floors, which is the same where the signs are."""
+    quotient = a // b
+    if low.never_negative(call.args[0]) and low.never_negative(call.args[1]):
+        return quotient
+    signs = a < 0 if low.never_negative(call.args[1]) else (a < 0) != (b < 0)
+    return quotient + ((quotient * b != a) & signs).cast(pl.Int64)
+
+
+def trunc_remainder(a: pl.Expr, b: pl.Expr) -> pl.Expr:
+    """Return the remainder with the dividend's sign; polars' has the divisor's."""
+    rest = a % b
+    return pl.when((rest != 0) & ((a < 0) != (b < 0))).then(rest - b).otherwise(rest)
+
+
+def _arithmetic(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    sign = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_divide": "/"}.get(
+        call.function, call.function
+    )
+    a, b = args
+    types = [arg.type for arg in call.args]
+    if types[0].kind in ("date", "datetime", "duration"):
+        from ddcli.expressions.lower_time import temporal_arithmetic
+
+        return temporal_arithmetic(low, call, sign, a, b)
+    if call.type.is_float:
+        if sign == "/":
+            _check_zero(low, call, b)
+        return {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[sign]
+    if call.type.kind == "decimal":
+        return _decimal(low, call, sign, a, b)
+    return integer(low, call, sign, a, b)
+
+
+def _check_zero(low: Lowering, call: Call, b: pl.Expr) -> None:
+    divisor = call.args[1]
+    if not isinstance(divisor, Literal) or not divisor.value:
+        low.fail(call, b == 0, "division by zero", ZERO_HINT)
+
+
+def integer(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
+    """Lower int64 arithmetic with its checks."""
+    hint = OVERFLOW_HINT.format(NAMES[sign])
+    if sign in "+-":
+        value = a + b if sign == "+" else a - b
+        # Overflow iff the result's sign is impossible: both xors have the sign bit set.
+        wrapped = (a ^ value) & (b ^ value) if sign == "+" else (a ^ b) & (a ^ value)
+        low.fail(call, wrapped < 0, "integer overflow", hint)
+        return value
+    if sign == "*":
+        product = a.cast(pl.Int128) * b.cast(pl.Int128)
+        low.fail(call, (product > wide(HIGH)) | (product < wide(LOW)), "integer overflow", hint)
+        return a * b
+    _check_zero(low, call, b)
+    divisor = call.args[1]
+    if sign == "/":
+        if not isinstance(divisor, Literal) or divisor.value == -1:
+            low.fail(call, (a == LOW) & (b == -1), "integer overflow", hint)
+        return trunc_divide(low, call, a, b)
+    if low.never_negative(call.args[0]) and low.never_negative(call.args[1]):
+        return a % b
+    return trunc_remainder(a, b)
+
+
+def _decimal(low: Lowering, call: Call, sign: str, left: pl.Expr, right: pl.Expr) -> pl.Expr:
+    one, other = (arg.type for arg in call.args)
+    a, b, out = unscaled(left), unscaled(right), call.type
+    problem, hint = "decimal overflow (38 digits)", "round or cast to fewer digits first, or use try_" + NAMES[sign]
+    if sign in "+-":
+        # Operands may need digits that 38 can't hold; then the row fails before the sum is looked at.
+        a, b = (
+            scale_to(low, call, v, out.scale - t.scale, problem) if t.precision + out.scale - t.scale > MAX_PRECISION
+            else grown(v, out.scale - t.scale)
+            for v, t in ((a, one), (b, other))
+        )  # fmt: skip
+        value = a + b if sign == "+" else a - b
+        whole = max(one.precision - one.scale, other.precision - other.scale)
+        if whole + out.scale + 1 > MAX_PRECISION:
+            low.fail(call, too_long(value, MAX_PRECISION), problem, hint)
+    elif sign == "*":
+        value = a * b
+        if one.precision + other.precision > MAX_PRECISION:
+            wrapped = (b != 0) & (value // pl.when(b == 0).then(wide(1)).otherwise(b) != a)
+            low.fail(call, wrapped | too_long(value, MAX_PRECISION), problem, hint)
+    elif sign == "/":
+        _check_zero_wide(low, call, b)
+        digits = out.scale + other.scale - one.scale
+        if one.precision + digits > MAX_PRECISION:
+            low.fail(call, too_long(a, max(MAX_PRECISION - digits, 0)), problem, hint)
+        value = divided(grown(a, min(digits, MAX_PRECISION)), b)
+    else:
+        _check_zero_wide(low, call, b)
+        value = trunc_remainder(a, b)
+    return scaled(value, out)
+
+
+def _check_zero_wide(low: Lowering, call: Call, b: pl.Expr) -> None:
+    if not isinstance(call.args[1], Literal) or not call.args[1].value:
+        low.fail(call, b == 0, "division by zero", ZERO_HINT)
+
+
+def _negate(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    (a,) = args
+    if call.type.kind == "decimal":
+        return scaled(minus(unscaled(a)), call.type)
+    if call.type.kind == "duration":
+        low.fail(call, a.to_physical() == LOW, "interval overflow")
+        return (-a.to_physical()).cast(call.type.to_polars())
+    if call.type.is_integer:
+        low.fail(call, a == LOW, "integer overflow", OVERFLOW_HINT.format("subtract"))
+    return -a
+
+
+def _abs(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    (a,) = args
+    if call.type.kind == "decimal":
+        return scaled(unscaled(a).abs(), call.type)
+    if call.type.kind == "duration":
+        low.fail(call, a.to_physical() == LOW, "interval overflow")
+        return a.to_physical().abs().cast(call.type.to_polars())
+    if call.type.is_integer:
+        low.fail(call, a == LOW, "integer overflow", "cast it to decimal(38, 0)")
+    return a.abs()
+
+
+def _sign(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    kind = call.args[0].type.kind
+    value = args[0].to_physical() if kind in ("decimal", "duration") else args[0]
+    return (value > 0).cast(pl.Int64) - (value < 0).cast(pl.Int64)
+
+
+def _places(call: Call) -> int:
+    digits = call.args[1].value if len(call.args) > 1 and isinstance(call.args[1], Literal) else 0
+    assert isinstance(digits, int)
+    return digits
+
+
+def _rounding(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    places, source, value = _places(call), call.args[0].type, args[0]
+    if call.type.is_float:
+        return _round_float(call.function, value, places)
+    if call.type.is_integer:
+        if places >= 0 or call.function in ("floor", "ceil"):
+            return value
+        number = _round_wide(call.function, value.cast(pl.Int128), -places)
+        number = grown(number, -places)
+        low.fail(call, (number > wide(HIGH)) | (number < wide(LOW)), "integer overflow")
+        return number.cast(pl.Int64, strict=False)
+    cut = source.scale - min(places, source.scale)
+    number = _round_wide(call.function, unscaled(value), cut)
+    number = grown(number, call.type.scale - source.scale + cut)
+    if source.precision - source.scale + call.type.scale + 1 > MAX_PRECISION:
+        low.fail(call, too_long(number, MAX_PRECISION), "decimal overflow (38 digits)")
+    return scaled(number, call.type)
+
+
+def _round_wide(function: str, value: pl.Expr, digits: int) -> pl.Expr:
+    if digits <= 0:
+        return value
+    if digits > MAX_PRECISION:
+        return value * wide(0)
+    by = wide(10**digits)
+    if function == "round":
+        return shrunk(value, digits)
+    if function == "floor":
+        return value // by
+    if function == "ceil":
+        return minus(minus(value) // by)
+    cut = value.abs() // by
+    return pl.when(value < 0).then(minus(cut)).otherwise(cut)
+
+
+def _round_float(function: str, value: pl.Expr, places: int) -> pl.Expr:
+    if function in ("floor", "ceil"):
+        return value.floor() if function == "floor" else value.ceil()
+    power = float(10 ** abs(places))
+    moved = value * power if places > 0 else value / power if places < 0 else value
+    if function == "round":
+        moved_back = _half_away(moved)
+    else:
+        moved_back = pl.when(moved < 0).then(moved.ceil()).otherwise(moved.floor())
+    result = moved_back / power if places > 0 else moved_back * power if places < 0 else moved_back
+    # Scaling may leave the range of floats; a number that large has no digits to round.
+    return pl.when(moved.is_finite()).then(result).otherwise(value) if places > 0 else result
+
+
+def _half_away(value: pl.Expr) -> pl.Expr:
+    return value.round(0, mode="half_away_from_zero")
+
+
+def _sqrt(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    # NaN is above zero in our order, so it passes.
+    low.fail(call, args[0] < 0, "square root of a negative number")
+    return args[0].sqrt()
+
+
+def _ln(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    low.fail(call, args[0] <= 0, "logarithm of zero or less")
+    return args[0].log() if call.function == "ln" else exact_log(pl.lit(10.0), args[0])
+
+
+def exact_log(base: pl.Expr, value: pl.Expr) -> pl.Expr:
+    """Return a logarithm that is whole for whole powers: a quotient of logarithms misses log(10, 1000) = 3 by a bit."""
+    near = value.log() / base.log()
+    whole = near.round(0, mode="half_away_from_zero")
+    return pl.when(base.pow(whole) == value).then(whole).otherwise(near)
+
+
+def _log(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    base, value = args
+    low.fail(call, (value <= 0) | (base <= 0), "logarithm of zero or less")
+    low.fail(call, base == 1, "logarithm to base 1")
+    return exact_log(base, value)
+
+
+def _power(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    x, y = args
+    low.fail(call, (x == 0) & (y < 0), "zero to a negative power")
+    low.fail(call, (x < 0) & x.is_finite() & y.is_finite() & (y != y.floor()), "a negative number to a broken power")
+    return x.pow(y)
+
+
+LOWER: dict[str, Lower] = {
+    **dict.fromkeys(["+", "-", "*", "/", "%", "try_add", "try_subtract", "try_multiply", "try_divide"], _arithmetic),
+    "negate": _negate,
+    "abs": _abs,
+    "sign": _sign,
+    **dict.fromkeys(["round", "trunc", "floor", "ceil"], _rounding),
+    "sqrt": _sqrt,
+    "ln": _ln,
+    "log10": _ln,
+    "log": _log,
+    "power": _power,
+    "exp": lambda _, __, args: args[0].exp(),
+    "is_nan": lambda _, __, args: args[0].is_nan(),
+}

@@ -1,0 +1,164 @@
+"""Text functions in polars. Positions and lengths count characters (code points); patterns are constants."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.expressions.casts import like_pattern
+from ddcli.expressions.tree import Call, Literal
+
+if TYPE_CHECKING:
+    from ddcli.expressions.lower import Lower, Lowering
+
+
+def _constant(call: Call, index: int, default: str = "") -> str:
+    if len(call.args) <= index:
+        return default
+    arg = call.args[index]
+    assert isinstance(arg, Literal)
+    return str(arg.value)
+
+
+def _concat(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    return args[0] if len(args) == 1 else pl.concat_str(args, ignore_nulls=False)
+
+
+def _substring(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    text, start = args[:2]
+    begin = pl.when(start > 1).then(start - 1).otherwise(0)
+    if len(args) == 2 or _is_null_literal(call, 2):
+        return text.str.slice(begin)
+    length = args[2]
+    low.fail(call, length < 0, "negative length of a substring")
+    # ANSI: a start before 1 eats from the length. Starts far below are brought near first, lest the sum wraps.
+    missing = pl.when(start < 1).then(1 - start.clip(-(2**62), None)).otherwise(0)
+    size = pl.when(length > missing).then(length - missing).otherwise(0)
+    return pl.when(start.is_not_null() & length.is_not_null()).then(text.str.slice(begin, size))
+
+
+def _is_null_literal(call: Call, index: int) -> bool:
+    arg = call.args[index]
+    return isinstance(arg, Literal) and arg.value is None
+
+
+def _strpos(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    text, part = args
+    # polars' find counts bytes; the length of what stands before the match counts characters.
+    before = text.str.splitn(part, 2).struct.field("field_0").str.len_chars().cast(pl.Int64)
+    found = text.str.contains(part, literal=True)
+    position = pl.when(part == "").then(1).when(found).then(before + 1).otherwise(0)
+    return pl.when(text.is_not_null() & part.is_not_null()).then(position).cast(pl.Int64)
+
+
+def _replace(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    text, old, new = args
+    if isinstance(call.args[1], Literal) and isinstance(call.args[2], Literal):
+        return text.str.replace_all(old, new, literal=True) if call.args[1].value else text
+    joined = text.str.split(old).list.join(new)
+    # polars splits empty text into nothing and by nothing into characters.
+    value = pl.when((old == "") | (text == "")).then(text).otherwise(joined)
+    whole = (old == "") & new.is_not_null() | (text == "") & (old != "") & new.is_not_null()
+    empty = pl.when((text == "") & (old == "")).then(text).otherwise(value)
+    return pl.when(whole | (old.is_not_null() & new.is_not_null())).then(empty)
+
+
+def _split(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    text, separator = args
+    parts = text.str.split(separator)
+    whole = pl.concat_list(text)
+    return (
+        pl.when(text.is_null() | separator.is_null()).then(None)
+        .when((separator == "") | (text == "")).then(whole)
+        .otherwise(parts)
+    )  # fmt: skip
+
+
+def _pad(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    text, n = args[:2]
+    fill = _constant(call, 2, " ")
+    size = n.clip(0, 2**31)
+    padded = text.str.pad_start(size, fill) if call.function == "lpad" else text.str.pad_end(size, fill)
+    return pl.when(n.is_not_null()).then(padded.str.slice(0, size))
+
+
+def _end(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    text, n = args
+    near = n.clip(-(2**31), 2**31)
+    value = text.str.head(near) if call.function == "left" else text.str.tail(near)
+    return pl.when(n.is_not_null()).then(value)
+
+
+def _trim(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    characters, text = _constant(call, 1, " "), args[0].str
+    if not characters:
+        return args[0]
+    if call.function == "trim":
+        return text.strip_chars(characters)
+    return text.strip_chars_start(characters) if call.function == "ltrim" else text.strip_chars_end(characters)
+
+
+def _reverse(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    # polars' reverse keeps graphemes together; characters are code points here.
+    return args[0].str.split("").list.reverse().list.join("")
+
+
+def _like(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    text, same_case = args[0], call.function == "like"
+    pieces = like_pattern(_constant(call, 1), _constant(call, 2))
+    words = [piece for piece in pieces if piece]
+    if same_case and len(words) <= 1 and "" not in pieces:
+        return _simple_like(text, pieces, words[0] if words else "")
+    body = "".join(".*" if piece is None else re.escape(piece) if piece else "." for piece in pieces)
+    return text.str.contains(f"(?s{'' if same_case else 'i'})^{body}$".replace("\\ ", " "))
+
+
+def _simple_like(text: pl.Expr, pieces: list[str | None], word: str) -> pl.Expr:
+    """Lower patterns with at most one word: they need no regular expression."""
+    if None not in pieces:
+        return text == word
+    first, last = pieces[0] is None, pieces[-1] is None
+    if not word:
+        return text.str.contains("", literal=True)
+    if first and last:
+        return text.str.contains(word, literal=True)
+    return text.str.ends_with(word) if first else text.str.starts_with(word)
+
+
+def _regexp_replace(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    # Ours is \1, polars' is ${1}.
+    new = _constant(call, 2).replace("$", "$$")
+    new = re.sub(r"\\(\\|\d)", lambda match: "\\" if match[1] == "\\" else "${" + match[1] + "}", new)
+    return args[0].str.replace_all(_constant(call, 1), new)
+
+
+def _regexp_extract(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    return args[0].str.extract(_constant(call, 1), int(_constant(call, 2, "0")))
+
+
+LOWER: dict[str, Lower] = {
+    "concat": _concat,
+    "length": lambda _, __, args: args[0].str.len_chars().cast(pl.Int64),
+    "upper": lambda _, __, args: args[0].str.to_uppercase(),
+    "lower": lambda _, __, args: args[0].str.to_lowercase(),
+    **dict.fromkeys(["trim", "ltrim", "rtrim"], _trim),
+    "substring": _substring,
+    "strpos": _strpos,
+    "replace": _replace,
+    "starts_with": lambda _, __, args: args[0].str.starts_with(args[1]),
+    "ends_with": lambda _, __, args: args[0].str.ends_with(args[1]),
+    "contains": lambda _, __, args: args[0].str.contains(args[1], literal=True),
+    "split": _split,
+    "lpad": _pad,
+    "rpad": _pad,
+    "left": _end,
+    "right": _end,
+    "reverse": _reverse,
+    "like": _like,
+    "ilike": _like,
+    "regexp_like": lambda _, call, args: args[0].str.contains(_constant(call, 1)),
+    "regexp_replace": _regexp_replace,
+    "regexp_extract": _regexp_extract,
+}

@@ -1,0 +1,431 @@
+"""SQL text to a checked, typed tree.
+
+Everything that can be wrong with an expression short of the data is found here: syntax, names, types, constants. Each
+error has its place inside the expression. What sqlglot can read but the table doesn't know is refused, never passed on.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, NoReturn
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError, did_you_mean
+from ddcli.expressions import casts
+from ddcli.expressions.coerce import (
+    BOOL,
+    DATE,
+    DURATION,
+    FLOAT64,
+    INT64,
+    MONTHS,
+    NULL,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    Mismatch,
+    convert,
+    decimal_type,
+    integer_range,
+    temporal_value,
+    unify,
+)
+from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
+from ddcli.expressions.sql import place, read
+from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
+from ddcli.expressions.types import MAX_PRECISION, Type, parse_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.errors import Span, Text
+    from ddcli.expressions.types import Schema
+
+BINARY: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.DPipe: "concat",
+}
+BINARY |= {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+BINARY |= {exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike"}
+BINARY |= {exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct from"}
+UNITS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
+UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
+MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
+PARTS = {"year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "hour", "minute", "second", "epoch"}
+AGGREGATE_HINT = "aggregates belong into `reduce`"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The columns that an expression may name. `qualified` maps `("up", "manager")` to the real column's name."""
+
+    columns: Schema
+    qualified: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableCall:
+    """A function that gives rows: `unnest(list)` or `generate_series(first, last, step)`; `type` is one element's."""
+
+    function: str
+    args: tuple[Expression, ...]
+    type: Type
+
+    def columns(self) -> frozenset[str]:
+        """Return the names of the columns it reads."""
+        return frozenset().union(*(arg.columns() for arg in self.args))
+
+    def text(self) -> str:
+        """Return canonical SQL."""
+        return f"{self.function}({', '.join(arg.text() for arg in self.args)})"
+
+
+def parse_scalar(text: Text, scope: Scope) -> Expression:
+    """Return the tree of an expression over one row; raises SpecError at the place of the mistake."""
+    return Reader(text, scope).read(read(text))
+
+
+def parse_table(text: Text, scope: Scope) -> TableCall:
+    """Return a call of a table function; raises SpecError at the place of the mistake."""
+    node, reader = read(text), Reader(text, scope)
+    name = str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
+    if name not in ("unnest", "generate_series"):
+        hint = "flat_map knows unnest(list), generate_series(first, last) and generate_series(first, last, step)"
+        raise SpecError("expected a function that gives rows", span=place(text, node), hint=hint)
+    args = [reader.read(arg) for arg in node.expressions]
+    if name == "unnest":
+        if len(args) != 1 or args[0].type.kind != "list" or args[0].type.inner is None:
+            got = str(args[0].type.required()) if len(args) == 1 else f"{len(args)} arguments"
+            raise SpecError(
+                f"unnest expects one list, got {got}", span=place(text, node), hint="split(text, ',') makes a list"
+            )
+        return TableCall(name, tuple(args), args[0].type.inner)
+    if len(args) not in (2, 3) or not all(arg.type.is_integer for arg in args):
+        raise SpecError("generate_series expects 2 or 3 integers", span=place(text, node))
+    converted = tuple(convert(arg, INT64) for arg in args)
+    step = converted[2] if len(args) > 2 else Literal(1, INT64)
+    return TableCall(name, (*converted[:2], step), INT64)
+
+
+class Reader:
+    """Turns a syntax tree into a typed one. Aggregates have a reader of their own that extends this one."""
+
+    def __init__(self, text: Text, scope: Scope):
+        self.text, self.scope = text, scope
+
+    def fail(self, node: exp.Expr, problem: str, hint: str | None = None) -> NoReturn:
+        """Raise SpecError at a node."""
+        raise SpecError(problem, span=place(self.text, node), hint=hint)
+
+    def read(self, node: exp.Expr) -> Expression:
+        """Return the typed tree of a syntax node."""
+        if isinstance(node, exp.Paren):
+            return self.read(node.this)
+        if isinstance(node, exp.Column):
+            return self.column(node)
+        if isinstance(node, exp.Literal):
+            return self.text_literal(node) if node.is_string else self.number(node, str(node.this))
+        if isinstance(node, exp.Null):
+            return Literal(None, NULL, span=place(self.text, node))
+        if isinstance(node, exp.Boolean):
+            return Literal(bool(node.this), BOOL, span=place(self.text, node))
+        if isinstance(node, exp.Neg):
+            return self.negative(node)
+        if isinstance(node, exp.Anonymous):
+            return self.call(node)
+        if type(node) in BINARY:
+            args = [node.this, node.expression]
+            if isinstance(node, exp.Like | exp.ILike) and any(node.args.get(key) for key in ("escape", "negate")):
+                args += [node.args["escape"]] if node.args.get("escape") else []
+            return self.resolve(node, BINARY[type(node)], [self.read(arg) for arg in args])
+        return self.special(node)
+
+    def special(self, node: exp.Expr) -> Expression:
+        """Read the forms that have syntax of their own."""
+        if isinstance(node, exp.Not):
+            return self.resolve(node, "not", [self.read(node.this)])
+        if isinstance(node, exp.Is):
+            return self.is_(node)
+        if isinstance(node, exp.Between):
+            value = self.read(node.this)
+            sides = [
+                self.resolve(node, op, [value, self.read(node.args[key])])
+                for op, key in ((">=", "low"), ("<=", "high"))
+            ]
+            return self.resolve(node, "and", sides)
+        if isinstance(node, exp.In) and node.expressions and not node.args.get("query"):
+            return self.resolve(node, "in", [self.read(each) for each in (node.this, *node.expressions)])
+        if isinstance(node, exp.Escape) and isinstance(node.this, exp.Like | exp.ILike):
+            like = node.this
+            args = [self.read(each) for each in (like.this, like.expression, node.expression)]
+            return self.resolve(node, BINARY[type(like)], args)
+        if isinstance(node, exp.Case):
+            return self.case(node)
+        if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
+            return self.typed_literal(node)
+        if isinstance(node, exp.Interval):
+            return self.interval(node)
+        if isinstance(node, exp.Extract):
+            part = str(node.name or node.this.this).lower()
+            if part not in PARTS:
+                meant = did_you_mean(part, PARTS)
+                hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(sorted(PARTS))}"
+                self.fail(node, f"extract knows no `{part}`", hint)
+            return self.resolve(node, part, [self.read(node.expression)])
+        if isinstance(node, exp.Array):
+            return self.resolve(node, "array", [self.read(each) for each in node.expressions])
+        if (
+            isinstance(node, exp.Bracket)
+            and len(node.expressions) == 1
+            and not isinstance(node.expressions[0], exp.Slice)
+        ):
+            return self.resolve(node, "element", [self.read(node.this), self.read(node.expressions[0])])
+        return self.unknown_form(node)
+
+    def unknown_form(self, node: exp.Expr) -> NoReturn:
+        """Refuse syntax that means nothing here."""
+        if isinstance(node, exp.Star):
+            self.fail(node, "`*` stands only in count(*)")
+        if isinstance(node, exp.Alias):
+            alias = node.args["alias"]
+            self.fail(
+                alias,
+                f"unexpected `{alias.name}`",
+                "an operator or a comma is missing before it, or quotes around a name",
+            )
+        if isinstance(node, exp.Cast):
+            self.fail(node, "unknown syntax", "write cast(value as type)")
+        if isinstance(node, exp.Window):
+            self.fail(node, "window functions are not supported", "use `reduce` or `top_k`")
+        if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
+            self.fail(node, "subqueries are not supported", "use `join`, `semijoin` or `antijoin`")
+        self.fail(node, f"`{node.sql()}` is not supported", "see the table of functions for what is")
+
+    def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
+        """Return the call of a function of the table, its arguments checked and converted."""
+        span = place(self.text, node)
+        try:
+            converted, type_, canonical = FUNCTIONS[name].resolve(args)
+            casts.check_constants(canonical, converted)
+        except Mismatch as mismatch:
+            where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else span
+            raise SpecError(mismatch.problem, span=where, hint=mismatch.hint) from None
+        return Call(canonical, tuple(converted), type_, span=span)
+
+    def call(self, node: exp.Anonymous) -> Expression:
+        """Read a function call by name."""
+        name = str(node.this).lower()
+        name = SYNONYMS.get(name, name)
+        if name in ("cast", "try_cast"):
+            return self.cast(node, tried=name == "try_cast")
+        if name == "if" and len(node.expressions) in (2, 3):
+            condition, value, *default = (self.read(each) for each in node.expressions)
+            return self.conditional(node, [(condition, value)], default[0] if default else Literal(None, NULL))
+        if name not in FUNCTIONS or not name[0].isalpha() or " " in name:
+            self.unknown_function(node, name)
+        for arg in node.expressions:
+            if isinstance(arg, exp.Distinct | exp.Order):
+                self.fail(node, f"`distinct` and `order by` don't go with {name}", AGGREGATE_HINT)
+        return self.resolve(node, name, [self.read(arg) for arg in node.expressions])
+
+    def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
+        """Refuse a name that the table doesn't have."""
+        from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
+
+        if name in AGGREGATES or name in AGGREGATE_SYNONYMS:
+            self.fail(node, f"{name} is an aggregate: it needs many rows, and here is one", AGGREGATE_HINT)
+        if name in ("now", "random", "uuid", "gen_random_uuid", "current_timestamp"):
+            self.fail(node, f"{name}() changes by itself", "an expression must give the same for the same row")
+        known = [*(each for each in FUNCTIONS if each[0].isalpha()), *SYNONYMS, "cast", "try_cast"]
+        meant = did_you_mean(name, known)
+        self.fail(node, f"no function is named `{name}`", f"did you mean `{meant}`?" if meant else None)
+
+    def column(self, node: exp.Column) -> Expression:
+        """Read a column name, plain or qualified: as written, else without regard to case if that leaves one."""
+        span = place(self.text, node)
+        if isinstance(node.this, exp.Star):
+            self.fail(node, "`*` stands only in count(*)")
+        if node.args.get("db"):
+            self.fail(node, "a column has at most one qualifier: `up.manager`")
+        name, qualifier = node.name, node.table
+        if qualifier:
+            found = self._match_name(
+                [pair for pair in self.scope.qualified if pair[1].lower() == name.lower()], (qualifier, name)
+            )
+            if found is None:
+                known = sorted(".".join(pair) for pair in self.scope.qualified)
+                self.unknown_column(f"{qualifier}.{name}", known, span)
+            name = self.scope.qualified[found]
+        elif name not in self.scope.columns:
+            same = [column for column in self.scope.columns if column.lower() == name.lower()]
+            if len(same) > 1:
+                hint = "write it as it is spelt: " + ", ".join(f'"{column}"' for column in same)
+                raise SpecError(f"`{name}` may be any of {len(same)} columns", span=span, hint=hint)
+            if not same:
+                self.unknown_column(name, list(self.scope.columns), span)
+            name = same[0]
+        return Column(name, self.scope.columns[name], span=span)
+
+    @staticmethod
+    def _match_name(pairs: list[tuple[str, str]], wanted: tuple[str, str]) -> tuple[str, str] | None:
+        if wanted in pairs:
+            return wanted
+        same = [pair for pair in pairs if pair[0].lower() == wanted[0].lower()]
+        return same[0] if len(same) == 1 else None
+
+    def unknown_column(self, name: str, known: list[str], span: Span) -> NoReturn:
+        """Refuse a name that isn't in scope."""
+        meant = did_you_mean(name, known) or did_you_mean(name.lower(), known)
+        listed = f"(in scope: {', '.join(sorted(known)) or 'nothing'})"
+        hint = f"did you mean `{meant}`? {listed}" if meant else listed.strip("()")
+        raise SpecError(f"no column is named `{name}`", span=span, hint=hint)
+
+    def text_literal(self, node: exp.Literal) -> Literal:
+        """Read text in single quotes."""
+        return Literal(str(node.this), STRING, span=place(self.text, node))
+
+    def number(self, node: exp.Expr, digits: str) -> Literal:
+        """Read a number: whole ones are int64, `1.5` is a decimal, `1e3` a float."""
+        span = place(self.text, node)
+        if re.fullmatch(r"-?\d+", digits):
+            value = int(digits)
+            low, high = integer_range("int64")
+            if not low <= value <= high:
+                raise SpecError(
+                    f"{digits} is too large for int64", span=span, hint="write it with a point: a decimal has 38 digits"
+                )
+            return Literal(value, INT64, span=span)
+        if re.fullmatch(r"-?\d*\.\d*", digits):
+            exact = Decimal(digits)
+            whole, _, fraction = digits.lstrip("-").partition(".")
+            precision = len(whole.lstrip("0")) + len(fraction)
+            if precision > MAX_PRECISION:
+                raise SpecError(f"{digits} has more than {MAX_PRECISION} digits", span=span)
+            return Literal(exact, decimal_type(precision, len(fraction)), span=span)
+        try:
+            number = float(digits)
+        except ValueError:
+            raise SpecError(f"`{digits}` is no number", span=span) from None
+        if math.isinf(number):
+            raise SpecError(f"{digits} is too large for float64", span=span)
+        return Literal(number, FLOAT64, span=span)
+
+    def negative(self, node: exp.Neg) -> Expression:
+        """Read unary minus; before a number it is part of it, so that the least int64 can be written."""
+        inner = node.this
+        if isinstance(inner, exp.Literal) and not inner.is_string:
+            return self.number(node, "-" + str(inner.this))
+        return self.resolve(node, "negate", [self.read(inner)])
+
+    def typed_literal(self, node: exp.Cast) -> Expression:
+        """Read `date '2013-01-01'` and its like."""
+        kind = str(node.to.this.name).lower()
+        target = {"date": DATE, "timestamp": TIMESTAMP, "time": TIME, "datetime": TIMESTAMP}.get(kind)
+        if target is None:
+            self.unknown_form(node)
+        literal = self.text_literal(node.this)
+        try:
+            return Literal(temporal_value(str(literal.value), target, literal), target, span=literal.span)
+        except Mismatch as mismatch:
+            raise SpecError(mismatch.problem, span=literal.span, hint=mismatch.hint) from None
+
+    def interval(self, node: exp.Interval) -> Expression:
+        """Read `interval '30' day`."""
+        unit = str(node.unit.this).lower().removesuffix("s") if node.unit is not None else ""
+        amount = str(node.this.this) if isinstance(node.this, exp.Literal) else ""
+        if unit not in UNITS and unit not in MONTH_UNITS:
+            self.fail(node, f"unknown unit of an interval: `{unit}`", f"one of {', '.join([*UNITS, *MONTH_UNITS])}")
+        if not re.fullmatch(r"[+-]?\d+", amount):
+            self.fail(
+                node,
+                "an interval takes a constant whole number",
+                f"write interval '30' {unit}; a column: n * interval '1' {unit}",
+            )
+        if unit in MONTH_UNITS:
+            return Literal(int(amount) * MONTH_UNITS[unit], MONTHS, span=place(self.text, node))
+        if abs(int(amount) * UNITS[unit]) > integer_range("int64")[1]:
+            self.fail(node, "this interval is too long")
+        try:
+            value = dt.timedelta(microseconds=int(amount) * UNITS[unit])
+        except OverflowError:
+            self.fail(node, "this interval is too long")
+        return Literal(value, DURATION, span=place(self.text, node))
+
+    def is_(self, node: exp.Is) -> Expression:
+        """Read `is null`, `is true`, `is false`."""
+        value, other = self.read(node.this), node.expression
+        if isinstance(other, exp.Null):
+            return self.resolve(node, "is null", [value])
+        if isinstance(other, exp.Boolean):
+            self.resolve(node, "not", [value])  # checks that it is a condition
+            return self.resolve(node, "is not distinct from", [value, Literal(bool(other.this), BOOL)])
+        return self.unknown_form(node)
+        return None
+
+    def cast(self, node: exp.Anonymous, *, tried: bool) -> Expression:
+        """Read cast and try_cast."""
+        argument, written = self.read(node.expressions[0]), str(node.expressions[1].this)
+        span = place(self.text, node)
+        target = parse_type(written)
+        if target is None or target.kind == "null":
+            meant = did_you_mean(written.lower(), casts.TARGETS)
+            at = place(self.text, node.expressions[1])
+            where = replace(at, length=len(written)) if at.length == 1 or at.length != len(written) else at
+            raise SpecError(
+                f"no type is named `{written}`", span=where, hint=f"did you mean `{meant}`?" if meant else None
+            )
+        target = target.required()
+        if not casts.is_castable(argument.type, target):
+            problem = f"{argument.type.required()} can't be cast to {target}"
+            raise SpecError(problem, span=span, hint=casts.HINTS.get((argument.type.kind, target.kind)))
+        if argument.type.required() == target:
+            return argument
+        if isinstance(argument, Literal) and (argument.value is None or argument.type.kind != "string"):
+            try:
+                folded = casts.fold(argument, target)
+            except Mismatch as mismatch:
+                if not tried:
+                    raise SpecError(mismatch.problem, span=span) from None
+                folded = Literal(None, target.or_null())
+            if folded is not None:
+                return replace(folded, span=span)
+        return Cast(argument, target.or_null(argument.type.nullable or tried), try_=tried, span=span)
+
+    def case(self, node: exp.Case) -> Expression:
+        """Read both forms of case."""
+        subject = self.read(node.this) if node.this else None
+        branches = []
+        for arm in node.args["ifs"]:
+            condition = self.read(arm.this)
+            if subject is not None:
+                condition = self.resolve(arm.this, "=", [subject, condition])
+            branches.append((condition, self.read(arm.args["true"])))
+        default = node.args.get("default")
+        return self.conditional(node, branches, self.read(default) if default else Literal(None, NULL))
+
+    def conditional(
+        self, node: exp.Expr, branches: list[tuple[Expression, Expression]], default: Expression
+    ) -> Expression:
+        """Return a case whose values have one type."""
+        conditions = []
+        for condition, _ in branches:
+            if condition.type.kind not in ("bool", "null"):
+                problem = f"`when` expects a condition, got {condition.type.required()}"
+                raise SpecError(problem, span=condition.span or place(self.text, node))
+            conditions.append(convert(condition, BOOL))
+        try:
+            values, common = unify([*(value for _, value in branches), default], "`case`")
+        except Mismatch as mismatch:
+            where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else place(self.text, node)
+            raise SpecError(mismatch.problem, span=where, hint=mismatch.hint) from None
+        pairs = tuple(zip(conditions, values[:-1], strict=True))
+        return Case(pairs, values[-1], common, span=place(self.text, node))

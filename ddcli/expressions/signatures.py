@@ -1,0 +1,153 @@
+"""How a function's signature, written as text in the table, checks and converts its arguments.
+
+`left(text: string, n: integer) -> string` says it all: the parameters with their kinds, `= value` for one that may be left
+out, `...` after the last when it repeats, and the result. The result is null when an argument is (and only then, unless it is
+written `string?`). A result that names a parameter has its type; `inner` is the type of the first argument's elements.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ddcli.expressions.coerce import BOOL, DATE, FLOAT64, INT64, NULL, STRING, TIMESTAMP, Mismatch, convert
+from ddcli.expressions.tree import Expression, Literal
+from ddcli.expressions.types import Type, parse_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# What a parameter's kind accepts, and the type its argument is converted to (None: it stays as it is).
+ACCEPTS: dict[str, tuple[frozenset[str], Type | None]] = {
+    "string": (frozenset({"string"}), STRING),
+    "bool": (frozenset({"bool"}), BOOL),
+    "date": (frozenset({"date"}), DATE),
+    "dated": (frozenset({"date", "datetime"}), None),
+    "timed": (frozenset({"time", "datetime"}), None),
+    "timestamp": (frozenset({"date", "datetime"}), TIMESTAMP),
+    "moment": (frozenset({"date", "datetime", "time"}), None),
+    "duration": (frozenset({"duration"}), None),
+    "list": (frozenset({"list"}), None),
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: its name for messages, its kind, whether it must be a constant, and its default's SQL text."""
+
+    name: str
+    kind: str
+    constant: bool
+    default: str | None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A parsed signature."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    repeats: bool
+    result: str
+
+    @property
+    def least(self) -> int:
+        """The number of arguments that must be given."""
+        return sum(parameter.default is None for parameter in self.parameters)
+
+
+@cache
+def parse_signature(text: str) -> Signature:
+    """Read a signature of the table; a mistake in it is ours and raises ValueError."""
+    match = re.fullmatch(r"(\w+)\((.*)\) -> (.+)", text)
+    if not match:
+        raise ValueError(text)
+    body = match[2].removesuffix("...")
+    parameters = []
+    for part in filter(None, (piece.strip() for piece in body.split(", "))):
+        declared, _, default = part.partition(" = ")
+        name, _, kind = declared.partition(": ")
+        constant = kind.startswith("constant ")
+        parameters.append(Parameter(name, kind.removeprefix("constant "), constant, default or None))
+    return Signature(match[1], tuple(parameters), match[2].endswith("..."), match[3])
+
+
+def is_accepted(kind: str, type_: Type) -> bool:
+    """Return whether a parameter kind takes an argument of a type; a bare null suits all."""
+    if type_.kind == "null" or kind == "any":
+        return True
+    if kind == "integer":
+        return type_.is_integer
+    if kind in ("float", "number"):
+        return type_.is_numeric
+    return type_.kind in ACCEPTS[kind][0]
+
+
+def converted(kind: str, arg: Expression) -> Expression:
+    """Return an accepted argument in the type that the parameter computes with."""
+    target = {"integer": INT64, "float": FLOAT64}.get(kind)
+    if target is None and kind in ACCEPTS:
+        target = ACCEPTS[kind][1]
+        if kind == "timestamp" and arg.type.kind == "datetime":
+            target = None
+    if target is None and arg.type.kind == "null":
+        target = {"number": INT64, "dated": DATE, "moment": TIMESTAMP, "timed": TIMESTAMP}.get(kind, NULL)
+    return convert(arg, target) if target else arg
+
+
+def check_arguments(signature: Signature, args: Sequence[Expression]) -> list[Expression]:
+    """Return the arguments in the types the function takes, or raise Mismatch. Defaults are the lowering's business."""
+    most = len(signature.parameters)
+    if len(args) < signature.least or (len(args) > most and not signature.repeats):
+        wanted = str(most) if signature.least == most else f"{signature.least} to {most}"
+        wanted = f"at least {signature.least}" if signature.repeats else wanted
+        plural = "" if wanted == "1" else "s"
+        raise Mismatch(f"{signature.name} takes {wanted} argument{plural}, got {len(args)}", hint=usage(signature))
+    result = []
+    for index, arg in enumerate(args):
+        parameter = signature.parameters[min(index, most - 1)]
+        if not is_accepted(parameter.kind, arg.type):
+            problem = f"{signature.name} expects {described(parameter)}, got {arg.type.required()}"
+            raise Mismatch(problem, arg, usage(signature))
+        if parameter.constant and not isinstance(arg, Literal):
+            raise Mismatch(f"{signature.name}: `{parameter.name}` must be a constant", arg, usage(signature))
+        if parameter.constant and arg.type.nullable:
+            raise Mismatch(f"{signature.name}: `{parameter.name}` can't be null", arg, usage(signature))
+        result.append(converted(parameter.kind, arg))
+    return result
+
+
+def described(parameter: Parameter) -> str:
+    """Return what a parameter takes, in words."""
+    kinds = {"float": "a number", "number": "a number", "integer": "an integer", "dated": "a date or timestamp"}
+    kinds |= {"timed": "a time or timestamp", "moment": "a date, time or timestamp", "any": "a value"}
+    return f"{kinds.get(parameter.kind, 'a ' + parameter.kind)} as `{parameter.name}`"
+
+
+def usage(signature: Signature) -> str:
+    """Return the signature as a hint."""
+    parts = []
+    for parameter in signature.parameters:
+        constant = "constant " if parameter.constant else ""
+        default = f" = {parameter.default}" if parameter.default else ""
+        parts.append(f"{parameter.name}: {constant}{parameter.kind}{default}")
+    dots = ", ..." if signature.repeats else ""
+    return f"{signature.name}({', '.join(parts)}{dots}) -> {signature.result}"
+
+
+def result_type(signature: Signature, args: Sequence[Expression]) -> Type:
+    """Return the type of a call whose arguments have been checked."""
+    text = signature.result.removesuffix("?")
+    nullable = signature.result.endswith("?") or any(arg.type.nullable for arg in args)
+    names = [parameter.name for parameter in signature.parameters]
+    if text in names:
+        found: Type | None = args[names.index(text)].type
+    elif text == "inner":
+        found = args[0].type.inner
+    else:
+        found = parse_type(text)
+    if found is None:
+        raise Mismatch(f"{signature.name} can't tell the type of {args[0].text()}", args[0], "cast it")
+    return replace(found, nullable=nullable or found.kind == "null" or (text == "inner" and found.nullable))

@@ -1,0 +1,177 @@
+"""A stage: linear steps fused into one run over a frame.
+
+A stage is a function of the row alone, so it can be run on any cut of the input. It is made once and run often, on three rows or on
+ten million: what depends on its steps only (types, needed columns, polars expressions, checks) is computed once.
+Columns that nothing needs are neither asked for nor evaluated, and a row that a filter drops is not evaluated by later steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddcli.expressions.tree import Column, Expression, quoted
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+
+    from ddcli.expressions.execute import Program
+    from ddcli.expressions.parse import TableCall
+    from ddcli.expressions.types import Schema, Type
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Keep the rows where the condition is true (not null)."""
+
+    condition: Expression
+
+
+@dataclass(frozen=True)
+class Map:
+    """Give exactly these columns."""
+
+    columns: tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True)
+class Unnest:
+    """Add (or replace) a column, one row for each element of a table function's value. No element, no row."""
+
+    name: str
+    call: TableCall
+
+
+@dataclass(frozen=True)
+class Explode:
+    """Multiply the diff by an integer. The columns stay."""
+
+    weight: Expression
+
+
+@dataclass(frozen=True)
+class Python:
+    """Call `module:function`: a record (dict) in, records out; or, in batches, a frame in and a frame out.
+
+    The batch's frame has a further column `row`; the frame given back tells by it which row each of its rows came from. The function
+    must be deterministic, and a batch's rows independent of each other: the engine cuts and repeats as it needs.
+    """
+
+    function: str
+    batch: bool
+    output: tuple[tuple[str, Type], ...]
+
+
+Step = Filter | Map | Unnest | Explode | Python
+
+
+class StageResult(NamedTuple):
+    """What a run gives. `rows`: the input row of each output row (None: all, in order). `weights`: factors of the diff (None: 1)."""
+
+    frame: pl.DataFrame
+    rows: np.ndarray | None
+    weights: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Steps over rows of a schema, first to last."""
+
+    schema_in: Schema
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def schemas(self) -> tuple[Schema, ...]:
+        """The schema before each step, and after the last."""
+        found = [dict(self.schema_in)]
+        for step in self.steps:
+            found.append(_schema_after(step, found[-1]))
+        return tuple(found)
+
+    @property
+    def schema(self) -> Schema:
+        """The columns of the output, in order."""
+        return self.schemas[-1]
+
+    @cached_property
+    def kept(self) -> tuple[tuple[str, ...], ...]:
+        """The columns needed before each step, and after the last, in order.
+
+        At least one, where there is one: a frame without columns doesn't know its number of rows.
+        """
+        found = [tuple(self.schema)]
+        for step, before in zip(reversed(self.steps), reversed(self.schemas[:-1]), strict=True):
+            needed = _needed_before(step, set(found[-1]), before)
+            ordered = tuple(name for name in before if name in needed)
+            found.append(ordered or _cheapest(before))
+        return tuple(reversed(found))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The input columns that a run's frame must have; never none of them."""
+        return frozenset(self.kept[0])
+
+    def text(self) -> str:
+        """Return canonical text: equal text over equal schemas is equal meaning (of Python functions, the name)."""
+        return "; ".join(_step_text(step) for step in self.steps)
+
+    @property
+    def is_projection(self) -> bool:
+        """Whether it only drops, renames, repeats or reorders columns, which needs no run."""
+        return all(isinstance(s, Map) and all(isinstance(e, Column) for _, e in s.columns) for s in self.steps)
+
+    @cached_property
+    def _program(self) -> Program:
+        from ddcli.expressions.execute import Program
+
+        return Program(self.steps, self.schemas, self.kept)
+
+    def run(self, frame: pl.DataFrame) -> StageResult:
+        """Return the output for a frame of the needed columns (others are passed over), of the types of `schema_in`.
+
+        Raises InputError naming the expression, the problem and the first failing row's values.
+        """
+        return StageResult(*self._program.run(frame))
+
+
+def _schema_after(step: Step, before: Schema) -> Schema:
+    if isinstance(step, Map):
+        return {name: expression.type for name, expression in step.columns}
+    if isinstance(step, Unnest):
+        return {**before, step.name: step.call.type}
+    if isinstance(step, Python):
+        return dict(step.output)
+    return before
+
+
+def _needed_before(step: Step, after: set[str], before: Schema) -> set[str]:
+    if isinstance(step, Map):
+        return set().union(*(e.columns() for name, e in step.columns if name in after))
+    if isinstance(step, Unnest):
+        return (after - {step.name}) | step.call.columns()
+    if isinstance(step, Python):
+        return set(before)
+    if isinstance(step, Filter):
+        return after | step.condition.columns()
+    return after | step.weight.columns()
+
+
+def _cheapest(schema: Schema) -> tuple[str, ...]:
+    """Return a column to count rows by: one of fixed width if there is one."""
+    variable = ("string", "binary", "list")
+    return tuple(sorted(schema, key=lambda name: schema[name].kind in variable)[:1])
+
+
+def _step_text(step: Step) -> str:
+    if isinstance(step, Filter):
+        return f"filter {step.condition.text()}"
+    if isinstance(step, Map):
+        return "map " + ", ".join(f"{quoted(name)}: {expression.text()}" for name, expression in step.columns)
+    if isinstance(step, Unnest):
+        return f"unnest {quoted(step.name)}: {step.call.text()}"
+    if isinstance(step, Explode):
+        return f"explode {step.weight.text()}"
+    output = ", ".join(f"{quoted(name)}: {type_}" for name, type_ in step.output)
+    return f"python {step.function}{' batch' if step.batch else ''} -> {output}"

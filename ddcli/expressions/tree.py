@@ -1,0 +1,222 @@
+"""The typed tree of an expression: what parsing makes, lowering reads and fingerprints name.
+
+Every node knows its type, nullability included, so what comes after never has to ask again. Conversions between types
+are nodes (`Cast`), not habits of an operator: `int64 + float64` is a tree in which the integer is visibly cast.
+Nodes are immutable and compare by meaning: the place in the text (`span`) takes no part.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ddcli.errors import Span
+    from ddcli.expressions.types import Type
+
+Value = int | float | Decimal | str | bool | dt.date | dt.time | dt.timedelta | None
+
+PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+INFIX = {"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "and", "or"}
+INFIX |= {"is distinct from", "is not distinct from"}
+# Names that sqlglot reads as something else than a column when they stand alone.
+RESERVED = {
+    "and",
+    "array",
+    "as",
+    "between",
+    "case",
+    "cast",
+    "current_date",
+    "distinct",
+    "else",
+    "end",
+    "exists",
+    "false",
+}
+RESERVED |= {
+    "from",
+    "in",
+    "interval",
+    "is",
+    "like",
+    "ilike",
+    "not",
+    "null",
+    "or",
+    "order",
+    "select",
+    "then",
+    "true",
+    "when",
+}
+
+
+def quoted(name: str) -> str:
+    """Return a column name as SQL text: bare when it is a plain lower-case word, in double quotes otherwise."""
+    if PLAIN_NAME.fullmatch(name) and name not in RESERVED:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Expression:
+    """A node of the tree. `columns`, `text` and `substitute` are all that the planner needs to know of it."""
+
+    type: Type
+    span: Span | None
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        """The direct parts, in the order of their evaluation."""
+        return ()
+
+    def with_children(self, children: tuple[Expression, ...]) -> Expression:
+        """Return the same node over other parts (of the same types)."""
+        assert not children
+        return self
+
+    def walk(self) -> Iterator[Expression]:
+        """Give the node and everything below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def columns(self) -> frozenset[str]:
+        """Return the names of the columns it reads."""
+        return frozenset(node.name for node in self.walk() if isinstance(node, Column))
+
+    def substitute(self, bindings: Mapping[str, Expression]) -> Expression:
+        """Return the tree with columns replaced. The replacement must have the column's type."""
+        if isinstance(self, Column):
+            return bindings.get(self.name, self)
+        return self.with_children(tuple(child.substitute(bindings) for child in self.children))
+
+    def text(self) -> str:
+        """Return canonical SQL: equal text is equal meaning over columns of equal types."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        """Return the canonical text without the parentheses around the whole."""
+        text = self.text()
+        return text[1:-1] if isinstance(self, Call) and text.startswith("(") else text
+
+
+@dataclass(frozen=True)
+class Column(Expression):
+    """A column of the row."""
+
+    name: str
+    type: Type
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    def text(self) -> str:
+        return quoted(self.name)
+
+
+@dataclass(frozen=True)
+class Literal(Expression):
+    """A constant. Integers of every width are `int`, decimals `Decimal`, months of an interval `int`."""
+
+    value: Value
+    type: Type
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    def text(self) -> str:
+        value, kind = self.value, self.type.kind
+        if value is None:
+            return "null" if kind == "null" else f"cast(null as {self.type.required()})"
+        if kind == "string":
+            return "'" + str(value).replace("'", "''") + "'"
+        if kind == "bool":
+            return "true" if value else "false"
+        if kind == "int64":
+            return str(value)
+        if kind == "float64" and isinstance(value, float) and abs(value) < float("inf"):
+            return repr(value) if "e" in repr(value) else f"{value!r}e0"
+        if kind == "duration" and isinstance(value, dt.timedelta):
+            return f"interval '{value // dt.timedelta(microseconds=1)}' microsecond"
+        if kind == "months":
+            return f"interval '{value}' month"
+        return f"cast('{value!s}' as {self.type})"
+
+
+@dataclass(frozen=True)
+class Call(Expression):
+    """A function or operator of the table, by its canonical name, over arguments already of the types it takes."""
+
+    function: str
+    args: tuple[Expression, ...]
+    type: Type
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        return self.args
+
+    def with_children(self, children: tuple[Expression, ...]) -> Expression:
+        return replace(self, args=children)
+
+    def text(self) -> str:
+        texts = [arg.text() for arg in self.args]
+        if self.function in INFIX:
+            return "(" + f" {self.function} ".join(texts) + ")"
+        if self.function == "negate":
+            return f"(-{texts[0]})"
+        if self.function == "not":
+            return f"(not {texts[0]})"
+        if self.function == "is null":
+            return f"({texts[0]} is null)"
+        if self.function == "in":
+            return f"({texts[0]} in ({', '.join(texts[1:])}))"
+        if self.function in ("like", "ilike"):
+            escape = f" escape {texts[2]}" if texts[2:] else ""
+            return f"({texts[0]} {self.function} {texts[1]}{escape})"
+        return f"{self.function}({', '.join(texts)})"
+
+
+@dataclass(frozen=True)
+class Cast(Expression):
+    """A conversion; `try_` gives null where a plain one fails."""
+
+    argument: Expression
+    type: Type
+    try_: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        return (self.argument,)
+
+    def with_children(self, children: tuple[Expression, ...]) -> Expression:
+        return replace(self, argument=children[0])
+
+    def text(self) -> str:
+        name = "try_cast" if self.try_ else "cast"
+        return f"{name}({self.argument.text()} as {self.type.required()})"
+
+
+@dataclass(frozen=True)
+class Case(Expression):
+    """The first branch whose condition is true gives the value, else `default`; only what is reached is evaluated."""
+
+    branches: tuple[tuple[Expression, Expression], ...]
+    default: Expression
+    type: Type
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        return (*(part for branch in self.branches for part in branch), self.default)
+
+    def with_children(self, children: tuple[Expression, ...]) -> Expression:
+        pairs = tuple(zip(children[:-1:2], children[1:-1:2], strict=True))
+        return replace(self, branches=pairs, default=children[-1])
+
+    def text(self) -> str:
+        arms = " ".join(f"when {condition.text()} then {value.text()}" for condition, value in self.branches)
+        return f"case {arms} else {self.default.text()} end"
