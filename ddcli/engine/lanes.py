@@ -8,14 +8,16 @@ splits a record into key and value, permutes lanes and never looks at a value. S
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ddcli.engine.columns import decode_column, encode_column, width_of
+from ddcli.engine.records import decode_values, encode_values
+from ddcli.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import polars as pl
 
@@ -27,13 +29,14 @@ if TYPE_CHECKING:
 class Layout:
     """The columns of a record, in order, and which lanes are theirs. Never changed after it is made."""
 
-    __slots__ = ("_first", "names", "schema", "width")
+    __slots__ = ("_first", "names", "only_int64", "schema", "width")
 
     def __init__(self, schema: Schema):
         self.schema = dict(schema)
         self.names = tuple(schema)
         widths = [width_of(column) for column in schema.values()]
         *first, self.width = accumulate(widths, initial=0)
+        self.only_int64 = all(column.kind == "int64" and not column.nullable for column in schema.values())
         self._first = {name: range(at, at + width) for name, at, width in zip(schema, first, widths, strict=True)}
 
     def lanes(self, name: str) -> range:
@@ -83,3 +86,37 @@ def decode(matrix: Lanes, layout: Layout, pool: Pool, names: Iterable[str] | Non
         lanes = layout.lanes(name)
         columns.append(decode_column(matrix[:, at + lanes.start : at + lanes.stop], layout.schema[name], pool, name))
     return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(matrix))
+
+
+def encode_records(records: Sequence[tuple[Any, ...]], layout: Layout, pool: Pool) -> Lanes:
+    """Return the (n, width) matrix of Python records, a tuple of values each in the order of the columns.
+
+    Raises InputError for a value that is not of its column's type or a record of another length, NullInRequired.
+    """
+    count = len(layout.names)
+    for record in records:
+        if len(record) != count:
+            wanted = ", ".join(layout.names)
+            raise InputError(f"the record {record!r} has {len(record)} values, not one for each of: {wanted}")
+    if layout.only_int64 and count and all(type(value) is int for record in records for value in record):
+        try:
+            return np.array(records, np.int64).reshape(-1, count)
+        except OverflowError:
+            pass  # the way below says in which column
+    out = np.empty((len(records), layout.width), np.int64)
+    for position, (name, column) in enumerate(layout.schema.items()):
+        lanes = layout.lanes(name)
+        values = [record[position] for record in records]
+        encode_values(values, name, column, pool, out[:, lanes.start : lanes.stop])
+    return out
+
+
+def decode_records(matrix: Lanes, layout: Layout, pool: Pool) -> list[tuple[Any, ...]]:
+    """Return the Python records of a matrix that begins with a layout's lanes; lanes after them are not looked at."""
+    if layout.only_int64:
+        return list(map(tuple, matrix[:, : layout.width].tolist()))
+    columns = []
+    for name, column in layout.schema.items():
+        lanes = layout.lanes(name)
+        columns.append(decode_values(matrix[:, lanes.start : lanes.stop], column, pool))
+    return list(zip(*columns, strict=True))

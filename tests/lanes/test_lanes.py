@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal, assert_series_equal
 
 from ddcli.engine.columns import NULL, NullInRequired
-from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.lanes import Layout, decode, decode_records, encode, encode_records
 from ddcli.engine.pool import Pool
+from ddcli.errors import InputError
 from ddcli.expressions.types import INTEGERS, Type
 
 FIXED = [
@@ -219,3 +220,64 @@ def test_a_layout_knows_the_lanes_of_its_columns() -> None:
 def test_a_record_without_columns_keeps_its_rows() -> None:
     """Count rows even where nothing is in them."""
     assert decode(np.empty((3, 2), np.int64), Layout({}), Pool()).height == 3
+
+
+# Python's own times end at microseconds and at the year 9999; see the next test.
+PLAIN = [column for column in TYPES if column.kind not in ("time", "datetime", "duration")]
+
+
+@given(st.lists(columns(PLAIN), max_size=4))
+def test_records_and_frames_have_the_same_lanes(typed) -> None:
+    """Python records encode as the frame of the same values does, and come back as polars gives them."""
+    height = min((len(whole) for _, whole in typed), default=3)
+    frame = pl.DataFrame([whole[:height].alias(f"c{i}") for i, (_, whole) in enumerate(typed)])
+    pool, layout = Pool(), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
+    matrix = encode(frame, layout, pool) if typed else np.empty((3, 0), np.int64)
+    records = frame.rows() if typed else [()] * 3
+    found = decode_records(np.column_stack([matrix, matrix[:, :0]]), layout, pool)
+    assert repr(found).replace("-0.0", "0.0") == repr(records).replace("-0.0", "0.0")
+    assert encode_records(records, layout, pool).tolist() == matrix.tolist()
+
+
+def test_records_of_times_are_encoded() -> None:
+    """Values within Python's reach go there and back."""
+    moment = dt.datetime(2013, 1, 1, 5, 17, 0, 1)  # noqa: DTZ001 - a column without a zone
+    layout = Layout({"t": Type("datetime", unit="us"), "d": Type("duration", True, unit="us"), "c": Type("time")})
+    records = [(moment, dt.timedelta(days=-1, microseconds=1), dt.time(23, 59)), (moment, None, dt.time(0, 0))]
+    assert decode_records(encode_records(records, layout, Pool()), layout, Pool()) == records
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        (Type("int64"), 2**63),
+        (Type("int64"), "1"),
+        (Type("int64"), 1.0),
+        (Type("int64"), True),
+        (Type("int8"), 128),
+        (Type("uint64"), -1),
+        (Type("bool"), 1),
+        (Type("float64"), "1.0"),
+        (Type("float64"), 10**309),
+        (Type("string"), "\ud800"),
+        (Type("string"), b"a"),
+        (Type("binary"), "a"),
+        (Type("date"), "tomorrow"),
+        (Type("list", inner=Type("int64")), ["a"]),
+    ],
+)
+def test_a_value_of_another_type_is_refused(column: Type, value: Any) -> None:
+    """Name the column, the value and the type."""
+    with pytest.raises(InputError, match="column 'x' can't hold") as caught:
+        encode_records([(value,)], Layout({"x": column}), Pool())
+    assert repr(value) in caught.value.problem
+    assert str(column) in caught.value.problem
+
+
+def test_a_record_of_another_length_is_refused() -> None:
+    """Say what columns there are."""
+    layout = Layout({"p": Type("int64"), "m": Type("int64")})
+    with pytest.raises(InputError, match=r"the record \(1,\) has 1 values, not one for each of: p, m"):
+        encode_records([(1, 2), (1,)], layout, Pool())
+    with pytest.raises(NullInRequired, match="column 'm' has a null in row 1"):
+        encode_records([(1, 2), (1, None)], layout, Pool())
