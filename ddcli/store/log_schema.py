@@ -16,12 +16,9 @@ from ddcli.store.widening import type_of, widens
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import polars as pl
-
-    Found = dict[str, pl.DataType]
+    from ddcli.store.parquet import Footer
 
 INT64 = Type("int64")
-DAMAGED = "write the file again; the name of one that isn't finished should begin with '_' or '.', or end in '.tmp'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,30 +53,7 @@ class LogSchema:
         return cls(columns, time, tree["diff"])
 
 
-def read_footer(path: Path) -> Found:
-    """Return the columns of a Parquet file with their polars types, or refuse the file."""
-    import polars as pl
-
-    try:
-        return dict(pl.read_parquet_schema(path))
-    except OSError as error:
-        raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
-    except pl.exceptions.PolarsError as error:
-        raise damaged(path, error) from None
-
-
-def damaged(path: Path, error: BaseException) -> InputError:
-    """Return the error for a file that is not whole Parquet."""
-    size = path.stat().st_size
-    problem = (
-        "the file is empty: it has no bytes"
-        if not size
-        else f"the file is not whole Parquet: {str(error).splitlines()[0]}"
-    )
-    return InputError(problem, place=str(path), hint=DAMAGED)
-
-
-def first_schema(log: LogFormat, path: Path, found: Found) -> LogSchema:
+def first_schema(log: LogFormat, path: Path, found: Footer) -> LogSchema:
     """Return the schema of a log whose first file is this one."""
     time = {name: time_type(path, found, name) for name in log.time}
     columns = log.columns
@@ -89,7 +63,7 @@ def first_schema(log: LogFormat, path: Path, found: Found) -> LogSchema:
     return LogSchema(columns, time, log.diff in found)
 
 
-def check_file(log: LogFormat, schema: LogSchema, path: Path, found: Found) -> None:
+def check_file(log: LogFormat, schema: LogSchema, path: Path, found: Footer) -> None:
     """Refuse a file whose columns are not those of the log: InputError with file, column, found and wanted type."""
     for name, wanted in schema.time.items():
         actual = time_type(path, found, name)
@@ -118,7 +92,7 @@ def check_file(log: LogFormat, schema: LogSchema, path: Path, found: Found) -> N
             )
 
 
-def time_type(path: Path, found: Found, name: str) -> Type:
+def time_type(path: Path, found: Footer, name: str) -> Type:
     """Return the type of a time column: integers of any size are int64, dates and datetimes themselves."""
     column = _type(path, found, name, "time").required()
     if column.is_integer:
@@ -132,7 +106,7 @@ def time_type(path: Path, found: Found, name: str) -> Type:
     return column
 
 
-def _type(path: Path, found: Found, name: str, role: str) -> Type:
+def _type(path: Path, found: Footer, name: str, role: str) -> Type:
     if name not in found:
         near = did_you_mean(name, found)
         raise InputError(

@@ -6,71 +6,93 @@ run, naming file, column and first row. That row is only searched for once a che
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from ddcli.errors import InputError
-from ddcli.store.log_schema import INT64, LogFormat, LogSchema, check_file, damaged, first_schema, read_footer
-from ddcli.store.widening import widen
+from ddcli.store.log_schema import INT64, LogFormat, LogSchema, check_file, first_schema
+from ddcli.store.parquet import collect, collect_each, fit, read_footer, refuse_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ddcli.expressions.types import Type
+    import numpy as np
+
+    from ddcli.expressions.types import Schema
     from ddcli.store.listing import Listing
     from ddcli.store.manifest import InputFile, Times
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
-    Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class FileTimes:
-    """The times of one file as a matrix (n, nt) of physical integers."""
+    """The times of one file: a column of physical integers a coordinate, without nulls."""
 
-    def __init__(self, coordinates: Sequence[Matrix]) -> None:
-        first = coordinates[0]
-        self.matrix = first.reshape(-1, 1) if len(coordinates) == 1 else np.stack(coordinates, axis=1)
-        self.least = self.matrix.min(axis=0) if len(first) else None
-        self.largest = self.matrix.max(axis=0) if len(first) else None
+    def __init__(self, path: Path, raw: pl.DataFrame, schema: Schema) -> None:
+        refuse_nulls(path, raw, schema, "time column")
+        self.frame = pl.DataFrame(
+            [fit([path], raw[name], wanted).to_physical().cast(pl.Int64) for name, wanted in schema.items()]
+        )
+        self.least: tuple[int, ...] | None = self.frame.min().row(0) if raw.height else None
+        self.largest: tuple[int, ...] | None = self.frame.max().row(0) if raw.height else None
 
-    def at_or_after(self, frontier: Times) -> Mask | None:
+    def at_or_after(self, frontier: Times) -> pl.Series | None:
         """Return which rows are at or after a frontier, or None when none is: usually seen from the largest coordinates."""
-        if self.largest is None or not any((self.largest >= time).all() for time in frontier):
+        if self.largest is None or not any(_reaches(self.largest, bound) for bound in frontier):
             return None
-        mask = _at_or_after(self.matrix, frontier)
+        mask = self._mask(frontier)
         return mask if mask.any() else None
 
-    def before(self, frontier: Times) -> Mask | None:
+    def before(self, frontier: Times) -> pl.Series | None:
         """Return which rows are not at or after a frontier, or None when none is: usually seen from the least coordinates."""
-        if self.least is None or any((self.least >= time).all() for time in frontier):
+        if self.least is None or any(_reaches(self.least, bound) for bound in frontier):
             return None
-        mask = ~_at_or_after(self.matrix, frontier)
+        mask = ~self._mask(frontier)
         return mask if mask.any() else None
+
+    def _mask(self, frontier: Times) -> pl.Series:
+        mask = pl.Series("after", [False]).new_from_index(0, self.frame.height)
+        for bound in frontier:
+            after = [lane >= value for lane, value in zip(self.frame, bound, strict=True)]
+            mask |= reduce(operator.and_, after)
+        return mask
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Some rows of some files."""
+    """Some rows of some files: data, diffs, times."""
 
     frame: pl.DataFrame
-    diffs: Matrix
-    times: Matrix
+    diffs: pl.Series
+    times: pl.DataFrame
 
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """The updates of an interval: data columns, times as physical integers (n, nt) and diffs (n,); and `files`, all files
-    of the input with the marks that the next manifest is to have. The arrays may be read-only.
+    """The updates of an interval: data columns, times as columns of physical integers, diffs; and `files`, all files of the
+    input with the marks that the next manifest is to have.
+
+    What is read stays in the chunks it was read in: putting 10 M integers in one piece costs 50 ms in fresh memory alone.
     """
 
     frame: pl.DataFrame
-    times: Matrix
-    diffs: Matrix
+    times: pl.DataFrame
+    diffs: pl.Series
     files: tuple[InputFile, ...]
+
+    def fill(self, matrix: Matrix) -> None:
+        """Write times and diffs into the last lanes of a matrix (rows, any + nt + 1), chunk by chunk."""
+        for lane, series in enumerate([*self.times, self.diffs], start=matrix.shape[1] - self.times.width - 1):
+            row = 0
+            for chunk in series.get_chunks():
+                matrix[row : row + len(chunk), lane] = chunk.to_numpy()
+                row += len(chunk)
+            assert row == len(matrix), f"{len(matrix)} rows of room for {row}"
 
 
 class LogReader:
@@ -96,7 +118,7 @@ class LogReader:
         From the time columns, which `read` needs anyway: statistics in footers are optional, and polars hands none out.
         """
         largest = [times.largest for times in self._times() if times.largest is not None]
-        return tuple(np.max(largest, axis=0).tolist()) if largest else None
+        return tuple(max(values) for values in zip(*largest, strict=True)) or None
 
     def read(self, columns: Iterable[str], lower: Times | None, upper: Times) -> LogRead:
         """Return the updates at or after `lower` (None: from the beginning) and not at or after `upper`.
@@ -108,11 +130,11 @@ class LogReader:
         files = list(self.listing.done)
         whole: dict[tuple[tuple[str, pl.DataType], ...], list[int]] = {}  # files whose footers agree exactly: one scan
         reads = []
-        for at, (file, times) in enumerate(zip(self.listing.to_read, self._times(), strict=True)):
-            late = None if lower is None else times.before(lower)
+        for at, (file, known) in enumerate(zip(self.listing.to_read, self._times(), strict=True)):
+            late = None if lower is None else known.before(lower)
             if late is not None and at >= len(self.listing.waiting):
-                raise self._late(self._paths[at], times.matrix, int(late.argmax()), lower or ())
-            left = times.at_or_after(upper)
+                raise self._late(self._paths[at], known, late, lower or ())
+            left = known.at_or_after(upper)
             files.append(replace(file, done=left is None))
             if late is None and left is None:
                 whole.setdefault(tuple(self._found[at].items()), []).append(at)
@@ -121,14 +143,11 @@ class LogReader:
         reads += [self._read_whole(group, columns) for group in whole.values()]
         if not reads:
             schema = {name: self.schema.columns[name].to_polars() for name in columns}
-            reads = [
-                _Rows(
-                    pl.DataFrame(schema=schema), np.empty(0, np.int64), np.empty((0, len(self.schema.time)), np.int64)
-                )
-            ]
+            empty = pl.DataFrame(schema=dict.fromkeys(self.schema.time, pl.Int64))
+            reads = [_Rows(pl.DataFrame(schema=schema), pl.Series("diff", [], pl.Int64), empty)]
         frame = pl.concat([rows.frame for rows in reads])
-        matrix, diffs = _stack([rows.times for rows in reads]), _stack([rows.diffs for rows in reads])
-        return LogRead(frame, matrix, diffs, tuple(sorted(files, key=lambda file: file.path)))
+        times, diffs = pl.concat([rows.times for rows in reads]), pl.concat([rows.diffs for rows in reads])
+        return LogRead(frame, times, diffs, tuple(sorted(files, key=lambda file: file.path)))
 
     def _schema(self, known: LogSchema | None) -> LogSchema:
         log, listing = self.log, self.listing
@@ -150,20 +169,15 @@ class LogReader:
     def _times(self) -> list[FileTimes]:
         """Return the times of each file, checked for nulls; read once and kept."""
         if self._surveyed is None:
-            names = list(self.schema.time)
-            self._surveyed = []
-            for path in self._paths:
-                raw = _collect([path], names)
-                _refuse_nulls(path, raw, names, "time column")
-                self._surveyed.append(
-                    FileTimes([_physical(path, raw[name], wanted) for name, wanted in self.schema.time.items()])
-                )
+            frames = collect_each(self._paths, list(self.schema.time))
+            self._surveyed = [FileTimes(*file, self.schema.time) for file in zip(self._paths, frames, strict=True)]
         return self._surveyed
 
-    def _late(self, path: Path, times: Matrix, row: int, lower: Times) -> InputError:
+    def _late(self, path: Path, times: FileTimes, late: pl.Series, lower: Times) -> InputError:
+        row = late.arg_max() or 0
         closed = " or ".join(self._show(time) for time in lower) or "the end: the input was closed"
         return InputError(
-            f"late rows: row {row} (counted from 0) has the time {self._show(times[row].tolist())}, which is before {closed}, "
+            f"late rows: row {row} (counted from 0) has the time {self._show(times.frame.row(row))}, which is before {closed}, "
             "up to where earlier runs have closed the times",
             place=str(path),
             hint="a new file may only hold rows at times that are still open; leave times open for rows to come with `--until`",
@@ -177,119 +191,53 @@ class LogReader:
             values.append(str(physical.cast(column.to_polars())[0]))
         return values[0] if len(values) == 1 else f"({', '.join(values)})"
 
-    def _needed(self, columns: Sequence[str]) -> list[str]:
-        return list(dict.fromkeys([*columns, self.log.diff] if self.schema.diff else columns))
-
     def _read_whole(self, group: Sequence[int], columns: Sequence[str]) -> _Rows:
         paths = [self._paths[at] for at in group]
-        times = _stack([self._times()[at].matrix for at in group])
-        return _Rows(*self._typed(paths, self._raw(paths, columns, 0, len(times)), columns), times)
+        times = pl.concat([self._times()[at].frame for at in group])
+        return _Rows(*self._typed(paths, self._raw(paths, columns, times.height), columns), times)
 
-    def _read_part(self, at: int, columns: Sequence[str], late: Mask | None, left: Mask | None) -> list[_Rows]:
+    def _read_part(
+        self, at: int, columns: Sequence[str], late: pl.Series | None, left: pl.Series | None
+    ) -> list[_Rows]:
         """Read some rows of a file: as a slice, so that of a file in order of time only the row groups that count are read."""
-        path, times = self._paths[at], self._times()[at].matrix
-        taken = np.ones(len(times), np.bool_)
-        for mask in (late, left):
-            if mask is not None:
-                taken &= ~mask
-        rows = np.flatnonzero(taken)
-        if not len(rows):
+        path, times = self._paths[at], self._times()[at].frame
+        out = late if left is None else left if late is None else late | left
+        assert out is not None, "a file that is taken in full is read whole"
+        rows = (~out).arg_true()
+        if rows.is_empty():
             return []
-        first, end = int(rows[0]), int(rows[-1]) + 1
-        raw = self._raw([path], columns, first, end).filter(pl.Series(taken[first:end]))
-        return [_Rows(*self._typed([path], raw, columns), times[taken])]
+        first = rows[0]
+        count = rows[-1] + 1 - first
+        raw = self._raw([path], columns, count, first).filter(~out.slice(first, count))
+        return [_Rows(*self._typed([path], raw, columns), times.filter(~out))]
 
-    def _raw(self, paths: Sequence[Path], columns: Sequence[str], first: int, end: int) -> pl.DataFrame:
-        """Return the rows [first, end) of files as they are, data and diff columns only."""
+    def _raw(self, paths: Sequence[Path], columns: Sequence[str], count: int, first: int | None = None) -> pl.DataFrame:
+        """Return the data and diff columns of files as they are: `count` rows from the first, or (None) all, which are as many."""
         needed = list(dict.fromkeys([*columns, self.log.diff] if self.schema.diff else columns))
         if not needed:
-            return pl.DataFrame(height=end - first)
-        raw = _collect(paths, needed, slice(first, end))
-        if raw.height != end - first:
+            return pl.DataFrame(height=count)
+        raw = collect(paths, needed, None if first is None else (first, count))
+        if raw.height != count:
             raise InputError("the file changed while it was read", place=str(paths[0]), hint="run again")
         return raw
 
-    def _typed(self, paths: Sequence[Path], raw: pl.DataFrame, columns: Sequence[str]) -> tuple[pl.DataFrame, Matrix]:
+    def _typed(
+        self, paths: Sequence[Path], raw: pl.DataFrame, columns: Sequence[str]
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return the data columns in their types, and the diffs. Refuses nulls where none may be."""
         required = [name for name in columns if not self.schema.columns[name].nullable]
         diff = [self.log.diff] if self.schema.diff else []
         if any(raw[name].null_count() for name in [*required, *diff]):
             for path in paths:  # rows are counted in their own file, from its beginning
-                whole = _collect([path], [*required, *diff])
-                _refuse_nulls(path, whole, required, "column")
-                _refuse_nulls(path, whole, diff, "diff column")
-        series = [_fit(paths, raw[name], self.schema.columns[name]) for name in columns]
+                whole = collect([path], [*required, *diff])
+                refuse_nulls(path, whole, required, "column")
+                refuse_nulls(path, whole, diff, "diff column")
+        series = [fit(paths, raw[name], self.schema.columns[name]) for name in columns]
         frame = pl.DataFrame(series) if series else pl.DataFrame(height=raw.height)
-        return frame, _fit(paths, raw[diff[0]], INT64).to_numpy() if diff else np.ones(raw.height, np.int64)
+        ones = pl.repeat(1, raw.height, dtype=pl.Int64, eager=True)
+        return frame, fit(paths, raw[diff[0]], INT64) if diff else ones
 
 
-def _collect(paths: Sequence[Path], columns: Sequence[str], rows: slice | None = None) -> pl.DataFrame:
-    """Read columns of files that agree exactly, or name the first of them that is damaged."""
-    names = list(dict.fromkeys(columns))
-    scan = pl.scan_parquet(list(paths), glob=False, hive_partitioning=False).select(names)
-    if rows:
-        scan = scan.slice(rows.start, rows.stop - rows.start)
-    try:
-        return scan.collect()
-    except OSError as error:
-        raise InputError(
-            f"the file can't be read: {error.strerror or error}", place=str(error.filename or paths[0])
-        ) from None
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        for path in paths if len(paths) > 1 else ():
-            _collect([path], columns)
-        raise damaged(paths[0], error) from None
-
-
-def _refuse_nulls(path: Path, frame: pl.DataFrame, names: Iterable[str], what: str) -> None:
-    for name in names:
-        if frame[name].null_count():
-            row = frame[name].is_null().arg_max()
-            raise InputError(
-                f"{what} '{name}' has a null, first in row {row} (counted from 0)",
-                place=str(path),
-                hint="a column declared with '?' may hold nulls, as in `int64?`"
-                if what == "column"
-                else "each row must have one",
-            )
-
-
-def _fit(paths: Sequence[Path], series: pl.Series, wanted: Type) -> pl.Series:
-    """Return a column in its type; where a value is out of the type's range, name the file that has it and the first row."""
-    try:
-        return widen(series, wanted)
-    except OverflowError:
-        for path in paths:
-            whole = _collect([path], [series.name])[series.name]
-            for row in range(len(whole)):
-                if not _fits(whole[row : row + 1], wanted):
-                    raise InputError(
-                        f"column '{series.name}' has a value out of the range of {wanted}: {whole[row]}, first in row {row} "
-                        "(counted from 0)",
-                        place=str(path),
-                    ) from None
-        raise
-
-
-def _fits(series: pl.Series, wanted: Type) -> bool:
-    try:
-        widen(series, wanted)
-    except OverflowError:
-        return False
-    return True
-
-
-def _physical(path: Path, series: pl.Series, wanted: Type) -> Matrix:
-    """Return a time column as int64."""
-    return _fit([path], series, wanted).to_physical().cast(pl.Int64).to_numpy()
-
-
-def _stack(arrays: Sequence[Matrix]) -> Matrix:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _at_or_after(times: Matrix, frontier: Times) -> Mask:
-    mask = np.zeros(len(times), np.bool_)
-    for bound in frontier:
-        mask |= (times >= np.array(bound)).all(axis=1) if len(bound) > 1 else times[:, 0] >= bound[0]
-    return mask
+def _reaches(time: Sequence[int], bound: Sequence[int]) -> bool:
+    """Say whether a time is at or after a bound, coordinate by coordinate."""
+    return all(value >= least for value, least in zip(time, bound, strict=True))

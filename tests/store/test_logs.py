@@ -1,0 +1,370 @@
+"""Reading change logs: what is taken, and every way in which a file may be refused (with its name, column and row)."""
+
+# ruff: noqa: DTZ001 - datetimes without zone are a type of their own
+from dataclasses import replace
+from datetime import date, datetime
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ddcli.errors import InputError
+from ddcli.expressions.types import parse_type
+from ddcli.store.listing import list_input
+from ddcli.store.log_schema import LogFormat, LogSchema
+from ddcli.store.logs import LogReader
+
+PLAIN = pl.DataFrame({"a": [1, 2, 3], "s": ["x", None, "z"], "time": [5, 6, 7], "diff": [1, 1, -1]})
+
+
+def schema(**columns):
+    return {name: parse_type(text) for name, text in columns.items()}
+
+
+@pytest.fixture
+def log(tmp_path):
+    class Log:
+        root = tmp_path / "log"
+
+        def write(self, name, frame, **options):
+            self.root.mkdir(exist_ok=True)
+            frame.write_parquet(self.root / name, **options)
+            return self.root / name
+
+        def listing(self, consumed=()):
+            return list_input("log", tmp_path, consumed)
+
+        def reader(self, consumed=(), known=None, **options):
+            return LogReader(self.listing(consumed), LogFormat(**options), known)
+
+        def refused(self, lower=None, upper=((10**9,),), consumed=(), known=None, **options):
+            def read():
+                reader = self.reader(consumed, known, **options)
+                reader.read(reader.schema.columns, lower, upper)
+
+            with pytest.raises(InputError) as caught:
+                read()
+            assert caught.value.exit_code == 3
+            return caught.value
+
+    return Log()
+
+
+def rows(read):
+    """Return the rows of a read with their times and diffs."""
+    lanes = np.full((read.frame.height, read.times.width + 2), -7)
+    read.fill(lanes)
+    assert (lanes[:, 0] == -7).all()
+    return [(*row, *lane) for row, lane in zip(read.frame.iter_rows(), lanes[:, 1:].tolist(), strict=True)]
+
+
+# --- what is read ---------------------------------------------------------------------------------------------
+
+
+def test_undeclared_columns_are_what_the_footer_says_and_may_be_null(log):
+    log.write("a.parquet", PLAIN)
+    reader = log.reader()
+    assert reader.schema == LogSchema(schema(a="int64?", s="string?"), schema(time="int64"), diff=True)
+    assert LogSchema.from_json(reader.schema.to_json()) == reader.schema
+    assert reader.largest_time() == (7,)
+    read = reader.read(["a", "s"], None, ((8,),))
+    assert rows(read) == [(1, "x", 5, 1), (2, None, 6, 1), (3, "z", 7, -1)]
+    assert [file.done for file in read.files] == [True]
+
+
+def test_only_columns_asked_for_are_read(log):
+    log.write("a.parquet", PLAIN)
+    assert rows(log.reader().read(["s"], None, ((8,),))) == [("x", 5, 1), (None, 6, 1), ("z", 7, -1)]
+    assert rows(log.reader().read([], None, ((8,),))) == [(5, 1), (6, 1), (7, -1)]
+    assert rows(log.reader().read([], None, ((6,),))) == [(5, 1)]
+
+
+def test_a_log_without_diffs_inserts(log):
+    log.write("a.parquet", PLAIN.drop("diff"))
+    assert rows(log.reader().read(["a"], None, ((8,),))) == [(1, 5, 1), (2, 6, 1), (3, 7, 1)]
+    assert rows(log.reader().read([], None, ((8,),))) == [(5, 1), (6, 1), (7, 1)]
+
+
+def test_rows_at_or_after_the_upper_wait_in_their_files(log):
+    log.write("a.parquet", PLAIN)
+    log.write("b.parquet", PLAIN.with_columns(time=pl.col("time") + 10))
+    read = log.reader().read(["a"], None, ((7,),))
+    assert rows(read) == [(1, 5, 1), (2, 6, 1)]
+    assert [file.done for file in read.files] == [False, False]
+    read = log.reader(read.files).read(["a"], ((7,),), ((17,),))
+    assert rows(read) == [(3, 7, -1), (1, 15, 1), (2, 16, 1)]
+    assert [(file.path, file.done) for file in read.files] == [("a.parquet", True), ("b.parquet", False)]
+    read = log.reader(read.files).read(["a"], ((17,),), ((18,),))
+    assert rows(read) == [(3, 17, -1)]
+    assert all(file.done for file in read.files)
+    assert log.reader(read.files).largest_time() is None
+    assert rows(log.reader(read.files).read(["a"], ((18,),), ((19,),))) == []
+
+
+def test_rows_in_no_order_of_time_are_taken_too(log):
+    log.write("a.parquet", pl.DataFrame({"a": range(6), "time": [9, 1, 5, 2, 8, 3]}))
+    read = log.reader().read(["a"], None, ((5,),))
+    assert rows(read) == [(1, 1, 1), (3, 2, 1), (5, 3, 1)]
+    assert rows(log.reader(read.files).read(["a"], ((5,),), ((9,),))) == [(2, 5, 1), (4, 8, 1)]
+
+
+def test_a_closed_upper_takes_all(log):
+    log.write("a.parquet", PLAIN)
+    assert len(log.reader().read(["a"], None, ()).diffs) == 3
+
+
+def test_product_times(log):
+    frame = pl.DataFrame({"a": [1, 2, 3, 4], "epoch": [0, 0, 3, 2], "version": [1, 9, 0, 5]})
+    log.write("a.parquet", frame)
+    options = {"time": ("epoch", "version")}
+    reader = log.reader(**options)
+    assert list(reader.schema.time) == ["epoch", "version"]
+    assert reader.largest_time() == (3, 9)
+    upper = ((3, 0), (0, 4))
+    read = reader.read(["a"], None, upper)
+    assert rows(read) == [(1, 0, 1, 1)]
+    read = log.reader(read.files, **options).read(["a"], upper, ((4, 0), (0, 10)))
+    assert rows(read) == [(2, 0, 9, 1), (3, 3, 0, 1), (4, 2, 5, 1)]
+    assert "(0, 1)" in log.refused(lower=upper, upper=((9, 9),), **options).problem
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "physical"),
+    [
+        ([date(2013, 1, 1), date(1969, 12, 31)], "date", [15706, -1]),
+        ([datetime(1970, 1, 1, 0, 0, 1), datetime(1970, 1, 1)], "datetime[us]", [1_000_000, 0]),
+    ],
+)
+def test_dates_and_datetimes_are_times(log, values, kind, physical):
+    log.write("a.parquet", pl.DataFrame({"a": [1, 2], "time": values}))
+    reader = log.reader()
+    assert reader.schema.time == schema(time=kind)
+    assert reader.read(["a"], None, ((10**9,),)).times.to_series().to_list() == physical
+
+
+@pytest.mark.parametrize("dtype", [pl.Int8, pl.Int32, pl.UInt16, pl.UInt64])
+def test_times_and_diffs_may_be_integers_of_any_size(log, dtype):
+    log.write("a.parquet", PLAIN.head(2).cast({"time": dtype, "diff": dtype}))
+    assert rows(log.reader().read(["a"], None, ((8,),))) == [(1, 5, 1), (2, 6, 1)]
+
+
+def test_declared_columns_are_checked_and_widened_and_others_ignored(log):
+    frame = PLAIN.with_columns(
+        a=pl.col("a").cast(pl.Int32),
+        at=pl.Series([datetime(2013, 1, 1)] * 3).cast(pl.Datetime("ms")),
+        price=pl.Series(["1.5"] * 3).cast(pl.Decimal(5, 2)),
+        kind=pl.Series(["k"] * 3).cast(pl.Categorical),
+        nothing=pl.Series([None] * 3),
+        other=pl.struct(pl.lit(1)),
+    )
+    log.write("a.parquet", frame)
+    declared = schema(a="int64", at="datetime[us]", price="decimal(12, 4)", kind="string", nothing="int32?")
+    read = log.reader(columns=declared).read(declared, None, ((8,),))
+    assert read.frame.schema == {name: column.to_polars() for name, column in declared.items()}
+    assert read.frame.row(0) == (1, datetime(2013, 1, 1), read.frame["price"][0], "k", None)
+
+
+def test_files_of_several_types_are_read_in_the_declared_one(log):
+    for at, dtype in enumerate((pl.Int64, pl.Int32, pl.Int64, pl.UInt8)):
+        log.write(f"{at}.parquet", pl.DataFrame({"a": [at], "time": [0]}).cast({"a": dtype}))
+    read = log.reader(columns=schema(a="int64")).read(["a"], None, ((1,),))
+    assert sorted(rows(read)) == [(at, 0, 1) for at in range(4)]
+
+
+def test_many_files_of_one_schema(log):
+    for at in range(50):
+        log.write(f"{at:02d}.parquet", pl.DataFrame({"a": [at], "time": [at]}))
+    assert rows(log.reader().read(["a"], None, ((50,),))) == [(at, at, 1) for at in range(50)]
+
+
+def test_a_name_with_glob_characters_or_hive_keys_is_only_a_name(log):
+    (log.root / "a=7").mkdir(parents=True)
+    log.write("a=7/[x]*.parquet", pl.DataFrame({"a": [1], "time": [0]}))
+    assert rows(log.reader().read(["a"], None, ((1,),))) == [(1, 0, 1)]
+
+
+def test_a_log_without_files_has_its_declared_columns(log):
+    log.root.mkdir()
+    reader = log.reader(columns=schema(a="int64", s="string?"))
+    assert reader.schema.diff is None
+    assert reader.largest_time() is None
+    read = reader.read(["s"], None, ((1,),))
+    assert (read.frame.schema, read.times.shape, read.diffs.shape) == ({"s": pl.String}, (0, 1), (0,))
+    assert "so its columns are unknown" in log.refused().problem
+    log.write("a.parquet", PLAIN.drop("diff").with_columns(time=date(2013, 1, 1)))  # what nobody knew binds nobody
+    assert log.reader(columns=schema(a="int64"), known=reader.schema).schema == LogSchema(
+        schema(a="int64"), schema(time="date"), diff=False
+    )
+
+
+def test_a_file_of_no_rows_is_taken(log):
+    log.write("a.parquet", PLAIN.clear())
+    reader = log.reader()
+    assert reader.largest_time() is None
+    read = reader.read(["a"], ((3,),), ((8,),))
+    assert rows(read) == []
+    assert read.files[0].done
+
+
+def test_the_schema_of_earlier_runs_stands_when_nothing_is_new(log):
+    log.write("a.parquet", PLAIN)
+    consumed = [replace(file, done=True) for file in log.listing().new]
+    assert log.reader(consumed).schema.columns == schema(a="int64?", s="string?")
+
+
+# --- what is refused ------------------------------------------------------------------------------------------
+
+
+def test_files_that_are_not_parquet(log):
+    path = log.write("a.parquet", PLAIN)
+    whole = path.read_bytes()
+    for data, problem in (
+        (b"", "is empty"),
+        (whole[:-30], "not whole Parquet"),
+        (b"a,b\n1,2\n" * 9, "not whole Parquet"),
+    ):
+        path.write_bytes(data)
+        error = log.refused()
+        assert error.place == str(path)
+        assert problem in error.problem
+        assert "write the file again" in error.hint
+
+
+def test_damaged_pages_name_their_file(log):
+    frame = pl.DataFrame({"a": np.random.default_rng(0).integers(0, 2**60, 50_000), "time": [0] * 50_000})
+    log.write("a.parquet", frame)
+    path = log.write("b.parquet", frame)
+    data = bytearray(path.read_bytes())
+    data[4:20_000] = b"\xff" * 19_996  # the page's header too: values alone have no checksum in Parquet
+    path.write_bytes(data)
+    error = log.refused()
+    assert error.place == str(path)
+    assert "not whole Parquet" in error.problem
+
+
+def test_a_missing_column(log):
+    path = log.write("a.parquet", PLAIN.rename({"time": "tiem"}))
+    error = log.refused()
+    assert error.problem == "the file has no column 'time', the log's time column"
+    assert (error.place, error.hint) == (str(path), "did you mean 'tiem'?")
+    log.write("a.parquet", PLAIN)
+    error = log.refused(columns=schema(b1="int64"))
+    assert error.problem == "the file has no column 'b1', the log's data column"
+    assert error.hint == "its columns are: a, s, time, diff"
+
+
+@pytest.mark.parametrize(
+    ("declared", "found"),
+    [("int32", "int64"), ("string", "int64"), ("float64", "int64"), ("uint64", "int64"), ("decimal(18, 0)", "int64")],
+)
+def test_another_type(log, declared, found):
+    path = log.write("a.parquet", PLAIN)
+    error = log.refused(columns=schema(a=declared))
+    assert error.problem == f"column 'a' is {found}, but the pipeline declares {declared}"
+    assert error.place == str(path)
+
+
+def test_a_type_that_no_record_can_have(log):
+    log.write("a.parquet", PLAIN.with_columns(a=pl.struct("a")))
+    assert "a type that records can't have" in log.refused().problem
+
+
+def test_times_and_diffs_of_wrong_types(log):
+    log.write("a.parquet", PLAIN.cast({"time": pl.Float64}))
+    assert log.refused().problem == "the time column 'time' is float64"
+    log.write("a.parquet", PLAIN.cast({"diff": pl.Float64}))
+    assert log.refused().problem == "column 'diff' is float64, but a diff is int64"
+
+
+def test_files_that_disagree(log):
+    log.write("a.parquet", PLAIN)
+    path = log.write("b.parquet", PLAIN.cast({"a": pl.Int32}))
+    assert log.refused().problem == "column 'a' is int32, but the log's other files have int64"
+    log.write("b.parquet", PLAIN.with_columns(b=1))
+    assert "has a column 'b' that the log's other files don't have" in log.refused().problem
+    log.write("b.parquet", PLAIN.drop("s"))
+    assert "no column 's'" in log.refused().problem
+    log.write("b.parquet", PLAIN.drop("diff"))
+    for columns in (None, schema(a="int64")):
+        error = log.refused(columns=columns)
+        assert "the file has no diff column 'diff', unlike the log's other files" in error.problem
+        assert error.place == str(path)
+    log.write("b.parquet", PLAIN.with_columns(time=date(2013, 1, 1)))
+    assert log.refused().problem == "column 'time' is date, but the log's other files have int64"
+
+
+def test_a_new_file_must_be_like_those_of_earlier_runs(log):
+    log.write("a.parquet", PLAIN)
+    reader = log.reader()
+    consumed = reader.read([], None, ((8,),)).files
+    log.write("b.parquet", PLAIN.cast({"a": pl.Float64}))
+    assert "the log's other files have int64" in log.refused(consumed=consumed, known=reader.schema).problem
+
+
+def test_nulls_name_file_column_and_row(log):
+    log.write("a.parquet", PLAIN)
+    path = log.write("b.parquet", PLAIN.with_columns(a=pl.Series([1, None, None])))
+    error = log.refused(columns=schema(a="int64"))
+    assert error.problem == "column 'a' has a null, first in row 1 (counted from 0)"
+    assert error.place == str(path)
+    assert "int64?" in error.hint
+    error = log.refused(columns=schema(a="int64"), upper=((7,),))  # also of a file that is read in part
+    assert error.problem == "column 'a' has a null, first in row 1 (counted from 0)"
+    assert len(log.reader(columns=schema(a="int64?")).read(["a"], None, ((8,),)).diffs) == 6
+    log.write("b.parquet", PLAIN.with_columns(time=pl.Series([5, 6, None])))
+    assert log.refused().problem == "time column 'time' has a null, first in row 2 (counted from 0)"
+    log.write("b.parquet", PLAIN.with_columns(diff=pl.Series([None, 1, None], dtype=pl.Int64)))
+    error = log.refused()
+    assert error.problem == "diff column 'diff' has a null, first in row 0 (counted from 0)"
+    assert error.place == str(path)
+
+
+def test_late_rows(log):
+    log.write("a.parquet", PLAIN)
+    consumed = log.reader().read([], None, ((8,),)).files
+    path = log.write("b.parquet", pl.DataFrame({"a": [1, 2], "s": ["", ""], "time": [8, 7], "diff": [1, 1]}))
+    error = log.refused(consumed=consumed, lower=((8,),))
+    assert error.problem.startswith("late rows: row 1 (counted from 0) has the time 7, which is before 8")
+    assert error.place == str(path)
+
+
+def test_late_rows_show_times_as_people_write_them(log):
+    log.write("a.parquet", pl.DataFrame({"a": [1], "time": [date(2013, 1, 1)]}))
+    assert "has the time 2013-01-01, which is before 2013-01-02" in log.refused(lower=((15707,),)).problem
+    log.write("a.parquet", pl.DataFrame({"a": [1], "time": [datetime(1970, 1, 1, 0, 0, 1)]}))
+    assert (
+        "has the time 1970-01-01 00:00:01, which is before 1970-01-01 00:00:02"
+        in log.refused(lower=((2_000_000,),)).problem
+    )
+    assert "before the end" in log.refused(lower=()).problem
+
+
+def test_values_out_of_range(log):
+    path = log.write("a.parquet", pl.DataFrame({"a": [1, 2], "time": [0, 2**63]}, schema_overrides={"time": pl.UInt64}))
+    error = log.refused()
+    assert (
+        error.problem
+        == "column 'time' has a value out of the range of int64: 9223372036854775808, first in row 1 (counted from 0)"
+    )
+    assert error.place == str(path)
+    far = pl.DataFrame({"a": [datetime(2013, 1, 1), datetime(9013, 1, 1)], "time": [0, 0]})
+    log.write("a.parquet", far)
+    assert "out of the range of datetime[ns]: 9013-01-01" in log.refused(columns=schema(a="datetime[ns]")).problem
+
+
+def test_a_file_that_goes_away_meanwhile(log):
+    path = log.write("a.parquet", PLAIN)
+    listing = log.listing()
+    reader = LogReader(listing, LogFormat())
+    reader.largest_time()
+    path.unlink()
+    with pytest.raises(InputError, match="can't be read"):
+        reader.read(["a"], None, ((8,),))
+    with pytest.raises(InputError, match="can't be read"):
+        LogReader(listing, LogFormat())
+    log.write("a.parquet", PLAIN)
+    reader = LogReader(listing, LogFormat())
+    reader.largest_time()
+    log.write("a.parquet", PLAIN.head(2))
+    with pytest.raises(InputError, match="changed while it was read"):
+        reader.read(["a"], None, ((8,),))

@@ -1,0 +1,71 @@
+"""Every pair of types: where one is said to widen to another, each value survives the way there and back."""
+
+# ruff: noqa: DTZ001 - datetimes without zone are a type of their own
+import itertools
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+
+import polars as pl
+import pytest
+
+from ddcli.expressions.types import INTEGERS, parse_type
+from ddcli.store.widening import widen, widens
+
+EXTREMES = {
+    "float32": [1.5, -(2.0**24), float("inf")],
+    "float64": [0.1, 2.0**53],
+    "bool": [True, False],
+    "date": [date(1, 1, 1), date(9999, 12, 31)],
+    "time": [time(23, 59, 59, 999999)],
+    "string": ["", "ä"],
+    "binary": [b"", b"\xff"],
+    "decimal(5, 2)": [Decimal("999.99"), Decimal("-999.99")],
+    "decimal(12, 4)": [Decimal("99999999.9999")],
+    "decimal(38, 0)": [Decimal(10**38 - 1)],
+    "datetime[ms]": [datetime(1, 1, 1), datetime(9999, 12, 31)],
+    "datetime[us]": [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)],
+    "datetime[us, UTC]": [datetime(2013, 1, 1)],
+    "datetime[ns]": [datetime(1970, 1, 1)],
+    "duration[ms]": [timedelta(days=-1)],
+    "duration[us]": [timedelta(microseconds=1)],
+    "list[int32]": [[1, None], []],
+    "list[int64]": [[2**62]],
+    "null": [None],
+}
+for kind in INTEGERS:
+    bits = int(kind.lstrip("uint"))
+    EXTREMES[kind] = [0, 2**bits - 1] if kind.startswith("u") else [-(2 ** (bits - 1)), 2 ** (bits - 1) - 1]
+
+
+@pytest.mark.parametrize(("found", "wanted"), list(itertools.product(EXTREMES, EXTREMES)))
+def test_what_widens_loses_nothing(found, wanted):
+    source, target = parse_type(found + "?"), parse_type(wanted + "?")
+    if not widens(source, target):
+        assert found != wanted
+        return
+    values = pl.Series(
+        "x", EXTREMES[found], dtype=pl.Datetime("us") if found == "datetime[us, UTC]" else source.to_polars()
+    )
+    values = values.dt.replace_time_zone("UTC") if found == "datetime[us, UTC]" else values
+    try:
+        wide = widen(values, target)
+    except OverflowError:
+        assert "ns" in wanted
+        return
+    assert wide.dtype == target.to_polars()
+    assert wide.cast(values.dtype).to_list() == values.to_list()
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [("int64", "float64"), ("int32", "float32"), ("uint64", "int64"), ("int8", "uint64"), ("date", "datetime[us, UTC]"),
+     ("datetime[us]", "datetime[us, UTC]"), ("datetime[us]", "datetime[ms]"), ("decimal(12, 4)", "decimal(12, 5)"), ("int64", "decimal(18, 0)"),
+     ("string", "int64"), ("bool", "int64"), ("list[int64]", "list[int32]"), ("float64", "float32")],
+)  # fmt: skip
+def test_what_would_lose_something_is_refused(found, wanted):
+    assert not widens(parse_type(found), parse_type(wanted))
+
+
+def test_nothing_but_nulls_is_of_any_nullable_type():
+    assert widens(parse_type("null?"), parse_type("int64?"))
+    assert not widens(parse_type("null?"), parse_type("int64"))
