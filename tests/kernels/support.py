@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
+from ddcli.engine.kernels import loader
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 EXTREME = (-(2**63), 2**63 - 1)
 LANES = st.one_of(st.integers(-1, 3), st.sampled_from(EXTREME))
@@ -41,3 +44,13 @@ def matrices(draw, width: int, *, consolidated: bool = False, size: int = 30, la
     rows = draw(st.lists(st.tuples(*[lanes] * (width - 1), DIFFS), max_size=size))
     drawn = matrix(rows, width)
     return matrix(canonical(drawn), width) if consolidated else drawn
+
+
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """Run kernels as plain Python inside."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DDCLI_KERNELS", "python")
+        loader.reset()
+        yield
+    loader.reset()

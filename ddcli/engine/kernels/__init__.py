@@ -1,7 +1,35 @@
-"""Functions over matrices of updates: sort, consolidate, merge, join. Nothing here knows a column's name."""
+"""Functions over matrices of updates: sort, consolidate, merge, join. Nothing here knows a column's name.
+
+A matrix is C-contiguous int64, [data lanes | time lanes | diff], a row an update; rows are compared as signed integers, lane by lane.
+How kernels are written, compiled and kept is in `loader` and `cache`.
+"""
 
 from ddcli.engine.kernels.errors import DiffOverflow, KernelError
+from ddcli.engine.kernels.joining import join, join_chunks
 from ddcli.engine.kernels.merging import Merge, merge
+from ddcli.engine.kernels.picking import concat, distinct_keys, gather, take
 from ddcli.engine.kernels.settings import set_announce, set_cache_dir
+from ddcli.engine.kernels.shards import shard_of
+from ddcli.engine.kernels.sorting import consolidate, is_consolidated, is_sorted, sort_by
+from ddcli.engine.kernels.times import advance
 
-__all__ = ["DiffOverflow", "KernelError", "Merge", "merge", "set_announce", "set_cache_dir"]
+__all__ = [
+    "DiffOverflow",
+    "KernelError",
+    "Merge",
+    "advance",
+    "concat",
+    "consolidate",
+    "distinct_keys",
+    "gather",
+    "is_consolidated",
+    "is_sorted",
+    "join",
+    "join_chunks",
+    "merge",
+    "set_announce",
+    "set_cache_dir",
+    "shard_of",
+    "sort_by",
+    "take",
+]

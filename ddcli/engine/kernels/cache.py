@@ -7,6 +7,7 @@ the same time write the same content. A damaged file is as good as none.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import importlib
 import importlib.util
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -29,12 +30,26 @@ from ddcli.engine.kernels.errors import KernelError
 from ddcli.engine.kernels.settings import announce, cache_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 DIGEST = 32
 SECONDS_PER_KERNEL = 0.35  # measured, two processes; only for telling the person how long to wait
 
-_engine: Any = None
+# Loops that fill and copy are compiled into calls of these.
+FILLING = ("memset", "memcpy", "memmove")
+
+
+class Entry(NamedTuple):
+    """A compiled kernel: its object code, the symbol it begins at, and the functions outside that it names."""
+
+    name: str
+    symbol: str
+    needed: list[str]
+    code: bytes
+
+
+_resolved: set[str] = set()
+_engines: list[Any] = []  # they own the machine code
 _environment: bytes = b""
 _keys: dict[str, str] = {}
 
@@ -73,8 +88,8 @@ def key(module: str) -> str:
     return _keys[module]
 
 
-def read(path: Path) -> list[tuple[str, str, bytes]] | None:
-    """Return (name, symbol, object code) of the kernels in a file, or None where it is missing or damaged."""
+def read(path: Path) -> list[Entry] | None:
+    """Return the kernels in a file, or None where it is missing or damaged."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -84,16 +99,16 @@ def read(path: Path) -> list[tuple[str, str, bytes]] | None:
         return None
     head, _, code = body.partition(b"\n")
     result, start = [], 0
-    for name, symbol, length in json.loads(head):
-        result.append((name, symbol, code[start : start + length]))
+    for name, symbol, needed, length in json.loads(head):
+        result.append(Entry(name, symbol, needed, code[start : start + length]))
         start += length
     return result
 
 
-def write(path: Path, entries: Sequence[tuple[str, str, bytes]]) -> None:
+def write(path: Path, entries: Sequence[Entry]) -> None:
     """Write a file of object code in one step: readers see all of it or nothing."""
-    head = json.dumps([(name, symbol, len(code)) for name, symbol, code in entries]).encode()
-    body = head + b"\n" + b"".join(code for _, _, code in entries)
+    head = json.dumps([(entry.name, entry.symbol, entry.needed, len(entry.code)) for entry in entries]).encode()
+    body = head + b"\n" + b"".join(entry.code for entry in entries)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -125,8 +140,8 @@ def _describe_environment() -> bytes:
             llvm.get_host_cpu_features().flatten(),
             str(loader.HEADER_WORDS),
         ]
-        compiler = Path(__file__).with_name("compile.py").read_bytes()
-        _environment = "\n".join(parts).encode() + compiler
+        ours = [Path(__file__).with_name(name).read_bytes() for name in ("cache.py", "compile.py", "loader.py")]
+        _environment = "\n".join(parts).encode() + b"".join(ours)
     return _environment
 
 
@@ -145,20 +160,38 @@ def _numba_version() -> str:
     return version("numba")
 
 
-def _link(code: Iterable[tuple[str, str, bytes]]) -> dict[str, int]:
-    """Load object code into this process; it stays for the process's life."""
-    global _engine  # noqa: PLW0603 - one for the process, it must outlive every kernel
-    if _engine is None:
+def _link(code: Sequence[Entry]) -> dict[str, int]:
+    """Load a module's object code into this process, where it stays for the process's life.
+
+    Each module has an engine of its own: the helpers that two modules were compiled with never stand in for each other.
+    """
+    if not _engines:
         loader.check_layout()
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-        _engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    code = list(code)
-    for _, _, data in code:
-        _engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-    _engine.finalize_object()
-    return {name: _engine.get_function_address(symbol) for name, symbol, _ in code}
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    _engines.append(engine)
+    for entry in code:
+        for name in (*FILLING, *entry.needed):
+            _resolve(name)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(entry.code))
+    engine.finalize_object()
+    return {entry.name: engine.get_function_address(entry.symbol) for entry in code}
+
+
+def _resolve(name: str) -> None:
+    """Tell the linker where a function outside is: in this process, or nowhere.
+
+    One that is missing would leave all others unresolved too, without a word. Code that numba generates for exceptions names
+    functions of numba's; kernels raise none, and one that would ends the process rather than go on.
+    """
+    if name in _resolved:
+        return
+    here = ctypes.CDLL(None)
+    function = getattr(here, name, None) or here.abort
+    llvm.add_symbol(name, int(ctypes.cast(function, ctypes.c_void_p).value or 0))
+    _resolved.add(name)
 
 
 def _compile_missing(folder: Path) -> None:

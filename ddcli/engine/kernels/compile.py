@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import llvmlite.binding as llvm
 import numba
 import numpy as np
 from numba import types
@@ -173,13 +174,15 @@ def compiled(function: Any, made: dict[Any, Any]) -> Any:
             for name, thing in function.__globals__.items()
             if name in function.__code__.co_names
         }
+        # Symbols are named by the module too: helpers of one name in two modules are different ones.
+        space["__name__"] = function.__module__
         twin = FunctionType(function.__code__, space, function.__name__, function.__defaults__)
         made[function] = numba.njit(**OPTIONS)(twin)
     return made[function]
 
 
-def compile_module(module: str) -> list[tuple[str, str, bytes]]:
-    """Return (kernel name, symbol, object code) of every kernel of a module."""
+def compile_module(module: str) -> list[cache.Entry]:
+    """Return the object code of every kernel of a module."""
     importlib.import_module(module)
     made: dict[Any, Any] = {matrix_of: matrix_of_compiled}
     result = []
@@ -187,7 +190,10 @@ def compile_module(module: str) -> list[tuple[str, str, bytes]]:
         function = shim(entry, compiled(entry.function, made))
         library = function._library  # noqa: SLF001 - numba has no public way to its object code
         _, _, (code, _) = library.serialize_using_object_code()
-        result.append((entry.name, function.native_name, code))
+        text = llvm.parse_assembly(library.get_llvm_str())
+        outside = [thing.name for thing in (*text.functions, *text.global_variables) if thing.is_declaration]
+        needed = [name for name in outside if not name.startswith("llvm.")]
+        result.append(cache.Entry(entry.name, function.native_name, needed, code))
     return result
 
 

@@ -1,7 +1,9 @@
 """Kernels: C-like functions over int64 lanes, compiled once by numba, later loaded by llvmlite alone.
 
 A kernel is an ordinary function of numpy arrays and integers that gives an int64. It allocates nothing and raises
-nothing: the caller brings scratch and output room, and a negative result is an error code. So the same source runs in
+nothing: the caller brings scratch and output room, and a negative result is an error code. Signed integers must not overflow in it
+(compiled code takes that for granted; ask `sum_overflows` first, or compute in uint64, which wraps around), and int64 must not
+meet uint64 in one operation (numba makes them a float). So the same source runs in
 two ways: compiled (the rule), or as plain Python (`DDCLI_KERNELS=python`) for debugging and coverage.
 
     @inline

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ddcli.engine.kernels.loader import inline
 
 if TYPE_CHECKING:
     import numpy as np
+
+SMALLEST: Final = -(1 << 63)
+LARGEST: Final = (1 << 63) - 1
 
 
 @inline
@@ -36,7 +39,12 @@ def seek(a: np.ndarray, start: int, end: int, b: np.ndarray, j: int, lanes: int)
 
     Gallops: doubles its step until it is past, then halves. A near row is found in a few comparisons.
     """
-    step = 1
+    return seek_by(a, start, end, b, j, lanes, 1)
+
+
+@inline
+def seek_by(a: np.ndarray, start: int, end: int, b: np.ndarray, j: int, lanes: int, step: int) -> int:
+    """Seek as `seek` does, with the first step that the caller thinks likely."""
     low = start
     high = start
     while high < end and compare(a, high, b, j, lanes) < 0:
@@ -64,8 +72,30 @@ def group_end(a: np.ndarray, start: int, end: int, lanes: int) -> int:
 
 @inline
 def copy_row(a: np.ndarray, i: int, out: np.ndarray, o: int) -> None:
-    """Copy a row between matrices of one width."""
-    for c in range(a.shape[1]):
+    """Copy a row between matrices of one width.
+
+    All four are read before one is written, so that they move as one vector; a plain loop over so few would be compiled into
+    one that first finds out whether the rows overlap, which takes longer than copying.
+    """
+    width = a.shape[1]
+    c = 0
+    while c + 4 <= width:
+        w = a[i, c]
+        x = a[i, c + 1]
+        y = a[i, c + 2]
+        z = a[i, c + 3]
+        out[o, c] = w
+        out[o, c + 1] = x
+        out[o, c + 2] = y
+        out[o, c + 3] = z
+        c += 4
+    if width & 2:
+        w = a[i, c]
+        x = a[i, c + 1]
+        out[o, c] = w
+        out[o, c + 1] = x
+        c += 2
+    if width & 1:
         out[o, c] = a[i, c]
 
 
@@ -73,26 +103,50 @@ def copy_row(a: np.ndarray, i: int, out: np.ndarray, o: int) -> None:
 def copy_rows(a: np.ndarray, start: int, end: int, out: np.ndarray, o: int) -> None:
     """Copy adjacent rows between matrices of one width; where they overlap in one matrix, only downwards."""
     for i in range(start, end):
-        for c in range(a.shape[1]):
-            out[o + i - start, c] = a[i, c]
+        copy_row(a, i, out, o + i - start)
 
 
 @inline
-def sum_overflows(x: int, y: int, total: int) -> bool:
-    """Say whether `total`, the wrapped sum of x and y, is wrong: both have the sign that it has not."""
-    return ((x ^ total) & (y ^ total)) < 0
+def sum_overflows(x: int, y: int, _total: int) -> bool:
+    """Say whether x + y leaves the 64-bit range.
+
+    The sum itself is not looked at: compiled code may assume that signed arithmetic never overflows, so where it does the sum may be
+    anything, and a test of it may be taken for always false.
+    """
+    if y >= 0:
+        return x > LARGEST - y
+    return x < SMALLEST - y
 
 
 @inline
-def product_overflows(x: int, y: int, product: int) -> bool:
-    """Say whether `product`, the wrapped product of x and y, is wrong."""
-    if -2147483648 <= x <= 2147483647 and -2147483648 <= y <= 2147483647:
+def difference_overflows(x: int, y: int) -> bool:
+    """Say whether x - y leaves the 64-bit range."""
+    if y >= 0:
+        return x < SMALLEST + y
+    return x > LARGEST + y
+
+
+@inline
+def product_overflows(x: int, y: int) -> bool:
+    """Say whether x * y leaves the 64-bit range."""
+    if (-2147483648 <= x <= 2147483647 and -2147483648 <= y <= 2147483647) or x == 0 or y == 0:
         return False
-    if x == 0 or y == 0:
-        return False
-    # The smallest integer has no positive twin: its division by -1 would trap.
-    if x == -1:
-        return y == product
-    if y == -1:
-        return x == product
-    return product // y != x or product % y != 0
+    # The smallest integer has no positive twin.
+    if x == SMALLEST:
+        return y != 1
+    if y == SMALLEST:
+        return x != 1
+    a = abs(x)
+    b = abs(y)
+    limit = LARGEST // b
+    # A negative product may reach one further, where b divides LARGEST + 1.
+    return a > limit and not ((x < 0) != (y < 0) and a == limit + 1 and LARGEST - limit * b == b - 1)
+
+
+@inline
+def same_between(m: np.ndarray, i: int, j: int, first: int, last: int) -> bool:
+    """Say whether two rows of a matrix are equal in lanes[first:last]."""
+    for c in range(first, last):  # noqa: SIM110 - compiled code has no generators
+        if m[i, c] != m[j, c]:
+            return False
+    return True

@@ -1,0 +1,122 @@
+"""Pick rows by key and lanes by number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine.kernels.loader import kernel
+from ddcli.engine.kernels.rows import compare, copy_rows, group_end, same, seek_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@kernel("MMV")
+def find_ranges(m: np.ndarray, keys: np.ndarray, ranges: np.ndarray) -> int:
+    """Write start and end of the rows of each key that is there, one pair after the other; gives the number of rows."""
+    nk = keys.shape[1]
+    n = m.shape[0]
+    step_m = n // (8 * keys.shape[0] + 1) + 1
+    step_k = keys.shape[0] // (8 * n + 1) + 1
+    x = 0
+    k = 0
+    r = 0
+    rows = 0
+    while x < n and k < keys.shape[0]:
+        order = compare(m, x, keys, k, nk)
+        if order < 0:
+            x = seek_by(m, x, n, keys, k, nk, step_m)
+        elif order > 0:
+            k = seek_by(keys, k, keys.shape[0], m, x, nk, step_k)
+        else:
+            end = group_end(m, x, n, nk)
+            ranges[r] = x
+            ranges[r + 1] = end
+            rows += end - x
+            r += 2
+            x = end
+            k += 1
+    if r < ranges.size:
+        ranges[r] = -1
+    return rows
+
+
+@kernel("MVM")
+def copy_ranges(m: np.ndarray, ranges: np.ndarray, out: np.ndarray) -> int:
+    """Copy the rows of ranges, as `find_ranges` has written them, one after the other."""
+    o = 0
+    r = 0
+    while r < ranges.size and ranges[r] >= 0:
+        copy_rows(m, ranges[r], ranges[r + 1], out, o)
+        o += ranges[r + 1] - ranges[r]
+        r += 2
+    return o
+
+
+@kernel("MM")
+def first_keys(m: np.ndarray, out: np.ndarray) -> int:
+    """Write each key of sorted rows once; gives their number."""
+    o = 0
+    for i in range(m.shape[0]):
+        if o == 0 or not same(out, o - 1, m, i, out.shape[1]):
+            for c in range(out.shape[1]):
+                out[o, c] = m[i, c]
+            o += 1
+    return o
+
+
+@kernel("MVM")
+def copy_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
+    """Copy the given lanes of every row."""
+    for i in range(m.shape[0]):
+        for c in range(lanes.size):
+            out[i, c] = m[i, lanes[c]]
+    return 0
+
+
+def gather(m: np.ndarray, nk: int, keys: np.ndarray) -> np.ndarray:
+    """Return the rows of `m`, sorted by its first `nk` lanes, whose key is a row of the sorted, distinct matrix `keys`.
+
+    Gives `m` itself where it keeps all of it.
+
+    >>> gather(np.array([[1, 5], [2, 6], [2, 7]]), 1, np.array([[2], [3]])).tolist()
+    [[2, 6], [2, 7]]
+    """
+    if keys.shape[1] != nk:
+        raise ValueError(f"keys of {keys.shape[1]} lanes where {nk} are asked for")
+    ranges = np.empty(2 * min(m.shape[0], keys.shape[0]), np.int64)
+    rows = find_ranges(m, keys, ranges)
+    if rows == m.shape[0]:
+        return m
+    out = np.empty((rows, m.shape[1]), np.int64)
+    copy_ranges(m, ranges, out)
+    return out
+
+
+def distinct_keys(m: np.ndarray, nk: int) -> np.ndarray:
+    """Return the distinct keys, (n, nk), of a matrix sorted by its first `nk` lanes."""
+    if nk == 0:
+        return np.empty((min(1, m.shape[0]), 0), np.int64)
+    out = np.empty((m.shape[0], nk), np.int64)
+    count = first_keys(m, out)
+    return out[:count] if 2 * count >= out.shape[0] else out[:count].copy()
+
+
+def take(m: np.ndarray, lanes: np.ndarray | Sequence[int]) -> np.ndarray:
+    """Return the given lanes of every row as a matrix of their own: a permutation, a projection or a repetition."""
+    by = np.asarray(lanes, np.int64)
+    if by.size and not (0 <= by.min() and by.max() < m.shape[1]):
+        raise ValueError(f"lanes {by.tolist()} of a matrix of {m.shape[1]}")
+    out = np.empty((m.shape[0], by.size), np.int64)
+    copy_lanes(m, by, out)
+    return out
+
+
+def concat(batches: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the rows of all matrices, of one width, one after the other; gives an input itself where only it has rows."""
+    filled = [batch for batch in batches if batch.shape[0]]
+    if len(filled) > 1:
+        return np.concatenate(filled)
+    return filled[0] if filled else batches[0]

@@ -1,0 +1,44 @@
+"""Which shard a key belongs to. This is part of the layout of files: a change here makes every state unreadable.
+
+The key's lanes, as unsigned 64-bit numbers in their order, are mixed into `h`, which begins as 0x9E3779B97F4A7C15:
+
+    h = mix(h xor lane),  mix(z): z = (z xor z >> 30) * 0xBF58476D1CE4E5B9
+                                  z = (z xor z >> 27) * 0x94D049BB133111EB
+                                  z xor z >> 31
+
+(the finaliser of SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014), and the shard is the
+upper half of `h` times the number of shards, divided by 2^32: shard s of n becomes the shards 2s and 2s + 1 of 2n.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddcli.engine.kernels.loader import kernel
+
+SEED = np.uint64(0x9E3779B97F4A7C15)
+FIRST = np.uint64(0xBF58476D1CE4E5B9)
+SECOND = np.uint64(0x94D049BB133111EB)
+
+
+@kernel("MiiV")
+def assign_shards(m: np.ndarray, nk: int, shards: int, out: np.ndarray) -> int:
+    """Write the shard of each row's key."""
+    for i in range(m.shape[0]):
+        h = SEED
+        for c in range(nk):
+            h ^= np.uint64(m[i, c])
+            h = (h ^ (h >> np.uint64(30))) * FIRST
+            h = (h ^ (h >> np.uint64(27))) * SECOND
+            h ^= h >> np.uint64(31)
+        out[i] = np.int64(((h >> np.uint64(32)) * np.uint64(shards)) >> np.uint64(32))
+    return 0
+
+
+def shard_of(m: np.ndarray, nk: int, shards: int) -> np.ndarray:
+    """Return the shard, 0 to `shards` - 1, of each row by its first `nk` lanes."""
+    if not 0 < shards < 1 << 31:
+        raise ValueError(f"{shards} shards")
+    out = np.empty(m.shape[0], np.int64)
+    assign_shards(m, nk, shards, out)
+    return out

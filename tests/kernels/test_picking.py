@@ -1,0 +1,121 @@
+"""Picking rows and lanes, advancing times, dealing keys to shards: against plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ddcli.engine import kernels
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kernels.support import EXTREME, LANES, canonical, interpreted, matrices, matrix
+
+KEYS = st.lists(st.tuples(LANES, LANES), max_size=8).map(lambda rows: matrix(sorted(set(rows)), 2))
+
+
+@given(matrices(4, consolidated=True), KEYS)
+def test_gather_keeps_the_rows_of_the_keys(m, keys):
+    """In order, all of them, no others."""
+    wanted = set(map(tuple, keys.tolist()))
+    assert kernels.gather(m, 2, keys).tolist() == [row for row in m.tolist() if tuple(row[:2]) in wanted]
+
+
+@given(matrices(4, consolidated=True), st.integers(0, 3))
+def test_distinct_keys(m, nk):
+    """Each once, sorted."""
+    keys = kernels.distinct_keys(m, nk)
+    assert keys.shape[1] == nk
+    assert list(map(tuple, keys.tolist())) == sorted({tuple(row[:nk]) for row in m.tolist()})
+
+
+@given(matrices(3), st.lists(st.integers(0, 2), max_size=5))
+def test_take_permutes_projects_and_repeats(m, lanes):
+    """Into a matrix of its own."""
+    result = kernels.take(m, lanes)
+    assert result.tolist() == [[row[lane] for lane in lanes] for row in m.tolist()]
+    assert result.flags.c_contiguous
+    assert result.shape == (len(m), len(lanes))
+
+
+@given(st.integers(1, 3).flatmap(lambda nt: st.tuples(st.just(nt), matrices(nt + 2, consolidated=True))), st.data())
+def test_advance_joins_times_with_since(case, data):
+    """And consolidates, for any number of coordinates."""
+    nt, m = case
+    since = tuple(data.draw(LANES) for _ in range(nt))
+    joined = [[row[0], *map(max, row[1:-1], since), row[-1]] for row in m.tolist()]
+    assert kernels.advance(m, since, nt).tolist() == canonical(matrix(joined, nt + 2))
+
+
+def test_advance_refuses_an_overflow():
+    """Where times become equal."""
+    m = np.array([[4, 1, EXTREME[1]], [4, 2, 1]])
+    with pytest.raises(kernels.DiffOverflow, match=r"lanes \(4, 9\) and \(4, 2\)"):
+        kernels.advance(m, (9,), 1)
+
+
+def test_advance_gives_its_input_where_no_time_changes():
+    """Compaction often has nothing to do."""
+    m = np.array([[4, 10, 1]])
+    assert kernels.advance(m, (9,), 1) is m
+
+
+def mixed(lanes: list[int]) -> int:
+    """Hash a key by the formula in the documentation."""
+    h, top = 0x9E3779B97F4A7C15, 1 << 64
+    for lane in lanes:
+        h ^= lane % top
+        h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9 % top
+        h = (h ^ h >> 27) * 0x94D049BB133111EB % top
+        h ^= h >> 31
+    return h
+
+
+@given(st.lists(st.tuples(LANES, LANES, st.just(1)), max_size=9), st.integers(1, 1000))
+def test_shards_are_as_documented(rows, shards):
+    """The formula is part of the layout of files."""
+    expected = [(mixed(list(row[:2])) >> 32) * shards >> 32 for row in rows]
+    assert kernels.shard_of(matrix(rows, 3), 2, shards).tolist() == expected
+
+
+def test_shards_of_some_keys_never_change():
+    """Golden values."""
+    m = np.array([[0, 1], [1, 1], [-1, 1], [EXTREME[0], 1]])
+    assert kernels.shard_of(m, 1, 1 << 20).tolist() == [926218, 937367, 909477, 295404]
+
+
+def test_concat():
+    """Copies only where there is more than one with rows."""
+    a, b = np.ones((1, 2), np.int64), np.empty((0, 2), np.int64)
+    assert kernels.concat([b, a, b]) is a
+    assert kernels.concat([b]) is b
+    assert kernels.concat([a, a]).tolist() == [[1, 1], [1, 1]]
+
+
+def test_wrong_shapes_are_refused():
+    """Before a kernel would read beyond a row."""
+    m = np.ones((2, 3), np.int64)
+    with pytest.raises(ValueError, match="lanes"):
+        kernels.take(m, [3])
+    with pytest.raises(ValueError, match="keys"):
+        kernels.gather(m, 1, m)
+    with pytest.raises(ValueError, match="coordinates"):
+        kernels.advance(m, (1, 2), 1)
+    with pytest.raises(ValueError, match="shards"):
+        kernels.shard_of(m, 1, 0)
+
+
+def test_interpreted_kernels_give_the_same():
+    """The same source as plain Python."""
+    m = matrix(canonical(np.random.default_rng(1).integers(-3, 4, (60, 4))), 4)
+    keys = np.array([[-2, 0], [1, 1], [3, 3]])
+    calls = [
+        lambda: kernels.gather(m, 2, keys),
+        lambda: kernels.distinct_keys(m, 2),
+        lambda: kernels.take(m, [3, 0]),
+        lambda: kernels.advance(m, (1,), 1),
+        lambda: kernels.advance(m, (1, 0), 2),
+        lambda: kernels.shard_of(m, 2, 7),
+    ]
+    compiled = [call().tolist() for call in calls]
+    with interpreted():
+        assert [call().tolist() for call in calls] == compiled
