@@ -1,0 +1,80 @@
+"""Aggregates over rows of which there may be less than none.
+
+Sums and counts weigh each row by its count, whatever its sign, because they are linear. Everything else asks which rows
+are there: those with a positive count. A sum over no rows on balance is null where its type has a null.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import defaultdict
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from ddcli.plan.reductions import is_accumulable
+from tests.reference.expressions import aggregate, evaluate
+from tests.reference.values import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ddcli.expressions.aggregates import AggregateCall
+
+Rows = list[tuple["Mapping[str, Any]", int]]
+"""Rows of a group with counts that are not zero."""
+
+
+def is_present(calls: Iterable[AggregateCall], rows: Rows) -> bool:
+    """Say whether a group has a result: while any row is left; where all its aggregates are sums, while one is not zero."""
+    return any(sums(calls, rows)) if all(map(is_accumulable, calls)) else bool(rows)
+
+
+def sums(calls: Iterable[AggregateCall], rows: Rows) -> Iterator[Any]:
+    """Give the sums that accumulable aggregates are functions of: of counts, of values times counts."""
+    yield sum(count for _, count in rows)
+    for call in calls:
+        for argument in call.args:
+            present = _present(call, rows)
+            yield sum(count for _, count in present)
+            if call.function != "count":
+                zero = dt.timedelta() if argument.type.kind == "duration" else 0
+                yield sum((value * count for value, count in present), zero)
+
+
+def aggregated(call: AggregateCall, rows: Rows) -> Any:
+    """Return what an aggregate gives for a group; raises Fails."""
+    if call.function == "count" and call.distinct:
+        return len(_net(call, rows))
+    if call.distinct or call.function not in {"count", "sum", "avg"}:
+        return aggregate(call, [(row, count) for row, count in rows if count > 0])
+    if call.function == "count":
+        return aggregate(call, rows)
+    number = sum(count for _, count in _present(call, rows))
+    if number == 0 and (call.function == "avg" or call.type.nullable):
+        return None
+    if call.args[0].type.is_float:
+        total = float_sum(_net(call, rows))
+        return total / number if call.function == "avg" else total
+    return aggregate(call, rows)
+
+
+def float_sum(net: dict[float, int]) -> float:
+    """Return the sum of values times counts, rounded once; infinities and NaN as in IEEE."""
+    if not all(map(math.isfinite, net)):
+        return sum(value * count for value, count in net.items() if not math.isfinite(value))
+    return float(sum(Fraction(value) * count for value, count in net.items()))
+
+
+def _net(call: AggregateCall, rows: Rows) -> dict[Any, int]:
+    """Return the values that are not null with the sums of their counts, where those are not zero."""
+    net: dict[Any, int] = defaultdict(int)
+    for value, count in _present(call, rows):
+        net[value] += count
+    return {value: count for value, count in net.items() if count}
+
+
+def _present(call: AggregateCall, rows: Rows) -> list[tuple[Any, int]]:
+    """Return the values that are not null, and their counts."""
+    values = [(canonical(evaluate(call.args[0], row)), count) for row, count in rows]
+    return [(value, count) for value, count in values if value is not None]

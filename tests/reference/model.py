@@ -1,0 +1,329 @@
+"""The meaning of a logical graph: every collection at a time, recomputed from the definition.
+
+A collection is a dictionary from records (tuples in schema order) to counts that are not zero. Each operator is a
+function from collections to a collection and knows nothing of time, so what the engine does with changes can be judged
+by doing nothing of the kind: accumulate the inputs, run the pipeline from scratch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import defaultdict
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.expressions import stage
+from ddcli.plan import logical
+from tests.reference.aggregates import aggregated, is_present
+from tests.reference.expressions import Fails, evaluate
+from tests.reference.values import FAILED, Descending, canonical, order, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.tree import Expression
+
+Record = tuple[Any, ...]
+Time = tuple[int, ...]
+Collection = dict[Record, int]
+Update = tuple[Record, Time, int]
+
+
+def less_equal(one: Time, other: Time) -> bool:
+    """Compare times of a product order: component by component."""
+    return all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def lattice_join(one: Time, other: Time) -> Time:
+    """Return the least time that both are at or before."""
+    return tuple(map(max, one, other))
+
+
+def accumulate(updates: Iterable[Update], time: Time) -> Collection:
+    """Return the collection at a time: the sum of the diffs at or before it.
+
+    >>> accumulate([(("a",), (0, 1), 2), (("b",), (1, 0), 1), (("a",), (1, 1), -2)], (0, 1))
+    {('a',): 2}
+    """
+    return total((record, diff) for record, when, diff in updates if less_equal(when, time))
+
+
+def total(counted: Iterable[tuple[Record, int]]) -> Collection:
+    """Return the sum of counted records, without those that cancel."""
+    counts: dict[Record, int] = defaultdict(int)
+    for record, count in counted:
+        counts[canonical(record)] += count
+    return {record: count for record, count in counts.items() if count}
+
+
+class Row(dict[str, Any]):
+    """A record by column names. To read a value whose expression failed is to fail."""
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if value is FAILED:
+            raise Fails(name)
+        return value
+
+
+class Model:
+    """A graph over inputs accumulated at one time.
+
+    `collection(node)` raises Fails when an expression fails on a record and its value is used. `failed` tells that one
+    failed at all: whether a value that nobody needs is computed is the engine's choice.
+    """
+
+    def __init__(self, inputs: Mapping[str, Collection]) -> None:
+        self.inputs = inputs
+        self.failed = False
+        self._known: dict[str, Collection] = {}
+
+    def collection(self, node: logical.Node) -> Collection:
+        """Return what a node's collection is."""
+        if node.fingerprint not in self._known:
+            self._known[node.fingerprint] = total(self._counted(node).items())
+        return self._known[node.fingerprint]
+
+    def output(self, node: logical.Node) -> Collection:
+        """Return the collection of an output, in which every value is used."""
+        return self._used(self.collection(node))
+
+    def _input(self, node: logical.Node, index: int = 0) -> Collection:
+        return self.collection(node.inputs[index])
+
+    @staticmethod
+    def _used(collection: Collection) -> Collection:
+        if any(FAILED in record for record in collection):
+            raise Fails
+        return collection
+
+    def _rows(self, node: logical.Node) -> Iterator[tuple[Row, Record, int]]:
+        for record, count in self.collection(node).items():
+            yield Row(zip(node.schema, map(plain, record), strict=True)), record, count
+
+    def _value(self, expression: Expression, row: Row) -> Any:
+        """Evaluate, or leave a value that fails whoever reads it."""
+        try:
+            return canonical(evaluate(expression, row))
+        except Fails:
+            self.failed = True
+            return FAILED
+
+    def _needed(self, expression: Expression, row: Row) -> Any:
+        value = self._value(expression, row)
+        if value is FAILED:
+            raise Fails(str(expression))
+        return value
+
+    # --- one method an operator ---------------------------------------------------------------------------------
+
+    @singledispatchmethod
+    def _counted(self, node: logical.Node) -> Collection:
+        raise NotImplementedError(type(node))
+
+    @_counted.register
+    def _(self, node: logical.Source) -> Collection:
+        return self.inputs[node.name]
+
+    @_counted.register(logical.Consolidate)
+    @_counted.register(logical.Arrange)
+    @_counted.register(logical.Inspect)
+    def _(self, node: logical.Node) -> Collection:
+        return self._input(node)
+
+    @_counted.register
+    def _(self, node: logical.Negate) -> Collection:
+        return {record: -count for record, count in self._input(node).items()}
+
+    @_counted.register
+    def _(self, node: logical.Concat) -> Collection:
+        return total(pair for index in range(len(node.inputs)) for pair in self._input(node, index).items())
+
+    @_counted.register
+    def _(self, node: logical.Apply) -> Collection:
+        return total(pair for row in self._rows(node.inputs[0]) for pair in self._step(node.step, node.schema, *row))
+
+    def _step(
+        self, step: stage.Step, schema: Iterable[str], row: Row, record: Record, count: int
+    ) -> Iterator[tuple[Record, int]]:
+        if isinstance(step, stage.Filter):
+            if self._needed(step.condition, row) is True:
+                yield record, count
+        elif isinstance(step, stage.Map):
+            yield tuple(self._value(expression, row) for _, expression in step.columns), count
+        elif isinstance(step, stage.Explode):
+            yield record, count * self._needed(step.weight, row)
+        elif isinstance(step, stage.Unnest):
+            for element in self._elements(step.call, row):
+                wider = {**dict(zip(row, record, strict=True)), step.name: canonical(element)}
+                yield tuple(wider[name] for name in schema), count
+        else:
+            assert isinstance(step, stage.Python)
+            names = [name for name, _ in step.output]
+            for result in python_rows(step, {name: row[name] for name in row}):
+                yield tuple(result[name] for name in names), count
+
+    def _elements(self, call: stage.TableCall, row: Row) -> Iterable[Any]:
+        """Give the rows of a table function; of null there are none."""
+        args = [self._needed(arg, row) for arg in call.args]
+        if None in args:
+            return []
+        if call.function == "unnest":
+            return args[0]
+        first, last, step = args
+        if step == 0:
+            raise Fails("a series with step 0")
+        return range(first, last + (1 if step > 0 else -1), step)
+
+    @_counted.register
+    def _(self, node: logical.Join) -> Collection:
+        left, right = node.inputs
+        keys_left, keys_right = zip(*node.on, strict=True)
+        partners = defaultdict(list)
+        for row, _, count in self._rows(right):
+            partners[key_of(row, keys_right)].append((row, count))
+
+        def joined(one: Row | None, other: Row | None) -> Record:
+            values = []
+            for _, side, name in node.columns:
+                if side == "key":
+                    values.append(one[name] if one is not None else other[dict(reversed(node.on))[name]])
+                else:
+                    row = one if side == "left" else other
+                    values.append(None if row is None else dict.__getitem__(row, name))
+            return tuple(values)
+
+        result = []
+        for row, _, count in self._rows(left):
+            key = key_of(row, keys_left)
+            result += [(joined(row, other), count * times) for other, times in partners[key] if key is not None]
+        if node.how in {"left", "full"}:
+            result += [
+                (joined(row, None), count) for row, _, count in self._unmatched(left, keys_left, right, keys_right)
+            ]
+        if node.how in {"right", "full"}:
+            result += [
+                (joined(None, row), count) for row, _, count in self._unmatched(right, keys_right, left, keys_left)
+            ]
+        return total(result)
+
+    def _unmatched(self, node: logical.Node, keys: Names, other: logical.Node, others: Names) -> Iterator:
+        there = self._present(other, others)
+        return (row for row in self._rows(node) if key_of(row[0], keys) not in there)
+
+    def _present(self, node: logical.Node, keys: Names) -> set[Record]:
+        """Return the keys of which there are more than none."""
+        counts = total((key, count) for row, _, count in self._rows(node) if (key := key_of(row, keys)) is not None)
+        return {key for key, count in counts.items() if count > 0}
+
+    @_counted.register
+    def _(self, node: logical.Semijoin) -> Collection:
+        left, right = node.inputs
+        keys_left, keys_right = zip(*node.on, strict=True)
+        there = self._present(right, keys_right)
+        return total((r, count) for row, r, count in self._rows(left) if (key_of(row, keys_left) in there) != node.anti)
+
+    @_counted.register
+    def _(self, node: logical.Threshold) -> Collection:
+        def times(count: int) -> int:
+            return int(count > 0) if node.function is None else self._needed(node.function, Row(count=count))
+
+        return total((record, times(count)) for record, count in self._used(self._input(node)).items())
+
+    @_counted.register
+    def _(self, node: logical.TopK) -> Collection:
+        """Take rows in the order of the `order_by` columns, then of all the others, ascending."""
+        ordered = dict(node.order_by)
+        columns = [*ordered, *(name for name in node.schema if name not in ordered and name not in node.by)]
+
+        def position(row: Row) -> list[Any]:
+            keys = [(order(canonical(row[name])), ordered.get(name, False)) for name in columns]
+            return [Descending(key) if descending else key for key, descending in keys]
+
+        self._used(self._input(node))
+        groups = defaultdict(list)
+        for row, record, count in self._rows(node.inputs[0]):
+            if count > 0:
+                groups[canonical([row[name] for name in node.by])].append((position(row), record, count))
+        result = []
+        for rows in groups.values():
+            left = node.k
+            for _, record, count in sorted(rows, key=lambda each: each[0]):
+                result.append((record, min(count, left)))
+                left -= min(count, left)
+        return total(result)
+
+    @_counted.register
+    def _(self, node: logical.Reduce) -> Collection:
+        """Add up rows that are equal in all that the aggregates read, before anything else."""
+        read = [part for call in node.calls for part in call_parts(call)]
+        groups: dict[Record, list[tuple[Record, Row, int]]] = defaultdict(list)
+        for row, _, count in self._rows(node.inputs[0]):
+            key = canonical([self._needed(expression, row) for _, expression in node.by])
+            groups[key].append((canonical([self._needed(part, row) for part in read]), row, count))
+        result = []
+        for key, rows in groups.items():
+            added = netted(rows)
+            if is_present(node.calls, added):
+                found = Row({f"${at}": aggregated(call, added) for at, call in enumerate(node.calls)})
+                if all(call.type.nullable or found[f"${at}"] is not None for at, call in enumerate(node.calls)):
+                    result.append(((*key, *(self._value(expression, found) for _, expression in node.results)), 1))
+        return total(result)
+
+    @_counted.register
+    def _(self, node: logical.PythonReduce) -> Collection:
+        groups: dict[Record, Collection] = defaultdict(lambda: defaultdict(int))
+        for row, _, count in self._rows(node.inputs[0]):
+            groups[canonical([row[name] for name in node.by])][canonical([row[name] for name in node.values])] += count
+        function = load(node.function)
+        result = []
+        for key, counts in groups.items():
+            rows = [(plain_record(record), count) for record, count in counts.items() if count]
+            if rows:
+                result += [((*key, *record), count) for record, count in function(plain_record(key), rows)]
+        return total(result)
+
+
+Names = tuple[str, ...]
+
+
+def key_of(row: Row, names: Names) -> Record | None:
+    """Return the key of a row, or None when a part of it is null: such a key equals none."""
+    key = canonical([row[name] for name in names])
+    return None if None in key else key
+
+
+def call_parts(call: AggregateCall) -> list[Expression]:
+    """Return the expressions of a call that are evaluated on each row."""
+    return [*call.args, *(key for key, _ in call.order_by)]
+
+
+def netted(rows: Iterable[tuple[Record, Row, int]]) -> list[tuple[Row, int]]:
+    """Return rows with their counts, one for each combination of values; what cancels is gone."""
+    rows = list(rows)
+    some = {values: row for values, row, _ in rows}
+    return [(some[values], count) for values, count in total((values, count) for values, _, count in rows).items()]
+
+
+def python_rows(step: stage.Python, record: dict[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """Return the records that a Python function makes of one; in batches, a batch of one."""
+    function = load(step.function)
+    if step.batch:
+        columns = {name: [value] for name, value in record.items()}
+        return function(pl.DataFrame({**columns, "row": [0]}, strict=False)).iter_rows(named=True)
+    given = function(record)
+    return [given] if isinstance(given, dict) else given
+
+
+def plain_record(record: Record) -> Record:
+    """Return a record as Python functions are given it."""
+    return tuple(map(plain, record))
+
+
+def load(name: str) -> Callable[..., Any]:
+    """Import `module:function`."""
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
