@@ -6,7 +6,6 @@ An exception that is not a `DdError` is a bug of ours and ends with exit code 70
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -128,5 +127,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     >>> did_you_mean("order", ["orders", "customers"])
     'orders'
     """
+    import difflib
+
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return near[0] if near else None

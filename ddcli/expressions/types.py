@@ -45,6 +45,10 @@ POLARS_NAMES = {
 POLARS_NAMES |= {kind: kind.replace("int", "Int").replace("uI", "UI") for kind in INTEGERS}
 POLARS_NAMES |= {kind: kind.capitalize() for kind in FLOATS}
 MAX_PRECISION = 38
+NARROW_DECIMAL = 18
+"""Digits that always fit in 64 bits."""
+FLAGGED = frozenset({"int64", "uint64", "datetime", "duration"})
+"""Kinds whose values use all 64 bits, so that null needs a flag beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,12 @@ class Type:
     @property
     def is_numeric(self) -> bool:
         return self.is_integer or self.is_float or self.kind == "decimal"
+
+    @property
+    def lanes(self) -> int:
+        """How many 64-bit lanes a value takes: two where 64 bits leave no room for its digits or its null."""
+        wide = self.kind == "decimal" and self.precision > NARROW_DECIMAL
+        return 2 if wide or (self.nullable and self.kind in FLAGGED) else 1
 
     def or_null(self, nullable: bool = True) -> Type:
         """Return the type with nulls allowed, if `nullable` (a type never loses its nulls this way)."""

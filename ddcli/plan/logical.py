@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ddcli.expressions import stage
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddcli.expressions.aggregates import AggregateCall
-    from ddcli.expressions.stage import Step
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
 
@@ -68,11 +69,11 @@ class Source(Node):
 class Apply(Node):
     """A linear step over each record: filter, map, unnest, explode or a Python function."""
 
-    step: Step
+    step: stage.Step
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (self.step.text(),)
+        return (stage.Stage(self.inputs[0].schema, (self.step,)).text(),)
 
 
 @dataclass(frozen=True, eq=False)

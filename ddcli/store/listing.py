@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
 """Endings of names under which other tools write files that they have not finished."""
+SUFFIXES = (".parquet", ".parq", ".pq")
+"""Endings of the files that are taken from a directory: a README may lie there too. A file or glob is taken as it is named."""
 HEAD, TAIL = 4 << 10, 64 << 10
 PUT_BACK = "put the file back as it was, or build the state again from the files that are there now with `dd run --full-refresh`"
 
@@ -143,7 +145,7 @@ def _walk(directory: str, prefix: str) -> Iterator[InputFile]:
                 continue
             if entry.is_dir():
                 yield from _walk(entry.path, f"{prefix}{entry.name}/")
-            else:
+            elif entry.name.lower().endswith(SUFFIXES):
                 yield _entry(prefix + entry.name, entry.stat())
 
 

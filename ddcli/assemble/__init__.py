@@ -1,0 +1,1 @@
+"""Where plan and engine meet: physical nodes become operators over lanes."""

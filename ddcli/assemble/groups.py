@@ -1,0 +1,265 @@
+"""Where plan and engine meet for reductions: aggregate calls become descriptions of lanes, or functions of gathered rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.operators.reduce_aggregates import (
+    Aggregate,
+    Column,
+    Count,
+    CountDistinct,
+    First,
+    FloatSum,
+    Gather,
+    Gathered,
+    Number,
+    Sum,
+    TopK,
+    maximum,
+    minimum,
+)
+from ddcli.errors import InputError
+from ddcli.expressions import stage
+from ddcli.expressions.aggregates import aggregate_expression
+from ddcli.expressions.foreign import load_function
+from ddcli.expressions.tree import Cast, Literal
+from ddcli.expressions.tree import Column as NamedColumn
+from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
+from ddcli.plan.reductions import accumulated, cells, is_gathered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import polars as pl
+
+    from ddcli.engine.pool import Pool
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.tree import Expression
+    from ddcli.plan import physical
+
+    Lanes = np.ndarray
+
+
+def accumulations(node: physical.Accumulate) -> list[Aggregate]:
+    """Return what an accumulation sums beside the number of records, over its input's value lanes."""
+    values = value_layout(node.inputs[0].schema, node.by)
+    found: list[Aggregate] = []
+    for call in accumulated(node.calls).values():
+        found += kernel_aggregates(call, values)
+    return found
+
+
+def aggregates(node: physical.Group, pool: Pool) -> list[Aggregate]:
+    """Return the aggregates of a reduction, as many lanes as its cells have, over the values of its arrangement."""
+    (arranged,) = node.inputs
+    values = value_layout(arranged.schema, node.by)
+    found: list[Aggregate] = []
+    for at, call in enumerate(node.calls):
+        if is_gathered(call):
+            (kind,) = cells(at, call).values()
+            found.append(Gather(kind.lanes, _gathered(call, kind, values, arranged.schema, node.by, pool)))
+        else:
+            found += kernel_aggregates(call, values)
+    return found
+
+
+def value_layout(schema: Schema, by: Sequence[str]) -> Layout:
+    """Return the layout of an arrangement's values."""
+    return Layout({name: kind for name, kind in schema.items() if name not in by})
+
+
+def column_of(values: Layout, name: str) -> Column:
+    """Return where a column's lanes are and how null shows in them."""
+    kind = values.schema[name]
+    lanes = values.lanes(name)
+    null = ("flag" if kind.kind in FLAGGED else "in_band") if kind.nullable else "none"
+    return Column(lanes.start, len(lanes), null)  # type: ignore[arg-type]
+
+
+def kernel_aggregates(call: AggregateCall, values: Layout) -> list[Aggregate]:
+    """Return the kernels that give a call's cells, in their order."""
+    if not call.args:
+        return [Count()]
+    argument = call.args[0]
+    assert isinstance(argument, NamedColumn)
+    column = column_of(values, argument.name)
+    kind = values.schema[argument.name]
+    if call.function == "count":
+        return [CountDistinct(column) if call.distinct else Count(column)]
+    if call.function in ("sum", "avg"):
+        total: Aggregate = FloatSum(column) if kind.is_float else Sum(column, _number(kind), _total(kind))
+        return [total, Count(column)] if call.function == "avg" or call.type.nullable else [total]
+    if call.function in ("min", "bool_and"):
+        return [minimum(column)]
+    if call.function in ("max", "bool_or"):
+        return [maximum(column)]
+    order = [lane for key, _ in call.order_by for lane in column_of(values, _name(key)).lanes]
+    lanes = column.lanes
+    ties = [lane for lane in lanes if lane not in order]
+    return [First((*order, *ties), lanes, None, column.nothing, last=call.function == "last")]
+
+
+def _name(expression: object) -> str:
+    assert isinstance(expression, NamedColumn)
+    return expression.name
+
+
+def _number(kind: Type) -> Number:
+    if kind.kind == "decimal" and kind.precision > NARROW_DECIMAL:
+        return "wide"
+    return "unsigned" if kind.kind == "uint64" else "signed"
+
+
+def _total(kind: Type) -> Number:
+    return "wide" if kind.kind == "decimal" else "signed"
+
+
+def top(node: physical.Top, pool: Pool, nt: int) -> Aggregate:
+    """Return the aggregate that keeps the first rows of each group, all columns of the result that are not its key."""
+    (arranged,) = node.inputs
+    by = arranged.key  # type: ignore[attr-defined]
+    values = value_layout(arranged.schema, by)
+    result = value_layout(node.schema, by)
+    ranked = [name for name in values.names if name not in result.schema]
+    take = tuple(values.take(result.names))
+    if ranked:
+        return TopK(node.k, tuple(values.take(ranked)), take)
+
+    def first_rows(given: Gathered) -> Lanes:
+        """Sort by values, where lanes have no order, and take rows until there are k."""
+        import polars as pl
+
+        rows = given.rows[given.rows[:, -1] > 0]
+        frame = decode(np.ascontiguousarray(rows[:, 1:]), values, pool)
+        key = decode(np.ascontiguousarray(given.keys[rows[:, 0]]), Layout({n: arranged.schema[n] for n in by}), pool)
+        order = pl.DataFrame([pl.Series("$instance", rows[:, 0].copy())]).hstack(key).hstack(frame)
+        for at in range(values.width):
+            order = order.with_columns(pl.Series(f"$lane{at}", rows[:, 1 + at].copy()))
+        names = ["$instance", *(name for name, _ in node.order_by), *(f"$lane{at}" for at in range(values.width))]
+        descending = [False, *(descends for _, descends in node.order_by), *(False for _ in range(values.width))]
+        nulls_last = [True, *(not descends for _, descends in node.order_by), *(True for _ in range(values.width))]
+        at = order.with_row_index("$at").sort(names, descending=descending, nulls_last=nulls_last)["$at"].to_numpy()
+        rows = rows[at]
+        ends = np.cumsum(rows[:, -1])
+        starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
+        before = ends - rows[:, -1] - np.repeat((ends - rows[:, -1])[starts], np.diff(np.append(starts, len(rows))))
+        taken = np.minimum(rows[:, -1], node.k - before)
+        out = np.column_stack([rows[:, :1], rows[:, 1:-1][:, list(take)], taken])[taken > 0]
+        return np.ascontiguousarray(out[np.argsort(out[:, 0], kind="stable")])
+
+    return Gather(len(take), first_rows, single=False)
+
+
+def _gathered(call: AggregateCall, kind: Type, values: Layout, schema: Schema, by: Sequence[str], pool: Pool):  # noqa: ANN202
+    """Return the function that gives a call's lanes for gathered groups: each row repeated, sorted, handed to polars."""
+    expression = aggregate_expression(call).alias("value")
+    key = Layout({name: schema[name] for name in by})
+    out = Layout({"value": kind})
+    dtype = kind.to_polars()
+
+    def column(given: Gathered, rows: Lanes, name: str) -> pl.Series:
+        if name in values.schema:
+            return decode(rows, values, pool, [name], at=1).to_series()
+        return decode(np.ascontiguousarray(given.keys[rows[:, 0]]), key, pool, [name]).to_series()
+
+    def evaluate(given: Gathered) -> Lanes:
+        import polars as pl
+
+        instances = given.rows[:, 0][np.flatnonzero(np.diff(given.rows[:, 0], prepend=-1))]
+        rows = given.rows[given.rows[:, -1] > 0]
+        rows = np.repeat(rows, rows[:, -1], axis=0)
+        columns = [pl.Series("instance", rows[:, 0].copy())]
+        columns += [
+            column(given, rows, _name(argument)).alias(f"a{at}")
+            for at, argument in enumerate(call.args)
+            if not isinstance(argument, Literal)
+        ]
+        columns += [column(given, rows, _name(key)).alias(f"o{at}") for at, (key, _) in enumerate(call.order_by)]
+        frame = pl.DataFrame(columns)
+        names = ["instance", *(f"o{at}" for at in range(len(call.order_by))), "a0"]
+        descending = [False, *(descends for _, descends in call.order_by), False]
+        frame = frame.sort(names, descending=descending, nulls_last=[not descends for descends in descending])
+        found = frame.group_by("instance", maintain_order=True).agg(expression)
+        every = pl.DataFrame({"instance": pl.Series(instances.copy())})
+        found = every.join(found, on="instance", how="left", maintain_order="left")
+        found = found.with_columns(pl.col("value").cast(dtype))
+        result = np.empty((len(instances), out.width + 2), np.int64)
+        result[:, 0] = instances
+        encode(found, Layout({"value": kind.or_null()}) if kind.lanes == kind.or_null().lanes else out, pool, result, 1)
+        result[:, -1] = 1
+        return result
+
+    return evaluate
+
+
+def python_reducer(node: physical.PythonGroup, pool: Pool) -> Aggregate:
+    """Return the aggregate that calls a Python function `(key, [(value, count), ...]) -> [(value, count), ...]` a group.
+
+    Key and values are tuples of Python values in the order of their columns.
+    """
+    (arranged,) = node.inputs
+    values = value_layout(arranged.schema, node.by)
+    key = Layout({name: arranged.schema[name] for name in node.by})
+    out = value_layout(node.schema, node.by)
+    function = load_function(node.function)
+
+    def reduce(given: Gathered) -> Lanes:
+        import polars as pl
+
+        rows = given.rows
+        decoded = decode(np.ascontiguousarray(rows[:, 1:-1]), values, pool)
+        keys = decode(given.keys, key, pool)
+        columns = {name: decoded[name] for name in values.names}
+        columns |= {name: keys[name].gather(rows[:, 0]) for name in node.values if name not in columns}
+        records = list(zip(*(columns[name].to_list() for name in node.values), strict=True)) or [()] * len(rows)
+        groups = keys.rows()
+        found: list[tuple[object, ...]] = []
+        places: list[tuple[int, int]] = []
+        starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1)).tolist()
+        for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
+            instance = int(rows[start, 0])
+            counted = list(zip(records[start:stop], rows[start:stop, -1].tolist(), strict=True))
+            for record, count in _called(node.function, function, groups[instance], counted, out):
+                found.append(record)
+                places.append((instance, count))
+        frame = pl.DataFrame(found, schema={n: k.to_polars() for n, k in out.schema.items()}, orient="row")
+        result = np.empty((len(found), out.width + 2), np.int64)
+        encode(frame, out, pool, result, 1)
+        result[:, [0, -1]] = np.array(places, np.int64).reshape(-1, 2)
+        return result
+
+    return Gather(out.width, reduce, single=False)
+
+
+def _called(name: str, function, key, counted, out: Layout):  # noqa: ANN001, ANN202 - a person's function: anything at all
+    """Call a reducer and check what it gives."""
+    hint = "a reducer takes (key, [(value, count), ...]) and gives [(value, count), ...]; values are tuples of columns"
+    try:
+        results = list(function(key, counted))
+    except Exception as error:
+        raise InputError(
+            f"the reducer `{name}` failed: {type(error).__name__}: {error}", hint=f"on the group {key}; {hint}"
+        ) from error
+    for result in results:
+        good = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], int)
+        if not good or not isinstance(result[0], tuple) or len(result[0]) != len(out.names):
+            raise InputError(f"the reducer `{name}` gave {result!r} for the group {key}", hint=hint)
+        yield result
+
+
+def multiplicity(function: Expression | None) -> Callable[[Lanes], Lanes] | None:
+    """Return the function of counts that a threshold applies, vectorised; None is distinct."""
+    if function is None:
+        return None
+    run = stage.Stage({"count": Type("int64")}, (stage.Map((("count", Cast(function, Type("int64"))),)),))
+
+    def apply(counts: Lanes) -> Lanes:
+        import polars as pl
+
+        return run.run(pl.DataFrame({"count": counts})).frame["count"].to_numpy()
+
+    return apply

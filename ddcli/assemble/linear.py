@@ -1,0 +1,107 @@
+"""Where plan and engine meet for linear chains: what needs computing is computed, the rest is lanes taken from the input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.engine.columns import NULL
+from ddcli.engine.lanes import Layout
+from ddcli.engine.operators.linear import Constant, Inverted, Lane, Linear, Permute
+from ddcli.expressions import stage
+from ddcli.expressions.tree import Cast, Column, Expression, Literal
+from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import polars as pl
+
+    from ddcli.engine.operators.base import Operator
+    from ddcli.engine.pool import Pool
+    from ddcli.plan import physical
+
+
+def linear_operator(node: physical.Linear, pool: Pool, nt: int) -> Operator:
+    """Return the operator of a linear chain: a permutation of lanes where nothing has to be computed."""
+    given = node.inputs[0].schema
+    source = Layout(given)
+    origins = _origins(given, node.steps)
+    computed = Layout({name: kind for name, kind in node.schema.items() if origins.get(name) is None})
+    lanes: list[Lane] = []
+    for name, kind in node.schema.items():
+        origin = origins.get(name)
+        if origin is None:
+            lanes += [source.width + lane for lane in computed.lanes(name)]
+        elif isinstance(origin, Literal):
+            lanes += null_lanes(kind)
+        else:
+            lanes += lanes_as(list(source.lanes(origin.name)), given[origin.name], kind)
+    if not computed.width and all(isinstance(step, stage.Map) for step in node.steps):
+        return Permute(lanes, nt)
+    only = stage.Map(tuple((name, Column(name, kind)) for name, kind in computed.schema.items()))
+    run = stage.Stage(given, (*node.steps, only))
+
+    def logic(frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]:
+        result = run.run(frame)
+        return result.frame, result.rows, result.weights
+
+    return Linear(logic, sorted(run.needs), source, computed, lanes, pool, nt)
+
+
+def _origins(given: Schema, steps: Sequence[stage.Step]) -> dict[str, Column | Literal | None]:
+    """Return, for each column after `steps`, the input column whose lanes it has, a null literal, or None: computed."""
+    origins: dict[str, Column | Literal | None] = {name: Column(name, kind) for name, kind in given.items()}
+    for step in steps:
+        if isinstance(step, stage.Map):
+            origins = {name: _origin(expression, origins) for name, expression in step.columns}
+        elif isinstance(step, stage.Unnest):
+            origins = origins | {step.name: None}
+        elif isinstance(step, stage.Python):
+            origins = dict.fromkeys(step.schema)
+    return origins
+
+
+def _origin(expression: Expression, origins: dict[str, Column | Literal | None]) -> Column | Literal | None:
+    if isinstance(expression, Literal) and expression.value is None and expression.type.kind != "null":
+        return expression
+    if isinstance(expression, Cast) and isinstance(expression.argument, Column):
+        have, want = expression.argument.type, expression.type
+        widens = have.is_integer and want.kind == "int64" and have.kind != "uint64"
+        widens = widens or (have.is_float and want.kind == "float64")
+        # A narrow nullable integer holds its null in the lane, an int64 in a flag beside it: that takes a look at values.
+        widens = widens and not (have.nullable and (have.kind in FLAGGED) != (want.kind in FLAGGED))
+        return origins.get(expression.argument.name) if widens else None
+    return origins.get(expression.name) if isinstance(expression, Column) else None
+
+
+def lanes_as(lanes: list[int], have: Type, want: Type) -> list[Lane]:
+    """Return the lanes of a column under a type that differs in nulls or integer width: a flag comes or goes, at most."""
+    had = have.nullable and have.kind in FLAGGED
+    wants = want.nullable and want.kind in FLAGGED
+    if had and not wants:
+        if want.nullable:
+            raise AssertionError((have, want))
+        return list(lanes[1:])
+    return [Constant(0), *lanes] if wants and not had else list(lanes)
+
+
+def null_lanes(kind: Type) -> list[Lane]:
+    """Return the lanes of null."""
+    if kind.kind in FLAGGED:
+        return [Constant(1), Constant(0)]
+    wide = kind.kind == "decimal" and kind.precision > NARROW_DECIMAL
+    return [Constant(NULL), Constant(0)] if wide else [Constant(NULL)]
+
+
+def order_lanes(node: physical.OrderLanes) -> list[Lane]:
+    """Return the lanes of a node whose further columns hold lanes of others, inverted where their order descends."""
+    source = Layout(node.inputs[0].schema)
+    further: dict[str, list[Lane]] = {}
+    for name, column, inverted in node.lanes:
+        for at, lane in enumerate(source.lanes(column)):
+            further[name if not at else f"{name}.{at}"] = [Inverted(lane) if inverted else lane]
+    lanes: list[Lane] = []
+    for name in node.schema:
+        lanes += further.get(name) or list(source.lanes(name))
+    return lanes

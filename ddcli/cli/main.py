@@ -1,0 +1,83 @@
+"""The command line: which commands there are, and how errors end it. A command's module is imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from ddcli import __version__
+from ddcli.errors import DdError
+
+COMMANDS = {"run": "ddcli.cli.run"}
+BUG = 70
+INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are named here and defined in modules of their own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="dd", message="dd (ddcli) %(version)s")
+@click.option("--debug", is_flag=True, help="Show a traceback with an error. May stand anywhere.")
+def cli(debug: bool) -> None:  # noqa: ARG001 - `main` has looked for it: it must hold before a command's options are parsed
+    """Keep the results of data pipelines up to date as their inputs change.
+
+    A pipeline file describes a graph of operators; `dd run` reads what is new in its change logs of
+    (data, time, diff), does work in proportion, and writes the changes of its outputs.
+
+    \b
+    Example:
+      dd run pipelines/airborne.yaml
+
+    Without arguments between pipes, or with operands such as `if=` and `of=`, `dd` is the system's dd;
+    `ddcli` is always this program.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 2 wrong use, 3 input refused, 4 state, 5 I/O, 70 a bug, 75 locked, 130 interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        code = cli.main(args=arguments, prog_name="dd", standalone_mode=False)
+    except click.exceptions.Abort:
+        fail("interrupted; state and outputs are as they were", INTERRUPTED)
+    except KeyboardInterrupt:
+        fail("interrupted; state and outputs are as they were", INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except DdError as error:
+        if debug:
+            raise
+        click.echo(error.render(), err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    except MemoryError:
+        fail("error: out of memory; state and outputs are as they were", 5)
+    except Exception as error:  # noqa: BLE001 - the last resort: whatever else is a bug, and is said to be one
+        if debug:
+            raise
+        fail(f"error: this is a bug of ours: {type(error).__name__}: {error}\nhint: run again with --debug and report the traceback", BUG)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def fail(message: str, code: int) -> None:
+    """Say a message and exit."""
+    click.echo(message, err=True)
+    sys.exit(code)

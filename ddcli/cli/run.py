@@ -1,0 +1,64 @@
+"""`dd run`: take in what is new, commit, publish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("run", short_help="Take in what is new, and write what changed.")
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.option("--until", metavar="T", help="Close the times before T: an integer, a date or a timestamp, as the inputs' time is. [default: all that is complete]")
+@click.option("--state", type=click.Path(path_type=Path, file_okay=False), help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]")
+@click.option("-n", "--dry-run", is_flag=True, help="Compute, show the summary, commit nothing.")
+@click.option("--if-locked", type=click.Choice(["fail", "wait", "skip"]), default="fail", show_default=True, help="When another run holds the state.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to give the summary: lines on stderr, or JSON on stdout.")
+@click.option("--cache-dir", type=click.Path(path_type=Path, file_okay=False), help="Where compiled kernels are kept. [default: the platform's cache directory]")
+def command(  # noqa: PLR0913 - one parameter an option
+    pipeline: Path,
+    until: str | None,
+    state: Path | None,
+    dry_run: bool,
+    if_locked: str,
+    quiet: bool,
+    output: str,
+    cache_dir: Path | None,
+) -> None:
+    """Bring the outputs of PIPELINE up to date.
+
+    Reads only what is new in the inputs, does work in proportion to it, and commits inputs taken, state and
+    outputs together: a run that dies changes nothing. A run with nothing new changes no file.
+
+    \b
+    Examples:
+      dd run pipelines/airborne.yaml --until 720
+      dd run pipelines/airborne.yaml -o json
+    """
+    from ddcli.errors import LockedError
+    from ddcli.pipeline import run
+
+    try:
+        summary = run(
+            pipeline,
+            state=state,
+            until=until,
+            dry_run=dry_run,
+            if_locked=if_locked,  # type: ignore[arg-type]
+            cache_dir=cache_dir,
+            say=None if quiet else lambda line: click.echo(line, err=True),
+        )
+    except LockedError as error:
+        if if_locked != "skip":
+            raise
+        if not quiet:
+            click.echo(f"skipped: {error.problem}", err=True)
+        return
+    if output == "json":
+        import json
+
+        click.echo(json.dumps(summary.to_json()))
+    elif not quiet:
+        for line in summary.lines():
+            click.echo(line, err=True)

@@ -1,0 +1,1 @@
+"""Arrangements: immutable batches, the spine that keeps them few, and the trace that operators read."""

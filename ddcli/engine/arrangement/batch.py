@@ -1,0 +1,56 @@
+"""Batches: immutable, sorted, consolidated updates of an arrangement over an interval of time.
+
+Batches of a trace are contiguous: each `lower` is the previous `upper`. A batch in memory is its matrix; a batch in a
+file (the store's) answers the same three questions and loads only what it is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ddcli.engine.times import Frontier
+
+
+class Batch(Protocol):
+    """What a trace needs of a batch: its interval, its size and its rows."""
+
+    @property
+    def lower(self) -> Frontier:
+        """Return the frontier that every time in the batch is at or after."""
+
+    @property
+    def upper(self) -> Frontier:
+        """Return the frontier that no time in the batch is at or after, before compaction moved it."""
+
+    @property
+    def rows(self) -> int:
+        """Return the number of updates."""
+
+    def matrix(self) -> np.ndarray:
+        """Return all updates, `[key | value | time | diff]`, sorted by all lanes but the last."""
+
+    def for_keys(self, keys: np.ndarray) -> np.ndarray:
+        """Return a sorted matrix with every update of the sorted, distinct `keys`; others may be in it too."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBatch:
+    """A batch whose updates are in memory."""
+
+    updates: np.ndarray
+    lower: Frontier
+    upper: Frontier
+
+    @property
+    def rows(self) -> int:
+        return len(self.updates)
+
+    def matrix(self) -> np.ndarray:
+        return self.updates
+
+    def for_keys(self, keys: np.ndarray) -> np.ndarray:  # noqa: ARG002 - in memory a whole batch costs nothing to hand over
+        return self.updates

@@ -1,0 +1,40 @@
+"""When to merge which batches: a pure function of their sizes, so that it can be tested by simulation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RATIO = 2
+"""Each batch is to be at least this many times the size of the next: then there are at most log2(rows) of them."""
+
+FUEL = 8
+"""Rows of merging paid for each row inserted: more than RATIO * log2(size) / size is ever owed, so merges keep up."""
+
+LEAST_FUEL = 256
+"""Rows of merging paid at each insertion however small, so that a trickle of tiny batches is merged as well."""
+
+
+def next_merge(sizes: Sequence[int], busy: frozenset[int] = frozenset()) -> int | None:
+    """Return the index of the older of two adjacent batches to merge, the youngest such pair, or None.
+
+    `sizes` runs from the oldest batch to the youngest; batches in `busy` are already being merged.
+
+    >>> next_merge([100, 10, 9])
+    1
+    >>> next_merge([100, 40, 9]) is None
+    True
+    """
+    for older in range(len(sizes) - 2, -1, -1):
+        if older in busy or older + 1 in busy:
+            continue
+        if sizes[older] < RATIO * sizes[older + 1]:
+            return older
+    return None
+
+
+def fuel(inserted: int) -> int:
+    """Return how many rows each merge under way may take on after `inserted` rows came in."""
+    return max(LEAST_FUEL, FUEL * inserted)

@@ -1,0 +1,73 @@
+"""Arranging and joining: the two halves of every equi-join."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta, Stateless, empty
+from ddcli.engine.operators.linear import permute
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.operators.linear import Lane
+
+
+class Arrange:
+    """Index a collection by key: its delta is the sorted batch `[key | value | time | diff]`, its trace the batches before.
+
+    Readers of the same key share it; the batch enters the trace when all of them have stepped.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], trace: Trace):
+        self.lanes = tuple(lanes)
+        self.trace = trace
+        self.batch = empty(len(lanes) + trace.nt + 1)
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - the order of time is kept
+        updates = permute(deltas[0].updates, self.lanes, self.trace.nt + 1)
+        self.batch = kernels.consolidate(updates)
+        return Delta(self.batch, distinct=True)
+
+    def seal(self, interval: Interval) -> None:
+        """Take the batch into the trace."""
+        self.trace.insert(self.batch, interval.upper)
+        self.batch = empty(self.batch.shape[1])
+
+
+class Join(Stateless):
+    """Join two arrangements by key: `dA join B`, `A join dB` and `dA join dB`, with A and B as of the lower frontier.
+
+    Bilinear, so nothing but the two traces is kept. `take` selects the lanes of the result from `[key | va | vb]`.
+    """
+
+    def __init__(self, left: Arrange, right: Arrange, take: Sequence[int]):
+        self.left = left
+        self.right = right
+        self.nk = left.trace.nk
+        self.nt = left.trace.nt
+        self.take = np.array(take, np.int64)
+        self._keeps_key = set(range(self.nk)) <= set(take)
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - times come with the updates
+        left, right = deltas[0].updates, deltas[1].updates
+        parts = []
+        if len(left):
+            others = self.right.trace.batches_for(kernels.distinct_keys(left, self.nk)) if self.right.trace.batches else []
+            parts += [kernels.join(left, other, self.nk, self.nt, self.take) for other in others]
+            if len(right):
+                parts.append(kernels.join(left, right, self.nk, self.nt, self.take))
+        if len(right) and self.left.trace.batches:
+            others = self.left.trace.batches_for(kernels.distinct_keys(right, self.nk))
+            parts += [kernels.join(other, right, self.nk, self.nt, self.take) for other in others]
+        parts = [part for part in parts if len(part)]
+        if not parts:
+            return Delta(empty(len(self.take) + self.nt + 1), distinct=True)
+        if len(parts) == 1:
+            return Delta(parts[0], self._keeps_key)
+        return Delta(np.concatenate(parts))

@@ -1,0 +1,196 @@
+"""Linear operators: whatever maps each update by itself, so that a delta's result is the result's delta.
+
+A chain that only renames, drops or reorders columns is a permutation of lanes; anything else decodes the columns that
+it reads, runs its logic on them and encodes what it computed, while columns that pass through keep their lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.kernels.errors import DiffOverflow
+from ddcli.engine.lanes import decode, encode
+from ddcli.engine.operators.base import Delta, Stateless, empty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import polars as pl
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A lane that holds one number in every row, such as the present-flag of a column that just became nullable."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inverted:
+    """A lane with every bit flipped, which reverses the order of integers."""
+
+    lane: int
+
+
+Lane = int | Constant | Inverted
+"""Where a lane of the result comes from: a lane of the input, as it is or inverted, or a constant."""
+
+
+def fill(out: np.ndarray, lanes: Sequence[Lane], updates: np.ndarray) -> None:
+    """Write the first columns of `out` from the lanes of `updates`."""
+    for at, lane in enumerate(lanes):
+        if isinstance(lane, Constant):
+            out[:, at] = lane.value
+        elif isinstance(lane, Inverted):
+            np.invert(updates[:, lane.lane], out=out[:, at])
+        else:
+            out[:, at] = updates[:, lane]
+
+
+def permute(updates: np.ndarray, lanes: Sequence[Lane], tail: int) -> np.ndarray:
+    """Return the rows with their data lanes taken from `lanes` and their last `tail` lanes (times, diff) kept."""
+    width = updates.shape[1]
+    if all(isinstance(lane, int) for lane in lanes):
+        order = [*lanes, *range(width - tail, width)]
+        return updates if order == list(range(width)) else kernels.take(updates, order)
+    out = np.empty((len(updates), len(lanes) + tail), np.int64)
+    fill(out, lanes, updates)
+    out[:, len(lanes) :] = updates[:, width - tail :]
+    return out
+
+
+class Permute(Stateless):
+    """Rename, drop or reorder columns without looking at a value."""
+
+    def __init__(self, lanes: Sequence[Lane], nt: int):
+        self.lanes = tuple(lanes)
+        self.tail = nt + 1
+        kept = [lane for lane in lanes if isinstance(lane, int)]
+        self._lanes_kept = frozenset(kept)
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - linear: time changes nothing
+        (delta,) = deltas
+        keeps_all = len(self._lanes_kept) == delta.updates.shape[1] - self.tail
+        return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
+
+
+Logic = "Callable[[pl.DataFrame], tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]]"
+"""Computed columns of the result, the input row of each result row (None: each once, in order), a factor for each diff."""
+
+
+class Linear(Stateless):
+    """Run `logic` over the columns it needs.
+
+    `source` lays out the input, `computed` the columns that the logic returns, and `lanes` says where each lane of the
+    result comes from: a lane of the input, or, counted on from the input's width, a lane of `computed`.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts are independent
+        self,
+        logic: Callable[[pl.DataFrame], tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]],
+        needs: Sequence[str],
+        source: Layout,
+        computed: Layout,
+        lanes: Sequence[Lane],
+        pool: Pool,
+        nt: int,
+    ):
+        self.logic = logic
+        self.needs = tuple(needs)
+        self.source = source
+        self.computed = computed
+        self.lanes = tuple(lanes)
+        self.pool = pool
+        self.tail = nt + 1
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - linear: time changes nothing
+        updates = deltas[0].updates
+        if not len(updates):
+            return Delta(empty(len(self.lanes) + self.tail), distinct=True)
+        frame = decode(updates, self.source, self.pool, self.needs)
+        computed, rows, weights = self.logic(frame)
+        if rows is not None:
+            updates = updates[rows]
+        data = updates.shape[1] - self.tail
+        if not self.computed.width:
+            out = permute(updates, self.lanes, self.tail)
+            return Delta(_weigh(out, weights), deltas[0].distinct and self.lanes == tuple(range(data)) and weights is None)
+        fresh = encode(computed, self.computed, self.pool)
+        out = np.empty((len(updates), len(self.lanes) + self.tail), np.int64)
+        for at, lane in enumerate(self.lanes):
+            if isinstance(lane, int) and lane >= data:
+                out[:, at] = fresh[:, lane - data]
+            else:
+                fill(out[:, at : at + 1], [lane], updates)
+        out[:, len(self.lanes) :] = updates[:, data:]
+        return Delta(_weigh(out, weights))
+
+
+def _weigh(updates: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Multiply diffs by `weights`, refusing to wrap around, and drop updates of weight zero."""
+    if weights is None:
+        return updates
+    diffs = updates[:, -1]
+    product = diffs * weights
+    # In floating point the true product differs from a wrapped one by at least 2**64 less rounding, far over 2**63.
+    if len(product) and np.abs(diffs.astype(np.float64) * weights - product).max() > 2.0**62:
+        raise DiffOverflow("a diff left 64 bits when a record was multiplied by `explode`")
+    weighed = updates.copy()
+    weighed[:, -1] = product
+    return weighed[product != 0]
+
+
+class Concat(Stateless):
+    """Sum collections of one layout, each times its sign: `concat` is all +1, `A - B` is (+1, -1)."""
+
+    def __init__(self, signs: Sequence[int], width: int):
+        self.signs = tuple(signs)
+        self.width = width
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - linear: time changes nothing
+        parts = [(delta, sign) for delta, sign in zip(deltas, self.signs, strict=True) if len(delta.updates)]
+        if not parts:
+            return Delta(empty(self.width), distinct=True)
+        if len(parts) == 1 and parts[0][1] == 1:
+            return parts[0][0]
+        out = np.concatenate([delta.updates for delta, _ in parts])
+        start = 0
+        for delta, sign in parts:
+            end = start + len(delta.updates)
+            if sign < 0:
+                negated = out[start:end, -1]
+                if negated.min() == np.iinfo(np.int64).min:
+                    raise DiffOverflow("a diff left 64 bits when it was negated")
+                np.negative(negated, out=negated)
+            start = end
+        return Delta(out, len(parts) == 1 and parts[0][0].distinct)
+
+
+class Consolidate(Stateless):
+    """Give at most one update for a record and time."""
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - linear: time changes nothing
+        (delta,) = deltas
+        return delta if delta.distinct else Delta(kernels.consolidate(delta.updates), distinct=True)
+
+
+class Inspect(Stateless):
+    """Hand each step's updates to `show` on their way."""
+
+    def __init__(self, show: Callable[[np.ndarray], None]):
+        self.show = show
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - linear: time changes nothing
+        (delta,) = deltas
+        consolidated = delta.updates if delta.distinct else kernels.consolidate(delta.updates)
+        if len(consolidated):
+            self.show(consolidated)
+        return Delta(consolidated, distinct=True)

@@ -1,0 +1,295 @@
+"""The driver's second half: one step of the dataflow over what is new, and the commit of all that it changed."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli import __version__
+from ddcli.assemble.graph import assemble
+from ddcli.engine import kernels
+from ddcli.engine.arrangement import policy
+from ddcli.engine.arrangement.batch import MemoryBatch
+from ddcli.engine.arrangement.trace import Trace
+from ddcli.engine.dataflow import Scope
+from ddcli.engine.lanes import decode, encode
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import Frontier
+from ddcli.errors import SpecError, StateError
+from ddcli.expressions.types import Type
+from ddcli.pipeline import find_inputs, nothing_new
+from ddcli.plan.build import build
+from ddcli.plan.lower import lower
+from ddcli.store.batches import BatchLayout, StoredBatch, write_batch
+from ddcli.store.logs import LogFormat, LogReader, LogSchema
+from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry, Times
+from ddcli.store.output import write_output
+from ddcli.store.state import relative_output
+from ddcli.summary import InputSummary, OutputSummary, RunSummary
+from ddcli.until import format_time, parse_time
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ddcli.assemble.graph import Assembled
+    from ddcli.engine.lanes import Layout
+    from ddcli.pipeline import Found, Request
+    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.store.state import State, Transaction
+
+TIME = "time"
+BEGINNING = -(2**63)
+"""The lower bound of the first run: every time is at or after it."""
+
+
+def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
+    """Take in what is new as of now and commit it to `state`; without a state, a dry run, commit nothing."""
+    found = find_inputs(request, manifest)
+    readers = _open_logs(request, manifest, found)
+    graph = lower(build(request.spec, {name: reader.schema.columns for name, reader in readers.items()}))
+    if manifest is not None and manifest.plan != graph.fingerprint:
+        raise StateError(
+            "the pipeline has changed since its state was made: its outputs hold the results of another plan",
+            place=str(request.spec.path),
+            hint="put the file back, or remove the state and the outputs to compute them anew",
+        )
+    kind = _time_type(request, readers)
+    before = manifest.upper if manifest else None
+    upper = _upper(request, kind, found, readers, before)
+    if upper is None or (before is not None and upper <= before[0][0]):
+        if manifest is not None:
+            return nothing_new(request, manifest)
+        return RunSummary(request.spec.name.value, None, None, changed=False)
+    return _Run(request, manifest, state, graph, readers, kind, upper).run()
+
+
+def _open_logs(request: Request, manifest: Manifest | None, found: dict[str, Found]) -> dict[str, LogReader]:
+    """Return a reader for each input, held to the columns of earlier runs."""
+    readers = {}
+    for name, given in request.spec.inputs.items():
+        if len(given.time) > 1:
+            raise SpecError("an input has one time column", span=given.time[1].span, hint="name one: `time: column`")
+        columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
+        diff = given.diff.value if given.diff else "diff"
+        log = LogFormat(tuple(text.value for text in given.time), diff, columns)
+        entry = manifest.inputs.get(name) if manifest else None
+        known = LogSchema.from_json(entry.schema) if entry else None
+        readers[name] = LogReader(found[name].listing, log, known)
+    return readers
+
+
+def _time_type(request: Request, readers: dict[str, LogReader]) -> Type:
+    """Return the type that all inputs' times have, or refuse a mixture."""
+    kinds = {name: next(iter(reader.schema.time.values())) for name, reader in readers.items() if reader.schema.diff is not None}
+    first = next(iter(kinds.values()), Type("int64"))
+    for name, kind in kinds.items():
+        if kind != first:
+            other = next(iter(kinds))
+            raise SpecError(
+                f"the time of input '{name}' is {kind}, that of '{other}' is {first}",
+                span=request.spec.inputs[name].name.span,
+                hint="the inputs of a pipeline share one time: write them with the same type",
+            )
+    return first
+
+
+def _upper(
+    request: Request, kind: Type, found: dict[str, Found], readers: dict[str, LogReader], before: Times | None
+) -> int | None:
+    """Return the time before which this run closes all times, or None where there is nothing to go by.
+
+    What `--until` says; else the least upper of the inputs that carry their progress; else one past the largest time seen.
+    """
+    if request.until is not None:
+        return parse_time(request.until, kind)
+    carried = [given.progress for given in found.values() if given.progress is not None]
+    uppers = [progress[0][0] for progress in carried if progress]
+    if uppers:
+        return min(uppers)
+    seen = [time[0] + 1 for reader in readers.values() if (time := reader.largest_time()) is not None]
+    return max([*seen, *([before[0][0]] if before else [])], default=None)
+
+
+@dataclass
+class _StateTraces:
+    """The traces of the stateful nodes: what the manifest names, read from files when it is asked for."""
+
+    request: Request
+    manifest: Manifest | None
+    pool: Pool
+    lower: Frontier
+    made: dict[str, tuple[Trace, BatchLayout]] = field(default_factory=dict)
+
+    def trace(self, identity: str, key: Layout, value: Layout, nt: int) -> Trace:
+        entry = self.manifest.arrangements.get(identity) if self.manifest else None
+        layout = BatchLayout(key, value, nt)
+        directory = self.request.state / "arrangements" / identity
+        batches = [
+            StoredBatch(directory / str(shard) / file.name, file, layout, self.pool)
+            for shard, files in enumerate(entry.shards if entry else ())
+            for file in files
+        ]
+        trace = Trace(key.width, value.width, nt, since=self.lower, batches=batches)
+        self.made[identity] = (trace, layout)
+        return trace
+
+
+@dataclass
+class _Run:
+    """One run that has something to do: read, step, commit."""
+
+    request: Request
+    manifest: Manifest | None
+    state: State | None
+    graph: PhysicalGraph
+    readers: dict[str, LogReader]
+    kind: Type
+    upper: int
+
+    def run(self) -> RunSummary:
+        pool = Pool()
+        before = self.manifest.upper if self.manifest else None
+        lower = Frontier(before or ((BEGINNING,),))
+        upper = Frontier([(self.upper,)])
+        traces = _StateTraces(self.request, self.manifest, pool, lower)
+        assembled = assemble(self.graph, Scope(lower), traces, pool, self._show)
+        inputs, fed, read = self._read(assembled, pool, before)
+        deltas = assembled.scope.step(fed, upper)
+        fed.clear()
+        outputs = {name: _by_time(deltas.pop(name)) for name in list(deltas)}
+        if self.state is None:
+            return self._summary(read, {name: _count(rows, None) for name, rows in outputs.items()}, self.manifest)
+        with self.state.begin() as transaction:
+            entries, wrote = self._write_outputs(transaction, outputs, assembled, pool, before)
+            arrangements = self._write_arrangements(transaction, traces, upper)
+            kept = self.manifest.cache if self.manifest else {}
+            committed = transaction.commit(
+                Manifest(
+                    name=self.request.spec.name.value,
+                    upper=((self.upper,),),
+                    pipeline=self.request.digest,
+                    plan=self.graph.fingerprint,
+                    engine=__version__,
+                    inputs=inputs,
+                    arrangements=arrangements,
+                    outputs=entries,
+                    cache=kept | {"time": str(self.kind)},
+                )
+            )
+        return self._summary(read, wrote, committed)
+
+    def _show(self, label: str, updates: pl.DataFrame) -> None:
+        """Say what an `inspect` sees, a line an update, the first few of many."""
+        shown = 100
+        for row in updates.head(shown).iter_rows(named=True):
+            time, diff = row.pop("time"), row.pop("diff")
+            self.request.say(f"{label}: {row} @ {format_time(time, self.kind)} {diff:+d}")
+        if updates.height > shown:
+            self.request.say(f"{label}: and {updates.height - shown} more updates")
+
+    def _read(
+        self, assembled: Assembled, pool: Pool, before: Times | None
+    ) -> tuple[dict[str, InputEntry], dict[int, Delta], dict[str, InputSummary]]:
+        """Read each input's updates of the interval into lanes; an input that no output reads is only checked."""
+        inputs, fed, summaries = {}, {}, {}
+        for name, reader in self.readers.items():
+            layout = assembled.layouts.get(name)
+            taken = reader.read(layout.names if layout else (), before, ((self.upper,),))
+            rows = len(taken.diffs)
+            if layout is not None:
+                matrix = np.empty((rows, layout.width + 2), np.int64)
+                encode(taken.frame, layout, pool, matrix)
+                taken.fill(matrix)
+                fed[assembled.sources[name].index] = Delta(matrix)
+            inputs[name] = InputEntry(((self.upper,),), taken.files, reader.schema.to_json())
+            waiting = sum(not file.done for file in taken.files)
+            summaries[name] = InputSummary(rows, len(reader.listing.to_read), waiting)
+            del taken
+        self.readers.clear()
+        gc.collect()
+        return inputs, fed, summaries
+
+    def _write_outputs(
+        self, transaction: Transaction, outputs: dict[str, np.ndarray], assembled: Assembled, pool: Pool, before: Times | None
+    ) -> tuple[dict[str, OutputEntry], dict[str, OutputSummary]]:
+        entries, wrote = {}, {}
+        for name in list(outputs):
+            updates = outputs.pop(name)
+            layout = assembled.outputs[name]
+            directory = self.request.outputs[name]
+            frame = decode(updates, layout, pool, at=1)
+            lanes = np.ascontiguousarray(updates[:, [0, -1]])
+            file = write_output(transaction, directory, frame, lanes, {TIME: self.kind}, before, ((self.upper,),))
+            del frame, lanes
+            known = self.manifest.outputs[name].files if self.manifest else ()
+            schema = {column: str(kind) for column, kind in layout.schema.items()}
+            path = relative_output(self.request.state, directory)
+            entries[name] = OutputEntry(path, schema, (*known, file) if file else known)
+            wrote[name] = _count(updates, str(directory / file.name) if file else None)
+        return entries, wrote
+
+    def _write_arrangements(
+        self, transaction: Transaction, traces: _StateTraces, upper: Frontier
+    ) -> dict[str, ArrangementEntry]:
+        """Write each trace's new batch, compacted to the committed frontier, with the stored ones that are due merged in."""
+        entries = {}
+        times: Times = ((self.upper,),)
+        for identity, (trace, layout) in traces.made.items():
+            kept, fresh = compacted(trace, upper)
+            files = [batch.entry for batch in kept]
+            if len(fresh):
+                lower = kept[-1].upper if kept else traces.lower
+                files.append(write_batch(transaction, identity, 0, fresh, layout, traces.pool, lower, upper, upper))
+            trace.batches.clear()
+            schema = {name: str(kind) for name, kind in layout.record.schema.items()}
+            entries[identity] = ArrangementEntry(identity, times, times, layout.key.names, schema, (tuple(files),))
+        return entries
+
+    def _summary(
+        self, read: dict[str, InputSummary], wrote: dict[str, OutputSummary], manifest: Manifest | None
+    ) -> RunSummary:
+        files = [
+            file
+            for entry in (manifest.arrangements.values() if manifest else ())
+            for shard in entry.shards
+            for file in shard
+        ]
+        return RunSummary(
+            name=self.request.spec.name.value,
+            lower=format_time(self.manifest.upper[0][0], self.kind) if self.manifest else None,
+            upper=format_time(self.upper, self.kind),
+            changed=True,
+            inputs=read,
+            outputs=wrote,
+            state_bytes=sum(file.size for file in files),
+            state_rows=sum(file.rows for file in files),
+            dry=self.state is None,
+        )
+
+
+def _by_time(delta: Delta) -> np.ndarray:
+    """Return updates as an output log has them: consolidated, in the order of time, `[time | data | diff]`."""
+    width = delta.updates.shape[1]
+    updates = kernels.take(delta.updates, [width - 2, *range(width - 2), width - 1])
+    return kernels.sort_by(updates, [0]) if delta.distinct else kernels.consolidate(updates)
+
+
+def _count(updates: np.ndarray, file: str | None) -> OutputSummary:
+    inserted = int(np.count_nonzero(updates[:, -1] > 0))
+    return OutputSummary(len(updates), inserted, len(updates) - inserted, file)
+
+
+def compacted(trace: Trace, since: Frontier) -> tuple[list[StoredBatch], np.ndarray]:
+    """Return the stored batches of a trace that stay as they are, and all its other updates as one batch as of `since`."""
+    stored = [batch for batch in trace.batches if isinstance(batch, StoredBatch)]
+    memory = [batch.matrix() for batch in trace.batches if isinstance(batch, MemoryBatch)]
+    time = since.as_time()
+    fresh = kernels.advance(kernels.merge(memory), time, trace.nt) if memory else np.empty((0, 0), np.int64)
+    while len(fresh) and stored and policy.next_merge([stored[-1].rows, len(fresh)]) is not None:
+        older = kernels.advance(stored.pop().matrix(), time, trace.nt)
+        fresh = kernels.merge([older, fresh])
+    return stored, fresh

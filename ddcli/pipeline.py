@@ -1,0 +1,139 @@
+"""The driver's first half: what a run is asked for, and whether there is anything to do at all.
+
+A run closes an interval of times. It takes from each input the updates of that interval, steps the dataflow once over
+all of them, and commits inputs taken, arrangements and output updates as one manifest (`execute`). A run with nothing
+new, the usual case under cron, is found out here from names and sizes of files, before a heavy library is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time as clock
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ddcli import __version__
+from ddcli.errors import UsageError
+from ddcli.expressions.types import Type, parse_type
+from ddcli.spec import load_spec
+from ddcli.store.listing import Listing, list_input
+from ddcli.store.manifest import Manifest, Times, read_newest
+from ddcli.store.progress import read_progress
+from ddcli.store.state import State, check_outputs, unpublished
+from ddcli.summary import RunSummary
+from ddcli.until import format_time, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ddcli.spec.model import Spec
+    from ddcli.store.lock import IfLocked
+
+DEFAULT_STATE = ".dd"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run as it was asked for, beside what the pipeline file says. Paths are absolute; `digest` is the file's."""
+
+    spec: Spec
+    digest: str
+    base: Path
+    state: Path
+    outputs: dict[str, Path]
+    until: str | None
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is of an input: the upper of its progress, if it carries one, and its files."""
+
+    progress: Times | None
+    listing: Listing
+
+
+def run(  # noqa: PLR0913 - what a run can be told
+    path: Path,
+    *,
+    state: Path | None = None,
+    until: str | None = None,
+    dry_run: bool = False,
+    if_locked: IfLocked = "fail",
+    cache_dir: Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> RunSummary:
+    """Bring the outputs of the pipeline file at `path` up to date and return what was done.
+
+    Closes the times before `until`; without it, those before the least upper of the inputs that carry their progress, else
+    all seen. A run with nothing new takes no lock and changes no file. `say` is given lines for a person. Raises a
+    DdError, after which state and outputs are as they were.
+    """
+    started = clock.perf_counter()
+    request = _request(path, state, until, say or (lambda _line: None))
+    manifest = read_newest(request.state)
+    if manifest is not None and _nothing_new(request, manifest):
+        return nothing_new(request, manifest)
+    from ddcli.engine.kernels import set_announce, set_cache_dir
+    from ddcli.execute import execute
+
+    set_announce(request.say)
+    if cache_dir is not None:
+        set_cache_dir(cache_dir)
+    if dry_run:
+        summary = execute(request, manifest, None)
+    else:
+        with State.open(request.state, request.outputs, if_locked=if_locked) as opened:
+            summary = execute(request, opened.manifest, opened)
+    return replace(summary, seconds=clock.perf_counter() - started)
+
+
+def _request(path: Path, state: Path | None, until: str | None, say: Callable[[str], None]) -> Request:
+    spec = load_spec(path)
+    base = path.absolute().parent
+    if state is None:
+        state = base / (spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
+    outputs = {name: base / output.path.value for name, output in spec.outputs.items()}
+    if not outputs:
+        raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Request(spec, digest, base, state.absolute(), outputs, until, say)
+
+
+def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]:
+    """Return what there is of each input. Progress is read before files are listed: its writer goes the other way."""
+    found = {}
+    for name, given in request.spec.inputs.items():
+        progress = read_progress(request.base / given.path.value)
+        entry = manifest.inputs.get(name) if manifest else None
+        found[name] = Found(progress, list_input(given.path.value, request.base, entry.files if entry else ()))
+    return found
+
+
+def time_type(manifest: Manifest) -> Type:
+    """Return the type of the pipeline's time, as the first run found it."""
+    return parse_type(manifest.cache.get("time", "int64")) or Type("int64")
+
+
+def nothing_new(request: Request, manifest: Manifest) -> RunSummary:
+    """Return the summary of a run that has nothing to do."""
+    (upper,) = manifest.upper[0]
+    return RunSummary(request.spec.name.value, None, format_time(upper, time_type(manifest)), changed=False)
+
+
+def _nothing_new(request: Request, manifest: Manifest) -> bool:
+    """Say whether no file is new, no progress has moved, and no row that waits may be taken now."""
+    if manifest.pipeline != request.digest or manifest.engine != __version__ or unpublished(request.state, manifest):
+        return False
+    check_outputs(request.state, manifest, request.outputs)
+    if request.until is not None and parse_time(request.until, time_type(manifest)) <= manifest.upper[0][0]:
+        return True
+    found = find_inputs(request, manifest)
+    if any(given.listing.new for given in found.values()) or request.until is not None:
+        return False
+    uppers = [given.progress[0][0] for given in found.values() if given.progress]
+    carried = any(given.progress is not None for given in found.values())
+    if uppers and min(uppers) > manifest.upper[0][0]:
+        return False
+    return carried or not any(given.listing.waiting for given in found.values())

@@ -1,0 +1,250 @@
+"""From the logical graph to the physical one: fuse, prune, compose, share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING
+
+from ddcli.expressions import stage
+from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.types import Schema, Type
+from ddcli.plan import logical, physical
+from ddcli.plan.pruning import required_columns
+from ddcli.plan.reductions import ALL, UNORDERED_LANES, lower_reduction
+from ddcli.plan.shaping import arrange, column_as, conform, linear, project
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BOOL = Type("bool")
+
+
+def lower(graph: logical.Graph) -> physical.PhysicalGraph:
+    """Return the physical graph that computes the outputs of `graph`."""
+    lowering = _Lowering(required_columns(graph), _readers(graph))
+    outputs = {name: lowering.node(node) for name, node in graph.outputs.items()}
+    nodes = logical.Graph(outputs).nodes()
+    return physical.PhysicalGraph(outputs, tuple(nodes))
+
+
+def _readers(graph: logical.Graph) -> Counter[str]:
+    """Count how often each node is read: one that is read twice is computed once, so it is fused into neither."""
+    counts = Counter(child.fingerprint for node in graph.nodes() for child in node.inputs)
+    counts.update(node.fingerprint for node in graph.outputs.values())
+    return counts
+
+
+@dataclass
+class _Lowering:
+    required: dict[str, frozenset[str]]
+    readers: Counter[str]
+    _done: dict[str, logical.Node] = field(default_factory=dict)
+
+    def node(self, node: logical.Node) -> logical.Node:
+        """Return the physical node that gives the required columns of a logical one, in its order."""
+        done = self._done.get(node.fingerprint)
+        if done is None:
+            done = self._done[node.fingerprint] = self.lowered(node)
+        return done
+
+    def schema(self, node: logical.Node) -> Schema:
+        needed = self.required[node.fingerprint]
+        return {name: kind for name, kind in node.schema.items() if name in needed}
+
+    def read_once(self, node: logical.Node) -> bool:
+        return self.readers[node.fingerprint] == 1
+
+    def exactly(self, child: logical.Node, schema: Schema) -> logical.Node:
+        """Return the physical node of `child` with just these columns, in this order, of these types."""
+        return conform(self.node(child), schema, fuse=self.read_once(child))
+
+    @singledispatchmethod
+    def lowered(self, node: logical.Node) -> logical.Node:
+        raise AssertionError(type(node))
+
+    @lowered.register
+    def _(self, node: logical.Source) -> logical.Node:
+        return physical.Scan((), self.schema(node), node.name, len(node.time))
+
+    @lowered.register
+    def _(self, node: logical.Apply) -> logical.Node:
+        (child,) = node.inputs
+        step = node.step
+        schema = self.schema(node)
+        if isinstance(step, stage.Map):
+            step = stage.Map(tuple((name, expression) for name, expression in step.columns if name in schema))
+            return linear(self.node(child), [step], schema, fuse=self.read_once(child))
+        below = self.node(child)
+        after = {name: below.schema[name] for name in below.schema}
+        if isinstance(step, stage.Unnest):
+            after |= {step.name: step.call.type}
+        elif isinstance(step, stage.Python):
+            after = dict(step.output)
+        applied = linear(below, [step], after, fuse=self.read_once(child))
+        return conform(applied, schema, fuse=True)
+
+    @lowered.register
+    def _(self, node: logical.Negate) -> logical.Node:
+        schema = self.schema(node)
+        return physical.Sum((self.exactly(node.inputs[0], schema),), schema, (-1,))
+
+    @lowered.register
+    def _(self, node: logical.Concat) -> logical.Node:
+        schema = self.schema(node)
+        return physical.Sum(tuple(self.exactly(child, schema) for child in node.inputs), schema, (1,) * len(node.inputs))
+
+    @lowered.register
+    def _(self, node: logical.Consolidate) -> logical.Node:
+        schema = self.schema(node)
+        return physical.Consolidate((self.exactly(node.inputs[0], schema),), schema)
+
+    @lowered.register
+    def _(self, node: logical.Inspect) -> logical.Node:
+        return physical.Show((self.exactly(node.inputs[0], node.schema),), node.schema, node.label)
+
+    @lowered.register
+    def _(self, node: logical.Arrange) -> logical.Node:
+        return self.node(node.inputs[0])
+
+    @lowered.register
+    def _(self, node: logical.Join) -> logical.Node:
+        schema = self.schema(node)
+        on = tuple(sorted(node.on))
+        left, right = self.node(node.left), self.node(node.right)
+        inner = node.how == "inner"
+        left_arranged = keyed(left, [one for one, _ in on], fuse=inner and self.read_once(node.left))
+        right_arranged = keyed(right, [other for _, other in on], fuse=inner and self.read_once(node.right))
+        columns = tuple(
+            (name, "right" if side == "right" else "left", source) for name, side, source in node.columns if name in schema
+        )
+        sides = {"left": left_arranged.schema, "right": right_arranged.schema}
+        inner_schema = {name: sides[side][source] for name, side, source in columns}
+        parts: list[logical.Node] = [
+            conform(physical.EquiJoin((left_arranged, right_arranged), inner_schema, columns), schema, fuse=True)
+        ]
+        if node.how in ("left", "full"):
+            alone = unmatched(left, left_arranged, right_arranged)
+            parts.append(self._padded(node, alone, "left", schema))
+        if node.how in ("right", "full"):
+            alone = unmatched(right, right_arranged, left_arranged)
+            parts.append(self._padded(node, alone, "right", schema))
+        return parts[0] if len(parts) == 1 else physical.Sum(tuple(parts), schema, (1,) * len(parts))
+
+    @staticmethod
+    def _padded(node: logical.Join, alone: logical.Node, kept: str, schema: Schema) -> logical.Node:
+        """Give records without a partner the columns of the join, null for those of the other side."""
+        partner = {one: one if kept == "left" else other for one, other in reversed(node.on)}
+        columns: list[tuple[str, Expression]] = []
+        for name, side, source in node.columns:
+            if name in schema:
+                own = partner[source] if side == "key" else source
+                held = side in ("key", kept)
+                columns.append((name, column_as(own, alone.schema[own], schema[name]) if held else Literal(None, schema[name])))
+        return linear(alone, [stage.Map(tuple(columns))], schema, fuse=False)
+
+    @lowered.register
+    def _(self, node: logical.Semijoin) -> logical.Node:
+        schema = self.schema(node)
+        on = tuple(sorted(node.on))
+        left, right = self.node(node.inputs[0]), self.node(node.inputs[1])
+        left_arranged = keyed(left, [one for one, _ in on], fuse=False)
+        right_arranged = keyed(right, [other for _, other in on], fuse=False)
+        if node.anti:
+            return conform(unmatched(left, left_arranged, right_arranged), schema, fuse=True)
+        return conform(matched(left_arranged, right_arranged), schema, fuse=True)
+
+    @lowered.register
+    def _(self, node: logical.Reduce) -> logical.Node:
+        return conform(lower_reduction(node, self.node(node.inputs[0]), fuse=self.read_once(node.inputs[0])), self.schema(node), fuse=True)
+
+    @lowered.register
+    def _(self, node: logical.PythonReduce) -> logical.Node:
+        child = self.node(node.inputs[0])
+        columns = {name: Column(name, child.schema[name]) for name in dict.fromkeys(node.by + node.values)}
+        prepared, key = grouped(child, columns, node.by)
+        schema = {name: prepared.schema[name] for name in key} | node.schema
+        group = physical.PythonGroup((arrange(prepared, key),), schema, key, node.values, node.function)
+        return conform(group, self.schema(node), fuse=True)
+
+    @lowered.register
+    def _(self, node: logical.Threshold) -> logical.Node:
+        child = self.exactly(node.inputs[0], node.schema)
+        result = physical.Multiplicity((arrange(child, tuple(node.schema)),), node.schema, node.function)
+        return conform(result, self.schema(node), fuse=True)
+
+    @lowered.register
+    def _(self, node: logical.TopK) -> logical.Node:
+        child = self.exactly(node.inputs[0], node.schema)
+        columns = {name: Column(name, kind) for name, kind in child.schema.items()}
+        prepared, key = grouped(child, columns, node.by)
+        if all(child.schema[name].kind not in UNORDERED_LANES for name, _ in node.order_by):
+            prepared = ranked(prepared, key, node.order_by)
+        schema = {name: prepared.schema[name] for name in key} | node.schema
+        top = physical.Top((arrange(prepared, key),), schema, node.k, node.order_by)
+        return conform(top, self.schema(node), fuse=True)
+
+
+def grouped(child: logical.Node, columns: dict[str, Expression], by: tuple[str, ...]) -> tuple[logical.Node, tuple[str, ...]]:
+    """Return `child` with these columns, and the key to group it by: a constant where all of it is one group."""
+    key = by or (ALL,)
+    if not by:
+        columns = {ALL: Literal(0, Type("int64"))} | columns
+    return project(child, columns, {name: expression.type for name, expression in columns.items()}, fuse=False), key
+
+
+def ranked(child: logical.Node, key: tuple[str, ...], order_by: tuple[tuple[str, bool], ...]) -> logical.Node:
+    """Return `child` with the lanes of its order columns in front of its values, inverted where the order descends."""
+    lanes = tuple((f"$order{at}", name, descending) for at, (name, descending) in enumerate(order_by))
+    schema = {name: child.schema[name] for name in key}
+    for name, source, _ in lanes:
+        schema |= physical.lane_columns(name, child.schema[source])
+    schema |= child.schema
+    return physical.OrderLanes((child,), schema, lanes)
+
+
+def keyed(child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.Arranged:
+    """Return the arrangement of `child` by join keys. Null equals nothing, so records with a null key stay out.
+
+    A column that stands for two keys is there twice.
+    """
+    names: list[str] = []
+    extra: dict[str, str] = {}
+    for key in keys:
+        name = key if key not in names else f"{key}${len(names)}"
+        names.append(name)
+        if name != key:
+            extra[name] = key
+    nullable = [key for key in dict.fromkeys(keys) if child.schema[key].nullable]
+    if nullable or extra:
+        present = {name: kind.required() if name in nullable else kind for name, kind in child.schema.items()}
+        steps: list[stage.Step] = [stage.Filter(is_not_null(Column(key, child.schema[key]))) for key in nullable]
+        columns = [(name, Column(name, kind)) for name, kind in present.items()]
+        columns += [(name, Column(key, present[key])) for name, key in extra.items()]
+        schema = present | {name: present[key] for name, key in extra.items()}
+        child = linear(child, [*steps, stage.Map(tuple(columns))], schema, fuse=fuse)
+    return arrange(child, names)
+
+
+def is_not_null(expression: Expression) -> Expression:
+    """Return the condition that an expression has a value."""
+    return Call("not", (Call("is null", (expression,), BOOL),), BOOL)
+
+
+def matched(left: physical.Arranged, right: physical.Arranged) -> physical.EquiJoin:
+    """Return the rows of `left` whose key is in `right`: a join with its distinct keys."""
+    key_schema = {name: right.schema[name] for name in right.key}
+    keys = conform(right.inputs[0], key_schema)
+    distinct = physical.Multiplicity((arrange(keys, right.key),), key_schema, None)
+    columns = tuple((name, "left", name) for name in left.schema)
+    return physical.EquiJoin((left, arrange(distinct, right.key)), left.schema, columns)
+
+
+def unmatched(child: logical.Node, left: physical.Arranged, right: physical.Arranged) -> logical.Node:
+    """Return the rows of `child` whose key is not in `right`, `left` being its arrangement: all of it less the matched.
+
+    Rows with a null key are in `child` and never matched, so they stay.
+    """
+    found = conform(matched(left, right), child.schema, fuse=True)
+    return physical.Sum((child, found), child.schema, (1, -1))

@@ -1,0 +1,198 @@
+"""The physical graph: what the engine is asked to do. Logical operators become few, each with a cost one can name.
+
+Linear chains are one `Linear`; what joins and reductions read are `Arranged` nodes, equal ones shared; outer joins,
+semijoins and antijoins are compositions. Nodes that keep state are found in it by their fingerprint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ddcli.expressions import stage
+from ddcli.expressions.types import Schema, Type
+from ddcli.plan.logical import Node, digest
+
+if TYPE_CHECKING:
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.tree import Expression
+
+
+@dataclass(frozen=True, eq=False)
+class Scan(Node):
+    """The columns of an input that anything reads."""
+
+    name: str
+    nt: int
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.name, self.nt)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear(Node):
+    """A fused chain of linear steps."""
+
+    steps: tuple[stage.Step, ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (stage.Stage(self.inputs[0].schema, self.steps).text(),)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum(Node):
+    """Inputs of equal schema, each times its sign."""
+
+    signs: tuple[int, ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.signs,)
+
+
+@dataclass(frozen=True, eq=False)
+class Consolidate(Node):
+    """At most one update for a record and time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Show(Node):
+    """Updates shown to a person on their way."""
+
+    label: str
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.label,)
+
+
+@dataclass(frozen=True, eq=False)
+class Arranged(Node):
+    """The input indexed by `key`. Its schema is the key columns, then the values. Kept as state under its fingerprint."""
+
+    key: tuple[str, ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.key,)
+
+    @property
+    def value(self) -> tuple[str, ...]:
+        """Return the columns that are not of the key."""
+        return tuple(name for name in self.schema if name not in self.key)
+
+
+@dataclass(frozen=True, eq=False)
+class EquiJoin(Node):
+    """Pairs of two arrangements with equal keys; `columns` gives each column's side ("left" or "right") and name there."""
+
+    columns: tuple[tuple[str, str, str], ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.columns,)
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulate(Node):
+    """Sums of a group that need no more than themselves: counts and sums of `calls`. Keeps them, not the input.
+
+    The input is `by` then one column for each call's argument; the schema is what `accumulators` names. State.
+    """
+
+    by: tuple[str, ...]
+    calls: tuple[AggregateCall, ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.by, [call.text() for call in self.calls])
+
+
+@dataclass(frozen=True, eq=False)
+class Group(Node):
+    """A reduction that reads the rows of its groups: `Arranged` input, one value a call, kept beside it. State."""
+
+    by: tuple[str, ...]
+    calls: tuple[AggregateCall, ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.by, [call.text() for call in self.calls])
+
+
+@dataclass(frozen=True, eq=False)
+class PythonGroup(Node):
+    """A reduction by a Python function over an `Arranged` input. State."""
+
+    by: tuple[str, ...]
+    values: tuple[str, ...]
+    function: str
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.by, self.values, self.function)
+
+
+@dataclass(frozen=True, eq=False)
+class Multiplicity(Node):
+    """Each record of an `Arranged` input (all columns the key) as often as `function` of its count says. State."""
+
+    function: Expression | None
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.function.text() if self.function else None,)
+
+
+@dataclass(frozen=True, eq=False)
+class Top(Node):
+    """The first `k` rows of each group of an `Arranged` input, in the order of `order_by`. State."""
+
+    k: int
+    order_by: tuple[tuple[str, bool], ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.k, self.order_by)
+
+
+def lane_columns(name: str, kind: Type) -> Schema:
+    """Return the columns that hold the lanes of a column of an ordered kind as plain integers."""
+    return {name if not at else f"{name}.{at}": Type("int64") for at in range(kind.lanes)}
+
+
+@dataclass(frozen=True, eq=False)
+class OrderLanes(Node):
+    """The input with further columns that hold lanes of others as integers: (name, column, whether inverted).
+
+    Inverting reverses the order of integers, so that a descending order is an ascending one of lanes.
+    """
+
+    lanes: tuple[tuple[str, str, bool], ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.lanes,)
+
+
+STATEFUL = (Arranged, Accumulate, Group, PythonGroup, Multiplicity, Top)
+
+
+@dataclass(frozen=True)
+class PhysicalGraph:
+    """Outputs by name, and every node once, inputs before readers."""
+
+    outputs: dict[str, Node]
+    nodes: tuple[Node, ...]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity of the whole plan: what the state was made by."""
+        return digest(sorted((name, node.fingerprint) for name, node in self.outputs.items()))
+
+    def scans(self) -> dict[str, Scan]:
+        """Return the inputs that are read, by name, with the columns they need."""
+        return {node.name: node for node in self.nodes if isinstance(node, Scan)}

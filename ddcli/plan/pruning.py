@@ -1,0 +1,88 @@
+"""Which columns of each collection anything reads: the others are dropped at the scan and wherever they would be kept.
+
+Dropping a column of a collection is a projection, and every operator that does not read the column gives the same
+result over the projection. Operators that compare whole records (distinct, top_k, Python) read all of them.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from ddcli.expressions import stage
+from ddcli.plan import logical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ddcli.expressions.tree import Expression
+
+Columns = frozenset[str]
+
+
+def required_columns(graph: logical.Graph) -> dict[str, Columns]:
+    """Return, by node fingerprint, the columns that some reader or output needs of each node."""
+    required: dict[str, Columns] = {}
+    for node in graph.outputs.values():
+        required[node.fingerprint] = frozenset(node.schema)
+    for node in reversed(graph.nodes()):
+        needs = reads(node, required.get(node.fingerprint, frozenset()))
+        for child, columns in zip(node.inputs, needs, strict=True):
+            required[child.fingerprint] = required.get(child.fingerprint, frozenset()) | columns
+    return required
+
+
+def columns_of(expressions: Iterable[Expression]) -> Columns:
+    """Return the columns that any of the expressions reads."""
+    return frozenset(name for expression in expressions for name in expression.columns())
+
+
+@singledispatch
+def reads(node: logical.Node, wanted: Columns) -> list[Columns]:  # noqa: ARG001 - the default needs everything
+    """Return the columns that a node reads of each input to give its `wanted` columns."""
+    return [frozenset(child.schema) for child in node.inputs]
+
+
+@reads.register(logical.Negate)
+@reads.register(logical.Concat)
+@reads.register(logical.Consolidate)
+def _passes(node: logical.Node, wanted: Columns) -> list[Columns]:
+    return [wanted for _ in node.inputs]
+
+
+@reads.register
+def _apply(node: logical.Apply, wanted: Columns) -> list[Columns]:
+    step = node.step
+    if isinstance(step, stage.Filter):
+        return [wanted | step.condition.columns()]
+    if isinstance(step, stage.Map):
+        return [columns_of(expression for name, expression in step.columns if name in wanted)]
+    if isinstance(step, stage.Unnest):
+        return [(wanted - {step.name}) | columns_of(step.call.args)]
+    if isinstance(step, stage.Explode):
+        return [wanted | step.weight.columns()]
+    return [frozenset(node.inputs[0].schema)]
+
+
+@reads.register
+def _arrange(node: logical.Arrange, wanted: Columns) -> list[Columns]:
+    return [wanted | set(node.by)]
+
+
+@reads.register
+def _join(node: logical.Join, wanted: Columns) -> list[Columns]:
+    left = {source for name, side, source in node.columns if name in wanted and side != "right"}
+    right = {source for name, side, source in node.columns if name in wanted and side == "right"}
+    return [frozenset(left | {one for one, _ in node.on}), frozenset(right | {other for _, other in node.on})]
+
+
+@reads.register
+def _semijoin(node: logical.Semijoin, wanted: Columns) -> list[Columns]:
+    return [wanted | {one for one, _ in node.on}, frozenset(other for _, other in node.on)]
+
+
+@reads.register
+def _reduce(node: logical.Reduce, wanted: Columns) -> list[Columns]:  # noqa: ARG001 - a group's presence needs its keys
+    arguments = [argument for call in node.calls for argument in call.args]
+    order = [expression for call in node.calls for expression, _ in call.order_by]
+    return [columns_of([expression for _, expression in node.by] + arguments + order)]

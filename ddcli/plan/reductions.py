@@ -1,0 +1,156 @@
+"""How a reduction is lowered: what is computed before it, which kernels or gathered rows give each call, what after it.
+
+Each aggregate call is computed as one or two *cells*, columns `$0`, `$0.n`, ... of the physical node; the reduction's
+results are expressions over those. When every call is a sum or a count, the cells are the state and the input is not
+kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.errors import Span, Text
+from ddcli.expressions import stage
+from ddcli.expressions.parse import Scope, parse_scalar
+from ddcli.expressions.tree import Cast, Column, Expression, Literal
+from ddcli.expressions.types import Schema, Type
+from ddcli.plan import physical
+from ddcli.plan.shaping import arrange, project
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.plan import logical
+    from ddcli.plan.logical import Node
+
+INT64 = Type("int64")
+ALL = "$all"
+"""The key of a collection that is one group: one constant."""
+RECORDS = "$records"
+UNORDERED_LANES = frozenset({"string", "binary", "list"})
+"""Kinds whose lanes are hashes: equal where values are, but in no order."""
+
+
+def is_accumulable(call: AggregateCall) -> bool:
+    """Say whether a call is a sum over records, so that its number is all that has to be kept.
+
+    Sums of floats are not: taking one away again would leave the rounding behind.
+    """
+    if call.distinct:
+        return False
+    if call.function == "count":
+        return True
+    exact = call.function in ("sum", "avg") and (call.args[0].type.is_integer or call.args[0].type.kind == "duration")
+    return exact or (call.function == "sum" and call.args[0].type.kind == "decimal")
+
+
+def is_gathered(call: AggregateCall) -> bool:
+    """Say whether a call has no kernel: its groups' rows are gathered and handed to polars."""
+    if is_accumulable(call):
+        return False
+    kinds = [argument.type.kind for argument in call.args]
+    if call.function == "count":
+        return False
+    if call.function in ("sum", "avg"):
+        return call.distinct or not call.args[0].type.is_float
+    if call.function in ("min", "max", "bool_and", "bool_or"):
+        return kinds[0] in UNORDERED_LANES
+    if call.function in ("first", "last"):
+        order = [key.type.kind for key, _ in call.order_by]
+        return any(descending for _, descending in call.order_by) or any(k in UNORDERED_LANES for k in [*kinds, *order])
+    return True
+
+
+def cells(at: int, call: AggregateCall) -> Schema:
+    """Return the columns that a physical reduction gives for a call, in order."""
+    name = f"${at}"
+    if call.function == "avg" and not is_gathered(call):
+        total = INT64 if is_accumulable(call) else Type("float64")
+        if call.args[0].type.kind == "duration":
+            total = call.args[0].type.required()
+        return {name: total, f"{name}.n": INT64}
+    if call.function == "sum" and not is_gathered(call):
+        return {name: call.type.required()} | ({f"{name}.n": INT64} if call.type.nullable else {})
+    return {name: call.type}
+
+
+def accumulated(calls: Sequence[AggregateCall]) -> dict[int, AggregateCall]:
+    """Return, by position, the calls that an accumulation computes beside the number of records, which it always has."""
+    return {at: call for at, call in enumerate(calls) if call.function != "count" or call.args}
+
+
+def finished(at: int, call: AggregateCall) -> Expression:
+    """Return the call's value as an expression over its cells."""
+    columns = cells(at, call)
+    name = f"${at}"
+    if len(columns) == 1:
+        return Column(name, columns[name])
+    value = f'"{name}"'
+    if call.function == "avg":
+        if call.args[0].type.kind == "duration":
+            value = f'"{name}" / "{name}.n"'
+        else:
+            value = f'cast("{name}" as float64) / cast("{name}.n" as float64)'
+    text = f'case when "{name}.n" <> 0 then {value} end'
+    return parse_scalar(Text(text, Span("<plan>", 1, 1, len(text), text)), Scope(columns))
+
+
+def lower_reduction(node: logical.Reduce, child: Node, *, fuse: bool) -> Node:
+    """Return the physical nodes of a reduction over `child`, with the columns of `node`; `fuse` if nobody else reads it."""
+    by = dict(node.by) or {ALL: Literal(0, INT64)}
+    arguments = _Arguments(by)
+    calls = tuple(arguments.rewritten(call) for call in node.calls)
+    given = {name: expression.type for name, expression in arguments.columns.items()}
+    prepared = project(child, arguments.columns, given, fuse=fuse)
+    schema: Schema = {name: given[name] for name in by}
+    key = tuple(by)
+    bindings = {f"${at}": finished(at, call) for at, call in enumerate(calls)}
+    reduced: Node
+    if all(is_accumulable(call) for call in calls):
+        schema |= {RECORDS: INT64}
+        for at, call in accumulated(calls).items():
+            schema |= cells(at, call)
+        bindings |= {f"${at}": Column(RECORDS, INT64) for at in range(len(calls)) if at not in accumulated(calls)}
+        reduced = physical.Accumulate((prepared,), schema, key, calls)
+    else:
+        for at, call in enumerate(calls):
+            schema |= cells(at, call)
+        reduced = physical.Group((arrange(prepared, key),), schema, key, calls)
+    results: dict[str, Expression] = {name: Column(name, given[name]) for name, _ in node.by}
+    results |= {name: expression.substitute(bindings) for name, expression in node.results}
+    return project(reduced, results, {name: expression.type for name, expression in results.items()}, fuse=True)
+
+
+class _Arguments:
+    """The columns that the calls read, each computed once; a plain column keeps its name, so that arrangements are shared."""
+
+    def __init__(self, by: dict[str, Expression]):
+        self.columns: dict[str, Expression] = dict(by)
+
+    def rewritten(self, call: AggregateCall) -> AggregateCall:
+        """Return the call over columns alone. Constants (a separator, a fraction) stay."""
+        given = [_narrow(arg) if call.function in ("sum", "avg") else arg for arg in call.args]
+        args = tuple(arg if at and isinstance(arg, Literal) else self._column(arg) for at, arg in enumerate(given))
+        order = tuple((self._column(key), descending) for key, descending in call.order_by)
+        return replace(call, args=args, order_by=order)
+
+    def _column(self, expression: Expression) -> Column:
+        for name, known in self.columns.items():
+            if known == expression:
+                return Column(name, expression.type)
+        name = expression.name if isinstance(expression, Column) else f"$value{len(self.columns)}"
+        if name in self.columns:
+            name = f"$value{len(self.columns)}"
+        self.columns[name] = expression
+        return Column(name, expression.type)
+
+
+def _narrow(argument: Expression) -> Expression:
+    """Return what is below a widening to int64: the sum adds the same integers either way."""
+    if isinstance(argument, Cast) and argument.type.kind == "int64" and not argument.try_:
+        inner = argument.argument.type
+        if inner.is_integer and inner.kind != "uint64":
+            return argument.argument
+    return argument

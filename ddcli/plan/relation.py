@@ -1,0 +1,85 @@
+"""A collection while it is being built: its node, and the names by which expressions may call its columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ddcli.errors import SpecError, did_you_mean
+from ddcli.expressions.aggregates import AggregateCall, Reduction, parse_reduction
+from ddcli.expressions.parse import Scope, TableCall, parse_scalar, parse_table
+from ddcli.expressions.tree import Column
+
+if TYPE_CHECKING:
+
+    from ddcli.errors import Text
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.logical import Node
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A node with the names in scope above it.
+
+    `qualified` maps `up.manager`, as ("up", "manager"), to a column; `aliases` maps plain names of columns that a join
+    merged into another (the right side's keys) to the column that holds their value.
+    """
+
+    node: Node
+    qualified: dict[tuple[str, str], str] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> Schema:
+        return self.node.schema
+
+    def over(self, node: Node) -> Relation:
+        """Return the relation of a node that keeps this one's columns; names whose column is gone go too."""
+        kept = {name: column for name, column in self.qualified.items() if column in node.schema}
+        aliases = {name: column for name, column in self.aliases.items() if column in node.schema and name not in node.schema}
+        return Relation(node, kept, aliases)
+
+    def scalar(self, text: Text) -> Expression:
+        """Parse an expression over the relation's columns."""
+        return self._resolve(parse_scalar(text, self._scope()))
+
+    def table(self, text: Text) -> TableCall:
+        """Parse a table expression over the relation's columns."""
+        call = parse_table(text, self._scope())
+        return replace(call, args=tuple(self._resolve(argument) for argument in call.args))
+
+    def reduction(self, text: Text) -> Reduction:
+        """Parse an expression of aggregates over the relation's columns."""
+        reduction = parse_reduction(text, self._scope())
+        return Reduction(tuple(self._resolve_call(call) for call in reduction.calls), reduction.result)
+
+    def column(self, text: Text) -> str:
+        """Return the column that a plain or qualified name means."""
+        name = text.value
+        if name in self.schema:
+            return name
+        if name in self.aliases:
+            return self.aliases[name]
+        qualifier, dot, rest = name.partition(".")
+        if dot and (qualifier, rest) in self.qualified:
+            return self.qualified[qualifier, rest]
+        near = did_you_mean(name, self.schema)
+        known = "columns: " + ", ".join(self.schema)
+        raise SpecError(
+            f"there is no column '{name}'", span=text.span, hint=f"did you mean `{near}`? ({known})" if near else known
+        )
+
+    def _scope(self) -> Scope:
+        columns = {alias: self.schema[column] for alias, column in self.aliases.items()} | self.schema
+        return Scope(columns, self.qualified)
+
+    def _resolve(self, expression: Expression) -> Expression:
+        """Put the columns behind the aliases in an expression."""
+        if not self.aliases:
+            return expression
+        return expression.substitute({alias: Column(name, self.schema[name]) for alias, name in self.aliases.items()})
+
+    def _resolve_call(self, call: AggregateCall) -> AggregateCall:
+        order = tuple((self._resolve(key), descending) for key, descending in call.order_by)
+        return replace(call, args=tuple(self._resolve(argument) for argument in call.args), order_by=order)

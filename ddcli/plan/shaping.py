@@ -1,0 +1,75 @@
+"""Shaping physical nodes: columns renamed, dropped, reordered, computed, with as few nodes as will do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.expressions import stage
+from ddcli.expressions.tree import Cast, Column
+from ddcli.plan import logical, physical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Schema, Type
+
+
+def column_as(name: str, have: Type, want: Type) -> Expression:
+    """Return the column under a type that holds all its values; one that differs in nulls alone needs no cast."""
+    return Column(name, want) if have.required() == want.required() else Cast(Column(name, have), want)
+
+
+def project(child: logical.Node, columns: dict[str, Expression], schema: Schema, *, fuse: bool) -> logical.Node:
+    """Return a node with these computed columns on `child`; `fuse` it into `child` where nobody else reads that."""
+    if list(schema) == list(child.schema) and all(
+        isinstance(expression, Column) and expression.name == name and expression.type == child.schema[name]
+        for name, expression in columns.items()
+    ):
+        return child
+    return linear(child, [stage.Map(tuple(columns.items()))], schema, fuse=fuse)
+
+
+def linear(child: logical.Node, steps: Sequence[stage.Step], schema: Schema, *, fuse: bool) -> logical.Node:
+    """Return `child` with linear steps on it, in one node with those below where it is read by nobody else.
+
+    A projection on a join becomes the join's own choice of lanes.
+    """
+    if not fuse:
+        return physical.Linear((child,), schema, tuple(steps))
+    if isinstance(child, physical.Linear):
+        return physical.Linear(child.inputs, schema, (*child.steps, *steps))
+    if isinstance(child, physical.EquiJoin) and len(steps) == 1 and (columns := _plain(steps[0], child.schema)) is not None:
+        given = {name: (side, source) for name, side, source in child.columns}
+        chosen = tuple((name, *given[source]) for name, source in columns)
+        return physical.EquiJoin(child.inputs, schema, chosen)
+    return physical.Linear((child,), schema, tuple(steps))
+
+
+def _plain(step: stage.Step, schema: Schema) -> list[tuple[str, str]] | None:
+    """Return (name, column) for each column of a map that only renames, drops and reorders, or None."""
+    if not isinstance(step, stage.Map):
+        return None
+    pairs = []
+    for name, expression in step.columns:
+        if not isinstance(expression, Column) or expression.type != schema[expression.name]:
+            return None
+        pairs.append((name, expression.name))
+    return pairs
+
+
+def conform(child: logical.Node, schema: Schema, *, fuse: bool = False) -> logical.Node:
+    """Return `child` with just the columns of `schema`, in its order and of its types (which hold all its values)."""
+    if list(child.schema.items()) == list(schema.items()):
+        return child
+    columns = tuple((name, column_as(name, child.schema[name], kind)) for name, kind in schema.items())
+    return linear(child, [stage.Map(columns)], schema, fuse=fuse)
+
+
+def arrange(child: logical.Node, key: Iterable[str]) -> physical.Arranged:
+    """Return the arrangement of `child` by `key`, all other columns its values. Equal ones are one node."""
+    key = tuple(key)
+    schema = {name: child.schema[name] for name in key} | {n: kind for n, kind in child.schema.items() if n not in key}
+    return physical.Arranged((child,), schema, key)
+
+

@@ -1,0 +1,79 @@
+"""What a run did, in a few lines for a person or as JSON for a program."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class InputSummary:
+    """What was taken from an input: updates, and files that were looked into."""
+
+    rows: int
+    files: int
+    waiting: int
+    """Files that still hold rows at or after the run's upper."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSummary:
+    """What was added to an output log: updates, how many insert and how many retract (by their diffs), and the file."""
+
+    rows: int
+    inserted: int
+    retracted: int
+    file: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run: the interval of times that it closed, as texts, what it read and what it changed."""
+
+    name: str
+    lower: str | None
+    upper: str | None
+    changed: bool
+    seconds: float = 0.0
+    inputs: dict[str, InputSummary] = field(default_factory=dict)
+    outputs: dict[str, OutputSummary] = field(default_factory=dict)
+    state_bytes: int = 0
+    state_rows: int = 0
+    dry: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as plain values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Return the summary as lines of text."""
+        if not self.changed:
+            at = f" (times before {self.upper} are closed)" if self.upper else ""
+            return [f"{self.name}: nothing new{at}"]
+        since = f" from {self.lower}" if self.lower else ""
+        lines = [f"{self.name}: times{since} to before {self.upper}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")]
+        for name, given in self.inputs.items():
+            waiting = f", {given.waiting} with rows still to come" if given.waiting else ""
+            lines.append(f"  read   {name}: {given.rows:,} {_plural(given.rows, 'update')} in {given.files} {_plural(given.files, 'file')}{waiting}")
+        for name, given in self.outputs.items():
+            change = f"{given.rows:,} {_plural(given.rows, 'update')} (+{given.inserted:,} -{given.retracted:,})"
+            lines.append(f"  wrote  {name}: {change if given.rows else 'no change'}" + (f" -> {given.file}" if given.file else ""))
+        lines.append(f"  state  {self.state_rows:,} {_plural(self.state_rows, 'row')}, {_size(self.state_bytes)}")
+        return lines
+
+
+def _plural(count: int, word: str) -> str:
+    return word if count == 1 else word + "s"
+
+
+def _size(count: float) -> str:
+    """Return a number of bytes for people.
+
+    >>> _size(1_500_000)
+    '1.5 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:  # noqa: PLR2004 - what the units are made of
+            return f"{count:.1f} {unit}" if unit != "B" else f"{count:.0f} B"
+        count /= 1000
+    return f"{count:.1f} TB"
