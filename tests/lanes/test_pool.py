@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 from polars.testing import assert_series_equal
 
 from ddcli.engine import arrow
+from ddcli.engine import pool as pool_module
 from ddcli.engine.columns import NULL
-from ddcli.engine.kernels import pool_table
+from ddcli.engine.kernels import loader, pool_table
 from ddcli.engine.kernels.hashing import hash_bytes, hash_ranges
 from ddcli.engine.pool import HashCollision, Pool
+from ddcli.errors import EngineError
 from ddcli.expressions.types import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 STRING, BINARY = Type("string", nullable=True), Type("binary", nullable=True)
 # Made with the reference implementation (xxhsum): lengths around each of the algorithm's steps.
@@ -106,9 +111,8 @@ def test_a_list_has_one_lane_whatever_its_type_says_about_nulls() -> None:
     assert pool.intern(lists, kinds[0]).tolist() == pool.intern(lists, kinds[1]).tolist() == pool.intern(lists).tolist()
 
 
-def test_the_pool_grows_over_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Early batches decode as before after every growth, across windows of memory too."""
-    monkeypatch.setattr(pool_table, "WINDOW", 1 << pool_table.WINDOW_BITS)
+def test_the_pool_grows_over_many_batches() -> None:
+    """Early batches decode as before after every growth."""
     pool, kept = Pool(), []
     for batch in range(60):
         texts = pl.Series([f"{batch * number} of a batch {'.' * (number % 30)}" for number in range(batch, batch + 40)])
@@ -116,6 +120,35 @@ def test_the_pool_grows_over_many_batches(monkeypatch: pytest.MonkeyPatch) -> No
     for texts, lanes in kept:
         assert_series_equal(pool.values(lanes, STRING), texts)
         assert pool.intern(texts).tolist() == lanes.tolist()
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make windows of 64 bytes instead of 1 GiB: compiled kernels know the real size, so these run as Python."""
+    monkeypatch.setenv("DDCLI_KERNELS", "python")
+    monkeypatch.setattr(pool_table, "WINDOW_BITS", 6)
+    monkeypatch.setattr(pool_table, "WINDOW", 64)
+    monkeypatch.setattr(pool_module, "WINDOW", 64)
+    loader.reset()
+    yield
+    monkeypatch.undo()
+    loader.reset()
+
+
+def test_values_lie_in_windows_of_memory(small_windows: None) -> None:
+    """A value may begin in one window and end in the next."""
+    pool = Pool()
+    texts = pl.Series([f"{number}:{'x' * (number % 60)}" for number in range(60)])
+    lists = pl.Series([list(range(number % 8)) for number in range(60)], dtype=pl.List(pl.Int32))
+    lanes, list_lanes = pool.intern(texts), pool.intern(lists)
+    assert_series_equal(pool.values(lanes, STRING), texts)
+    assert_series_equal(pool.values(list_lanes, Type("list", inner=Type("int32"))), lists)
+    assert pool.intern(texts).tolist() == lanes.tolist()
+
+
+def test_a_value_longer_than_a_window_is_refused(small_windows: None) -> None:
+    with pytest.raises(EngineError, match="a value of 64 bytes is too long"):
+        Pool().intern(pl.Series(["x" * 63, "x" * 64]))
 
 
 @given(st.lists(st.none() | st.text(max_size=15), max_size=30), st.integers(0, 10), st.integers(0, 30))

@@ -18,20 +18,29 @@ from typing import Final
 
 import numpy as np
 
-from ddcli.engine.kernels.hashing import NULL, U8, U32, half, whole
+from ddcli.engine.kernels.hashing import NULL, U32, whole
 from ddcli.engine.kernels.loader import inline, kernel
 
 INLINE: Final = 12  # bytes that a view itself has room for
 WINDOW_BITS: Final = 30
 WINDOW: Final = 1 << WINDOW_BITS
 LOW: Final = 0xFFFFFFFF
+ALL: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 # Words of a table's state: how many entries, how many bytes of memory in use.
 COUNT, USED = 0, 1
 
 
 @inline
 def tail(data: np.ndarray, start: int, length: int) -> np.uint64:
-    """Return up to 8 bytes as one word, the missing ones as zeros."""
+    """Return up to 8 bytes as one word, the missing ones as zeros.
+
+    Reads 8 bytes and drops what is too many, where `data` goes on that far: a short range lies in a view, which ends
+    12 bytes after it begins, or in one buffer of our own; so nothing is read that is not there.
+    """
+    if length <= 0:
+        return np.uint64(0)
+    if start + 8 <= data.shape[0]:
+        return whole(data, np.uint64(start)) & (ALL >> np.uint64(64 - 8 * length))
     word = np.uint64(0)
     for i in range(length):
         word |= np.uint64(data[start + i]) << np.uint64(8 * i)
@@ -41,16 +50,13 @@ def tail(data: np.ndarray, start: int, length: int) -> np.uint64:
 @inline
 def head_word(data: np.ndarray, start: int, length: int) -> np.int64:
     """Return the first word of the view of a range of bytes."""
-    prefix = half(data, np.uint64(start)) if length >= 4 else tail(data, start, length)
-    return np.int64(np.uint64(length) | prefix << U32)
+    return np.int64(np.uint64(length) | tail(data, start, min(length, 4)) << U32)
 
 
 @inline
 def inline_word(data: np.ndarray, start: int, length: int) -> np.int64:
     """Return the second word of the view of a range of at most 12 bytes."""
-    if length == INLINE:
-        return np.int64(whole(data, np.uint64(start + 4)))
-    return np.int64(tail(data, start + 4, max(length - 4, 0)))
+    return np.int64(tail(data, start + 4, length - 4))
 
 
 @inline
@@ -61,19 +67,13 @@ def position(word: int) -> int:
 
 @inline
 def same_bytes(a: np.ndarray, i: int, b: np.ndarray, j: int, length: int) -> bool:
-    """Say whether two ranges of bytes are equal."""
-    x = np.uint64(i)
-    y = np.uint64(j)
-    words = length >> 3
-    for _ in range(words):
-        if whole(a, x) != whole(b, y):
+    """Say whether two ranges of at least 8 bytes are equal; the last word may overlap the one before."""
+    last = length - 8
+    for k in range(0, last, 8):
+        if whole(a, np.uint64(i + k)) != whole(b, np.uint64(j + k)):
             return False
-        x += U8
-        y += U8
-    for k in range(words << 3, length):
-        if a[i + k] != b[j + k]:
-            return False
-    return True
+    equal: bool = whole(a, np.uint64(i + last)) == whole(b, np.uint64(j + last))
+    return equal
 
 
 @inline
