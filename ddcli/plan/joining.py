@@ -39,11 +39,11 @@ def comparable(one: Type, other: Type) -> bool:
         return True
     if one.kind == other.kind == "decimal":
         # One lane or two, by precision; the scale gives the lane its meaning.
-        return one.scale == other.scale and (one.precision > 18) == (other.precision > 18)  # noqa: PLR2004
+        return one.scale == other.scale and (one.precision > 18) == (other.precision > 18)
     return one.required() == other.required()
 
 
-def join(  # noqa: PLR0913 - the parts of a join are what they are
+def join(
     left: Relation, right: Relation, on: Sequence[tuple[Text, Text]], how: str, name: str | None, span: Span
 ) -> Relation:
     """Return the join: the left's columns, then the right's but for its keys, which are the left's.
@@ -56,21 +56,24 @@ def join(  # noqa: PLR0913 - the parts of a join are what they are
     columns = []
     for column, kind in left.schema.items():
         side = "key" if column in keys else "left"
-        schema[column] = _key_type(how, kind, keys[column]) if column in keys else kind.or_null(how in ("right", "full"))
+        schema[column] = (
+            _key_type(how, kind, keys[column]) if column in keys else kind.or_null(how in ("right", "full"))
+        )
         columns.append((column, side, column))
     qualified = {names: column for names, column in left.qualified.items() if names[0] != name}
     aliases = dict(left.aliases)
-    merged = dict((other, one) for one, other in reversed(pairs))
+    merged = {other: one for one, other in reversed(pairs)}
     for column, kind in right.schema.items():
         if column in merged:
+            given = merged[column]
             if column not in left.schema:
-                aliases[column] = merged[column]
+                aliases[column] = given
         else:
             given = column if column not in left.schema else _qualified_name(name, column, span)
             schema[given] = kind.or_null(how in ("left", "full"))
             columns.append((given, "right", column))
         if name:
-            qualified[name, column] = merged[column] if column in merged else given
+            qualified[name, column] = given
     aliases = {alias: column for alias, column in aliases.items() if alias not in schema}
     return Relation(logical.Join((left.node, right.node), schema, pairs, how, tuple(columns)), qualified, aliases)
 
@@ -78,7 +81,9 @@ def join(  # noqa: PLR0913 - the parts of a join are what they are
 def _qualified_name(name: str | None, column: str, span: Span) -> str:
     if name is None:
         raise SpecError(
-            f"both sides have a column '{column}'", span=span, hint="name the right side (`as: other`) or rename the column"
+            f"both sides have a column '{column}'",
+            span=span,
+            hint="name the right side (`as: other`) or rename the column",
         )
     return f"{name}.{column}"
 
