@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     """The frame so far, the input row of each of its rows, the factors of their diffs (None as in StageResult)."""
 
 LARGE = 20_000
-VALUE, CHECK = "\0value", "\0check"
+VALUE, CHECK, HEIGHT = "\0value", "\0check", "\0height"
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,6 @@ class Evaluation:
         self.names, self.lower = list(names), lower
         self.plain = all(isinstance(e, Column) and e.name == n for n, e in zip(names, expressions, strict=False))
         self.plain = self.plain and len(expressions) == len(names)
-        # Where nothing reads a column polars would give one row; then the frame's own columns set the height.
-        self.constant = not any(expression.columns() for expression in expressions)
         self.general = self._lowered({})
         computed = (
             {node for e in expressions for node in e.walk() if not isinstance(node, Column)}
@@ -71,15 +69,18 @@ class Evaluation:
         large = frame.height >= LARGE
         lowered = self._lowered(self._ranges(frame)) if large and self.ranged else self.general
         checks = lowered.checks if frame.height else []
-        selected = [*lowered.values, *(check.failing.any().alias(f"{CHECK}{i}") for i, check in enumerate(checks))]
-        if self.constant:
-            found = frame.with_columns(selected)
-        else:
-            found = frame.lazy().select(selected).collect() if large else frame.select(selected)
+        # polars gives one row where it finds that nothing hangs on a column; one of the frame's own sets the height.
+        height = pl.col(frame.columns[0]).alias(HEIGHT)
+        selected = [
+            height,
+            *lowered.values,
+            *(check.failing.any().alias(f"{CHECK}{i}") for i, check in enumerate(checks)),
+        ]
+        found = frame.lazy().select(selected).collect() if large else frame.select(selected)
         for i, check in enumerate(checks):
             if found.item(0, f"{CHECK}{i}"):
                 raise failure(frame, check)
-        return found.select(self.names) if checks or self.constant else found
+        return found.select(self.names)
 
     def _ranges(self, frame: pl.DataFrame) -> dict[str, Range]:
         least = frame.select(pl.col(name).min() for name in self.ranged).row(0)
@@ -191,8 +192,8 @@ def _unnest(step: Unnest, after: tuple[str, ...]) -> Callable[[State], State]:
         counts = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
         chosen = np.repeat(np.arange(frame.height, dtype=np.int64), counts)
         elements = lists.filter(pl.Series(counts > 0)).explode().alias(step.name)
-        given = frame.select(others)[chosen] if others else pl.DataFrame()
-        given = given.with_columns(elements).select(after) if step.name in after else given.select(after)
+        columns = frame.select(others)[chosen].get_columns() if others else []
+        given = pl.DataFrame([*columns, elements]).select(after)
         return given, picked(rows, chosen), None if weights is None else weights[chosen]
 
     return run

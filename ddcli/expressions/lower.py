@@ -19,7 +19,7 @@ from ddcli.expressions.bounds import bounds, is_safe
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.expressions.bounds import Range
     from ddcli.expressions.types import Type
@@ -57,6 +57,21 @@ class Lowering:
             return pl.col(expression.name)
         if isinstance(expression, Literal):
             return literal(expression.value, expression.type)
+        if not expression.columns():
+            return self._constant(expression)
+        return self._computed(expression)
+
+    def _constant(self, expression: Expression) -> pl.Expr:
+        """Return a constant's value, computed here: polars loses the frame's height over some calls of constants alone."""
+        low = Lowering()
+        value = low._computed(expression)
+        found = pl.select(value.alias("value"), *(c.failing.any().alias(f"{i}") for i, c in enumerate(low.checks)))
+        for i, check in enumerate(low.checks):
+            if found[f"{i}"].item():
+                self.fail(check.expression, pl.lit(True), check.problem, check.hint)
+        return literal(found["value"].to_list()[0], expression.type)
+
+    def _computed(self, expression: Expression) -> pl.Expr:
         if isinstance(expression, Cast):
             from ddcli.expressions.lower_cast import lower_cast
 
@@ -91,6 +106,15 @@ class Lowering:
             self._known.add(key)
             masked = failing if self._mask is None else failing & self._mask
             self.checks.append(Check(masked, problem, hint, expression))
+
+    def fail_given(
+        self, call: Call, args: Sequence[pl.Expr], failing: pl.Expr, problem: str, hint: str | None = None
+    ) -> None:
+        """`fail`, but not where an argument is null: then the call is null before it can fail."""
+        for arg, value in zip(call.args, args, strict=True):
+            if arg.type.nullable:
+                failing = failing & value.is_not_null()
+        self.fail(call, failing, problem, hint)
 
     def _trying(self, tried: bool, lower: Callable[[], pl.Expr]) -> pl.Expr:
         if not tried:
@@ -140,7 +164,11 @@ class Lowering:
         for previous, arg in zip(call.args, call.args[1:], strict=False):
             missing, text = missing & values[-1].is_null(), f"{text} and {previous.text()} is null"
             values.append(self._guarded(arg, missing, text))
-        return pl.coalesce(values) if len(values) > 1 else values[0]
+        # Not pl.coalesce: given a constant first it forgets the frame's height.
+        result = values[-1]
+        for value in reversed(values[:-1]):
+            result = pl.when(value.is_not_null()).then(value).otherwise(result)
+        return result
 
 
 def literal(value: object, type_: Type) -> pl.Expr:

@@ -85,20 +85,27 @@ def _decimal(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
         # 2**127 is past 38 digits, so what does not fit 128 bits is null here and fails with the rest.
         number = moved.cast(pl.Int128, strict=False)
         _fail(low, cast, (number.is_null() & value.is_not_null()) | too_long(number, target.precision))
-        return scaled(number, target)
+        return _fitting(number, target, target.precision)
     if source.kind == "decimal":
         number, digits, shift = unscaled(value), source.precision, target.scale - source.scale
     else:
         number, digits, shift = value.cast(pl.Int128), DIGITS[source.kind], target.scale
     if shift >= 0:
         if digits + shift > target.precision:
-            _fail(low, cast, too_long(number, target.precision - shift) if target.precision >= shift else number != 0)
+            _fail(low, cast, too_long(number, target.precision - shift))
+            return _fitting(number, target, target.precision - shift, shift)
         return scaled(grown(number, shift), target)
     number = shrunk(number, -shift)
     # One digit more: 9.99 rounds to 10.0.
     if digits + shift + 1 > target.precision:
         _fail(low, cast, too_long(number, target.precision))
+        return _fitting(number, target, target.precision)
     return scaled(number, target)
+
+
+def _fitting(number: pl.Expr, target: Type, digits: int, shift: int = 0) -> pl.Expr:
+    """Return the decimal of what has no more digits; polars raises on the others, which fail their rows anyway."""
+    return scaled(grown(pl.when(too_long(number, digits)).then(None).otherwise(number), shift), target)
 
 
 def _from_text(low: Lowering, cast: Cast, text: pl.Expr) -> pl.Expr:

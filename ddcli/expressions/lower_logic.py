@@ -11,9 +11,39 @@ import polars as pl
 from ddcli.expressions.tree import Call, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddcli.expressions.lower import Lower, Lowering
 
 # polars compares floats as we do: NaN equals NaN and is above every number, -0.0 equals 0.0.
+
+
+COMPARE: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    "=": lambda a, b: a == b,
+    "<>": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "is not distinct from": lambda a, b: a.eq_missing(b),
+    "is distinct from": lambda a, b: a.ne_missing(b),
+}
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def compared(sign: str, left: pl.Expr, right: pl.Expr, *, constant: bool) -> pl.Expr:
+    """Return a comparison; `constant` says that the left side hangs on no column.
+
+    A constant goes to the right: compared with a column that happens to hold one value only, it would give one row.
+    """
+    return COMPARE[MIRRORED.get(sign, sign)](right, left) if constant else COMPARE[sign](left, right)
+
+
+def _compare(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    sign = call.function
+    if sign.endswith("distinct from") and not any(arg.type.nullable for arg in call.args):
+        sign = "=" if "not" in sign else "<>"
+    return compared(sign, *args, constant=not call.args[0].columns())
 
 
 def _in(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -21,37 +51,25 @@ def _in(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     constants = [arg.value for arg in call.args[1:] if isinstance(arg, Literal)]
     if len(constants) == len(items) and None not in constants:
         return value.is_in(pl.Series(constants, dtype=call.args[0].type.to_polars()).implode())
-    return reduce(or_, [value == item for item in items])
-
-
-def _not_distinct(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    left, right = args
-    if not any(arg.type.nullable for arg in call.args):
-        return left == right
-    return left.eq_missing(right)
-
-
-def _distinct(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    left, right = args
-    if not any(arg.type.nullable for arg in call.args):
-        return left != right
-    return left.ne_missing(right)
+    constant = not call.args[0].columns()
+    return reduce(or_, [compared("=", value, item, constant=constant) for item in items])
 
 
 def _extremum(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # Not max_horizontal: that passes over nulls and NaN.
-    best = args[0]
-    for other in args[1:]:
-        better = other > best if call.function == "greatest" else other < best
+    best, constant = args[0], not call.args[0].columns()
+    for arg, other in zip(call.args[1:], args[1:], strict=True):
+        better = compared("<" if call.function == "greatest" else ">", best, other, constant=constant)
         best = pl.when(better).then(other).otherwise(best)
+        constant = constant and not arg.columns()
     nullable = [value for arg, value in zip(call.args, args, strict=True) if arg.type.nullable]
     if not nullable:
         return best
     return pl.when(reduce(or_, [value.is_null() for value in nullable])).then(None).otherwise(best)
 
 
-def _nullif(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
-    return pl.when(args[0] == args[1]).then(None).otherwise(args[0])
+def _nullif(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    return pl.when(compared("=", *args, constant=not call.args[0].columns())).then(None).otherwise(args[0])
 
 
 def _array(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -78,16 +96,9 @@ def _cardinality(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 LOWER: dict[str, Lower] = {
-    "=": lambda _, __, args: args[0] == args[1],
-    "<>": lambda _, __, args: args[0] != args[1],
-    "<": lambda _, __, args: args[0] < args[1],
-    "<=": lambda _, __, args: args[0] <= args[1],
-    ">": lambda _, __, args: args[0] > args[1],
-    ">=": lambda _, __, args: args[0] >= args[1],
+    **dict.fromkeys(COMPARE, _compare),
     "not": lambda _, __, args: ~args[0],
     "is null": lambda _, __, args: args[0].is_null(),
-    "is distinct from": _distinct,
-    "is not distinct from": _not_distinct,
     "in": _in,
     "greatest": _extremum,
     "least": _extremum,

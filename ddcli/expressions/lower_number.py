@@ -65,6 +65,14 @@ def shrunk(value: pl.Expr, digits: int) -> pl.Expr:
     return divided(value, wide(10**digits)) if digits else value
 
 
+def checked(
+    low: Lowering, node: Expression, value: pl.Expr, failing: pl.Expr, problem: str, hint: str | None = None
+) -> pl.Expr:
+    """Return a 128-bit integer that fails in some rows, null there: polars refuses decimals with too many digits."""
+    low.fail(node, failing, problem, hint)
+    return pl.when(failing).then(None).otherwise(value)
+
+
 def too_long(value: pl.Expr, precision: int) -> pl.Expr:
     """Return where a 128-bit integer has more digits than a precision."""
     return (value >= wide(10**precision)) | (value <= wide(-(10**precision)))
@@ -73,7 +81,7 @@ def too_long(value: pl.Expr, precision: int) -> pl.Expr:
 def scale_to(low: Lowering, call: Expression, value: pl.Expr, digits: int, problem: str) -> pl.Expr:
     """Return a 128-bit integer times a power of ten, rows that would pass 38 digits failing."""
     if digits > 0:
-        low.fail(call, too_long(value, MAX_PRECISION - digits), problem)
+        value = checked(low, call, value, too_long(value, MAX_PRECISION - digits), problem)
     return grown(value, digits)
 
 
@@ -104,17 +112,17 @@ def _arithmetic(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
         return temporal_arithmetic(low, call, sign, a, b)
     if call.type.is_float:
         if sign == "/":
-            _check_zero(low, call, b)
+            _check_zero(low, call, a, b)
         return {"+": a + b, "-": a - b, "*": a * b, "/": a / b}[sign]
     if call.type.kind == "decimal":
         return _decimal(low, call, sign, a, b)
     return integer(low, call, sign, a, b)
 
 
-def _check_zero(low: Lowering, call: Call, b: pl.Expr) -> None:
+def _check_zero(low: Lowering, call: Call, a: pl.Expr, b: pl.Expr) -> None:
     divisor = call.args[1]
     if not isinstance(divisor, Literal) or not divisor.value:
-        low.fail(call, b == 0, "division by zero", ZERO_HINT)
+        low.fail_given(call, (a, b), b == 0, "division by zero", ZERO_HINT)
 
 
 def integer(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
@@ -130,7 +138,7 @@ def integer(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.
         product = a.cast(pl.Int128) * b.cast(pl.Int128)
         low.fail(call, (product > wide(HIGH)) | (product < wide(LOW)), "integer overflow", hint)
         return a * b
-    _check_zero(low, call, b)
+    _check_zero(low, call, a, b)
     divisor = call.args[1]
     if sign == "/":
         if not isinstance(divisor, Literal) or divisor.value == -1:
@@ -155,27 +163,22 @@ def _decimal(low: Lowering, call: Call, sign: str, left: pl.Expr, right: pl.Expr
         value = a + b if sign == "+" else a - b
         whole = max(one.precision - one.scale, other.precision - other.scale)
         if whole + out.scale + 1 > MAX_PRECISION:
-            low.fail(call, too_long(value, MAX_PRECISION), problem, hint)
+            value = checked(low, call, value, too_long(value, MAX_PRECISION), problem, hint)
     elif sign == "*":
         value = a * b
         if one.precision + other.precision > MAX_PRECISION:
             wrapped = (b != 0) & (value // pl.when(b == 0).then(wide(1)).otherwise(b) != a)
-            low.fail(call, wrapped | too_long(value, MAX_PRECISION), problem, hint)
+            value = checked(low, call, value, wrapped | too_long(value, MAX_PRECISION), problem, hint)
     elif sign == "/":
-        _check_zero_wide(low, call, b)
+        _check_zero(low, call, a, b)
         digits = out.scale + other.scale - one.scale
         if one.precision + digits > MAX_PRECISION:
-            low.fail(call, too_long(a, max(MAX_PRECISION - digits, 0)), problem, hint)
+            a = checked(low, call, a, too_long(a, max(MAX_PRECISION - digits, 0)), problem, hint)
         value = divided(grown(a, min(digits, MAX_PRECISION)), b)
     else:
-        _check_zero_wide(low, call, b)
+        _check_zero(low, call, a, b)
         value = trunc_remainder(a, b)
     return scaled(value, out)
-
-
-def _check_zero_wide(low: Lowering, call: Call, b: pl.Expr) -> None:
-    if not isinstance(call.args[1], Literal) or not call.args[1].value:
-        low.fail(call, b == 0, "division by zero", ZERO_HINT)
 
 
 def _negate(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -229,7 +232,7 @@ def _rounding(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     number = _round_wide(call.function, unscaled(value), cut)
     number = grown(number, call.type.scale - source.scale + cut)
     if source.precision - source.scale + call.type.scale + 1 > MAX_PRECISION:
-        low.fail(call, too_long(number, MAX_PRECISION), "decimal overflow (38 digits)")
+        number = checked(low, call, number, too_long(number, MAX_PRECISION), "decimal overflow (38 digits)")
     return scaled(number, call.type)
 
 
@@ -287,8 +290,8 @@ def exact_log(base: pl.Expr, value: pl.Expr) -> pl.Expr:
 
 def _log(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     base, value = args
-    low.fail(call, (value <= 0) | (base <= 0), "logarithm of zero or less")
-    low.fail(call, base == 1, "logarithm to base 1")
+    low.fail_given(call, args, (value <= 0) | (base <= 0), "logarithm of zero or less")
+    low.fail_given(call, args, base == 1, "logarithm to base 1")
     return exact_log(base, value)
 
 

@@ -30,9 +30,9 @@ def _substring(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, start = args[:2]
     begin = pl.when(start > 1).then(start - 1).otherwise(0)
     if len(args) == 2 or _is_null_literal(call, 2):
-        return text.str.slice(begin)
+        return pl.when(start.is_not_null()).then(text.str.slice(begin))
     length = args[2]
-    low.fail(call, length < 0, "negative length of a substring")
+    low.fail_given(call, args, length < 0, "negative length of a substring")
     # ANSI: a start before 1 eats from the length. Starts far below are brought near first, lest the sum wraps.
     missing = pl.when(start < 1).then(1 - start.clip(-(2**62), None)).otherwise(0)
     size = pl.when(length > missing).then(length - missing).otherwise(0)

@@ -54,7 +54,7 @@ def _add_months(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     near = months.clip(-limit, limit)
     target = year + near // 12
     outside = (months > limit) | (months < -limit) | (target >= last - 1) | (target <= first + 1)
-    low.fail(call, outside, "date out of range")
+    low.fail_given(call, args, outside, "date out of range")
     if isinstance(count, Literal) and isinstance(count.value, int):
         safe = pl.when(outside).then(None).otherwise(moment)
         return safe.dt.offset_by(f"{max(-limit, min(limit, count.value))}mo")
@@ -94,7 +94,7 @@ def _make_date(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # pl.date raises for days that don't exist, so count from the month's first.
     date = (first.to_physical() + (parts[2] - 1)).cast(pl.Date)
     real = inside & (date.dt.month() == parts[1])
-    low.fail(call, ~real, "no such date")
+    low.fail_given(call, args, ~real, "no such date")
     return pl.when(real).then(date)
 
 

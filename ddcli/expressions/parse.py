@@ -284,7 +284,8 @@ class Reader:
 
     def unknown_column(self, name: str, known: list[str], span: Span) -> NoReturn:
         """Refuse a name that isn't in scope."""
-        meant = did_you_mean(name, known) or did_you_mean(name.lower(), known)
+        lowered = {each.lower(): each for each in known}
+        meant = lowered.get(did_you_mean(name.lower(), lowered) or "")
         listed = f"(in scope: {', '.join(sorted(known)) or 'nothing'})"
         hint = f"did you mean `{meant}`? {listed}" if meant else listed.strip("()")
         raise SpecError(f"no column is named `{name}`", span=span, hint=hint)

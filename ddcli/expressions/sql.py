@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from ddcli.errors import Span, Text
 
 
-def _called(name: str, *args: exp.Expr | None) -> exp.Anonymous:
-    return exp.Anonymous(this=name, expressions=[arg for arg in args if arg is not None])
-
-
 class _Parser(Parser):
     """sqlglot's parser without its functions."""
 
+    def _called(self, start: int, name: str, *args: exp.Expr | None) -> exp.Anonymous:
+        """Return a call by name, placed at its name: two tokens before its first argument."""
+        found = exp.Anonymous(this=name, expressions=[arg for arg in args if arg is not None])
+        found.update_positions(self._tokens[start - 2])
+        return found
+
     def _typed_cast(self, name: str) -> exp.Expr:
         """Read `cast(x as type)`, the type as text: its names are ours (`int64`, `datetime[us, UTC]`)."""
-        value = self._parse_disjunction()
+        start, value = self._index, self._parse_disjunction()
         if not self._match(TokenType.ALIAS):
             self.raise_error("Expected AS")
         first, last, depth = self._curr, None, 0
@@ -42,39 +44,46 @@ class _Parser(Parser):
             self.raise_error("Expected a type")
         assert first
         assert last
-        return _called(name, value, exp.Literal.string(self._find_sql(first, last)).update_positions(first))
+        return self._called(start, name, value, exp.Literal.string(self._find_sql(first, last)).update_positions(first))
 
     def _from_for(self) -> exp.Expr:
         """Read `substring(x from 2 for 3)` or its form with commas."""
+        start = self._index
         args: list[exp.Expr | None] = list(self._parse_csv(self._parse_disjunction))
         if self._match(TokenType.FROM):
             args.append(self._parse_disjunction())
         if self._match(TokenType.FOR):
             args.append(self._parse_disjunction())
-        return _called("substring", *args)
+        return self._called(start, "substring", *args)
 
     def _trimmed(self) -> exp.Expr:
         """Read `trim(both 'x' from s)` or its form with commas."""
+        start = self._index
         side = self._match_texts(("BOTH", "LEADING", "TRAILING")) and self._prev.text.lower()
         name = {"leading": "ltrim", "trailing": "rtrim"}.get(side or "", "trim")
         args: list[exp.Expr | None] = []
         args += [] if side and self._match(TokenType.FROM, advance=False) else self._parse_csv(self._parse_disjunction)
         if self._match(TokenType.FROM):
             args.insert(0, self._parse_disjunction())
-        return _called(name, *args)
+        return self._called(start, name, *args)
 
     def _positioned(self) -> exp.Expr:
         """Read `position('a' in s)`."""
-        part = self._parse_bitwise()
+        start, part = self._index, self._parse_bitwise()
         if not self._match(TokenType.IN):
             self.raise_error("Expected IN")
-        return _called("strpos", self._parse_bitwise(), part)
+        return self._called(start, "strpos", self._parse_bitwise(), part)
+
+    def _extracted(self) -> exp.Expr:
+        """Read `extract(year from x)`, placed at its name."""
+        token = self._tokens[self._index - 2]
+        return self._parse_extract().update_positions(token)
 
     FUNCTIONS: ClassVar = {}
     FUNCTION_PARSERS: ClassVar = {
         "CAST": lambda self: self._typed_cast("cast"),
         "TRY_CAST": lambda self: self._typed_cast("try_cast"),
-        "EXTRACT": Parser.FUNCTION_PARSERS["EXTRACT"],
+        "EXTRACT": lambda self: self._extracted(),
         "SUBSTRING": lambda self: self._from_for(),
         "POSITION": lambda self: self._positioned(),
         "TRIM": lambda self: self._trimmed(),
@@ -144,7 +153,7 @@ def place(text: Text, node: exp.Expr) -> Span:
     if not marks:
         return text.span
     start, end = min(mark["start"] for mark in marks), max(mark["end"] for mark in marks) + 1
-    if isinstance(node, exp.Anonymous | exp.Paren):
+    if isinstance(node, exp.Anonymous | exp.Paren | exp.Extract):
         rest = text.value[end:]
         end += len(rest) - len(rest.lstrip()) + 1 if rest.lstrip().startswith(")") else 0
     return text.at(start, end - start)

@@ -142,7 +142,10 @@ class Literal(Expression):
             return f"interval '{value // dt.timedelta(microseconds=1)}' microsecond"
         if kind == "months":
             return f"interval '{value}' month"
-        return f"cast('{value!s}' as {self.type})"
+        if kind in ("date", "time") or str(self.type) == "datetime[us]":
+            return f"{'timestamp' if kind == 'datetime' else kind} '{value!s}'"
+        written = f"{value:f}" if isinstance(value, Decimal) else str(value)
+        return f"cast({written} as {self.type})" if self.type.is_numeric else f"cast('{written}' as {self.type})"
 
 
 @dataclass(frozen=True)

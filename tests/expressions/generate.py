@@ -1,0 +1,314 @@
+"""Random well-typed expressions, as text, and random rows for them to be evaluated on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+
+from hypothesis import strategies as st
+
+COLUMNS = {
+    "i": "int64",
+    "j": "int64?",
+    "k": "int8",
+    "u": "uint64?",
+    "f": "float64",
+    "g": "float64?",
+    "d": "decimal(12, 2)",
+    "e": "decimal(38, 6)?",
+    "s": "string",
+    "t": "string?",
+    "b": "bool",
+    "c": "bool?",
+    "day": "date",
+    "at": "datetime[us]?",
+    "clock": "time",
+    "span": "duration[us]?",
+    "xs": "list[string]?",
+}
+
+INTEGERS = [0, 1, -1, 2, 3, 7, -8, 10, 2**31, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63), -(2**63) + 1]
+FLOATS = [
+    0.0,
+    -0.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    0.1,
+    1e308,
+    -1e308,
+    5e-324,
+    math.inf,
+    -math.inf,
+    math.nan,
+    3.0,
+    1e16,
+    2.0**63,
+]
+TEXTS = [
+    "",
+    "a",
+    "b",
+    "abc",
+    "aXb",
+    "ñandú",
+    "e\u0301",
+    "🙂x",
+    " 5 ",
+    "12",
+    "-7",
+    "1.255",
+    "-0.5",
+    "1e3",
+    "true",
+    "x,y,,z",
+    "nan",
+    "%_",
+]
+TEXTS += ["2013-01-31", "2013-02-30", "2013-01-31 10:20:30.5", "07:08:09", "99999999999999999999", "A\nb", "abcabc"]
+
+
+def _decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
+    most = 10**precision - 1
+    small = st.integers(-1000, 1000)
+    return st.one_of(small, st.sampled_from([most, -most, 0, 5, -5]), st.integers(-most, most)).map(
+        lambda n: Decimal(f"{n}e-{scale}")
+    )
+
+
+MOMENTS = st.datetimes(dt.datetime.fromisoformat("1900-01-01"), dt.datetime.fromisoformat("2100-01-01"))
+VALUES: dict[str, st.SearchStrategy[object]] = {
+    "int64": st.one_of(st.integers(-5, 5), st.sampled_from(INTEGERS), st.integers(-(2**63), 2**63 - 1)),
+    "int8": st.integers(-128, 127),
+    "uint64": st.sampled_from([0, 1, 5, 2**63 - 1, 2**63, 2**64 - 1]),
+    "float64": st.one_of(st.sampled_from(FLOATS), st.floats(-1000, 1000)),
+    "decimal(12, 2)": _decimals(12, 2),
+    "decimal(38, 6)": _decimals(38, 6),
+    "string": st.sampled_from(TEXTS),
+    "bool": st.booleans(),
+    "date": st.dates(dt.date(1900, 1, 1), dt.date(2100, 1, 1)),
+    "datetime[us]": MOMENTS,
+    "time": st.times(),
+    "duration[us]": st.timedeltas(dt.timedelta(days=-400), dt.timedelta(days=400)),
+    "list[string]": st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", "12"])), max_size=3),
+}
+
+
+def rows() -> st.SearchStrategy[dict[str, object]]:
+    """Return a strategy of records of all the columns."""
+    values = {}
+    for name, type_ in COLUMNS.items():
+        some = VALUES[type_.removesuffix("?")]
+        values[name] = st.one_of(st.none(), some, some, some) if type_.endswith("?") else some
+    return st.fixed_dictionaries(values)
+
+
+def _call(draw: st.DrawFn, form: str, depth: int) -> str:
+    """Fill the `{kind}` places of a form with smaller expressions."""
+    out, rest = "", form
+    while "{" in rest:
+        before, _, rest = rest.partition("{")
+        kind, _, rest = rest.partition("}")
+        out += before + draw(expressions(kind, depth - 1))
+    return out + rest
+
+
+LEAVES = {
+    "int": ["i", "j", "k", "1", "0", "-3", "7", "9223372036854775807"],
+    "float": ["f", "g", "1.5e0", "0e0", "1e300", "cast('nan' as float64)"],
+    "decimal": ["d", "e", "1.5", "0.0", "0.005", "-2.50"],
+    "text": ["s", "t", "'a'", "''", "'x,y'", "'12'"],
+    "bool": ["b", "c", "true", "false"],
+    "date": ["day", "date '2013-01-31'"],
+    "moment": ["at", "timestamp '2013-01-31 10:20:30.5'"],
+    "clock": ["clock", "time '07:08:09'"],
+    "span": ["span", "interval '3' hour", "interval '-2' day"],
+    "list": ["xs", "['a', 'b']"],
+    "unsigned": ["u"],
+}
+NUMERIC = ["({%s} + {%s})", "({%s} - {%s})", "({%s} * {%s})", "({%s} / {%s})", "abs({%s})", "(- {%s})"]
+ANY = ["coalesce({%s}, {%s})", "case when {bool} then {%s} else {%s} end", "nullif({%s}, {%s})", "greatest({%s}, {%s})"]
+ANY += ["least({%s}, {%s})", "case when {bool} then {%s} when {bool} then {%s} end"]
+
+
+def _forms(kind: str, forms: list[str]) -> list[str]:
+    return [form.replace("%s", kind) for form in forms]
+
+
+FORMS = {
+    "int": [
+        *_forms("int", NUMERIC + ANY),
+        "({int} % {int})",
+        "try_divide({int}, {int})",
+        "try_add({int}, {int})",
+        "try_multiply({int}, {int})",
+        "cast({float} as int64)",
+        "cast({decimal} as int64)",
+        "try_cast({text} as int64)",
+        "cast({text} as int64)",
+        "cast({bool} as int64)",
+        "try_cast({int} as int8)",
+        "round({int}, -1)",
+        "({unsigned} + {int})",
+        "sign({decimal})",
+        "sign({float})",
+        "length({text})",
+        "strpos({text}, {text})",
+        "cardinality({list})",
+        "extract(year from {date})",
+        "extract(dow from {moment})",
+        "week({date})",
+        "quarter({moment})",
+        "doy({date})",
+        "hour({clock})",
+        "date_diff('day', {date}, {moment})",
+        "case {int} when {int} then {int} else {int} end",
+    ],
+    "float": [
+        *_forms("float", NUMERIC + ANY),
+        "({int} + {float})",
+        "({decimal} * {float})",
+        "cast({int} as float64)",
+        "try_cast({text} as float64)",
+        "sqrt({float})",
+        "power({float}, {int})",
+        "exp({float})",
+        "ln({float})",
+        "round({float}, 1)",
+        "round({float})",
+        "floor({float})",
+        "ceil({float})",
+        "trunc({float}, 1)",
+        "epoch({moment})",
+        "seconds({span})",
+        "try_divide({float}, {float})",
+    ],
+    "decimal": [
+        *_forms("decimal", NUMERIC + ANY),
+        "({decimal} % {decimal})",
+        "({int} + {decimal})",
+        "({decimal} / {int})",
+        "cast({int} as decimal(10, 1))",
+        "try_cast({float} as decimal(20, 2))",
+        "try_cast({text} as decimal(10, 2))",
+        "cast({decimal} as decimal(9, 1))",
+        "cast({decimal} as decimal(38, 10))",
+        "round({decimal}, 1)",
+        "floor({decimal})",
+        "ceil({decimal})",
+        "trunc({decimal}, 1)",
+        "round({decimal}, -1)",
+        "try_divide({decimal}, {decimal})",
+    ],
+    "text": [
+        *_forms("text", ANY),
+        "({text} || {text})",
+        "concat({text}, {int})",
+        "cast({decimal} as string)",
+        "cast({float} as string)",
+        "cast({bool} as string)",
+        "cast({date} as string)",
+        "cast({moment} as string)",
+        "cast({clock} as string)",
+        "upper({text})",
+        "lower({text})",
+        "trim({text})",
+        "ltrim({text}, 'ab')",
+        "rtrim({text}, 'ab')",
+        "substring({text}, {int})",
+        "substring({text}, {int}, {int})",
+        "replace({text}, {text}, {text})",
+        "replace({text}, 'a', 'é$1')",
+        "lpad({text}, 4, '*')",
+        "rpad({text}, 2)",
+        "left({text}, k)",
+        "right({text}, k)",
+        "reverse({text})",
+        "element({list}, {int})",
+        "regexp_replace({text}, '([a-z])', '<\\1>')",
+        "regexp_extract({text}, '([a-z])([a-z])', 2)",
+    ],
+    "bool": [
+        *_forms("bool", ANY),
+        "({bool} and {bool})",
+        "({bool} or {bool})",
+        "(not {bool})",
+        *(
+            f"({{{kind}}} {op} {{{kind}}})"
+            for kind in ("int", "float", "decimal", "text", "date")
+            for op in ("=", "<", ">=", "<>")
+        ),
+        "({int} < {float})",
+        "({unsigned} > {int})",
+        "({int} = {decimal})",
+        "({moment} < {date})",
+        "({clock} = {clock})",
+        "({span} > {span})",
+        "({float} is not distinct from {float})",
+        "({text} is distinct from {text})",
+        "({int} is null)",
+        "({bool} is not true)",
+        "({int} in ({int}, 1, 2))",
+        "({float} in (0e0, 1.5e0, cast('nan' as float64)))",
+        "({text} not in ('a', 'b'))",
+        "({int} between {int} and {int})",
+        "({text} like 'a%')",
+        "({text} like '%b%')",
+        "({text} like 'a_b')",
+        "({text} like '!%!_' escape '!')",
+        "({text} ilike '%B')",
+        "starts_with({text}, {text})",
+        "ends_with({text}, {text})",
+        "contains({text}, {text})",
+        "regexp_like({text}, '^[a-z]+$')",
+        "array_contains({list}, {text})",
+        "is_nan({float})",
+        "try_cast({text} as bool)",
+    ],
+    "date": [
+        *_forms("date", ANY),
+        "try_cast({text} as date)",
+        "cast({moment} as date)",
+        "({date} + interval '30' day)",
+        "({date} - interval '1' month)",
+        "date_trunc('quarter', {date})",
+        "date_trunc('week', {date})",
+        "make_date(2013, {int}, k)",
+    ],
+    "moment": [
+        *_forms("moment", ANY),
+        "try_cast({text} as timestamp)",
+        "cast({date} as timestamp)",
+        "({moment} + {span})",
+        "({moment} - interval '13' month)",
+        "date_trunc('hour', {moment})",
+        "date_trunc('week', {moment})",
+    ],
+    "clock": [*_forms("clock", ANY), "cast({moment} as time)", "try_cast({text} as time)"],
+    "span": [
+        *_forms("span", ANY),
+        "({span} + {span})",
+        "({moment} - {moment})",
+        "({date} - {date})",
+        "({span} * 3)",
+        "({span} / k)",
+    ],
+    "list": ["split({text}, ',')", "split({text}, {text})", "[{text}, {text}]", "coalesce({list}, {list})"],
+    "unsigned": ["coalesce({unsigned}, {unsigned})", "try_cast({int} as uint64)"],
+}
+
+
+@st.composite
+def expressions(draw: st.DrawFn, kind: str, depth: int) -> str:
+    """Return an expression of a kind."""
+    if depth <= 0 or draw(st.integers(0, 4)) == 0:
+        return draw(st.sampled_from(LEAVES[kind]))
+    return _call(draw, draw(st.sampled_from(FORMS[kind])), depth)
+
+
+def any_expression(depth: int = 3) -> st.SearchStrategy[str]:
+    """Return a strategy of expressions of every kind."""
+    return st.sampled_from(sorted(FORMS)).flatmap(lambda kind: expressions(kind, depth))

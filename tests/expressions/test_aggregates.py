@@ -1,0 +1,166 @@
+"""Aggregates: how they are read, and the general ones against their definition."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ddcli.errors import SpecError
+from ddcli.expressions.aggregates import AGGREGATES, AggregateCall, aggregate_expression, is_kernel
+from ddcli.expressions.stage import Map, Stage
+from tests.expressions.generate import VALUES
+from tests.expressions.support import frame_of, reduction, schema
+from tests.expressions.test_agreement import agree
+from tests.reference.expressions import Fails, aggregate
+
+COLUMNS = {
+    "i": "int64?",
+    "f": "float64?",
+    "d": "decimal(12, 2)?",
+    "s": "string?",
+    "b": "bool?",
+    "y": "int64?",
+    "n": "int64",
+}
+SCHEMA = schema(COLUMNS)
+
+
+def polars_value(call: AggregateCall, rows: list[tuple[dict[str, object], int]]) -> object:
+    """Evaluate a general aggregate as its contract says: arguments, order keys, repeated rows, sorted."""
+    columns = [(f"a{i}", arg) for i, arg in enumerate(call.args)] + [
+        (f"o{i}", key) for i, (key, _) in enumerate(call.order_by)
+    ]
+    repeated = [row for row, count in rows for _ in range(count)]
+    frame = Stage(SCHEMA, (Map(tuple(columns)),)).run(frame_of(SCHEMA, repeated)).frame
+    keys = [f"o{i}" for i in range(len(call.order_by))]
+    descending = [order for _, order in call.order_by]
+    frame = frame.sort([*keys, "a0"], descending=[*descending, False], nulls_last=[*(not d for d in descending), True])
+    found = frame.group_by(pl.lit(1).alias("group"), maintain_order=True).agg(
+        aggregate_expression(call).alias("value")
+    )["value"]
+    assert found.dtype == call.type.to_polars(), (call.text(), found.dtype)
+    return found.to_list()[0]
+
+
+GENERAL = [
+    "count(distinct i)",
+    "count(distinct f)",
+    "sum(distinct d)",
+    "sum(distinct i)",
+    "avg(distinct d)",
+    "bool_and(b)",
+    "bool_or(b)",
+    "mode(i)",
+    "mode(s)",
+    "mode(f)",
+    "quantile_disc(i, 0.3)",
+    "quantile_disc(f, 0)",
+    "array_agg(s order by y)",
+    "array_agg(i order by y desc, s)",
+    "string_agg(s, ', ' order by i desc)",
+]
+
+
+@pytest.mark.parametrize("written", GENERAL)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_general_aggregates_agree(written: str, data: st.DataObject) -> None:
+    """Values and multiplicities, by polars and by definition."""
+    (call,) = reduction(written, COLUMNS).calls
+    assert not is_kernel(call)
+    maybe = {
+        name: st.one_of(st.none(), VALUES[type_.removesuffix("?")]) for name, type_ in COLUMNS.items() if name != "n"
+    }
+    records = st.fixed_dictionaries({**maybe, "n": st.just(0), "y": st.one_of(st.none(), st.integers(0, 2))})
+    rows = data.draw(st.lists(st.tuples(records, st.integers(1, 3)), min_size=1, max_size=5))
+    try:
+        expected = aggregate(call, rows)
+    except Fails:
+        assert polars_value(call, rows) is None
+        return
+    assert agree(polars_value(call, rows), expected)
+
+
+@pytest.mark.parametrize(
+    ("written", "values", "expected"),
+    [
+        ("median(f)", [1.0, 4.0, 2.0, 3.0], 2.5),
+        ("quantile_cont(f, 0.25)", [1.0, 2.0, 3.0, 4.0], 1.75),
+        ("stddev_samp(f)", [1.0, 3.0], math.sqrt(2)),
+        ("stddev_samp(f)", [1.0], None),
+        ("stddev_pop(f)", [1.0, 3.0], 1.0),
+        ("var_samp(f)", [1.0, 3.0], 2.0),
+        ("var_pop(f)", [1.0, None, 3.0], 1.0),
+        ("sum(distinct f)", [1.5, 1.5, None], 1.5),
+        ("avg(distinct f)", [1.5, 1.5, 2.5], 2.0),
+    ],
+)
+def test_statistics(written: str, values: list[float | None], expected: float | None) -> None:
+    """The ones that need no extremes."""
+    (call,) = reduction(written, COLUMNS).calls
+    rows = [({"i": 0, "d": None, "s": "", "b": True, "y": 0, "n": 0, "f": value}, 1) for value in values]
+    for found in (polars_value(call, rows), aggregate(call, rows)):
+        assert agree(found, expected)
+
+
+def test_an_expression_over_aggregates() -> None:
+    """Equal calls are made once; the result reads their columns."""
+    found = reduction("round(sum(d) / count(*), 2) + 0 * sum(d)", COLUMNS)
+    assert [call.text() for call in found.calls] == ["sum(d)", "count(*)"]
+    assert found.result.columns() == {"$0", "$1"}
+    assert str(found.calls[0].type) == "decimal(38, 2)?"
+    assert str(found.calls[1].type) == "int64"
+    columns = {f"${i}": call.type for i, call in enumerate(found.calls)}
+    stage = Stage(columns, (Map((("mean", found.result),)),))
+    frame = frame_of(columns, [{"$0": Decimal("10.00"), "$1": 3}])
+    assert stage.run(frame).frame.to_dicts() == [{"mean": Decimal("3.33")}]
+
+
+def test_max_by_is_last() -> None:
+    """A row without a key counts last for both, as in SQL."""
+    (call,) = reduction("max_by(s, y)", COLUMNS).calls
+    assert call.function == "last"
+    rows = [({"s": text, "y": key}, 1) for text, key in (("a", 1), ("b", 2), ("c", None))]
+    assert aggregate(call, rows) == "b"
+    (call,) = reduction("min_by(s, y)", COLUMNS).calls
+    assert aggregate(call, rows) == "a"
+
+
+@pytest.mark.parametrize(
+    ("written", "problem", "hint"),
+    [
+        ("i + sum(i)", "`i` may differ", "group by it"),
+        ("first(i)", "a collection has no order", "order by"),
+        ("sum(sum(i))", "inside another aggregate", "twice"),
+        ("cuont(*)", "no function is named `cuont`", "`count`"),
+        ("sum(s)", "expects numbers, got string", None),
+        ("count(distinct i, y)", "one value", None),
+        ("sum(i order by y)", "does not depend on an order", None),
+        ("median(distinct i)", "takes no `distinct`", None),
+        ("sum(i) over ()", "window functions", None),
+        ("count(*) filter (where b)", "not supported", "case when"),
+        ("quantile_cont(f, 2)", "from 0 to 1", None),
+        ("1 + 1", "no aggregate", "count(*)"),
+        ("sum(i, y)", "takes 1 argument", None),
+        ("sum(*)", "only in count(*)", None),
+    ],
+)
+def test_mistakes(written: str, problem: str, hint: str | None) -> None:
+    """Each is told at its place, with a way out."""
+    with pytest.raises(SpecError) as caught:
+        reduction(written, COLUMNS)
+    assert problem in caught.value.problem
+    assert hint is None or hint in (caught.value.hint or "")
+    assert caught.value.span
+
+
+def test_the_table_documents_every_aggregate() -> None:
+    """Signature and sentence."""
+    for aggregate_ in AGGREGATES.values():
+        assert aggregate_.signature.startswith(aggregate_.name)
+        assert aggregate_.doc.endswith(".")

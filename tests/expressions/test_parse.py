@@ -1,0 +1,179 @@
+"""Reading expressions: types, nullability, names, and mistakes at their places."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddcli.errors import SpecError
+from ddcli.expressions.parse import Scope, parse_scalar, parse_table
+from tests.expressions.support import scalar, schema, text, value
+
+COLUMNS = {"a": "int64", "b": "int64?", "s": "string?", "f": "float64", "d": "decimal(12, 2)", "t": "timestamp"}
+COLUMNS |= {"day": "date", "xs": "list[string]", "Foo": "int32", "u": "uint64", "x y": "int64", "p": "bool"}
+
+
+@pytest.mark.parametrize(
+    ("written", "type_"),
+    [
+        ("a + b", "int64?"),
+        ("foo + 1", "int64"),
+        ("FOO", "int32"),
+        ('"x y" * 2', "int64"),
+        ("a / 2", "int64"),
+        ("a + f", "float64"),
+        ("d + 1.5", "decimal(13, 2)"),
+        ("d * 2", "decimal(13, 2)"),
+        ("d / 3", "decimal(38, 6)"),
+        ("1.5", "decimal(2, 1)"),
+        ("1e3", "float64"),
+        ("f > 1.5", "bool"),
+        ("b > 1", "bool?"),
+        ("b is null", "bool"),
+        ("coalesce(b, 0)", "int64"),
+        ("coalesce(b, null)", "int64?"),
+        ("nullif(a, 1)", "int64?"),
+        ("case when p then 1 end", "int64?"),
+        ("case when p then 1 else 2.5 end", "decimal(20, 1)"),
+        ("cast(a as int8)", "int8"),
+        ("try_cast(a as int8)", "int8?"),
+        ("try_add(a, 1)", "int64?"),
+        ("cast(s as decimal(10,2))", "decimal(10, 2)?"),
+        ("cast(day as datetime[ms])", "datetime[ms]"),
+        ("day + interval '1' day", "date"),
+        ("day + interval '1' hour", "datetime[us]"),
+        ("day - day", "duration[us]"),
+        ("t - interval '1' month", "datetime[us]"),
+        ("xs[1]", "string?"),
+        ("split(s, ',')", "list[string]?"),
+        ("s || a", "string?"),
+        ("u + 1", "int64"),
+        ("u > a", "bool"),
+        ("round(d, 1)", "decimal(12, 1)"),
+        ("sum", "int64"),
+    ],
+)
+def test_types(written: str, type_: str) -> None:
+    """An expression's type, nullability included."""
+    columns = COLUMNS | {"sum": "int64"}
+    assert str(scalar(written, columns).type) == type_
+    assert parse_scalar(text(written), Scope(schema(columns))) == scalar(written, columns)
+
+
+@pytest.mark.parametrize(
+    ("written", "column", "problem", "hint"),
+    [
+        ("a + foe", 9, "no column is named `foe`", "did you mean `Foo`? (in scope: Foo, a,"),
+        ("up.b", 5, "no column is named `up.b`", "up.a"),
+        ("lenght(s)", 5, "no function is named `lenght`", "`length`"),
+        (
+            "1 + left(a, 2)",
+            14,
+            "left expects a string as `text`, got int64",
+            "left(text: string, n: integer) -> string",
+        ),
+        ("left(s)", 5, "left takes 2 arguments, got 1", None),
+        ("a + s", 9, "`+` expects numbers, got string?"[:-1], "||"),
+        ("a and p", 5, "`and` expects conditions, got int64", None),
+        ("s = 1", 9, "needs arguments of one type, got string and int64", "cast"),
+        ("a +", 7, "something is missing after `+`", None),
+        ("a b", 7, "unexpected `b`", None),
+        ("a || 'x", 10, "never closed", None),
+        ("(a + 1", 10, "expected `)`", None),
+        ("", 5, "missing", None),
+        ("a; b", 6, "`;` ends an expression", None),
+        ("9223372036854775808", 5, "too large for int64", None),
+        ("cast(a as flaot64)", 15, "no type is named `flaot64`", "`float64`"),
+        ("cast(day as int64)", 5, "date can't be cast to int64", "epoch"),
+        ("day >= '2013-02-30'", 12, "is no date", "2013-01-31"),
+        ("sum(a)", 5, "sum is an aggregate", "reduce"),
+        ("now()", 5, "changes by itself", None),
+        ("regexp_like(s, '(')", 20, "the pattern is wrong: unclosed group", None),
+        ("regexp_like(s, s)", 20, "`pattern` must be a constant", None),
+        ("f % 2", 5, "integers or decimals", "cast"),
+        ("day + 1", 11, "does not go with date and int64", "interval"),
+        ("(select 1)", 13, "subqueries", "join"),
+        ("count(*) over ()", 5, "window", None),
+        ("a::int", 5, "unknown syntax", "cast(value as type)"),
+        ("date_trunc('moth', t)", 16, "knows no unit 'moth'", None),
+        ("lpad(s, 3, 'ab')", 16, "one character", None),
+        ("case when a then 1 end", 15, "expects a condition, got int64", None),
+        ("s like 'a!' escape '!'", 12, "escapes nothing", None),
+        ("cast(300 as int8)", 5, "out of range", None),
+        ("?", 5, "not supported", None),
+        ("xs[1:2]", 5, "not supported", None),
+        ("interval '1' fortnight", 14, "unknown unit", None),
+        ("*", 5, "only in count(*)", None),
+        ("a = any(xs)", 9, "any is an aggregate", None),
+    ],
+)
+def test_mistakes(written: str, column: int, problem: str, hint: str | None) -> None:
+    """Each is told at its place, with a way out."""
+    with pytest.raises(SpecError) as caught:
+        parse_scalar(text(written), Scope(schema(COLUMNS), {("up", "a"): "a"}))
+    assert problem in caught.value.problem
+    assert hint is None or hint in (caught.value.hint or "")
+    assert caught.value.span
+    assert caught.value.span.column == column
+
+
+def test_names() -> None:
+    """Exact first, then without regard to case if that leaves one; qualified names by the scope."""
+    scope = Scope(schema({"Id": "int64", "ID": "int64", "m": "int64", "m_up": "int64"}), {("up", "m"): "m_up"})
+    assert parse_scalar(text("Id"), scope).columns() == {"Id"}
+    assert parse_scalar(text("up.m + M"), scope).columns() == {"m_up", "m"}
+    with pytest.raises(SpecError, match="any of 2 columns"):
+        parse_scalar(text("id"), scope)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "a + b * 2 - -3",
+        "case when p then s else 'it''s' end",
+        "a between 1 and 2 or not p",
+        "s like 'a!%' escape '!'",
+        "b in (1, 2, 3)",
+        "day + interval '1' day",
+        "cast(s as decimal(10, 2)) > 1.5",
+        "extract(year from t) = 2013",
+        "f > 1.5",
+        "t + interval '1' month",
+        '"x y" is null',
+        "xs[1] || 'x'",
+        "try_divide(a, b)",
+        "f is not distinct from 0.5",
+        "substring(s from 2 for 3)",
+    ],
+)
+def test_text_reads_back(written: str) -> None:
+    """Canonical text is SQL that means the same."""
+    expression = scalar(written, COLUMNS)
+    assert scalar(expression.text(), COLUMNS) == expression
+
+
+def test_substitute() -> None:
+    """Columns are replaced by expressions of their type."""
+    expression = scalar("a + b", COLUMNS).substitute({"a": scalar("length(s)", COLUMNS)})
+    assert expression.text() == "(length(s) + b)"
+
+
+def test_the_least_integer() -> None:
+    """Unary minus belongs to the number."""
+    assert value("-9223372036854775808") == -(2**63)
+
+
+@pytest.mark.parametrize(
+    ("written", "type_"),
+    [("unnest(xs)", "string?"), ("generate_series(1, foo)", "int64"), ("unnest(split(s, ','))", "string?")],
+)
+def test_tables(written: str, type_: str) -> None:
+    """Functions that give rows."""
+    found = parse_table(text(written), Scope(schema(COLUMNS))).type
+    assert str(found).rstrip("?") == type_.rstrip("?")
+
+
+@pytest.mark.parametrize("written", ["unnest(a)", "length(s)", "a", "generate_series(1)", "unnest(xs, xs)"])
+def test_tables_refused(written: str) -> None:
+    """What gives no rows."""
+    with pytest.raises(SpecError):
+        parse_table(text(written), Scope(schema(COLUMNS)))

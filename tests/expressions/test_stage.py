@@ -1,0 +1,271 @@
+"""Stages: fused steps, row numbers, weights, masks, failing rows, Python functions."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ddcli.errors import InputError, SpecError
+from ddcli.expressions import execute
+from ddcli.expressions.parse import Scope, parse_scalar, parse_table
+from ddcli.expressions.stage import Explode, Filter, Map, Python, Stage, Step, Unnest
+from tests.expressions.support import frame_of, schema, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Schema
+
+SCHEMA = schema({"a": "int64", "b": "int64?", "s": "string?", "xs": "list[int64]?"})
+
+
+def read(written: str, columns: Schema = SCHEMA) -> Expression:
+    return parse_scalar(text(written), Scope(columns))
+
+
+def mapped(columns: Schema = SCHEMA, **expressions: str) -> Map:
+    return Map(tuple((name, read(written, columns)) for name, written in expressions.items()))
+
+
+def run(
+    steps: tuple[Step, ...], **data: list[object]
+) -> tuple[list[dict[str, object]], list[int] | None, list[int] | None]:
+    stage = Stage(SCHEMA, steps)
+    result = stage.run(pl.DataFrame([pl.Series(n, v, dtype=SCHEMA[n].to_polars()) for n, v in data.items()]))
+    assert dict(result.frame.schema) == {name: type_.to_polars() for name, type_ in stage.schema.items()}
+    rows, weights = (None if each is None else each.tolist() for each in result[1:])
+    return result.frame.to_dicts(), rows, weights
+
+
+@pytest.fixture(params=["small", "large"], autouse=True)
+def frame_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run everything by the path of large frames too."""
+    monkeypatch.setattr(execute, "LARGE", 1 if request.param == "large" else 10**9)
+
+
+def test_filter_and_map() -> None:
+    steps = (Filter(read("a > 1")), mapped(x="a * 2", one="1"))
+    assert Stage(SCHEMA, steps).needs == {"a"}
+    assert run(steps, a=[1, 2, 3]) == ([{"x": 4, "one": 1}, {"x": 6, "one": 1}], [1, 2], None)
+    assert run(steps, a=[]) == ([], None, None)
+    assert run(steps, a=[5]) == ([{"x": 10, "one": 1}], None, None)
+
+
+def test_a_constant_needs_a_column_to_count() -> None:
+    stage = Stage(SCHEMA, (mapped(one="1"),))
+    assert stage.needs == {"a"}
+    assert run((mapped(one="1"),), a=[7, 8])[0] == [{"one": 1}, {"one": 1}]
+    assert run((Filter(read("true")), mapped(a="a")), a=[7, 8])[0] == [{"a": 7}, {"a": 8}]
+    assert run((Filter(read("null")), mapped(a="a")), a=[7, 8]) == ([], [], None)
+
+
+def test_filter_drops_null() -> None:
+    assert run((Filter(read("b > 1")), mapped(b="b")), a=[0, 0, 0], b=[None, 1, 2]) == ([{"b": 2}], [2], None)
+
+
+def test_rows_are_composed() -> None:
+    steps = (Filter(read("a > 1")), mapped(y="a"), Filter(read("y < 4", schema({"y": "int64"}))))
+    assert run(steps, a=[1, 2, 5, 3]) == ([{"y": 2}, {"y": 3}], [1, 3], None)
+
+
+def test_unnest() -> None:
+    steps = (Unnest("x", parse_table(text("unnest(xs)"), Scope(SCHEMA))), mapped(a="a"))
+    assert run(steps, a=[1, 2, 3, 4], xs=[[10, None], [], None, [7]]) == (
+        [{"a": 1}, {"a": 1}, {"a": 4}],
+        [0, 0, 3],
+        None,
+    )
+    steps = (Unnest("x", parse_table(text("unnest(xs)"), Scope(SCHEMA))),)
+    found, rows, _ = run(steps, a=[1, 2], b=[0, 0], s=["", ""], xs=[[10, None], [7]])
+    assert [row["x"] for row in found] == [10, None, 7]
+    assert rows == [0, 0, 1]
+
+
+def test_generate_series() -> None:
+    def series(written: str, **data: list[object]) -> list[object]:
+        call = parse_table(text(written), Scope(SCHEMA))
+        return [
+            row["s"]
+            for row in run((Unnest("s", call), Map((("s", read("s", {**SCHEMA, "s": call.type})),))), **data)[0]
+        ]
+
+    assert series("generate_series(1, a)", a=[3, 0]) == [1, 2, 3]
+    assert series("generate_series(a, 1, -2)", a=[5]) == [5, 3, 1]
+    assert series("generate_series(1, b)", a=[0, 0], b=[None, 2]) == [1, 2]
+    assert series("generate_series(1, 2)", a=[0, 0]) == [1, 2, 1, 2]
+    with pytest.raises(InputError, match="step of zero"):
+        series("generate_series(1, 2, a)", a=[0])
+
+
+def test_explode() -> None:
+    steps = (Explode(read("a")), Filter(read("a <> 2")), Explode(read("a + 1")), mapped(a="a"))
+    assert run(steps, a=[1, 2, 3]) == ([{"a": 1}, {"a": 3}], [0, 2], [2, 12])
+    with pytest.raises(InputError, match="null multiplicity"):
+        run((Explode(read("b")),), a=[1], b=[None], s=[""], xs=[[]])
+    with pytest.raises(InputError, match="overflow in multiplicities"):
+        run((Explode(read("a")), Explode(read("a"))), a=[2**40], b=[1], s=[""], xs=[[]])
+
+
+@pytest.mark.parametrize(
+    ("written", "data", "problem"),
+    [
+        ("a / b", {"a": [1, 3], "b": [1, 0]}, "division by zero in `a / b`, in the row where a = 3, b = 0"),
+        ("a + 1", {"a": [1, 2**63 - 1]}, "integer overflow in `a + 1`, in the row where a = 9223372036854775807"),
+        ("-a", {"a": [-(2**63)]}, "integer overflow"),
+        ("a * a", {"a": [2**32]}, "integer overflow"),
+        ("a / -1", {"a": [-(2**63)]}, "integer overflow"),
+        (
+            "cast(s as int64)",
+            {"a": [0, 0], "s": ["1", "x"]},
+            "a value is no int64 in `cast(s as int64)`, in the row where s = 'x'",
+        ),
+        ("cast(a as int8)", {"a": [128]}, "out of range for int8"),
+        ("1 / (a - a)", {"a": [1]}, "division by zero"),
+        ("sqrt(a)", {"a": [-1]}, "square root"),
+        ("substring(s, 1, a)", {"a": [-1], "s": ["x"]}, "negative length"),
+        ("1 / 0", {"a": [1]}, "division by zero"),
+    ],
+)
+def test_failing_rows(written: str, data: dict[str, list[object]], problem: str) -> None:
+    """The problem, the expression as written, and the row."""
+    with pytest.raises(InputError) as caught:
+        run((mapped(x=written),), **data)
+    assert problem in caught.value.problem
+    assert caught.value.span
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("case when b <> 0 then a / b else 0 end", [2, 0, 0]),
+        ("coalesce(b, a / 0)", None),
+        ("b <> 0 and a / b > 1", [True, False, None]),
+        ("b = 0 or a / b > 1", [True, True, None]),
+        ("case when b = 0 then 0 when a / b > 1 then 1 else 2 end", [1, 0, 2]),
+        ("if(b is null, 0, if(b = 0, 1, a / b))", [2, 1, 0]),
+        ("try_divide(a, b)", [2, None, None]),
+        ("a / nullif(b, 0)", [2, None, None]),
+        ("try_cast(s as int64)", [1, None, None]),
+    ],
+)
+def test_what_is_not_reached_does_not_fail(written: str, expected: list[object] | None) -> None:
+    """Masks: branches not taken, and the right sides of `and` and `or`."""
+    data = {"a": [4, 4, 4], "b": [2, 0, None], "s": ["1", "x", None]}
+    if expected is None:
+        with pytest.raises(InputError, match="division by zero"):
+            run((mapped(x=written),), **data)
+        expected, data = [2, 0], {"a": [4, 4], "b": [2, 0], "s": ["1", "x"]}
+    assert [row["x"] for row in run((mapped(x=written),), **data)[0]] == expected
+
+
+def test_filtered_rows_do_not_fail() -> None:
+    steps = (Filter(read("b <> 0")), mapped(x="a / b"))
+    assert run(steps, a=[4, 4, 6], b=[0, None, 2]) == ([{"x": 3}], [2], None)
+
+
+def test_what_nothing_needs_is_not_evaluated() -> None:
+    columns = schema({"x": "int64", "y": "int64"})
+    steps = (mapped(x="a", y="a / 0"), mapped(columns, x="x"))
+    assert run(steps, a=[1])[0] == [{"x": 1}]
+
+
+def test_projection() -> None:
+    """A lane permutation is told apart."""
+    assert Stage(SCHEMA, (mapped(x="a", y="a", z="b"),)).is_projection
+    assert not Stage(SCHEMA, (mapped(x="a + 1"),)).is_projection
+
+
+@pytest.fixture(autouse=True)
+def functions() -> Iterator[types.ModuleType]:
+    """Offer a module of a user's functions."""
+    module = types.ModuleType("functions_of_tests")
+
+    def words(record: dict[str, str]) -> Iterator[dict[str, object]]:
+        for word in (record["s"] or "").split():
+            yield {"word": word, "size": len(word)}
+
+    def broken(record: dict[str, int]) -> list[dict[str, object]]:
+        return [{"word": "x" * (6 // record["a"]), "size": 1}]
+
+    def misshapen(record: dict[str, int]) -> dict[str, object]:
+        return {"word": record["a"], "size": 1}
+
+    def doubled(frame: pl.DataFrame) -> pl.DataFrame:
+        given = frame.select("row", word="s", size=pl.col("a").cast(pl.Int32))
+        return pl.concat([given, given]).sort("row")
+
+    for function in (words, broken, misshapen, doubled):
+        setattr(module, function.__name__, function)
+    module.nulls = lambda _: [{"word": None, "size": 1}]  # type: ignore[attr-defined]
+    module.missing = lambda _: [{"word": ""}]  # type: ignore[attr-defined]
+    module.no_frame = lambda _: 1  # type: ignore[attr-defined]
+    sys.modules[module.__name__] = module
+    yield module
+    del sys.modules[module.__name__]
+
+
+def step(name: str, *, batch: bool = False) -> Python:
+    return Python(f"functions_of_tests:{name}", batch, tuple(schema({"word": "string", "size": "int64"}).items()))
+
+
+DATA: dict[str, list[object]] = {"a": [1, 0, 2], "b": [None] * 3, "s": ["a bc", None, "d"], "xs": [None] * 3}
+
+
+def test_python_by_record() -> None:
+    found = [{"word": "a", "size": 1}, {"word": "bc", "size": 2}, {"word": "d", "size": 1}]
+    assert run((step("words"),), **DATA) == (found, [0, 0, 2], None)
+
+
+def test_python_in_batches() -> None:
+    data = {**DATA, "s": ["x", "y", "z"]}
+    found, rows, _ = run((step("doubled", batch=True),), **data)
+    assert rows == [0, 0, 1, 1, 2, 2]
+    assert found[0] == {"word": "x", "size": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "problem"),
+    [
+        ("broken", False, "functions_of_tests:broken raised ZeroDivisionError: "),
+        ("misshapen", False, "gave 1 for `word`, expected string"),
+        ("nulls", False, "gave null for `word`"),
+        ("missing", False, "gave the keys ['word'], expected the keys ['size', 'word']"),
+        ("no_frame", True, "gave int, expected a polars DataFrame"),
+        ("words", True, "gave generator, expected"),
+    ],
+)
+def test_python_functions_that_fail(name: str, batch: bool, problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        run((step(name, batch=batch),), **DATA)
+    assert problem in caught.value.problem
+
+
+def test_python_functions_that_are_missing() -> None:
+    with pytest.raises(SpecError, match="no function `wrods`"):
+        run((step("wrods"),), **DATA)
+    missing = Python("no_such_module:f", batch=False, output=())
+    with pytest.raises(SpecError, match="can't be imported"):
+        run((missing,), **DATA)
+
+
+def test_text_names_the_steps() -> None:
+    steps = (Filter(read("a > 1")), Explode(read("a")), mapped(x="a"), step("words"))
+    assert Stage(SCHEMA, steps).text() == (
+        "filter (a > 1); explode a; map x: a; python functions_of_tests:words -> word: string, size: int64"
+    )
+
+
+def test_ranges_settle_checks() -> None:
+    """Column ranges prove what rows need not be asked for; the doubtful case is still found."""
+    n = 50
+    frame = frame_of(schema({"a": "int64"}), [{"a": i} for i in range(n)])
+    stage = Stage(schema({"a": "int64"}), (mapped(schema({"a": "int64"}), x="a * 1000 + a / (a + 1)"),))
+    assert stage.run(frame).frame["x"].to_list() == [i * 1000 for i in range(n)]
+    assert np.all(np.diff(stage.run(frame).frame["x"].to_numpy()) > 0)

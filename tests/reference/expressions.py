@@ -1,0 +1,736 @@
+"""Expressions and aggregates by their documented meaning, in plain Python, one record at a time.
+
+Shares nothing with the lowering to polars but the typed tree. `evaluate` gives a value or raises `Fails` where the row is an error.
+Integers and decimals are exact (int, Fraction), floats are Python's, which are the same IEEE doubles.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+import re
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cmp_to_key
+from typing import TYPE_CHECKING, Any
+
+from ddcli.expressions.coerce import integer_range
+from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.types import Type
+
+LOW, HIGH = integer_range("int64")
+MICROSECOND = dt.timedelta(microseconds=1)
+EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without a zone
+
+
+class Fails(Exception):
+    """The row is an error."""
+
+
+def evaluate(expression: Expression, row: Mapping[str, Any]) -> Any:
+    """Return the expression's value for one record; raises Fails."""
+    if isinstance(expression, Column):
+        return row[expression.name]
+    if isinstance(expression, Literal):
+        return expression.value
+    if isinstance(expression, Cast):
+        value = evaluate(expression.argument, row)
+        return attempt(expression.try_, lambda: cast(value, expression.argument.type, expression.type))
+    if isinstance(expression, Case):
+        for condition, value in expression.branches:
+            if evaluate(condition, row) is True:
+                return evaluate(value, row)
+        return evaluate(expression.default, row)
+    assert isinstance(expression, Call)
+    return call_function(expression, row)
+
+
+def attempt(tried: bool, compute: Callable[[], Any]) -> Any:
+    """Return a value, or null in its place when it fails and that was asked for."""
+    try:
+        return compute()
+    except Fails:
+        if tried:
+            return None
+        raise
+
+
+def call_function(call: Call, row: Mapping[str, Any]) -> Any:
+    """Evaluate a call: the ones that don't evaluate all their arguments first."""
+    name = call.function
+    if name in ("and", "or"):
+        stop = name == "or"
+        left = evaluate(call.args[0], row)
+        if left is stop:
+            return stop
+        right = evaluate(call.args[1], row)
+        return right if left is not None or right is stop else None
+    if name == "coalesce":
+        values = (evaluate(arg, row) for arg in call.args)
+        return next((value for value in values if value is not None), None)
+    args = [evaluate(arg, row) for arg in call.args]
+    if name in NULL_TAKING:
+        return NULL_TAKING[name](call, args)
+    # The one optional argument is null when it is not given.
+    given = args[:2] if name == "substring" and isinstance(call.args[-1], Literal) else args
+    if any(arg is None for arg in given):
+        return None
+    return attempt(name.startswith("try_"), lambda: STRICT[name](call, args))
+
+
+def compare(a: Any, b: Any) -> int:
+    """Order two values of one type: NaN equals itself and is above every number."""
+    if isinstance(a, float) and isinstance(b, float) and (math.isnan(a) or math.isnan(b)):
+        return math.isnan(a) - math.isnan(b)
+    if isinstance(a, str):
+        a, b = a.encode(), b.encode()
+    return (a > b) - (a < b)
+
+
+def equal(a: Any, b: Any) -> bool | None:
+    """SQL's `=`."""
+    return None if a is None or b is None else compare(a, b) == 0
+
+
+def same(a: Any, b: Any) -> bool:
+    """`is not distinct from`."""
+    return a is b is None or bool(equal(a, b))
+
+
+def is_in(_: Call, args: list[Any]) -> bool | None:
+    found = [equal(args[0], item) for item in args[1:]]
+    return True if True in found else None if None in found else False
+
+
+def extremum(call: Call, args: list[Any]) -> Any:
+    if any(arg is None for arg in args):
+        return None
+    return (max if call.function == "greatest" else min)(args, key=cmp_to_key(compare))
+
+
+def nullif(_: Call, args: list[Any]) -> Any:
+    return None if equal(args[0], args[1]) else args[0]
+
+
+def array_contains(_: Call, args: list[Any]) -> bool | None:
+    if args[0] is None or args[1] is None:
+        return None
+    return any(equal(item, args[1]) for item in args[0] if item is not None)
+
+
+NULL_TAKING: dict[str, Callable[[Call, list[Any]], Any]] = {
+    "is null": lambda _, args: args[0] is None,
+    "is distinct from": lambda _, args: not same(*args),
+    "is not distinct from": lambda _, args: same(*args),
+    "in": is_in,
+    "greatest": extremum,
+    "least": extremum,
+    "nullif": nullif,
+    "array": lambda _, args: list(args),
+    "array_contains": array_contains,
+}
+
+
+# ------------------------------------------------------------------------------------------------ numbers
+
+
+def half_away(value: Fraction) -> int:
+    """Round to a whole number, half away from zero."""
+    size = abs(value)
+    whole = int(size + Fraction(1, 2))
+    return -whole if value < 0 else whole
+
+
+def to_decimal(value: Fraction, type_: Type) -> Decimal:
+    """Round to the type's scale; too many digits fail."""
+    unscaled = half_away(value * 10**type_.scale)
+    if abs(unscaled) >= 10**type_.precision:
+        raise Fails
+    with localcontext() as context:
+        context.prec = 80
+        return Decimal(unscaled).scaleb(-type_.scale)
+
+
+def int64(value: int) -> int:
+    """Refuse what int64 can't hold."""
+    if not LOW <= value <= HIGH:
+        raise Fails
+    return value
+
+
+def truncated(a: Any, b: Any) -> int:
+    """Divide, cut toward zero."""
+    if b == 0:
+        raise Fails
+    size = abs(a) // abs(b)
+    return int(-size if (a < 0) != (b < 0) else size)
+
+
+def arithmetic(call: Call, args: list[Any]) -> Any:
+    sign = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_divide": "/"}.get(
+        call.function, call.function
+    )
+    a, b = args
+    if call.args[0].type.kind in ("date", "datetime", "duration"):
+        return temporal(call, sign, a, b)
+    if call.type.is_float:
+        if sign == "/" and b == 0:
+            raise Fails
+        return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a / b}[sign]()
+    if call.type.is_integer:
+        if sign == "/":
+            return int64(truncated(a, b))
+        if sign == "%":
+            return a - truncated(a, b) * b
+        return int64(a + b if sign == "+" else a - b if sign == "-" else a * b)
+    return decimal_arithmetic(call, sign, Fraction(a), Fraction(b))
+
+
+def decimal_arithmetic(call: Call, sign: str, a: Fraction, b: Fraction) -> Decimal:
+    out, other = call.type, call.args[1].type
+    limit = 10**38
+    if sign in "+-":
+        # Documented: each side must fit 38 digits at the scale of the result.
+        if abs(a) * 10**out.scale >= limit or abs(b) * 10**out.scale >= limit:
+            raise Fails
+        return to_decimal(a + b if sign == "+" else a - b, out)
+    if sign == "*":
+        return to_decimal(a * b, out)
+    if b == 0:
+        raise Fails
+    if sign == "/":
+        if abs(a) * 10 ** (out.scale + other.scale) >= limit:
+            raise Fails
+        return to_decimal(a / b, out)
+    quotient = abs(a) // abs(b)
+    return to_decimal(a - b * (-quotient if (a < 0) != (b < 0) else quotient), out)
+
+
+def negate(call: Call, args: list[Any]) -> Any:
+    return int64(-args[0]) if call.type.is_integer else interval(-args[0]) if call.type.kind == "duration" else -args[0]
+
+
+def absolute(call: Call, args: list[Any]) -> Any:
+    return int64(abs(args[0])) if call.type.is_integer else abs(args[0])
+
+
+def sign_of(_: Call, args: list[Any]) -> int:
+    if isinstance(args[0], dt.timedelta):
+        return compare(args[0], dt.timedelta())
+    return compare(args[0], type(args[0])(0))
+
+
+def rounding(call: Call, args: list[Any]) -> Any:
+    value, places = args[0], args[1] if len(args) > 1 else 0
+    cut = {"round": half_away, "floor": math.floor, "ceil": math.ceil, "trunc": int}[call.function]
+    if isinstance(value, float):
+        return round_float(cut, value, places)
+    found = Fraction(cut(Fraction(value) * Fraction(10) ** places)) / Fraction(10) ** places
+    return int64(int(found)) if call.type.is_integer else to_decimal(found, call.type)
+
+
+def round_float(cut: Callable[[Fraction], int], value: float, places: int) -> float:
+    power = float(10 ** abs(places))
+    moved = value * power if places > 0 else value / power if places < 0 else value
+    if not math.isfinite(moved):
+        return value
+    rounded = float(cut(Fraction(moved)))
+    return rounded / power if places > 0 else rounded * power if places < 0 else rounded
+
+
+def sqrt(_: Call, args: list[Any]) -> float:
+    if args[0] < 0:
+        raise Fails
+    return math.sqrt(args[0])
+
+
+def logarithm(base: float, value: float) -> float:
+    if value <= 0 or base <= 0 or base == 1:
+        raise Fails
+    if math.isinf(value) and math.isinf(base):
+        return math.nan
+    return math.log(value) / math.log(base) if math.isfinite(value) else math.copysign(math.inf, math.log(base))
+
+
+def exp(value: float) -> float:
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
+def power(_: Call, args: list[Any]) -> float:
+    x, y = args
+    if (x == 0 and y < 0) or (x < 0 and math.isfinite(x) and math.isfinite(y) and y != math.floor(y)):
+        raise Fails
+    try:
+        return math.pow(x, y)
+    except OverflowError:
+        return -math.inf if x < 0 and y % 2 == 1 else math.inf
+
+
+# ------------------------------------------------------------------------------------------------ text
+
+
+def substring(_: Call, args: list[Any]) -> str:
+    text, start, *rest = args
+    if not rest or rest[0] is None:
+        return text[max(start - 1, 0) :]
+    if rest[0] < 0:
+        raise Fails
+    return text[max(start - 1, 0) : max(start - 1 + rest[0], 0)]
+
+
+def like(call: Call, args: list[Any]) -> bool:
+    text, pattern, *rest = args
+    escape, found, position = (rest[0] if rest else ""), "", 0
+    while position < len(pattern):
+        character = pattern[position]
+        if escape and character == escape:
+            position += 1
+            found += re.escape(pattern[position])
+        else:
+            found += {"%": ".*", "_": "."}.get(character, re.escape(character))
+        position += 1
+    flags = re.DOTALL | (re.IGNORECASE if call.function == "ilike" else 0)
+    return re.fullmatch(found, text, flags) is not None
+
+
+def pad(call: Call, args: list[Any]) -> str:
+    text, n, fill = args[0], max(args[1], 0), args[2] if len(args) > 2 else " "
+    filling = fill * (n - len(text))
+    return (filling + text if call.function == "lpad" else text + filling)[:n]
+
+
+def trim(call: Call, args: list[Any]) -> str:
+    characters = args[1] if len(args) > 1 else " "
+    if not characters:
+        return args[0]
+    return {"trim": args[0].strip, "ltrim": args[0].lstrip, "rtrim": args[0].rstrip}[call.function](characters)
+
+
+def left(_: Call, args: list[Any]) -> str:
+    return args[0][: args[1]]
+
+
+def right(_: Call, args: list[Any]) -> str:
+    text, n = args
+    return text[max(len(text) - n, 0) :] if n >= 0 else text[-n:]
+
+
+def regexp_replace(_: Call, args: list[Any]) -> str:
+    return re.sub(args[1], args[2], args[0])
+
+
+def regexp_extract(_: Call, args: list[Any]) -> str | None:
+    match = re.search(args[1], args[0])
+    return match.group(args[2] if len(args) > 2 else 0) if match else None
+
+
+# ------------------------------------------------------------------------------------------------ time
+
+
+def microseconds(value: Any) -> int:
+    """Return the physical integer of a moment or interval."""
+    if isinstance(value, dt.timedelta):
+        return value // MICROSECOND
+    moment = value if isinstance(value, dt.datetime) else dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001
+    return (moment - EPOCH) // MICROSECOND
+
+
+def interval(value: dt.timedelta) -> dt.timedelta:
+    int64(value // MICROSECOND)
+    return value
+
+
+def temporal(call: Call, sign: str, a: Any, b: Any) -> Any:
+    try:
+        if sign == "*":
+            return interval(a * b)
+        if sign == "/":
+            return truncated(a // MICROSECOND, b) * MICROSECOND
+        found = a + b if sign == "+" else a - b
+    except OverflowError:
+        raise Fails from None
+    return interval(found) if isinstance(found, dt.timedelta) else found
+
+
+def add_months(_: Call, args: list[Any]) -> Any:
+    moment, months = args
+    total = moment.year * 12 + moment.month - 1 + months
+    year, month = total // 12, total % 12 + 1
+    if not 1 <= year <= 9999:
+        raise Fails
+    for day in (moment.day, 30, 29, 28):
+        try:
+            if day <= moment.day:
+                return moment.replace(year=year, month=month, day=day)
+        except ValueError:
+            continue
+    raise AssertionError
+
+
+def date_trunc(_: Call, args: list[Any]) -> Any:
+    unit, moment = args[0].lower(), args[1]
+    if unit == "week":
+        moment -= dt.timedelta(days=moment.weekday())
+        unit = "day"
+    if unit == "quarter":
+        moment = moment.replace(month=(moment.month - 1) // 3 * 3 + 1)
+        unit = "month"
+    order = ["microsecond", "second", "minute", "hour", "day", "month", "year"]
+    first = {"microsecond": 0, "second": 0, "minute": 0, "hour": 0, "day": 1, "month": 1}
+    finer = [part for part in order[: order.index(unit)] if hasattr(moment, part)]
+    return moment.replace(**{part: first[part] for part in finer})
+
+
+def date_diff(_: Call, args: list[Any]) -> int:
+    sizes = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
+    sizes |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
+    return truncated(microseconds(args[2]) - microseconds(args[1]), sizes[args[0].lower()])
+
+
+def make_date(_: Call, args: list[Any]) -> dt.date:
+    try:
+        return dt.date(*args)
+    except (ValueError, OverflowError):
+        raise Fails from None
+
+
+def epoch(_: Call, args: list[Any]) -> float:
+    return microseconds(args[0]) / 1e6
+
+
+def _part(read: Callable[[Any], int]) -> Callable[[Call, list[Any]], int]:
+    return lambda _, args: read(args[0])
+
+
+STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
+    "=": lambda _, args: compare(*args) == 0,
+    "<>": lambda _, args: compare(*args) != 0,
+    "<": lambda _, args: compare(*args) < 0,
+    "<=": lambda _, args: compare(*args) <= 0,
+    ">": lambda _, args: compare(*args) > 0,
+    ">=": lambda _, args: compare(*args) >= 0,
+    "not": lambda _, args: not args[0],
+    "nullif": nullif,
+    **dict.fromkeys(["+", "-", "*", "/", "%", "try_add", "try_subtract", "try_multiply", "try_divide"], arithmetic),
+    "negate": negate,
+    "abs": absolute,
+    "sign": sign_of,
+    **dict.fromkeys(["round", "floor", "ceil", "trunc"], rounding),
+    "sqrt": sqrt,
+    "power": power,
+    "exp": lambda _, args: exp(args[0]),
+    "ln": lambda _, args: logarithm(math.e, args[0]),
+    "log10": lambda _, args: logarithm(10.0, args[0]),
+    "log": lambda _, args: logarithm(*args),
+    "is_nan": lambda _, args: math.isnan(args[0]),
+    "concat": lambda _, args: "".join(args),
+    "length": lambda _, args: len(args[0]),
+    "upper": lambda _, args: args[0].upper(),
+    "lower": lambda _, args: args[0].lower(),
+    **dict.fromkeys(["trim", "ltrim", "rtrim"], trim),
+    "substring": substring,
+    "strpos": lambda _, args: args[0].find(args[1]) + 1,
+    "replace": lambda _, args: args[0].replace(args[1], args[2]) if args[1] else args[0],
+    "starts_with": lambda _, args: args[0].startswith(args[1]),
+    "ends_with": lambda _, args: args[0].endswith(args[1]),
+    "contains": lambda _, args: args[1] in args[0],
+    "split": lambda _, args: args[0].split(args[1]) if args[1] else [args[0]],
+    "lpad": pad,
+    "rpad": pad,
+    "left": left,
+    "right": right,
+    "reverse": lambda _, args: args[0][::-1],
+    "like": like,
+    "ilike": like,
+    "regexp_like": lambda _, args: re.search(args[1], args[0]) is not None,
+    "regexp_replace": regexp_replace,
+    "regexp_extract": regexp_extract,
+    "year": _part(lambda x: x.year),
+    "quarter": _part(lambda x: (x.month + 2) // 3),
+    "month": _part(lambda x: x.month),
+    "week": _part(lambda x: x.isocalendar()[1]),
+    "day": _part(lambda x: x.day),
+    "doy": _part(lambda x: x.timetuple().tm_yday),
+    "dow": _part(lambda x: x.isoweekday() % 7),
+    "isodow": _part(lambda x: x.isoweekday()),
+    "hour": _part(lambda x: x.hour),
+    "minute": _part(lambda x: x.minute),
+    "second": _part(lambda x: x.second),
+    "epoch": epoch,
+    "seconds": epoch,
+    "date_trunc": date_trunc,
+    "date_diff": date_diff,
+    "make_date": make_date,
+    "add_months": add_months,
+    "try_add_months": add_months,
+    "cardinality": lambda _, args: len(args[0]),
+    "element": lambda _, args: args[0][args[1] - 1] if 1 <= args[1] <= len(args[0]) else None,
+}
+
+
+# ------------------------------------------------------------------------------------------------ casts
+
+
+def cast(value: Any, source: Type, target: Type) -> Any:
+    """Convert a value; raises Fails."""
+    if value is None:
+        return None
+    if source.kind == "string":
+        return from_text(value.strip(" "), target)
+    if target.kind == "string":
+        return to_text(value)
+    if target.is_float:
+        return float(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise Fails
+        if target.kind == "decimal":
+            moved = value * float(10**target.scale)
+            if not math.isfinite(moved):
+                raise Fails
+            return to_decimal(Fraction(half_away(Fraction(moved)), 10**target.scale), target)
+        return whole_number(half_away(Fraction(value)), target)
+    if target.kind == "decimal":
+        return to_decimal(Fraction(value), target)
+    if target.is_integer:
+        return whole_number(half_away(Fraction(value)), target)
+    if target.kind == "bool":
+        return value != 0
+    if source.kind == "date":
+        return dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001
+    if target.kind == "date":
+        return value.date()
+    return value.time() if target.kind == "time" else value
+
+
+def whole_number(value: int, target: Type) -> int:
+    low, high = integer_range(target.kind)
+    if not low <= value <= high:
+        raise Fails
+    return value
+
+
+def from_text(text: str, target: Type) -> Any:
+    """Read a value from text of exactly its form."""
+    number = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)"
+    if target.is_integer:
+        return whole_number(int(matched(r"[+-]?[0-9]+", text)), target)
+    if target.kind == "decimal":
+        return to_decimal(Fraction(matched(number, text)), target)
+    if target.is_float:
+        return float(matched(f"(?i){number}(e[+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", text))
+    if target.kind == "bool":
+        return matched("(?i)true|false", text).lower() == "true"
+    clock = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
+    try:
+        if target.kind == "date":
+            return dt.date.fromisoformat(matched(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text))
+        if target.kind == "time":
+            return dt.time.fromisoformat(six_digits(matched(clock, text)))
+        return dt.datetime.fromisoformat(six_digits(matched(f"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]{clock})?", text)))
+    except ValueError:
+        raise Fails from None
+
+
+def six_digits(text: str) -> str:
+    whole, point, fraction = text.partition(".")
+    return whole + point + fraction.ljust(6, "0")[:6] if point else text
+
+
+def matched(pattern: str, text: str) -> str:
+    if not re.fullmatch(pattern, text, re.ASCII):
+        raise Fails
+    return text
+
+
+def to_text(value: Any) -> str:
+    """Return the text of a value, as cast to string and `||` give it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return float_text(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, dt.datetime | dt.time):
+        fraction = f".{value.microsecond:06d}" if value.microsecond else ""
+        fraction = fraction.removesuffix("000") if value.microsecond % 1000 == 0 else fraction
+        return value.replace(microsecond=0).isoformat(*([" "] if isinstance(value, dt.datetime) else [])) + fraction
+    return str(value)
+
+
+def float_text(value: float) -> str:
+    """Return the shortest text that reads back: plain up to 15 whole digits and down to 1e-5, with an exponent beyond."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value) or value == 0:
+        return {math.inf: "inf", -math.inf: "-inf"}.get(value, "0.0")
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    point = len(digits) + exponent
+    text = "".join(map(str, digits))
+    if -5 < point <= 16:
+        if point <= 0:
+            body = "0." + "0" * -point + text
+        elif point >= len(text):
+            body = text + "0" * (point - len(text)) + ".0"
+        else:
+            body = text[:point] + "." + text[point:]
+    else:
+        power = point - 1
+        body = text[0] + ("." + text[1:] if text[1:] else "") + f"e{'+' if power > 0 else ''}{power}"
+    return ("-" if sign else "") + body
+
+
+# ------------------------------------------------------------------------------------------------ aggregates
+
+
+def aggregate(call: AggregateCall, rows: list[tuple[Mapping[str, Any], int]]) -> Any:
+    """Return an aggregate over records with positive multiplicities; raises Fails on overflow."""
+    if call.function == "count" and not call.args:
+        return sum(count for _, count in rows)
+    values = [(evaluate(call.args[0], row), count) for row, count in rows]
+    if call.order_by:
+        return ordered_aggregate(call, rows)
+    present = [(value, count) for value, count in values if value is not None]
+    if call.distinct:
+        unique: list[tuple[Any, int]] = []
+        for value, _ in present:
+            if not any(compare(value, other) == 0 for other, _ in unique):
+                unique.append((value, 1))
+        present = unique
+    if call.function == "count":
+        return sum(count for _, count in present)
+    return AGGREGATES[call.function](call, present) if present else None
+
+
+def ordered_aggregate(call: AggregateCall, rows: list[tuple[Mapping[str, Any], int]]) -> Any:
+    """first, last, array_agg, string_agg: null keys are the largest, ties by the value, its nulls last."""
+
+    def before(one: tuple[Any, list[Any]], other: tuple[Any, list[Any]]) -> int:
+        for (_, descending), a, b in zip(call.order_by, one[1], other[1], strict=True):
+            if found := null_last(a, b):
+                return -found if descending else found
+        return null_last(one[0], other[0])
+
+    found = []
+    for row, count in rows:
+        keys = [evaluate(key, row) for key, _ in call.order_by]
+        found += [(evaluate(call.args[0], row), keys)] * count
+    values = [value for value, _ in sorted(found, key=cmp_to_key(before))]
+    if call.function in ("first", "last"):
+        return values[0 if call.function == "first" else -1] if values else None
+    if call.function == "array_agg":
+        return values
+    texts = [value for value in values if value is not None]
+    separator = call.args[1]
+    assert isinstance(separator, Literal)
+    return str(separator.value).join(texts) if texts else None
+
+
+def null_last(a: Any, b: Any) -> int:
+    """Order with null as the largest."""
+    if a is None or b is None:
+        return (a is None) - (b is None)
+    return compare(a, b)
+
+
+def total(call: AggregateCall, present: list[tuple[Any, int]]) -> Any:
+    if call.type.is_float:
+        return float_sum(present)
+    if call.type.kind == "duration":
+        return interval(sum((value * count for value, count in present), dt.timedelta()))
+    exact = sum(Fraction(value) * count for value, count in present)
+    return int64(int(exact)) if call.type.is_integer else to_decimal(Fraction(exact), call.type)
+
+
+def float_sum(present: list[tuple[float, int]]) -> float:
+    """Return the exact sum, rounded once; infinities and NaN as in IEEE."""
+    special = [value for value, _ in present if not math.isfinite(value)]
+    if special:
+        return sum(special)
+    exact = sum(Fraction(value) * count for value, count in present)
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.copysign(math.inf, exact)
+
+
+def mean(call: AggregateCall, present: list[tuple[Any, int]]) -> Any:
+    count = sum(count for _, count in present)
+    kind = call.args[0].type
+    if kind.is_float and any(not math.isfinite(value) for value, _ in present):
+        return float_sum(present) / count
+    if kind.kind == "duration":
+        return truncated(sum((value // MICROSECOND) * n for value, n in present), count) * MICROSECOND
+    exact = sum(Fraction(value) * n for value, n in present) / count
+    return to_decimal(exact, call.type) if call.type.kind == "decimal" else float(exact)
+
+
+def spread(call: AggregateCall, present: list[tuple[Any, int]]) -> float | None:
+    count = sum(count for _, count in present)
+    sample = call.function.endswith("samp")
+    if count - sample <= 0:
+        return None
+    middle = sum(Fraction(value) * n for value, n in present) / count
+    variance = sum((Fraction(value) - middle) ** 2 * n for value, n in present) / (count - sample)
+    return math.sqrt(variance) if call.function.startswith("std") else float(variance)
+
+
+def repeated(present: list[tuple[Any, int]]) -> list[Any]:
+    """Return the values in order, each as often as it is there."""
+    ordered = sorted(present, key=cmp_to_key(lambda a, b: compare(a[0], b[0])))
+    return list(itertools.chain.from_iterable([value] * count for value, count in ordered))
+
+
+def quantile(fraction: float, present: list[tuple[Any, int]]) -> float:
+    values = repeated(present)
+    position = fraction * (len(values) - 1)
+    low = math.floor(position)
+    high = min(low + 1, len(values) - 1)
+    return float(values[low] + (values[high] - values[low]) * (position - low))
+
+
+def quantile_disc(call: AggregateCall, present: list[tuple[Any, int]]) -> Any:
+    values = repeated(present)
+    return values[max(math.ceil(constant(call) * len(values)) - 1, 0)]
+
+
+def constant(call: AggregateCall) -> Any:
+    literal = call.args[1]
+    assert isinstance(literal, Literal)
+    return literal.value
+
+
+def mode(_: AggregateCall, present: list[tuple[Any, int]]) -> Any:
+    counts: list[list[Any]] = []
+    for value in repeated(present):
+        if counts and compare(counts[-1][0], value) == 0:
+            counts[-1][1] += 1
+        else:
+            counts.append([value, 1])
+    most = max(count for _, count in counts)
+    return next(value for value, count in counts if count == most)
+
+
+AGGREGATES: dict[str, Callable[[AggregateCall, list[tuple[Any, int]]], Any]] = {
+    "sum": total,
+    "avg": mean,
+    "min": lambda _, present: repeated(present)[0],
+    "max": lambda _, present: repeated(present)[-1],
+    "bool_and": lambda _, present: all(value for value, _ in present),
+    "bool_or": lambda _, present: any(value for value, _ in present),
+    "median": lambda _, present: quantile(0.5, present),
+    "quantile_cont": lambda call, present: quantile(constant(call), present),
+    "quantile_disc": quantile_disc,
+    **dict.fromkeys(["stddev_samp", "stddev_pop", "var_samp", "var_pop"], spread),
+    "mode": mode,
+}
