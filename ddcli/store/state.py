@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Self
 from ddcli.errors import EngineError, StateError
 from ddcli.store.files import TEMPORARY, Files, Written, temporary
 from ddcli.store.lock import IfLocked, Lock
-from ddcli.store.manifest import Manifest, manifest_numbers, manifest_path, read_newest
+from ddcli.store.manifest import FileEntry, Manifest, manifest_numbers, manifest_path, read_newest
 from ddcli.store.progress import PROGRESS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
 UPDATES = "updates-"
@@ -96,7 +96,7 @@ class State:
         for older in manifest_numbers(self.directory):
             if older < number:
                 self.files.remove(manifest_path(self.directory, older))
-        named = batch_paths(self.directory, self.manifest) if self.manifest else set()
+        named = {path for path, _ in batch_files(self.directory, self.manifest)} if self.manifest else set()
         for arrangement in _entries(self.directory / "arrangements"):
             for shard in _entries(arrangement):
                 for path in _entries(shard):
@@ -130,13 +130,8 @@ class Transaction:
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
         """Write a batch file of an arrangement; return its name, derived from the commit's number, and what was written."""
-        path = (
-            self.state.directory
-            / "arrangements"
-            / arrangement
-            / str(shard)
-            / f"{self.number:09d}-{len(self._batches):04d}.parquet"
-        )
+        name = f"{self.number:09d}-{len(self._batches):04d}.parquet"
+        path = batch_directory(self.state.directory, arrangement, shard) / name
         return path.name, self._add(self._batches, path, data)
 
     def add_output(self, path: Path, data: bytes | memoryview) -> Written:
@@ -232,14 +227,25 @@ def output_paths(directory: Path, manifest: Manifest) -> dict[str, Path]:
     return {name: _absolute(directory, output.path) for name, output in manifest.outputs.items()}
 
 
-def batch_paths(directory: Path, manifest: Manifest) -> set[Path]:
-    """Return every batch file that a manifest names."""
-    return {
-        directory / "arrangements" / name / str(shard) / file.name
-        for name, arrangement in manifest.arrangements.items()
-        for shard, files in enumerate(arrangement.shards)
-        for file in files
-    }
+def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
+    """Yield every batch file that a manifest names."""
+    for name, arrangement in manifest.arrangements.items():
+        for shard, files in enumerate(arrangement.shards):
+            for file in files:
+                yield batch_directory(directory, name, shard) / file.name, file
+
+
+def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:
+    """Return where the batch files of an arrangement's shard lie."""
+    return directory / "arrangements" / arrangement / str(shard)
+
+
+def output_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
+    """Yield every output file that a manifest names."""
+    paths = output_paths(directory, manifest)
+    for name, output in manifest.outputs.items():
+        for file in output.files:
+            yield paths[name] / file.name, file
 
 
 def check_outputs(directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path]) -> None:

@@ -26,26 +26,18 @@ def done(listing):
 
 
 def test_a_directory_is_listed_with_what_is_below_it_in_order(tmp_path):
-    for name in ("b.parquet", "a.parquet", "year=2013/c.parquet", "a/z"):
+    for name in ("b.parquet", "a.parquet", "year=2013/c.parquet", "a/z.PARQUET", "README.md", "a/x.csv"):
         write(tmp_path / "log" / name)
     listing = list_input("log", tmp_path)
     assert listing.root == tmp_path / "log"
-    assert paths(listing.new) == ["a.parquet", "a/z", "b.parquet", "year=2013/c.parquet"]
+    assert paths(listing.new) == ["a.parquet", "a/z.PARQUET", "b.parquet", "year=2013/c.parquet"]
     assert [listing.path(file).read_bytes() for file in listing.new] == [b"x"] * 4
 
 
 def test_hidden_private_and_unfinished_files_are_ignored(tmp_path):
-    ignored = (
-        ".hidden",
-        "_progress.json",
-        "_temporary/0/part.parquet",
-        ".staging/x",
-        "x.tmp",
-        "x.parquet.part",
-        "x~",
-        ".u.1.dd-tmp",
-    )
-    for name in ignored:
+    hidden = (".a.parquet", "_a.parquet", "_temporary/0/a.parquet", ".staging/a.parquet")
+    unfinished = ("a.parquet.tmp", "a.parquet.part", "a.parquet~", ".updates-0-1.parquet.000000001.dd-tmp")
+    for name in (*hidden, *unfinished, "_progress.json"):
         write(tmp_path / name)
     assert list_input(".", tmp_path).new == ()
     assert list_input(str(tmp_path), tmp_path).new == ()
@@ -89,16 +81,16 @@ def test_a_link_to_nothing_is_refused(tmp_path):
 
 def test_consumed_files_are_told_from_new_and_waiting_ones(tmp_path):
     for name in "abc":
-        write(tmp_path / name)
+        write(tmp_path / f"{name}.pq")
     a, b, c = list_input(".", tmp_path).new
-    write(tmp_path / "d")
+    write(tmp_path / "d.pq")
     listing = list_input(".", tmp_path, [replace(a, done=True), b, replace(c, done=True)])
-    assert (paths(listing.done), paths(listing.waiting), paths(listing.new)) == (["a", "c"], ["b"], ["d"])
-    assert paths(listing.to_read) == ["b", "d"]
+    assert (paths(listing.done), paths(listing.waiting), paths(listing.new)) == (["a.pq", "c.pq"], ["b.pq"], ["d.pq"])
+    assert paths(listing.to_read) == ["b.pq", "d.pq"]
 
 
 def test_a_touched_file_is_unchanged(tmp_path):
-    file = write(tmp_path / "a")
+    file = write(tmp_path / "a.parquet")
     consumed = done(list_input(".", tmp_path))
     os.utime(file, ns=(1, 1))
     listing = list_input(".", tmp_path, consumed)
@@ -109,7 +101,7 @@ def test_a_touched_file_is_unchanged(tmp_path):
     ("data", "change"), [(b"xy", "it had 1 bytes and has 2"), (b"y", "the same size and other content")]
 )
 def test_a_changed_consumed_file_is_refused(tmp_path, data, change):
-    file = write(tmp_path / "a")
+    file = write(tmp_path / "a.parquet")
     consumed = done(list_input(".", tmp_path))
     file.write_bytes(data)
     os.utime(file, ns=(1, 1))
@@ -121,7 +113,7 @@ def test_a_changed_consumed_file_is_refused(tmp_path, data, change):
 
 
 def test_a_vanished_consumed_file_is_refused(tmp_path):
-    file = write(tmp_path / "log" / "a")
+    file = write(tmp_path / "log" / "a.parquet")
     consumed = done(list_input("log", tmp_path))
     file.unlink()
     with pytest.raises(InputError, match="vanished") as caught:

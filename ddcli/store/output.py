@@ -1,0 +1,114 @@
+"""Writing an output log: one file of updates a commit, named by the interval it covers, and the log's progress.
+
+Each file is in order of time and has at most one row for a record at a time, so that any Parquet reader may take
+`*.parquet` in the directory as it stands: sum(diff) by all columns where time <= t is the collection at t.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ddcli.expressions.types import UNITS
+from ddcli.store.manifest import FileEntry, Times
+from ddcli.store.progress import PROGRESS, progress_bytes
+from ddcli.store.state import UPDATES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.store.state import Transaction
+
+    Matrix = np.ndarray[Any, np.dtype[np.int64]]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_DAY, LAST_DAY = -350_000, 2_900_000  # the years 1011 to 9909
+LONG = 80
+"""Characters of a frontier's text beyond which a file name has its digest instead; names end at 255."""
+
+
+def write_output(
+    transaction: Transaction,
+    directory: Path,
+    frame: pl.DataFrame,
+    lanes: Matrix,
+    time: Schema,
+    lower: Times | None,
+    upper: Times,
+    diff: str = "diff",
+) -> FileEntry | None:
+    """Add the updates of [lower, upper) and the new progress to a transaction; return the file's entry, None without updates.
+
+    `frame` has the data columns; `lanes`, a matrix (n, nt + 1), the times as physical integers and the diffs. Rows must be
+    consolidated. They are sorted by time unless they are already, and else keep their order.
+    """
+    assert not {*time, diff} & {*frame.columns}, f"the columns {[*time, diff]} of the log are also columns of its data"
+    entry = None
+    if len(lanes):
+        columns = [time_column(name, lanes[:, at], kind) for at, (name, kind) in enumerate(time.items())]
+        whole = frame.with_columns(*columns, pl.Series(diff, lanes[:, -1]))
+        if not _in_order(lanes[:, :-1]):
+            whole = whole.sort(list(time), maintain_order=True)
+        data = io.BytesIO()
+        whole.write_parquet(data, compression="zstd", statistics=True)
+        name = f"{UPDATES}{frontier_name(lower, time)}-{frontier_name(upper, time)}.parquet"
+        written = transaction.add_output(directory / name, data.getbuffer())
+        entry = FileEntry(name, len(lanes), written.size, written.checksum, lower, upper)
+    # Last, so that it never speaks of a file that isn't there yet.
+    transaction.add_output(directory / PROGRESS, progress_bytes(upper))
+    return entry
+
+
+def time_column(name: str, lane: Matrix, kind: Type) -> pl.Series:
+    """Return a time coordinate in its type: int64, date or datetime."""
+    physical = lane.astype(np.int32) if kind.kind == "date" else np.ascontiguousarray(lane)
+    return pl.Series(name, physical).cast(kind.to_polars())
+
+
+def frontier_name(frontier: Times | None, time: Schema) -> str:
+    """Return a frontier for a file name: different ones have different names, of letters, digits and `_+` only.
+
+    >>> from ddcli.expressions.types import Type
+    >>> frontier_name(((42,),), {"time": Type("int64")}), frontier_name(((15706,),), {"day": Type("date")})
+    ('42', '20130101')
+    >>> frontier_name(((3, -1), (0, 4)), {"epoch": Type("int64"), "version": Type("int64")})
+    '3_m1+0_4'
+    """
+    if frontier is None:
+        return "start"
+    if not frontier:
+        return "end"
+    kinds = list(time.values())
+    text = "+".join("_".join(_coordinate(*pair) for pair in zip(element, kinds, strict=True)) for element in frontier)
+    return text if len(text) <= LONG else hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _coordinate(value: int, kind: Type) -> str:
+    """Return a coordinate as people read it, a date or a datetime; its physical integer outside the years that have four digits."""
+    if kind.kind == "date" and FIRST_DAY <= value <= LAST_DAY:
+        return (EPOCH + timedelta(value)).date().isoformat().replace("-", "")
+    if kind.kind == "datetime":
+        assert kind.unit is not None
+        digits = 3 * (1 + UNITS.index(kind.unit))
+        seconds, fraction = divmod(value, 10**digits)
+        if FIRST_DAY <= seconds // 86_400 < LAST_DAY:
+            moment = (EPOCH + timedelta(seconds=seconds)).strftime("%Y%m%dT%H%M%S")
+            return f"{moment}f{fraction:0{digits}}" if fraction else moment
+    return str(value).replace("-", "m")
+
+
+def _in_order(times: Matrix) -> bool:
+    """Say whether rows are in lexicographic order of their times already."""
+    equal = np.ones(max(len(times) - 1, 0), np.bool_)
+    for at in range(times.shape[1]):
+        before, after = times[:-1, at], times[1:, at]
+        if (equal & (before > after)).any():
+            return False
+        equal &= before == after
+    return True

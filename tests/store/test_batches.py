@@ -1,0 +1,219 @@
+"""Batch files: loaded they are the matrix that was written, bit for bit; lookups lose no row and read few row groups."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddcli.engine.lanes import Layout, encode
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import Frontier
+from ddcli.errors import StateError
+from ddcli.expressions.types import parse_type
+from ddcli.store import batches
+from ddcli.store.batches import BatchLayout, StoredBatch, write_batch
+from ddcli.store.manifest import ArrangementEntry, Manifest
+from ddcli.store.state import State, batch_directory
+from ddcli.store.verify import verify_state
+from tests.store.domains import TYPES, column
+
+LOWER, UPPER, SINCE = Frontier([(0,)]), Frontier([(9,)]), Frontier([(3,)])
+
+
+def schema(columns):
+    return {name: parse_type(text) for name, text in columns.items()}
+
+
+def in_order(matrix):
+    return np.unique(matrix, axis=0)
+
+
+def store(directory, matrix, layout, pool, group=None):
+    """Write a batch and commit it; return its path and entry."""
+    with pytest.MonkeyPatch.context() as patch:
+        if group:
+            patch.setattr(batches, "GROUP", group)
+        with State.open(directory, {}) as state, state.begin() as transaction:
+            entry = write_batch(transaction, "people", 0, matrix, layout, pool, LOWER, UPPER, SINCE)
+            people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {}, ((entry,),))
+            transaction.commit(Manifest("p", ((9,),), arrangements={"people": people}))
+    return batch_directory(directory.resolve(), "people", 0) / entry.name, entry
+
+
+@pytest.fixture
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("state")
+
+
+texts = st.sampled_from(TYPES)
+
+
+@given(
+    keys=st.lists(texts, max_size=2),
+    values=st.lists(texts, max_size=2),
+    rows=st.lists(st.lists(st.integers(0, 99), min_size=6, max_size=6), min_size=1, max_size=30),
+    nt=st.integers(1, 2),
+    data=st.data(),
+)
+def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows, nt, data):
+    place = tmp_path_factory.mktemp("state")
+    texts = {f"{'_' if at % 2 else ''}c{at}": text for at, text in enumerate([*keys, *values])}
+    record = schema(texts)
+    key = Layout(dict(list(record.items())[: len(keys)]))
+    layout = BatchLayout(key, Layout(dict(list(record.items())[len(keys) :])), nt)
+    pool = Pool()
+    matrix = np.array([[0] * layout.record.width + [row[4] % 3, row[5] % 3][:nt] + [1 + row[5] % 2] for row in rows])
+    frame = pl.DataFrame(
+        [column(name, text, [row[at] for row in rows]) for at, (name, text) in enumerate(texts.items())]
+    )
+    if texts:
+        encode(frame, layout.record, pool, matrix)
+    matrix = in_order(matrix)
+    path, entry = store(place, matrix, layout, pool, group=3)
+    assert (entry.rows, entry.lower, entry.upper, entry.since) == (len(matrix), ((0,),), ((9,),), ((3,),))
+    batch = StoredBatch(path, entry, layout, Pool())
+    assert (batch.rows, batch.lower, batch.upper, batch.since) == (len(matrix), LOWER, UPPER, SINCE)
+    wanted = in_order(matrix[data.draw(st.lists(st.integers(0, len(matrix) - 1), max_size=4)), : key.width])
+    for slices in (32, 0):  # both ways to look up
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batches, "SLICES", slices)
+            check_lookup(StoredBatch(path, entry, layout, Pool()), matrix, wanted)
+    assert np.array_equal(batch.matrix(), matrix)
+    check_lookup(batch, matrix, wanted)
+    shutil.rmtree(place)
+
+
+def check_lookup(batch, matrix, keys):
+    """Check that every update of the keys is found, that nothing else is made up, and that the order is kept."""
+    found = batch.for_keys(keys)
+    assert found.shape[1] == matrix.shape[1]
+    assert found.flags["C_CONTIGUOUS"]
+    assert np.array_equal(in_order(found), found)
+    every, got = {tuple(row) for row in matrix.tolist()}, {tuple(row) for row in found.tolist()}
+    wanted = {tuple(key) for key in keys.tolist()}
+    assert {row for row in every if row[: keys.shape[1]] in wanted} <= got <= every
+
+
+ends = st.sampled_from([-(2**63), 2**63 - 1, -1, 0, 1, 255, 256]) | st.integers(-5, 5)
+
+
+@given(rows=st.lists(st.tuples(ends, ends), min_size=1, max_size=40), keys=st.lists(st.tuples(ends, ends), max_size=6))
+def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys):
+    """Also keys that are not there, and keys whose first lane alone says little."""
+    place = tmp_path_factory.mktemp("state")
+    layout = BatchLayout(Layout(schema({"a": "int64", "b": "int64"})), Layout(schema({"v": "int64"})), 1)
+    matrix = in_order(np.array([(*row, at, 0, 1) for at, row in enumerate(rows)]))
+    path, entry = store(place, matrix, layout, Pool(), group=3)
+    batch = StoredBatch(path, entry, layout, Pool())
+    wanted = in_order(np.array(keys, np.int64).reshape(-1, 2))
+    check_lookup(batch, matrix, wanted)
+    read = sum(end - first for first, end in batch.runs(wanted))
+    held = sum(1 for row in matrix.tolist() if tuple(row[:2]) in set(keys))
+    assert read <= held + 6 * len(wanted)  # at most a group before and one after what the key fills
+    shutil.rmtree(place)
+
+
+PEOPLE = BatchLayout(Layout(schema({"name": "string?"})), Layout(schema({"age": "int64?"})), 1)
+
+
+def people(rows=100_000):
+    pool = Pool()
+    frame = pl.DataFrame(
+        {"name": [f"p{at}" for at in range(rows)], "age": [at if at % 7 else None for at in range(rows)]}
+    )
+    matrix = np.zeros((rows, PEOPLE.width), np.int64)
+    encode(frame, PEOPLE.record, pool, matrix)
+    matrix[:, -1] = 1
+    return in_order(matrix), pool
+
+
+def test_a_lookup_of_few_keys_reads_few_row_groups(place):
+    matrix, pool = people()
+    path, entry = store(place, matrix, PEOPLE, pool)
+    batch = StoredBatch(path, entry, PEOPLE, Pool())
+    assert len(batch.for_keys(matrix[50_000:50_001, :1])) == batches.GROUP
+    assert len(batch.for_keys(matrix[[5, 99_999], :1])) == batches.GROUP + 100_000 % batches.GROUP
+    assert len(batch.for_keys(matrix[40_000:40_100, :1])) == batches.GROUP
+    assert len(batch.for_keys(np.empty((0, 1), np.int64))) == 0
+
+
+def test_keys_all_over_a_file_are_filtered(place):
+    matrix, pool = people(40_000)
+    path, entry = store(place, matrix, PEOPLE, pool, group=16)
+    found = StoredBatch(path, entry, PEOPLE, Pool()).for_keys(matrix[::100, :1])
+    assert np.array_equal(found, matrix[::100])
+
+
+def test_any_reader_sees_real_columns_and_row_groups_with_statistics(place):
+    matrix, pool = people()
+    path, _ = store(place, matrix, PEOPLE, pool)
+    assert pl.read_parquet_schema(path) == {
+        "name": pl.String,
+        "age": pl.Int64,
+        "_key": pl.Int64,
+        "_time": pl.Int64,
+        "_diff": pl.Int64,
+    }
+    sql = f"select count(*), sum(_diff), max(age), count(age) from '{path}' where name = 'p8' or age > 99990"
+    assert duckdb.sql(sql).fetchall() == [(9, 9, 99999, 9)]
+    groups = duckdb.sql(
+        f"select row_group_num_rows, stats_min_value::bigint from parquet_metadata('{path}') where path_in_schema = '_key' order by row_group_id"
+    ).fetchall()
+    assert [rows for rows, _ in groups] == [16384] * 6 + [1696]
+    assert [least for _, least in groups] == matrix[::16384, 0].tolist()
+    integers = BatchLayout(Layout(schema({"k": "int32"})), Layout({}), 2)
+    path, _ = store(place / "other", np.array([[1, 0, 0, 1]]), integers, Pool())
+    assert list(pl.read_parquet_schema(path)) == ["k", "_time0", "_time1", "_diff"]
+
+
+def test_damage_is_noticed_and_named(place):
+    matrix, pool = people(1000)
+    path, entry = store(place, matrix, PEOPLE, pool)
+    whole = path.read_bytes()
+    manifest_errors = list(verify_state(place.resolve(), State.open(place, {}).manifest))
+    assert manifest_errors == []
+
+    def refused(read):
+        with pytest.raises(StateError) as caught:
+            read()
+        assert caught.value.exit_code == 4
+        assert caught.value.place == str(path)
+        return caught.value.problem
+
+    path.write_bytes(whole[:-1])
+    assert "bytes, the manifest says" in refused(lambda: StoredBatch(path, entry, PEOPLE, pool))
+    for at in (100, len(whole) // 2, len(whole) - 6):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1
+        path.write_bytes(damaged)
+        assert "damaged" in refused(StoredBatch(path, entry, PEOPLE, pool).matrix)
+    path.write_bytes(bytes(len(whole)))
+    assert "damaged" in refused(lambda: StoredBatch(path, entry, PEOPLE, pool).for_keys(matrix[:1, :1]))
+    path.unlink()
+    assert "can't be read" in refused(lambda: StoredBatch(path, entry, PEOPLE, pool))
+
+
+def test_verification_finds_every_damaged_file(place):
+    matrix, pool = people(1000)
+    path, _ = store(place, matrix, PEOPLE, pool)
+    manifest = State.open(place, {}).manifest
+    data = bytearray(path.read_bytes())
+    data[77] ^= 8
+    path.write_bytes(data)
+    assert [error.place for error in verify_state(place.resolve(), manifest)] == [str(path)]
+
+
+def test_the_index_is_part_of_the_file(place):
+    matrix, pool = people(40_000)
+    path, entry = store(place, matrix, PEOPLE, pool)
+    index = json.loads(pl.read_parquet_metadata(path)["ddcli"])
+    assert index["group"] == 16_384
+    fewer = replace(entry, rows=1)
+    with pytest.raises(StateError, match="damaged"):
+        StoredBatch(path, fewer, PEOPLE, Pool()).for_keys(matrix[:1, :1])
