@@ -25,7 +25,8 @@ from ddcli.pipeline import find_inputs, nothing_new
 from ddcli.plan.build import build
 from ddcli.plan.lower import lower
 from ddcli.store.batches import BatchLayout, StoredBatch, write_batch
-from ddcli.store.logs import LogFormat, LogReader, LogSchema
+from ddcli.store.log_schema import LogFormat, LogSchema
+from ddcli.store.logs import LogReader
 from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.output import write_output
 from ddcli.store.state import relative_output
@@ -84,7 +85,11 @@ def _open_logs(request: Request, manifest: Manifest | None, found: dict[str, Fou
 
 def _time_type(request: Request, readers: dict[str, LogReader]) -> Type:
     """Return the type that all inputs' times have, or refuse a mixture."""
-    kinds = {name: next(iter(reader.schema.time.values())) for name, reader in readers.items() if reader.schema.diff is not None}
+    kinds = {
+        name: next(iter(reader.schema.time.values()))
+        for name, reader in readers.items()
+        if reader.schema.diff is not None
+    }
     first = next(iter(kinds.values()), Type("int64"))
     for name, kind in kinds.items():
         if kind != first:
@@ -214,7 +219,12 @@ class _Run:
         return inputs, fed, summaries
 
     def _write_outputs(
-        self, transaction: Transaction, outputs: dict[str, np.ndarray], assembled: Assembled, pool: Pool, before: Times | None
+        self,
+        transaction: Transaction,
+        outputs: dict[str, np.ndarray],
+        assembled: Assembled,
+        pool: Pool,
+        before: Times | None,
     ) -> tuple[dict[str, OutputEntry], dict[str, OutputSummary]]:
         entries, wrote = {}, {}
         for name in list(outputs):

@@ -55,7 +55,7 @@ class Dataflow:
         self._inputs: dict[str, Input] = {}
         self._outputs: dict[str, Output] = {}
         self._assembled: Assembled | None = None
-        self._show: Callable[[str, pl.DataFrame], None] = lambda label, updates: print(label, updates)  # noqa: T201 - what `inspect` is for
+        self._show: Callable[[str, pl.DataFrame], None] = print
 
     def input(self, name: str, schema: Mapping[str, str | Type]) -> Input:
         """Return a new input with these columns; it is a collection, and a session that takes updates."""
@@ -97,7 +97,9 @@ class Dataflow:
 
     def _open(self) -> None:
         if self._assembled is not None:
-            raise UsageError("the dataflow has run: its graph is fixed", hint="make all inputs, collections and outputs first")
+            raise UsageError(
+                "the dataflow has run: its graph is fixed", hint="make all inputs, collections and outputs first"
+            )
 
     def _assemble(self) -> Assembled:
         graph = lower(logical.Graph({name: output.relation.node for name, output in self._outputs.items()}))
@@ -107,7 +109,7 @@ class Dataflow:
             self._inputs[name].fit(layout)
         return self._assembled
 
-    def trace(self, identity: str, key: Layout, value: Layout, nt: int) -> Trace:  # noqa: ARG002 - nothing is kept between programs
+    def trace(self, identity: str, key: Layout, value: Layout, nt: int) -> Trace:
         """Return an empty trace: the dataflow's state is its own."""
         return Trace(key.width, value.width, nt, since=Frontier([(self.frontier,)]))
 
@@ -163,7 +165,11 @@ class Collection:
         return self._apply(model.Consolidate(**_place("consolidate")))
 
     def join(
-        self, other: Collection, on: Sequence[str] | Mapping[str, str], how: model.How = "inner", name: str | None = None
+        self,
+        other: Collection,
+        on: Sequence[str] | Mapping[str, str],
+        how: model.How = "inner",
+        name: str | None = None,
     ) -> Collection:
         """Join by equal columns; `name` qualifies the other side's columns in expressions."""
         operator = model.Join(**_place("join"), right=_text("0"), on=_on(on), how=how, name=_text(name or "right"))
@@ -179,7 +185,7 @@ class Collection:
 
     def reduce(self, by: Sequence[str] | Mapping[str, str], **columns: str) -> Collection:
         """Aggregate each group: the columns are `by`, then these."""
-        keys = [(name, name) for name in by] if not hasattr(by, "items") else list(by.items())  # type: ignore[union-attr]
+        keys = [(name, name) for name in by] if not hasattr(by, "items") else list(by.items())
         groups = tuple(model.Key(_text(name), None if name == value else _text(value)) for name, value in keys)
         return self._apply(model.Reduce(**_place("reduce"), by=groups, columns=_assign(columns)))
 
@@ -212,7 +218,12 @@ class Collection:
 
     def _apply(self, operator: model.Operator, *others: Collection) -> Collection:
         relations = {str(at): other.relation for at, other in enumerate(others)}
-        relation = apply_operators(self.relation, [operator], lambda source: relations[source.value])  # type: ignore[union-attr]
+
+        def other(source: model.Source) -> Relation:
+            assert isinstance(source, Text), "operators made here refer to others by name"
+            return relations[source.value]
+
+        relation = apply_operators(self.relation, [operator], other)
         return Collection(self.dataflow, relation)
 
 
@@ -247,7 +258,9 @@ class Input(Collection):
 
     def insert_many(self, data: np.ndarray, time: int | np.ndarray | None = None, diff: int | np.ndarray = 1) -> None:
         """Add a matrix of integers, a row a record, all at once; the columns must be integers that are never null."""
-        if data.shape[1] != self.layout.width or any(not kind.is_integer or kind.nullable for kind in self.layout.schema.values()):
+        if data.shape[1] != self.layout.width or any(
+            not kind.is_integer or kind.nullable for kind in self.layout.schema.values()
+        ):
             raise UsageError(f"input '{self.name}' takes matrices only where every column is an integer, one lane each")
         times = self.time if time is None else time
         if np.min(times, initial=self.time) < self.time:
@@ -288,7 +301,7 @@ class Input(Collection):
             return None
         updates = self._flushed[0] if len(self._flushed) == 1 else np.concatenate(self._flushed)
         self._flushed.clear()
-        if self.time > upper or len(updates) and updates[:, -2].max() >= upper:
+        if self.time > upper or (len(updates) and updates[:, -2].max() >= upper):
             later = updates[:, -2] >= upper
             if later.any():
                 self._flushed.append(updates[later])
@@ -364,5 +377,5 @@ def _assign(columns: Mapping[str, str]) -> tuple[tuple[Text, Text], ...]:
 
 
 def _on(on: Sequence[str] | Mapping[str, str]) -> tuple[tuple[Text, Text], ...]:
-    pairs = [(name, name) for name in on] if not hasattr(on, "items") else list(on.items())  # type: ignore[union-attr]
+    pairs = [(name, name) for name in on] if not hasattr(on, "items") else list(on.items())
     return tuple((_text(one), _text(other)) for one, other in pairs)

@@ -54,7 +54,7 @@ class Found:
     listing: Listing
 
 
-def run(  # noqa: PLR0913 - what a run can be told
+def run(
     path: Path,
     *,
     state: Path | None = None,

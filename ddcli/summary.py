@@ -51,13 +51,20 @@ class RunSummary:
             at = f" (times before {self.upper} are closed)" if self.upper else ""
             return [f"{self.name}: nothing new{at}"]
         since = f" from {self.lower}" if self.lower else ""
-        lines = [f"{self.name}: times{since} to before {self.upper}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")]
+        lines = [
+            f"{self.name}: times{since} to before {self.upper}, {self.seconds:.2f} s"
+            + (", dry run" if self.dry else "")
+        ]
         for name, given in self.inputs.items():
             waiting = f", {given.waiting} with rows still to come" if given.waiting else ""
-            lines.append(f"  read   {name}: {given.rows:,} {_plural(given.rows, 'update')} in {given.files} {_plural(given.files, 'file')}{waiting}")
-        for name, given in self.outputs.items():
-            change = f"{given.rows:,} {_plural(given.rows, 'update')} (+{given.inserted:,} -{given.retracted:,})"
-            lines.append(f"  wrote  {name}: {change if given.rows else 'no change'}" + (f" -> {given.file}" if given.file else ""))
+            lines.append(
+                f"  read   {name}: {given.rows:,} {_plural(given.rows, 'update')} in {given.files} {_plural(given.files, 'file')}{waiting}"
+            )
+        for name, made in self.outputs.items():
+            change = f"{made.rows:,} {_plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
+            lines.append(
+                f"  wrote  {name}: {change if made.rows else 'no change'}" + (f" -> {made.file}" if made.file else "")
+            )
         lines.append(f"  state  {self.state_rows:,} {_plural(self.state_rows, 'row')}, {_size(self.state_bytes)}")
         return lines
 
@@ -73,7 +80,7 @@ def _size(count: float) -> str:
     '1.5 MB'
     """
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:  # noqa: PLR2004 - what the units are made of
+        if count < 1000:
             return f"{count:.1f} {unit}" if unit != "B" else f"{count:.0f} B"
         count /= 1000
     return f"{count:.1f} TB"

@@ -32,7 +32,9 @@ def parse_time(text: str, kind: Type) -> int:
         return int(text)
     except ValueError:
         example = {"date": "2013-01-31", "datetime": "2013-01-31 06:00"}.get(kind.kind, "720")
-        raise UsageError(f"'{text}' is no time: the inputs' time is {kind}", hint=f"write it as in `--until {example!r}`") from None
+        raise UsageError(
+            f"'{text}' is no time: the inputs' time is {kind}", hint=f"write it as in `--until {example!r}`"
+        ) from None
 
 
 def format_time(value: int, kind: Type) -> str:

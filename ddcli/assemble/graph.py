@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from ddcli.assemble.groups import accumulations, aggregates, multiplicity, python_reducer, top, value_layout
 from ddcli.assemble.linear import linear_operator, order_lanes
-from ddcli.engine.dataflow import Handle, Scope
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.grouping import Accumulate, Group, Multiplicity
 from ddcli.engine.operators.join import Arrange, Join
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
 from ddcli.engine.operators.reduce import Reduce
-# THRESHOLD
+from ddcli.engine.operators.threshold import Threshold
 from ddcli.plan import physical
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.dataflow import Handle, Scope
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.pool import Pool
@@ -102,7 +102,7 @@ class _Assembly:
         return Concat(node.signs, Layout(node.schema).width + self.scope.nt + 1)
 
     @operator.register(physical.Consolidate)
-    def _(self, node: physical.Consolidate) -> Operator:  # noqa: ARG002 - it has no parameters
+    def _(self, node: physical.Consolidate) -> Operator:
         return Consolidate()
 
     @operator.register(physical.Show)
@@ -158,7 +158,7 @@ class _Assembly:
     def _(self, node: physical.Top) -> Operator:
         (arranged,) = node.inputs
         assert isinstance(arranged, physical.Arranged)
-        return self._group(node, arranged.key, [top(node, self.pool, self.scope.nt)])
+        return self._group(node, arranged.key, [top(node, self.pool)])
 
     @operator.register(physical.Multiplicity)
     def _(self, node: physical.Multiplicity) -> Operator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     maximum,
     minimum,
 )
+from ddcli.engine.operators.threshold import positive
 from ddcli.errors import InputError
 from ddcli.expressions import stage
 from ddcli.expressions.aggregates import aggregate_expression
@@ -32,7 +33,7 @@ from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
 from ddcli.plan.reductions import accumulated, cells, is_gathered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ddcli.plan import physical
 
     Lanes = np.ndarray
+    Record = tuple[Any, ...]
 
 
 def accumulations(node: physical.Accumulate) -> list[Aggregate]:
@@ -118,7 +120,7 @@ def _total(kind: Type) -> Number:
     return "wide" if kind.kind == "decimal" else "signed"
 
 
-def top(node: physical.Top, pool: Pool, nt: int) -> Aggregate:
+def top(node: physical.Top, pool: Pool) -> Aggregate:
     """Return the aggregate that keeps the first rows of each group, all columns of the result that are not its key."""
     (arranged,) = node.inputs
     by = arranged.key  # type: ignore[attr-defined]
@@ -142,8 +144,8 @@ def top(node: physical.Top, pool: Pool, nt: int) -> Aggregate:
         names = ["$instance", *(name for name, _ in node.order_by), *(f"$lane{at}" for at in range(values.width))]
         descending = [False, *(descends for _, descends in node.order_by), *(False for _ in range(values.width))]
         nulls_last = [True, *(not descends for _, descends in node.order_by), *(True for _ in range(values.width))]
-        at = order.with_row_index("$at").sort(names, descending=descending, nulls_last=nulls_last)["$at"].to_numpy()
-        rows = rows[at]
+        place = order.with_row_index("$at").sort(names, descending=descending, nulls_last=nulls_last)["$at"].to_numpy()
+        rows = rows[place]
         ends = np.cumsum(rows[:, -1])
         starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
         before = ends - rows[:, -1] - np.repeat((ends - rows[:, -1])[starts], np.diff(np.append(starts, len(rows))))
@@ -154,7 +156,9 @@ def top(node: physical.Top, pool: Pool, nt: int) -> Aggregate:
     return Gather(len(take), first_rows, single=False)
 
 
-def _gathered(call: AggregateCall, kind: Type, values: Layout, schema: Schema, by: Sequence[str], pool: Pool):  # noqa: ANN202
+def _gathered(
+    call: AggregateCall, kind: Type, values: Layout, schema: Schema, by: Sequence[str], pool: Pool
+) -> Callable[[Gathered], Lanes]:
     """Return the function that gives a call's lanes for gathered groups: each row repeated, sorted, handed to polars."""
     expression = aggregate_expression(call).alias("value")
     key = Layout({name: schema[name] for name in by})
@@ -235,7 +239,9 @@ def python_reducer(node: physical.PythonGroup, pool: Pool) -> Aggregate:
     return Gather(out.width, reduce, single=False)
 
 
-def _called(name: str, function, key, counted, out: Layout):  # noqa: ANN001, ANN202 - a person's function: anything at all
+def _called(
+    name: str, function: Callable[..., Any], key: Record, counted: list[tuple[Record, int]], out: Layout
+) -> Iterator[tuple[Record, int]]:
     """Call a reducer and check what it gives."""
     hint = "a reducer takes (key, [(value, count), ...]) and gives [(value, count), ...]; values are tuples of columns"
     try:
@@ -251,15 +257,16 @@ def _called(name: str, function, key, counted, out: Layout):  # noqa: ANN001, AN
         yield result
 
 
-def multiplicity(function: Expression | None) -> Callable[[Lanes], Lanes] | None:
+def multiplicity(function: Expression | None) -> Callable[[Lanes], Lanes]:
     """Return the function of counts that a threshold applies, vectorised; None is distinct."""
     if function is None:
-        return None
+        return positive
     run = stage.Stage({"count": Type("int64")}, (stage.Map((("count", Cast(function, Type("int64"))),)),))
 
     def apply(counts: Lanes) -> Lanes:
         import polars as pl
 
-        return run.run(pl.DataFrame({"count": counts})).frame["count"].to_numpy()
+        result: Lanes = run.run(pl.DataFrame({"count": counts})).frame["count"].to_numpy()
+        return result
 
     return apply

@@ -58,7 +58,7 @@ def _origins(given: Schema, steps: Sequence[stage.Step]) -> dict[str, Column | L
         elif isinstance(step, stage.Unnest):
             origins = origins | {step.name: None}
         elif isinstance(step, stage.Python):
-            origins = dict.fromkeys(step.schema)
+            origins = dict.fromkeys(name for name, _ in step.output)
     return origins
 
 

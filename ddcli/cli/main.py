@@ -18,10 +18,10 @@ INTERRUPTED = 130
 class LazyGroup(click.Group):
     """A group whose commands are named here and defined in modules of their own."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
@@ -31,8 +31,8 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="dd", message="dd (ddcli) %(version)s")
 @click.option("--debug", is_flag=True, help="Show a traceback with an error. May stand anywhere.")
-def cli(debug: bool) -> None:  # noqa: ARG001 - `main` has looked for it: it must hold before a command's options are parsed
-    """Keep the results of data pipelines up to date as their inputs change.
+def cli(debug: bool) -> None:
+    r"""Keep the results of data pipelines up to date as their inputs change.
 
     A pipeline file describes a graph of operators; `dd run` reads what is new in its change logs of
     (data, time, diff), does work in proportion, and writes the changes of its outputs.
@@ -70,10 +70,13 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(141)
     except MemoryError:
         fail("error: out of memory; state and outputs are as they were", 5)
-    except Exception as error:  # noqa: BLE001 - the last resort: whatever else is a bug, and is said to be one
+    except Exception as error:
         if debug:
             raise
-        fail(f"error: this is a bug of ours: {type(error).__name__}: {error}\nhint: run again with --debug and report the traceback", BUG)
+        fail(
+            f"error: this is a bug of ours: {type(error).__name__}: {error}\nhint: run again with --debug and report the traceback",
+            BUG,
+        )
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -9,14 +9,38 @@ import click
 
 @click.command("run", short_help="Take in what is new, and write what changed.")
 @click.argument("pipeline", type=click.Path(path_type=Path))
-@click.option("--until", metavar="T", help="Close the times before T: an integer, a date or a timestamp, as the inputs' time is. [default: all that is complete]")
-@click.option("--state", type=click.Path(path_type=Path, file_okay=False), help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]")
+@click.option(
+    "--until",
+    metavar="T",
+    help="Close the times before T: an integer, a date or a timestamp, as the inputs' time is. [default: all that is complete]",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
+)
 @click.option("-n", "--dry-run", is_flag=True, help="Compute, show the summary, commit nothing.")
-@click.option("--if-locked", type=click.Choice(["fail", "wait", "skip"]), default="fail", show_default=True, help="When another run holds the state.")
+@click.option(
+    "--if-locked",
+    type=click.Choice(["fail", "wait", "skip"]),
+    default="fail",
+    show_default=True,
+    help="When another run holds the state.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to give the summary: lines on stderr, or JSON on stdout.")
-@click.option("--cache-dir", type=click.Path(path_type=Path, file_okay=False), help="Where compiled kernels are kept. [default: the platform's cache directory]")
-def command(  # noqa: PLR0913 - one parameter an option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="How to give the summary: lines on stderr, or JSON on stdout.",
+)
+@click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where compiled kernels are kept. [default: the platform's cache directory]",
+)
+def command(
     pipeline: Path,
     until: str | None,
     state: Path | None,
@@ -26,7 +50,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     output: str,
     cache_dir: Path | None,
 ) -> None:
-    """Bring the outputs of PIPELINE up to date.
+    r"""Bring the outputs of PIPELINE up to date.
 
     Reads only what is new in the inputs, does work in proportion to it, and commits inputs taken, state and
     outputs together: a run that dies changes nothing. A run with nothing new changes no file.

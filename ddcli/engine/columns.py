@@ -16,6 +16,7 @@ import numpy as np
 
 from ddcli.engine.arrow import chunks, to_series
 from ddcli.errors import InputError
+from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
 
 NULL = 2**63 - 1
 SIGN = np.int64(-(2**63))
-FLAGGED = frozenset({"int64", "uint64", "datetime", "duration"})
 POOLED = frozenset({"string", "binary", "list"})
-NARROW_DECIMAL = 18  # digits that always fit in one int64
 
 
 class NullInRequired(InputError):
@@ -43,13 +42,6 @@ class NullInRequired(InputError):
         )
         self.column = column
         self.row = row
-
-
-def width_of(column: Type) -> int:
-    """Return how many lanes a column of this type has."""
-    if column.kind == "decimal" and column.precision > NARROW_DECIMAL:
-        return 2
-    return 2 if column.nullable and column.kind in FLAGGED else 1
 
 
 def float_lanes(values: NDArray[np.float64]) -> Lanes:
@@ -76,7 +68,7 @@ def float_values(lanes: Lanes) -> NDArray[np.float64]:
 
 
 def encode_column(series: pl.Series, column: Type, pool: Pool, out: Lanes) -> None:
-    """Write a column's lanes into `out`, an (n, width_of(column)) view of any strides.
+    """Write a column's lanes into `out`, an (n, column.lanes) view of any strides.
 
     Raises NullInRequired; HashCollision from the pool. The dtype must be `column.to_polars()`.
     """
@@ -107,7 +99,7 @@ def encode_column(series: pl.Series, column: Type, pool: Pool, out: Lanes) -> No
 
 
 def decode_column(lanes: Lanes, column: Type, pool: Pool, name: str) -> pl.Series:
-    """Return the column whose lanes are `lanes`, an (n, width_of(column)) view of any strides. Always copies."""
+    """Return the column whose lanes are `lanes`, an (n, column.lanes) view of any strides. Always copies."""
     import polars as pl
 
     kind = column.kind

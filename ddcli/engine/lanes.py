@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.columns import decode_column, encode_column, width_of
+from ddcli.engine.columns import decode_column, encode_column
 from ddcli.engine.records import decode_values, encode_values
 from ddcli.errors import InputError
 
@@ -34,7 +34,7 @@ class Layout:
     def __init__(self, schema: Schema):
         self.schema = dict(schema)
         self.names = tuple(schema)
-        widths = [width_of(column) for column in schema.values()]
+        widths = [column.lanes for column in schema.values()]
         *first, self.width = accumulate(widths, initial=0)
         self.only_int64 = all(column.kind == "int64" and not column.nullable for column in schema.values())
         self._first = {name: range(at, at + width) for name, at, width in zip(schema, first, widths, strict=True)}

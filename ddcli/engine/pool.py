@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine.arrow import Memory, chunks, to_series
-from ddcli.engine.columns import NULL, decode_column, encode_column, width_of
+from ddcli.engine.columns import NULL, decode_column, encode_column
 from ddcli.engine.kernels.hashing import hash_ranges
 from ddcli.engine.kernels.pool_table import WINDOW, PoolTable, view_ranges
 from ddcli.errors import EngineError
@@ -135,7 +135,7 @@ class Pool:
         """Hash each list by the lanes of its elements, which are interned first where they are hashed themselves."""
         assert kind.inner is not None
         elements = series.explode(empty_as_null=False, keep_nulls=False)
-        matrix = np.empty((len(elements), width_of(kind.inner)), np.int64)
+        matrix = np.empty((len(elements), kind.inner.lanes), np.int64)
         encode_column(elements, kind.inner, self, matrix)
         counts = series.list.len()
         lengths = counts.fill_null(0).to_numpy().astype(np.int64) * (matrix.shape[1] * 8)
@@ -148,14 +148,14 @@ class Pool:
 
     def _list_values(self, table: PoolTable, lanes: Lanes, inner: Type, nulls: np.ndarray | None) -> pl.Series:
         offsets, data = table.bytes_of(lanes)
-        width = width_of(inner)
+        width = inner.lanes
         elements = decode_column(data.view(np.int64).reshape(-1, width), inner, self, "")
         return to_series("+L", len(lanes), [offsets // (width * 8)], nulls, elements)
 
     def _show(self, data: np.ndarray, kind: Type) -> object:
         """Return the Python value of some bytes, for a message."""
         if kind.inner is not None:
-            lanes = np.frombuffer(data.tobytes(), np.int64).reshape(-1, width_of(kind.inner))
+            lanes = np.frombuffer(data.tobytes(), np.int64).reshape(-1, kind.inner.lanes)
             return decode_column(lanes, kind.inner, self, "").to_list()
         return data.tobytes().decode() if kind.kind == "string" else data.tobytes()
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.engine.columns import (
-    FLAGGED,
     NULL,
     NullInRequired,
     decode_column,
@@ -20,7 +19,7 @@ from ddcli.engine.columns import (
     null_mask,
 )
 from ddcli.errors import InputError
-from ddcli.expressions.types import FLOATS, INTEGERS
+from ddcli.expressions.types import FLAGGED, FLOATS, INTEGERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +40,7 @@ RANGES = {kind: (int(np.iinfo(kind).min), int(np.iinfo(kind).max)) for kind in I
 
 
 def encode_values(values: Sequence[Any], name: str, column: Type, pool: Pool, out: Lanes) -> None:
-    """Write the lanes of a column's Python values into `out`, an (n, width_of(column)) view of any strides.
+    """Write the lanes of a column's Python values into `out`, an (n, column.lanes) view of any strides.
 
     Raises InputError for a value that is not of the type, NullInRequired for None where the type refuses it.
     """

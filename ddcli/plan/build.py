@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
 
 
-class _Unbuilt(Exception):  # noqa: N818 - a signal, not an error: the collection referred to has errors of its own
+class _Unbuilt(Exception):
     """The collection referred to could not be built; its own errors say why."""
 
 
@@ -70,7 +70,9 @@ class _Builder:
     def _build_named(self, name: str) -> Relation:
         if name in self.spec.inputs:
             given = self.spec.inputs[name]
-            return Relation(logical.Source((), dict(self.schemas[name]), name, tuple(text.value for text in given.time)))
+            return Relation(
+                logical.Source((), dict(self.schemas[name]), name, tuple(text.value for text in given.time))
+            )
         collection = self.spec.collections[name]
         return self._chain(collection.sources, collection.apply, collection.name.span)
 
@@ -143,13 +145,17 @@ class _Apply:
         names = [new.get(name, name) for name in relation.schema]
         for _, to in operator.columns:
             if names.count(to.value) > 1:
-                raise SpecError(f"two columns would be named '{to.value}'", span=to.span, hint="drop or rename the other one")
+                raise SpecError(
+                    f"two columns would be named '{to.value}'", span=to.span, hint="drop or rename the other one"
+                )
         return _map(relation, [(new.get(name, name), column) for name, column in _keep(relation.schema).items()])
 
     @operator.register
     def _(self, operator: model.Filter, relation: Relation) -> Relation:
         condition = relation.scalar(operator.condition)
-        _require(condition.type.kind in ("bool", "null"), operator.condition, f"a filter is a bool, not {condition.type}")
+        _require(
+            condition.type.kind in ("bool", "null"), operator.condition, f"a filter is a bool, not {condition.type}"
+        )
         return relation.over(logical.Apply((relation.node,), relation.schema, stage.Filter(condition)))
 
     @operator.register
@@ -174,7 +180,7 @@ class _Apply:
         return relation.over(logical.Apply((relation.node,), relation.schema, stage.Explode(weight)))
 
     @operator.register
-    def _(self, operator: model.Negate, relation: Relation) -> Relation:  # noqa: ARG002 - it has no arguments
+    def _(self, operator: model.Negate, relation: Relation) -> Relation:
         return relation.over(logical.Negate((relation.node,), relation.schema))
 
     @operator.register
@@ -183,7 +189,7 @@ class _Apply:
         return relation.over(concat([relation, *others], operator.span, "concat").node)
 
     @operator.register
-    def _(self, operator: model.Consolidate, relation: Relation) -> Relation:  # noqa: ARG002 - it has no arguments
+    def _(self, operator: model.Consolidate, relation: Relation) -> Relation:
         return relation.over(logical.Consolidate((relation.node,), relation.schema))
 
     @operator.register
@@ -231,7 +237,7 @@ class _Apply:
         prepared = _map(relation, [*by, *[(v, Column(v, relation.schema[v])) for v in values if v not in names]]).node
         given = {name: kind for name, (_, kind) in operator.function.columns.items()}
         schema = {name: expression.type for name, expression in by} | given
-        return Relation(logical.PythonReduce((prepared,), schema, names, values, operator.function.name))
+        return Relation(logical.PythonReduce((prepared,), schema, names, values, operator.function.name.value))
 
     @operator.register
     def _(self, operator: model.Count, relation: Relation) -> Relation:
@@ -245,7 +251,7 @@ class _Apply:
         return relation.over(logical.Reduce((relation.node,), schema, by, reduction.calls, results))
 
     @operator.register
-    def _(self, operator: model.Distinct, relation: Relation) -> Relation:  # noqa: ARG002 - it has no arguments
+    def _(self, operator: model.Distinct, relation: Relation) -> Relation:
         return relation.over(logical.Threshold((relation.node,), relation.schema, None))
 
     @operator.register

@@ -16,7 +16,7 @@ from ddcli.plan.reductions import ALL, UNORDERED_LANES, lower_reduction
 from ddcli.plan.shaping import arrange, column_as, conform, linear, project
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 BOOL = Type("bool")
 
@@ -93,7 +93,9 @@ class _Lowering:
     @lowered.register
     def _(self, node: logical.Concat) -> logical.Node:
         schema = self.schema(node)
-        return physical.Sum(tuple(self.exactly(child, schema) for child in node.inputs), schema, (1,) * len(node.inputs))
+        return physical.Sum(
+            tuple(self.exactly(child, schema) for child in node.inputs), schema, (1,) * len(node.inputs)
+        )
 
     @lowered.register
     def _(self, node: logical.Consolidate) -> logical.Node:
@@ -117,7 +119,9 @@ class _Lowering:
         left_arranged = keyed(left, [one for one, _ in on], fuse=inner and self.read_once(node.left))
         right_arranged = keyed(right, [other for _, other in on], fuse=inner and self.read_once(node.right))
         columns = tuple(
-            (name, "right" if side == "right" else "left", source) for name, side, source in node.columns if name in schema
+            (name, "right" if side == "right" else "left", source)
+            for name, side, source in node.columns
+            if name in schema
         )
         sides = {"left": left_arranged.schema, "right": right_arranged.schema}
         inner_schema = {name: sides[side][source] for name, side, source in columns}
@@ -141,7 +145,9 @@ class _Lowering:
             if name in schema:
                 own = partner[source] if side == "key" else source
                 held = side in ("key", kept)
-                columns.append((name, column_as(own, alone.schema[own], schema[name]) if held else Literal(None, schema[name])))
+                columns.append(
+                    (name, column_as(own, alone.schema[own], schema[name]) if held else Literal(None, schema[name]))
+                )
         return linear(alone, [stage.Map(tuple(columns))], schema, fuse=False)
 
     @lowered.register
@@ -157,7 +163,11 @@ class _Lowering:
 
     @lowered.register
     def _(self, node: logical.Reduce) -> logical.Node:
-        return conform(lower_reduction(node, self.node(node.inputs[0]), fuse=self.read_once(node.inputs[0])), self.schema(node), fuse=True)
+        return conform(
+            lower_reduction(node, self.node(node.inputs[0]), fuse=self.read_once(node.inputs[0])),
+            self.schema(node),
+            fuse=True,
+        )
 
     @lowered.register
     def _(self, node: logical.PythonReduce) -> logical.Node:
@@ -186,11 +196,13 @@ class _Lowering:
         return conform(top, self.schema(node), fuse=True)
 
 
-def grouped(child: logical.Node, columns: dict[str, Expression], by: tuple[str, ...]) -> tuple[logical.Node, tuple[str, ...]]:
+def grouped(
+    child: logical.Node, columns: Mapping[str, Expression], by: tuple[str, ...]
+) -> tuple[logical.Node, tuple[str, ...]]:
     """Return `child` with these columns, and the key to group it by: a constant where all of it is one group."""
     key = by or (ALL,)
     if not by:
-        columns = {ALL: Literal(0, Type("int64"))} | columns
+        columns = {ALL: Literal(0, Type("int64")), **columns}
     return project(child, columns, {name: expression.type for name, expression in columns.items()}, fuse=False), key
 
 

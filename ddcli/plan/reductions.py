@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import Span, Text
-from ddcli.expressions import stage
 from ddcli.expressions.parse import Scope, parse_scalar
 from ddcli.expressions.tree import Cast, Column, Expression, Literal
 from ddcli.expressions.types import Schema, Type

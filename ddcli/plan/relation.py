@@ -11,7 +11,6 @@ from ddcli.expressions.parse import Scope, TableCall, parse_scalar, parse_table
 from ddcli.expressions.tree import Column
 
 if TYPE_CHECKING:
-
     from ddcli.errors import Text
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
@@ -37,7 +36,9 @@ class Relation:
     def over(self, node: Node) -> Relation:
         """Return the relation of a node that keeps this one's columns; names whose column is gone go too."""
         kept = {name: column for name, column in self.qualified.items() if column in node.schema}
-        aliases = {name: column for name, column in self.aliases.items() if column in node.schema and name not in node.schema}
+        aliases = {
+            name: column for name, column in self.aliases.items() if column in node.schema and name not in node.schema
+        }
         return Relation(node, kept, aliases)
 
     def scalar(self, text: Text) -> Expression:

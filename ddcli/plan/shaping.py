@@ -9,7 +9,7 @@ from ddcli.expressions.tree import Cast, Column
 from ddcli.plan import logical, physical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type
@@ -20,7 +20,7 @@ def column_as(name: str, have: Type, want: Type) -> Expression:
     return Column(name, want) if have.required() == want.required() else Cast(Column(name, have), want)
 
 
-def project(child: logical.Node, columns: dict[str, Expression], schema: Schema, *, fuse: bool) -> logical.Node:
+def project(child: logical.Node, columns: Mapping[str, Expression], schema: Schema, *, fuse: bool) -> logical.Node:
     """Return a node with these computed columns on `child`; `fuse` it into `child` where nobody else reads that."""
     if list(schema) == list(child.schema) and all(
         isinstance(expression, Column) and expression.name == name and expression.type == child.schema[name]
@@ -39,7 +39,11 @@ def linear(child: logical.Node, steps: Sequence[stage.Step], schema: Schema, *, 
         return physical.Linear((child,), schema, tuple(steps))
     if isinstance(child, physical.Linear):
         return physical.Linear(child.inputs, schema, (*child.steps, *steps))
-    if isinstance(child, physical.EquiJoin) and len(steps) == 1 and (columns := _plain(steps[0], child.schema)) is not None:
+    if (
+        isinstance(child, physical.EquiJoin)
+        and len(steps) == 1
+        and (columns := _plain(steps[0], child.schema)) is not None
+    ):
         given = {name: (side, source) for name, side, source in child.columns}
         chosen = tuple((name, *given[source]) for name, source in columns)
         return physical.EquiJoin(child.inputs, schema, chosen)
@@ -71,5 +75,3 @@ def arrange(child: logical.Node, key: Iterable[str]) -> physical.Arranged:
     key = tuple(key)
     schema = {name: child.schema[name] for name in key} | {n: kind for n, kind in child.schema.items() if n not in key}
     return physical.Arranged((child,), schema, key)
-
-

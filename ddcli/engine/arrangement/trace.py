@@ -85,7 +85,9 @@ class Trace:
         while True:
             under_way = {id(batch) for merging in self._merges for batch in (merging.older, merging.younger)}
             busy = frozenset(
-                at for at, batch in enumerate(self.batches) if id(batch) in under_way or not isinstance(batch, MemoryBatch)
+                at
+                for at, batch in enumerate(self.batches)
+                if id(batch) in under_way or not isinstance(batch, MemoryBatch)
             )
             at = policy.next_merge([batch.rows for batch in self.batches], busy)
             if at is None:
@@ -98,6 +100,8 @@ class Trace:
     def _replace(self, merging: _Merging) -> None:
         at = next(at for at, batch in enumerate(self.batches) if batch is merging.older)
         # Advance after merging: an update and its retraction at a later time become equal only then, and cancel.
-        merged = kernels.advance(merging.merge.result, self.since.as_time(), self.nt) if self.since else merging.merge.result
+        merged = (
+            kernels.advance(merging.merge.result, self.since.as_time(), self.nt) if self.since else merging.merge.result
+        )
         whole = MemoryBatch(merged, merging.older.lower, merging.younger.upper)
         self.batches[at : at + 2] = [whole] if len(merged) else []

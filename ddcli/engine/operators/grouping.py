@@ -63,7 +63,7 @@ class Multiplicity:
         self.arranged = arranged
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        return Delta(self.threshold.step(deltas[0].updates, self.arranged.trace), distinct=True)
+        return Delta(self.threshold.step(deltas[0].updates, self.arranged.trace).updates, distinct=True)
 
     def seal(self, interval: Interval) -> None:
         """Do nothing: the arrangement takes in its own updates."""

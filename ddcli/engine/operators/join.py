@@ -29,7 +29,7 @@ class Arrange:
         self.trace = trace
         self.batch = empty(len(lanes) + trace.nt + 1)
 
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - the order of time is kept
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = permute(deltas[0].updates, self.lanes, self.trace.nt + 1)
         self.batch = kernels.consolidate(updates)
         return Delta(self.batch, distinct=True)
@@ -54,11 +54,13 @@ class Join(Stateless):
         self.take = np.array(take, np.int64)
         self._keeps_key = set(range(self.nk)) <= set(take)
 
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - times come with the updates
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         left, right = deltas[0].updates, deltas[1].updates
         parts = []
         if len(left):
-            others = self.right.trace.batches_for(kernels.distinct_keys(left, self.nk)) if self.right.trace.batches else []
+            others = (
+                self.right.trace.batches_for(kernels.distinct_keys(left, self.nk)) if self.right.trace.batches else []
+            )
             parts += [kernels.join(left, other, self.nk, self.nt, self.take) for other in others]
             if len(right):
                 parts.append(kernels.join(left, right, self.nk, self.nt, self.take))

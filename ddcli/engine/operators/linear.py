@@ -76,7 +76,7 @@ class Permute(Stateless):
         kept = [lane for lane in lanes if isinstance(lane, int)]
         self._lanes_kept = frozenset(kept)
 
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - linear: time changes nothing
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
         keeps_all = len(self._lanes_kept) == delta.updates.shape[1] - self.tail
         return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
@@ -93,7 +93,7 @@ class Linear(Stateless):
     result comes from: a lane of the input, or, counted on from the input's width, a lane of `computed`.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts are independent
+    def __init__(
         self,
         logic: Callable[[pl.DataFrame], tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]],
         needs: Sequence[str],
@@ -111,7 +111,7 @@ class Linear(Stateless):
         self.pool = pool
         self.tail = nt + 1
 
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - linear: time changes nothing
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = deltas[0].updates
         if not len(updates):
             return Delta(empty(len(self.lanes) + self.tail), distinct=True)
@@ -122,7 +122,9 @@ class Linear(Stateless):
         data = updates.shape[1] - self.tail
         if not self.computed.width:
             out = permute(updates, self.lanes, self.tail)
-            return Delta(_weigh(out, weights), deltas[0].distinct and self.lanes == tuple(range(data)) and weights is None)
+            return Delta(
+                _weigh(out, weights), deltas[0].distinct and self.lanes == tuple(range(data)) and weights is None
+            )
         fresh = encode(computed, self.computed, self.pool)
         out = np.empty((len(updates), len(self.lanes) + self.tail), np.int64)
         for at, lane in enumerate(self.lanes):
@@ -145,7 +147,8 @@ def _weigh(updates: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         raise DiffOverflow("a diff left 64 bits when a record was multiplied by `explode`")
     weighed = updates.copy()
     weighed[:, -1] = product
-    return weighed[product != 0]
+    kept: np.ndarray = weighed[product != 0]
+    return kept
 
 
 class Concat(Stateless):
@@ -155,7 +158,7 @@ class Concat(Stateless):
         self.signs = tuple(signs)
         self.width = width
 
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - linear: time changes nothing
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         parts = [(delta, sign) for delta, sign in zip(deltas, self.signs, strict=True) if len(delta.updates)]
         if not parts:
             return Delta(empty(self.width), distinct=True)
@@ -177,7 +180,7 @@ class Concat(Stateless):
 class Consolidate(Stateless):
     """Give at most one update for a record and time."""
 
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - linear: time changes nothing
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
         return delta if delta.distinct else Delta(kernels.consolidate(delta.updates), distinct=True)
 
@@ -188,7 +191,7 @@ class Inspect(Stateless):
     def __init__(self, show: Callable[[np.ndarray], None]):
         self.show = show
 
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:  # noqa: ARG002 - linear: time changes nothing
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
         consolidated = delta.updates if delta.distinct else kernels.consolidate(delta.updates)
         if len(consolidated):
