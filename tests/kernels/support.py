@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from ddcli.engine.kernels import loader
 from hypothesis import strategies as st
+
+from ddcli.engine.kernels import loader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

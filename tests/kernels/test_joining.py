@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ddcli.engine import kernels
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddcli.engine import kernels
 from tests.kernels.support import EXTREME, canonical, interpreted, matrices, matrix
 
 

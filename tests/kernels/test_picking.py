@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ddcli.engine import kernels
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddcli.engine import kernels
 from tests.kernels.support import EXTREME, LANES, canonical, interpreted, matrices, matrix
 
 KEYS = st.lists(st.tuples(LANES, LANES), max_size=8).map(lambda rows: matrix(sorted(set(rows)), 2))

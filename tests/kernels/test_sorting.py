@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ddcli.engine import kernels
-from ddcli.engine.kernels import sorting
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddcli.engine import kernels
+from ddcli.engine.kernels import sorting
 from tests.kernels.support import EXTREME, LANES, canonical, interpreted, matrices, matrix
 
 

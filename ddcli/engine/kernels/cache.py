@@ -56,7 +56,8 @@ _keys: dict[str, str] = {}
 
 def addresses(module: str) -> dict[str, int]:
     """Return the address of every kernel of a module by name; compiles all kernels that the cache lacks."""
-    for folder in (cache_dir(), _private_folder()):
+    for place in (cache_dir, _private_folder):
+        folder = place()
         code = read(folder / file_name(module))
         if code is not None:
             return _link(code)

@@ -25,8 +25,9 @@ from ddcli.engine.kernels import cache
 from ddcli.engine.kernels.loader import HEADER_WORDS, LETTERS, REFUSED, Kernel, is_helper, kernels_of, matrix_of
 
 # Division as numpy has it (no ZeroDivisionError) and no reference counts: kernels neither raise nor own memory.
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 C_CONTIGUOUS = 0x1
+FOREIGN_ORDER = ord(">" if sys.byteorder == "little" else "<")
 # Characters by which numpy's type descriptors name an 8-byte integer: long and long long.
 CHARACTERS = {
     np.int64: "lq",
@@ -38,7 +39,7 @@ CHARACTERS = {
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def word(_context: object, address: Any, position: Any) -> Any:
+def word(_context: object, address: Any, position: Any) -> Any:  # noqa: ARG001 - numba types it by its arguments' names
     """Read the 64-bit word at a position from an address."""
 
     def generate(context: Any, builder: Any, _signature: object, arguments: Any) -> Any:
@@ -75,7 +76,7 @@ def items_view(_context: object, thing: Any) -> Any:  # noqa: ARG001
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def matrix_of_compiled(_context: object, matrices: Any, position: Any) -> Any:  # noqa: ARG001 - types it by its names
+def matrix_of_compiled(_context: object, matrices: Any, position: Any) -> Any:  # noqa: ARG001 - numba knows them by name
     """Return one matrix of an `L` argument, which compiled code sees as a vector of addresses of array objects."""
     matrix = types.Array(types.int64, 2, "C")
 
@@ -118,16 +119,43 @@ def array_value(context: Any, builder: Any, array: Any, data: Any, shape: list[A
     return value._getvalue()  # noqa: SLF001 - how numba's own code reads a structure
 
 
-@numba.njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def acceptable(thing: int, array_type: int, dimensions: int, first: int, second: int) -> bool:
     """Say whether an object is a C-contiguous array of a dtype: `first` and `second` are the letters it may have."""
     if word(thing, HEADER_WORDS - 1) != array_type or word(thing, HEADER_WORDS + 1) & 0xFFFFFFFF != dimensions:
         return False
-    letter = (word(word(thing, HEADER_WORDS + 5), HEADER_WORDS + 1) >> 8) & 0xFF
-    return word(thing, HEADER_WORDS + 6) & C_CONTIGUOUS != 0 and letter in (first, second)
+    described = word(word(thing, HEADER_WORDS + 5), HEADER_WORDS + 1)
+    letter = (described >> 8) & 0xFF
+    swapped = (described >> 16) & 0xFF == FOREIGN_ORDER
+    return word(thing, HEADER_WORDS + 6) & C_CONTIGUOUS != 0 and not swapped and letter in (first, second)
 
 
-def shim(entry: Kernel, body: Any) -> Any:
+def part(function: Any) -> Any:
+    """Return a function for other compiled ones to call: numba lowers it, but makes no machine code for it alone."""
+    dispatcher = numba.njit(**OPTIONS)(function)
+
+    def customize(flags: Any) -> Any:
+        flags.no_compile = True
+        return flags
+
+    def add(result: Any) -> None:
+        # Callers find the code by the entry point; for want of one, by something else that is unique.
+        result = result._replace(entry_point=object())
+        result.target_context.insert_user_function(result.entry_point, result.fndesc, [result.library])
+        dispatcher.overloads[tuple(result.signature.args)] = result
+
+    def template(arguments: Any, keywords: Any) -> Any:
+        # Without this, each constant among the arguments of a call would get a function compiled for it.
+        return find(tuple(map(types.unliteral, arguments)), keywords)
+
+    find = dispatcher.get_call_template
+    dispatcher.get_call_template = template
+    # As numba's own cfunc does. It takes half the time: most of compiling went into code that no one calls.
+    dispatcher._compiler._customize_flags = customize  # noqa: SLF001
+    dispatcher.add_overload = add
+    return dispatcher
+
+
+def shim(entry: Kernel, body: Any, check: Any) -> Any:
     """Return the C function of a kernel: it checks its arguments, makes views of them, and calls the body."""
     lines, views = [], []
     for position, letter in enumerate(entry.signature):
@@ -156,14 +184,16 @@ def shim(entry: Kernel, body: Any) -> Any:
     source = f"def {entry.name}({', '.join(['t', *names])}):\n" + "".join(f"    {line}\n" for line in lines)
     space: dict[str, Any] = {
         "word": word,
-        "acceptable": acceptable,
+        "acceptable": check,
         "items_view": items_view,
         "body": body,
         "int64": np.int64,
         **{f"view_{letter}": array_view(*LETTERS[letter]) for letter in set(entry.signature) & set(LETTERS)},
     }
     exec(source, space)  # noqa: S102 - our own text, from the signatures above
-    return numba.cfunc(types.int64(types.int64, *(types.int64 for _ in names)), **OPTIONS)(space[entry.name])
+    return numba.cfunc(types.int64(types.int64, *(types.int64 for _ in names)), error_model="numpy", _nrt=False)(
+        space[entry.name]
+    )
 
 
 def compiled(function: Any, made: dict[Any, Any]) -> Any:
@@ -177,7 +207,7 @@ def compiled(function: Any, made: dict[Any, Any]) -> Any:
         # Symbols are named by the module too: helpers of one name in two modules are different ones.
         space["__name__"] = function.__module__
         twin = FunctionType(function.__code__, space, function.__name__, function.__defaults__)
-        made[function] = numba.njit(**OPTIONS)(twin)
+        made[function] = part(twin)
     return made[function]
 
 
@@ -185,9 +215,10 @@ def compile_module(module: str) -> list[cache.Entry]:
     """Return the object code of every kernel of a module."""
     importlib.import_module(module)
     made: dict[Any, Any] = {matrix_of: matrix_of_compiled}
+    check = part(acceptable)
     result = []
     for entry in kernels_of(module):
-        function = shim(entry, compiled(entry.function, made))
+        function = shim(entry, compiled(entry.function, made), check)
         library = function._library  # noqa: SLF001 - numba has no public way to its object code
         _, _, (code, _) = library.serialize_using_object_code()
         text = llvm.parse_assembly(library.get_llvm_str())

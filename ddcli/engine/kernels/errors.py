@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class DiffOverflow(EngineError):  # noqa: N818 - the name of what happened
+class DiffOverflow(EngineError):
     """A diff left the signed 64-bit range: an error, never a wrap-around."""
 
 

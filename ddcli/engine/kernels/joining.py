@@ -7,7 +7,7 @@ product of two step functions is found by walking their times once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -80,16 +80,14 @@ def pair_in_time(
     da = a.shape[1] - 1
     db = b.shape[1] - 1
     t = take.size
-    sum_a = np.int64(0)
-    sum_b = np.int64(0)
-    product = np.int64(0)
+    sum_a: Any = np.int64(0)
+    sum_b: Any = np.int64(0)
+    product: Any = np.int64(0)
     i = p
     j = q
     while i < p_end or j < q_end:
-        if j == q_end or (i < p_end and a[i, da - 1] <= b[j, db - 1]):
-            time = a[i, da - 1]
-        else:
-            time = b[j, db - 1]
+        a_first = j == q_end or (i < p_end and a[i, da - 1] <= b[j, db - 1])
+        time = a[i, da - 1] if a_first else b[j, db - 1]
         if i < p_end and a[i, da - 1] == time:
             total = sum_a + a[i, da]
             if sum_overflows(sum_a, a[i, da], total):
@@ -191,7 +189,7 @@ def precedes(m: np.ndarray, i: int, j: int, first: int, last: int) -> bool:
 
 
 @kernel("LLiiViMV")
-def join_some(  # noqa: C901, PLR0912, PLR0915 - one loop with its state in registers
+def join_some(
     lefts: list[np.ndarray],
     rights: list[np.ndarray],
     nk: int,
@@ -341,6 +339,6 @@ def _settles(width_a: int, width_b: int, nk: int, nt: int, take: np.ndarray) -> 
     """Return 1 where rows of one key may be equal though their values differ, and their key lanes are all kept."""
     data = width_a + width_b - 2 * (nt + 1) - nk
     taken = set(take.tolist())
-    if taken and not (0 <= min(taken) and max(taken) < data):
+    if taken and not (min(taken) >= 0 and max(taken) < data):
         raise ValueError(f"lanes {sorted(taken)} of {data}")
     return int(len(taken) < data and taken.issuperset(range(nk)))

@@ -107,7 +107,7 @@ def distinct_keys(m: np.ndarray, nk: int) -> np.ndarray:
 def take(m: np.ndarray, lanes: np.ndarray | Sequence[int]) -> np.ndarray:
     """Return the given lanes of every row as a matrix of their own: a permutation, a projection or a repetition."""
     by = np.asarray(lanes, np.int64)
-    if by.size and not (0 <= by.min() and by.max() < m.shape[1]):
+    if by.size and not (by.min() >= 0 and by.max() < m.shape[1]):
         raise ValueError(f"lanes {by.tolist()} of a matrix of {m.shape[1]}")
     out = np.empty((m.shape[0], by.size), np.int64)
     copy_lanes(m, by, out)

@@ -27,7 +27,7 @@ def compare(a: np.ndarray, i: int, b: np.ndarray, j: int, lanes: int) -> int:
 @inline
 def same(a: np.ndarray, i: int, b: np.ndarray, j: int, lanes: int) -> bool:
     """Say whether the first `lanes` lanes of two rows are equal."""
-    for c in range(lanes):  # noqa: SIM110 - compiled code has no generators
+    for c in range(lanes):
         if a[i, c] != b[j, c]:
             return False
     return True
@@ -146,7 +146,7 @@ def product_overflows(x: int, y: int) -> bool:
 @inline
 def same_between(m: np.ndarray, i: int, j: int, first: int, last: int) -> bool:
     """Say whether two rows of a matrix are equal in lanes[first:last]."""
-    for c in range(first, last):  # noqa: SIM110 - compiled code has no generators
+    for c in range(first, last):
         if m[i, c] != m[j, c]:
             return False
     return True

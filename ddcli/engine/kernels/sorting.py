@@ -9,7 +9,7 @@ Ranges of lanes are computed unsigned: compiled code takes for granted that sign
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -44,6 +44,12 @@ def before(a: np.ndarray, i: int, b: np.ndarray, j: int, lanes: np.ndarray) -> i
         if x != y:
             return -1 if x < y else 1
     return 0
+
+
+@inline
+def row_at(order: np.ndarray, i: int) -> Any:
+    """Return an entry of an order, which is kept in 32 bits, as a signed number to compute with."""
+    return np.int64(order[i])
 
 
 @inline
@@ -91,7 +97,7 @@ def insertion_sort(m: np.ndarray, start: int, end: int, lanes: np.ndarray, order
     """Set `order` to the stable order of m[start:end], counted from `start`."""
     for i in range(end - start):
         j = i
-        while j > 0 and before(m, start + np.int64(order[j - 1]), m, start + i, lanes) > 0:
+        while j > 0 and before(m, start + row_at(order, j - 1), m, start + i, lanes) > 0:
             order[j] = order[j - 1]
             j -= 1
         order[j] = np.uint32(i)
@@ -177,16 +183,16 @@ def lead_sort(
         lead = keys[here + i] >> first
         if keys[here + i - 1] >> first != lead:
             continue
-        row = order[i]
+        row = row_at(order, i)
         j = i
         while (
             j > 0
             and keys[here + j - 1] >> first == lead
-            and before(m, start + np.int64(order[j - 1]), m, start + np.int64(row), lanes) > 0
+            and before(m, start + row_at(order, j - 1), m, start + row, lanes) > 0
         ):
             order[j] = order[j - 1]
             j -= 1
-        order[j] = row
+        order[j] = np.uint32(row)
         budget -= i - j
         if budget < 0:
             return False
@@ -227,7 +233,7 @@ def radix_sort(
                 least = np.uint64(low[c])
                 shift = np.uint64(used)
                 for i in range(n):
-                    x = np.uint64(m[start + np.int64(order[here + i]), lane]) - least
+                    x = np.uint64(m[start + row_at(order, here + i), lane]) - least
                     keys[here + i] |= x << shift
                 used += width[c]
             c -= 1
@@ -249,9 +255,9 @@ def radix_sort(
                 position += count
             for i in range(n):
                 key = keys[here + i]
-                k = np.int64((key >> shift) & mask)
-                position = counts[k]
-                counts[k] = position + 1
+                bucket = (key >> shift) & mask
+                position = counts[bucket]
+                counts[bucket] = position + 1
                 keys[position] = key
                 order[position] = order[here + i]
             here, there = there, here
@@ -280,10 +286,10 @@ def emit(
     first = o
     if consolidate == 0:
         for i in range(count):
-            copy_row(m, start + np.int64(order[i]), out, o + i)
+            copy_row(m, start + row_at(order, i), out, o + i)
         return o + count
     for i in range(count):
-        row = start + np.int64(order[i])
+        row = start + row_at(order, i)
         if o > first and before(out, o - 1, m, row, lanes) == 0:
             total = out[o - 1, d] + m[row, d]
             if sum_overflows(out[o - 1, d], m[row, d], total):
@@ -376,13 +382,13 @@ def deal(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, bits: int, starts: 
 def piece_of(m: np.ndarray, i: int, lanes: np.ndarray, plan: np.ndarray) -> int:
     """Return the piece that a row is dealt to."""
     count = lanes.size
-    piece = 0
+    piece: Any = 0
     for c in range(count):
         keep = plan[2 * count + c]
         if keep > 0:
             x = (np.uint64(m[i, lanes[c]]) - np.uint64(plan[c])) >> np.uint64(plan[count + c])
             piece = (piece << keep) | np.int64(x)
-    return piece
+    return piece  # type: ignore[no-any-return]
 
 
 @kernel("MVVVM")
@@ -439,7 +445,7 @@ def sort_pieces(
                 radix_sort(source, start, start + n, lanes, order, keys, counts, low, width)
         end = emit(source, start, n, lanes, order, out, o, consolidate)
         if end < 0:
-            scratch[0] = start + np.int64(order[-1 - end])
+            scratch[0] = start + row_at(order, -1 - end)
             return OVERFLOW
         o = end
         k += 1
@@ -487,7 +493,7 @@ def sort_by(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
     [[2, 8], [3, 8], [1, 9]]
     """
     by = np.array(lanes, np.int64)
-    if by.size and not (0 <= by.min() and by.max() < m.shape[1]):
+    if by.size and not (by.min() >= 0 and by.max() < m.shape[1]):
         raise ValueError(f"lanes {list(lanes)} of a matrix of {m.shape[1]}")
     if m.shape[0] < 2 or order_of(m, by) != DISORDERED:
         return m

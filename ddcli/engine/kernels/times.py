@@ -63,7 +63,7 @@ def advance(m: np.ndarray, since: tuple[int, ...], nt: int) -> np.ndarray:
     if advanced_already(m, bound):
         return m
     if nt == 1:
-        out = np.empty(m.shape, np.int64)
+        out = np.empty((m.shape[0], m.shape[1]), np.int64)
         count = advance_one(m, bound, out)
         if count < 0:
             raise overflow("+", out[0], m[-1 - count])

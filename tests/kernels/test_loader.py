@@ -1,0 +1,178 @@
+"""How kernels are compiled, kept and loaded, and what they refuse to be called with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+
+from ddcli.engine import kernels
+from ddcli.engine.kernels import cache, errors, loader, settings, shards
+from ddcli.engine.kernels.merging import merge_some
+from tests.kernels.support import interpreted
+
+MODULE = "ddcli.engine.kernels.shards"
+KEYS = np.array([[0], [1]])
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """Begin with an empty cache, in which only one module's kernels are wanted; gives its folder and the lines announced."""
+    lines = []
+    monkeypatch.setattr(settings, "_listener", lines.append)
+    monkeypatch.setattr(settings, "_cache_dir", tmp_path / "cache")
+    monkeypatch.setattr(loader, "modules", lambda: iter([MODULE]))
+    loader.reset()
+    yield tmp_path / "cache", lines
+    loader.reset()
+
+
+def shard() -> list[int]:
+    """Call the kernel as a process that has not loaded it does."""
+    shards.assign_shards.reset()
+    return kernels.shard_of(KEYS, 1, 1 << 20).tolist()
+
+
+def test_compiled_once_then_loaded(fresh):
+    """A cold cache is announced in one line, a warm one is silent."""
+    folder, lines = fresh
+    expected = shard()
+    assert len(lines) == 1
+    assert lines[0].startswith("compiling 1 kernels (once, about ")
+    assert [file.name for file in folder.iterdir()] == [cache.file_name(MODULE)]
+    assert shard() == expected
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-100], lambda data: b"", lambda data: data[:50] + b"X" + data[51:]]
+)
+def test_a_damaged_file_is_compiled_again(fresh, damage):
+    """Truncated, empty, changed."""
+    folder, lines = fresh
+    expected = shard()
+    file = folder / cache.file_name(MODULE)
+    file.write_bytes(damage(file.read_bytes()))
+    assert shard() == expected
+    assert len(lines) == 2
+    assert shard() == expected
+    assert len(lines) == 2
+
+
+def test_a_folder_that_is_not_writable_gives_way_to_a_temporary_one(fresh, monkeypatch, tmp_path):
+    """Private to the user, for code is run from it; without one either there is a message."""
+    folder, lines = fresh
+    folder.write_text("a file where the folder should be")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    shard()
+    shard()
+    assert len(lines) == 1
+    (private,) = (tmp_path / "temporary").iterdir()
+    assert private.stat().st_mode & 0o777 == 0o700
+    private.chmod(0o777)
+    assert cache._private_folder() != private
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with pytest.raises(kernels.KernelError, match="can be kept neither"):
+        shard()
+
+
+def test_a_failure_to_compile_shows_why(fresh, monkeypatch):
+    """With the compiler's own words."""
+    monkeypatch.setattr(cache, "file_name", lambda _: "missing/folder.kernels")
+    with pytest.raises(kernels.KernelError, match="FileNotFoundError"):
+        shard()
+
+
+def test_a_warm_process_imports_neither_numba_nor_polars():
+    """That is what the object files are for."""
+    kernels.shard_of(KEYS, 1, 2)
+    program = (
+        "import sys, numpy as np; from ddcli.engine import kernels; kernels.shard_of(np.array([[0], [1]]), 1, 2);"
+        "assert not {'numba', 'polars'} & set(sys.modules), sorted(sys.modules)"
+    )
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_importing_the_kernels_loads_nothing():
+    """Not even llvmlite, before a kernel is called."""
+    program = "import sys, ddcli.engine.kernels; assert not {'numba', 'llvmlite', 'polars'} & set(sys.modules)"
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": path})
+
+
+M, V = np.ones((2, 2), np.int64), np.zeros(3, np.int64)
+WRONG = {
+    "a float": (M, M, M, V, 1.0),
+    "none": (M, M, M, None, 1),
+    "a list": (M, [[1]], M, V, 1),
+    "another type": (M, M.astype(np.int32), M, V, 1),
+    "unsigned": (M, M.astype(np.uint64), M, V, 1),
+    "another order of bytes": (M, M.astype(">i8"), M, V, 1),
+    "not contiguous": (M, M, np.ones((2, 4), np.int64)[:, ::2], V, 1),
+    "other dimensions": (V, M, M, V, 1),
+    "too few": (M, M, M, V),
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG.values(), ids=WRONG)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_wrong_arguments_are_refused(arguments):
+    """Compiled and interpreted alike: nothing is read from what is not the array that it should be."""
+    for _ in range(2):
+        with pytest.raises((TypeError, __import__("ctypes").ArgumentError)):
+            merge_some(*arguments)
+    with interpreted(), pytest.raises(TypeError):
+        merge_some(*arguments)
+
+
+def test_lists_of_matrices_are_checked_through():
+    """Every matrix of a list."""
+    good = np.ones((1, 3), np.int64)
+    for mode in (interpreted, __import__("contextlib").nullcontext):
+        with mode(), pytest.raises(TypeError, match="list of int64 matrices"):
+            kernels.join([good, good.astype(float)], [good], 1, 1, np.array([0]))
+
+
+def test_unknown_letters_are_refused():
+    """When the kernel is defined."""
+    with pytest.raises(ValueError, match="unknown letter"):
+        loader.kernel("MX")(lambda m, x: 0)
+
+
+def test_the_place_of_the_cache(monkeypatch, tmp_path):
+    """As set, else DDCLI_CACHE_DIR, else the user's."""
+    monkeypatch.setattr(settings, "_cache_dir", None)
+    monkeypatch.setenv("DDCLI_CACHE_DIR", str(tmp_path / "named"))
+    assert settings.cache_dir() == tmp_path / "named"
+    monkeypatch.delenv("DDCLI_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert settings.cache_dir() == tmp_path / "xdg" / "ddcli"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert settings.cache_dir().parts[-3:] == ("Library", "Caches", "ddcli")
+    kernels.set_cache_dir(tmp_path)
+    assert settings.cache_dir() == tmp_path
+
+
+def test_the_line_goes_to_stderr_unless_someone_listens(monkeypatch, capsys):
+    """`--quiet` listens and says nothing."""
+    monkeypatch.setattr(settings, "_listener", settings.to_stderr)
+    settings.announce("a line")
+    assert capsys.readouterr().err == "a line\n"
+    kernels.set_announce(lambda _: None)
+    settings.announce("a line")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_layout_that_compiled_code_can_not_read_is_an_error(monkeypatch):
+    """Rather than a crash."""
+    loader.check_layout()
+    monkeypatch.setattr(loader, "HEADER_WORDS", loader.HEADER_WORDS - 1)
+    with pytest.raises(errors.KernelError, match="lays out"):
+        loader.check_layout()
