@@ -1,0 +1,265 @@
+"""Kernels that look at a group's values in order: the first k of them at each instance, and how many there are.
+
+The sources of a group are merged lazily, value by value, so that the first of a large group is found without
+reading the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.engine.kernels.loader import inline, kernel, matrix_of
+from ddcli.engine.kernels.reduce_rows import OVERFLOW, place
+from ddcli.engine.kernels.reduce_times import NO_ROOM, compare_at
+from ddcli.engine.kernels.rows import same, sum_overflows
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Rows of the scratch matrix `cursor`, a column a source: what is left of the group there, and its run of the value at hand.
+LEFT = 0
+RIGHT = 1
+RUN = 2
+RUN_END = 3
+
+
+@inline
+def find_open(following: np.ndarray, i: int) -> int:
+    """Return the first instance at or after i that still wants values: union-find with path halving."""
+    while following[i] != i:
+        following[i] = following[following[i]]
+        i = following[i]
+    return i
+
+
+@inline
+def next_value(sources: list[np.ndarray], cursor: np.ndarray, nk: int, nv: int, backwards: int) -> int:
+    """Take the least value left (the greatest, if `backwards`) off all sources into their runs.
+
+    Returns a source that has it, or -1 when nothing is left.
+    """
+    best = -1
+    at = 0
+    for s in range(len(sources)):
+        if cursor[LEFT, s] >= cursor[RIGHT, s]:
+            continue
+        row = cursor[RIGHT, s] - 1 if backwards else cursor[LEFT, s]
+        if best >= 0:
+            order = compare_at(matrix_of(sources, s), row, nk, matrix_of(sources, best), at, nk, nv)
+            if order == 0 or (order > 0) != (backwards != 0):
+                continue
+        best = s
+        at = row
+    if best < 0:
+        return -1
+    model = matrix_of(sources, best)
+    for s in range(len(sources)):
+        m = matrix_of(sources, s)
+        if backwards:
+            end = cursor[RIGHT, s]
+            start = end
+            while start > cursor[LEFT, s] and compare_at(m, start - 1, nk, model, at, nk, nv) == 0:
+                start -= 1
+            cursor[RIGHT, s] = start
+        else:
+            start = cursor[LEFT, s]
+            end = start
+            while end < cursor[RIGHT, s] and compare_at(m, end, nk, model, at, nk, nv) == 0:
+                end += 1
+            cursor[LEFT, s] = end
+        cursor[RUN, s] = start
+        cursor[RUN_END, s] = end
+    return best
+
+
+@inline
+def next_in_run(sources: list[np.ndarray], cursor: np.ndarray, at: int) -> int:
+    """Return the source whose run goes on with the earliest time (lane `at`), or -1 at the end of all runs."""
+    best = -1
+    time = 0
+    for s in range(len(sources)):
+        if cursor[RUN, s] < cursor[RUN_END, s]:
+            here = matrix_of(sources, s)[cursor[RUN, s], at]
+            if best < 0 or here < time:
+                best = s
+                time = here
+    return best
+
+
+@inline
+def rewind(cursor: np.ndarray, bounds: np.ndarray, g: int) -> None:
+    """Point every source's cursor at the whole of group g."""
+    for s in range(cursor.shape[1]):
+        cursor[LEFT, s] = bounds[g, 2 * s]
+        cursor[RIGHT, s] = bounds[g, 2 * s + 1]
+
+
+@inline
+def skip_nulls(sources: list[np.ndarray], cursor: np.ndarray, lane: int, null: int) -> None:
+    """Cut the nulls off the end of each source's part of the group, whose first value lane is `lane`."""
+    for s in range(cursor.shape[1]):
+        m = matrix_of(sources, s)
+        low = cursor[LEFT, s]
+        high = cursor[RIGHT, s]
+        while low < high:
+            middle = (low + high) >> 1
+            if m[middle, lane] < null:
+                low = middle + 1
+            else:
+                high = middle
+        cursor[RIGHT, s] = low
+
+
+@kernel("LMiiVMiiiiVVVVMM")
+def first_values(
+    sources: list[np.ndarray],
+    bounds: np.ndarray,
+    nk: int,
+    nv: int,
+    first: np.ndarray,
+    times: np.ndarray,
+    k: int,
+    backwards: int,
+    null_lane: int,
+    null: int,
+    take: np.ndarray,
+    following: np.ndarray,
+    wanted: np.ndarray,
+    present: np.ndarray,
+    cursor: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """Find the first k records (the last, if `backwards`) of each instance's group, counting multiplicities.
+
+    Candidates are records [value lanes] with a positive count whose lane `null_lane` (-1: none) does not hold `null`.
+    Values are walked in order; each paints the instances at which its count is positive and that still want records,
+    and the walk ends when none does: a change in a large group costs what it takes to find a new first record.
+
+    Times are one lane, at nk + nv. `following`, `wanted` and `present` have room for an instance each (the latter says
+    afterwards whether the instance's group is not empty), `cursor` is 4 rows of one lane a source. Writes
+    [instance | lanes in `take` (absolute) | count]; returns how many rows, NO_ROOM, or OVERFLOW.
+    """
+    o = 0
+    at = nk + nv
+    for g in range(first.shape[0] - 1):
+        for i in range(first[g], first[g + 1]):
+            following[i] = i
+            wanted[i] = k
+            present[i] = 0
+        end = first[g + 1]
+        unpainted = end - first[g]
+        if unpainted == 0:
+            continue
+        following[end] = end  # a sentinel: the next group, if any, sets it anew
+        rewind(cursor, bounds, g)
+        if backwards and null_lane == nk:
+            skip_nulls(sources, cursor, nk, null)
+        while unpainted > 0:
+            b = next_value(sources, cursor, nk, nv, backwards)
+            if b < 0:
+                break
+            model = matrix_of(sources, b)
+            row = cursor[RUN, b]
+            if null_lane >= 0 and model[row, null_lane] == null:
+                if null_lane == nk and not backwards:
+                    break
+                continue
+            count = 0
+            s = b if len(sources) == 1 else next_in_run(sources, cursor, at)
+            while s >= 0:
+                m = matrix_of(sources, s)
+                begin = place(times, first[g], end, m[cursor[RUN, s], at])
+                diff = m[cursor[RUN, s], m.shape[1] - 1]
+                total = count + diff
+                if sum_overflows(count, diff, total):
+                    return OVERFLOW
+                count = total
+                cursor[RUN, s] += 1
+                s = next_in_run(sources, cursor, at)
+                if count <= 0:
+                    continue
+                until = end
+                if s >= 0:
+                    until = place(times, first[g], end, matrix_of(sources, s)[cursor[RUN, s], at])
+                if until == begin:
+                    continue
+                i = find_open(following, begin)
+                while i < until:
+                    if o == out.shape[0]:
+                        return NO_ROOM
+                    some = min(count, wanted[i])
+                    out[o, 0] = i
+                    for c in range(take.shape[0]):
+                        out[o, 1 + c] = model[row, take[c]]
+                    out[o, 1 + take.shape[0]] = some
+                    o += 1
+                    present[i] = 1
+                    wanted[i] -= some
+                    if wanted[i] == 0:
+                        following[i] = i + 1
+                        unpainted -= 1
+                    i = find_open(following, i + 1)
+        missing = False
+        for i in range(first[g], end):
+            missing = missing or present[i] == 0
+        if not missing:
+            continue
+        # Some instance has no candidate: only then must all of the group be read, to tell an empty group from
+        # one with nulls or negative counts alone. `wanted` now counts the records that come and go.
+        for i in range(first[g], end):
+            wanted[i] = 0
+        rewind(cursor, bounds, g)
+        while next_value(sources, cursor, nk, nv, 0) >= 0:
+            count = 0
+            s = next_in_run(sources, cursor, at)
+            while s >= 0:
+                m = matrix_of(sources, s)
+                begin = place(times, first[g], end, m[cursor[RUN, s], at])
+                diff = m[cursor[RUN, s], m.shape[1] - 1]
+                total = count + diff
+                if sum_overflows(count, diff, total):
+                    return OVERFLOW
+                if count == 0:
+                    wanted[begin] += 1
+                elif total == 0:
+                    wanted[begin] -= 1
+                count = total
+                cursor[RUN, s] += 1
+                s = next_in_run(sources, cursor, at)
+        some = 0
+        for i in range(first[g], end):
+            some += wanted[i]
+            if some > 0:
+                present[i] = 1
+    return o
+
+
+@kernel("MViiiVV")
+def count_values(
+    m: np.ndarray, rows: np.ndarray, nv: int, null_lane: int, null: int, first: np.ndarray, out: np.ndarray
+) -> int:
+    """Count the distinct values with a non-zero count at each instance, from sorted rows [group | value | instance | diff].
+
+    `out` must be all zero. Values whose lane `null_lane` (-1: none) holds `null` are left out. Returns 0 or OVERFLOW.
+    """
+    for g in range(rows.shape[0] - 1):
+        r = rows[g]
+        while r < rows[g + 1]:
+            begin = r
+            count = 0
+            while r < rows[g + 1] and same(m, r, m, begin, 1 + nv):
+                diff = m[r, 2 + nv]
+                total = count + diff
+                if sum_overflows(count, diff, total):
+                    return OVERFLOW
+                if null_lane >= 0 and m[begin, null_lane] == null:
+                    pass
+                elif count == 0:
+                    out[m[r, 1 + nv]] += 1
+                elif total == 0:
+                    out[m[r, 1 + nv]] -= 1
+                count = total
+                r += 1
+        for i in range(first[g] + 1, first[g + 1]):
+            out[i] += out[i - 1]
+    return 0

@@ -1,0 +1,147 @@
+"""Kernels for exact running sums of integers and decimals, weighted by diff.
+
+A sum is kept in *limbs*: 32-bit digits, the last one signed, each in a lane of its own, so that adding never overflows
+and only the value at an instance is judged. A limb takes 2**28 rows of products before it could overflow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.engine.kernels.loader import inline, kernel
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# What is added for a row: 1, or a lane as int64, a lane as uint64 (sign bit flipped), or two lanes (128 bits).
+ONE = 0
+SIGNED = 1
+UNSIGNED = 2
+WIDE = 3
+LOW = 0xFFFFFFFF
+HALF = 1 << 31
+# 10**38 as two 64-bit halves (the lower one as a signed integer after flipping its sign bit): decimals stay below it.
+WIDE_HIGH = 10**38 >> 64
+WIDE_LOW = (10**38 & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
+
+
+@inline
+def add_product(limbs: np.ndarray, i: int, at: int, digit: int, low: int, high: int) -> None:
+    """Add digit * (low + 2**32 * high) to the limbs of row i from lane `at`; |digit| < 2**32, the others in 32 bits."""
+    product = digit * low
+    limbs[i, at] += product & LOW
+    limbs[i, at + 1] += product >> 32
+    if high != 0:
+        product = digit * high
+        limbs[i, at + 1] += product & LOW
+        limbs[i, at + 2] += product >> 32
+
+
+@kernel("MiiiiVMi")
+def add_rows(
+    m: np.ndarray,
+    lane: int,
+    number: int,
+    null_lane: int,
+    null: int,
+    instances: np.ndarray,
+    limbs: np.ndarray,
+    at: int,
+) -> int:
+    """Add each row's number, times its diff, to the limbs from lane `at` of the row's instance.
+
+    A row whose lane `null_lane` holds `null` adds nothing; `null_lane` is -1 where there are no nulls. Uses 6 limbs
+    for WIDE, else 4.
+    """
+    last = m.shape[1] - 1
+    for r in range(m.shape[0]):
+        if null_lane >= 0 and m[r, null_lane] == null:
+            continue
+        diff = m[r, last]
+        i = instances[r]
+        low = diff
+        high = 0
+        if diff < -HALF or diff >= HALF:
+            low = ((diff + HALF) & LOW) - HALF  # right even where the addition wraps
+            high = (diff >> 32) + (1 if low < 0 else 0)
+        if number == ONE:
+            limbs[i, at] += low & LOW
+            limbs[i, at + 1] += (low >> 32) + high
+            continue
+        x = m[r, lane]
+        if number == WIDE:
+            x = m[r, lane + 1]
+            add_product(limbs, i, at, x & LOW, low, high)
+            add_product(limbs, i, at + 1, (x >> 32) + HALF, low, high)
+            x = m[r, lane]
+            add_product(limbs, i, at + 2, x & LOW, low, high)
+            add_product(limbs, i, at + 3, x >> 32, low, high)
+        else:
+            add_product(limbs, i, at, x & LOW, low, high)
+            add_product(limbs, i, at + 1, (x >> 32) + (HALF if number == UNSIGNED else 0), low, high)
+    return 0
+
+
+@inline
+def fits(limbs: np.ndarray, i: int, at: int, size: int, number: int) -> bool:
+    """Say whether normalised limbs are in the range of the lanes that `number` names."""
+    used = 4 if number == WIDE else 2
+    sign = 0
+    if number != UNSIGNED and limbs[i, at + used - 1] >= HALF:
+        sign = -1
+    for c in range(used, size):
+        if limbs[i, at + c] != (sign if c == size - 1 else sign & LOW):
+            return False
+    return True
+
+
+@kernel("VMiiiMiV")
+def settle(
+    first: np.ndarray,
+    limbs: np.ndarray,
+    at: int,
+    size: int,
+    number: int,
+    out: np.ndarray,
+    lane: int,
+    present: np.ndarray,
+) -> int:
+    """Turn what each instance adds into running sums along its group, and write them as lanes from `lane` of `out`.
+
+    Marks the instances whose sum is not zero in `present`. Returns 0, or -1 - instance for a sum out of range:
+    int64 for SIGNED (and ONE), uint64 for UNSIGNED, less than 10**38 either side of zero for WIDE.
+    """
+    for g in range(first.shape[0] - 1):
+        for i in range(first[g], first[g + 1]):
+            carry = 0
+            some = 0
+            for c in range(size):
+                value = limbs[i, at + c] + carry
+                if i > first[g]:
+                    value += limbs[i - 1, at + c]
+                carry = value >> 32
+                if c < size - 1:
+                    value &= LOW
+                limbs[i, at + c] = value
+                some |= value
+            if not fits(limbs, i, at, size, number):
+                return -1 - i
+            top = limbs[i, at + 1]
+            if number == UNSIGNED or number == WIDE:  # noqa: PLR1714, SIM109 - kernels are plain
+                out_low = ((top - HALF) << 32) + limbs[i, at]
+            else:
+                out_low = ((top - (LOW + 1) if top >= HALF else top) << 32) + limbs[i, at]
+            if number == WIDE:
+                top = limbs[i, at + 3]
+                high = ((top - (LOW + 1) if top >= HALF else top) << 32) + limbs[i, at + 2]
+                if high > WIDE_HIGH or (high == WIDE_HIGH and out_low >= WIDE_LOW):
+                    return -1 - i
+                if high < -WIDE_HIGH - 1 or (high == -WIDE_HIGH - 1 and out_low <= -WIDE_LOW):
+                    return -1 - i
+                out[i, lane] = high
+                out[i, lane + 1] = out_low
+            else:
+                out[i, lane] = out_low
+            if some != 0:
+                present[i] = 1
+    return 0

@@ -1,0 +1,243 @@
+"""Kernels that find a reduction's interesting times: the new times of each key, closed under lattice join.
+
+An *instance* is a key at an interesting time. Instances are kept as `first` and `times`: those of the g-th touched key
+are rows first[g] to first[g + 1] of `times`, in lexicographic order, which is a linear extension of the order of times.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.engine.kernels.loader import inline, kernel, matrix_of
+from ddcli.engine.kernels.rows import compare, same, seek
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MIX = -7046029254386353131  # 2**64 / golden ratio, odd, as a signed integer
+NO_ROOM = -1
+SHORT = 16  # runs up to here are sorted by insertion
+
+
+@inline
+def compare_at(a: np.ndarray, i: int, ca: int, b: np.ndarray, j: int, cb: int, lanes: int) -> int:
+    """Compare `lanes` lanes of two rows, from lane `ca` in one and `cb` in the other: -1, 0 or 1."""
+    for c in range(lanes):
+        x = a[i, ca + c]
+        y = b[j, cb + c]
+        if x != y:
+            return -1 if x < y else 1
+    return 0
+
+
+@inline
+def not_after(a: np.ndarray, i: int, ca: int, b: np.ndarray, j: int, cb: int, lanes: int) -> bool:
+    """Say whether the time at lane `ca` of one row is less than or equal to that at lane `cb` of the other."""
+    for c in range(lanes):
+        if a[i, ca + c] > b[j, cb + c]:
+            return False
+    return True
+
+
+@inline
+def swap_rows(a: np.ndarray, i: int, j: int) -> None:
+    """Exchange two rows."""
+    for c in range(a.shape[1]):
+        x = a[i, c]
+        a[i, c] = a[j, c]
+        a[j, c] = x
+
+
+@inline
+def sift_down(a: np.ndarray, start: int, root: int, size: int, lanes: int) -> None:
+    """Restore the heap a[start:start + size] below `root`, the greatest row on top."""
+    while True:
+        child = 2 * root + 1
+        if child >= size:
+            return
+        if child + 1 < size and compare(a, start + child, a, start + child + 1, lanes) < 0:
+            child += 1
+        if compare(a, start + root, a, start + child, lanes) >= 0:
+            return
+        swap_rows(a, start + root, start + child)
+        root = child
+
+
+@inline
+def sort_rows(a: np.ndarray, start: int, end: int, lanes: int) -> None:
+    """Sort the rows a[start:end] by their first `lanes` lanes, in place: insertion when few, else a heap."""
+    size = end - start
+    if size <= SHORT:
+        for i in range(start + 1, end):
+            j = i
+            while j > start and compare(a, j - 1, a, j, lanes) > 0:
+                swap_rows(a, j - 1, j)
+                j -= 1
+        return
+    for root in range(size // 2 - 1, -1, -1):
+        sift_down(a, start, root, size, lanes)
+    for last in range(size - 1, 0, -1):
+        swap_rows(a, start, start + last)
+        sift_down(a, start, 0, last, lanes)
+
+
+@inline
+def seek_past(a: np.ndarray, start: int, end: int, b: np.ndarray, j: int, lanes: int) -> int:
+    """Return the first row of a[start:end], sorted, that is after row j of `b` by its first `lanes` lanes."""
+    step = 1
+    low = start
+    high = start
+    while high < end and compare(a, high, b, j, lanes) <= 0:
+        low = high + 1
+        high += step
+        step += step
+    high = min(high, end)
+    while low < high:
+        middle = (low + high) >> 1
+        if compare(a, middle, b, j, lanes) <= 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel("MiiiVVM")
+def new_times(m: np.ndarray, nk: int, at: int, nt: int, rows: np.ndarray, first: np.ndarray, times: np.ndarray) -> int:
+    """List the distinct times of each key of `m`, whose rows are together by key and hold their time from lane `at`.
+
+    Fills rows[g] (the first row of the g-th key), `first` and `times`, the former two with an end mark; each needs as
+    much room as `m` has rows, plus the mark. Returns the number of keys.
+    """
+    n = m.shape[0]
+    g = 0
+    o = 0
+    i = 0
+    while i < n:
+        start = o
+        rows[g] = i
+        first[g] = o
+        ascending = True
+        while i < n and (i == rows[g] or same(m, i, m, i - 1, nk)):
+            order = -1 if o == start else compare_at(times, o - 1, 0, m, i, at, nt)
+            if order != 0:
+                ascending = ascending and order < 0
+                for c in range(nt):
+                    times[o, c] = m[i, at + c]
+                o += 1
+            i += 1
+        if not ascending:
+            sort_rows(times, start, o, nt)
+            end = o
+            o = start + 1
+            for j in range(start + 1, end):
+                if not same(times, j, times, o - 1, nt):
+                    for c in range(nt):
+                        times[o, c] = times[j, c]
+                    o += 1
+        g += 1
+    rows[g] = n
+    first[g] = o
+    return g
+
+
+@kernel("MLiM")
+def locate(keys: np.ndarray, sources: list[np.ndarray], nk: int, bounds: np.ndarray) -> int:
+    """Find the rows of the sorted, distinct `keys` in each source: rows bounds[g, 2s] to bounds[g, 2s + 1] of source s.
+
+    Returns how many rows that are.
+    """
+    total = 0
+    for s in range(len(sources)):
+        m = matrix_of(sources, s)
+        n = m.shape[0]
+        at = 0
+        for g in range(keys.shape[0]):
+            start = seek(m, at, n, keys, g, nk)
+            at = seek_past(m, start, n, keys, g, nk)
+            bounds[g, 2 * s] = start
+            bounds[g, 2 * s + 1] = at
+            total += at - start
+    return total
+
+
+@kernel("LMiiM")
+def collect_times(sources: list[np.ndarray], bounds: np.ndarray, at: int, nt: int, out: np.ndarray) -> int:
+    """Copy the times of the rows in `bounds`, held from lane `at`, to rows [group | time | 1]; returns how many."""
+    o = 0
+    for g in range(bounds.shape[0]):
+        for s in range(len(sources)):
+            m = matrix_of(sources, s)
+            for r in range(bounds[g, 2 * s], bounds[g, 2 * s + 1]):
+                # Rows of one value follow each other by time: repeats next to each other are worth leaving out.
+                if o > 0 and out[o - 1, 0] == g and compare_at(out, o - 1, 1, m, r, at, nt) == 0:
+                    continue
+                out[o, 0] = g
+                for c in range(nt):
+                    out[o, 1 + c] = m[r, at + c]
+                out[o, 1 + nt] = 1
+                o += 1
+    return o
+
+
+@inline
+def add_time(table: np.ndarray, times: np.ndarray, start: int, o: int, nt: int) -> bool:
+    """Enter row `o` of `times` into the hash table unless an equal row at or after `start` is there already."""
+    mask = table.shape[0] - 1
+    code = start * MIX
+    for c in range(nt):
+        code = (code ^ (times[o, c] * MIX)) * MIX
+        code ^= (code >> 29) & 0x7FFFFFFFF
+    slot = code & mask
+    while table[slot] >= 0:
+        if table[slot] >= start and same(times, table[slot], times, o, nt):
+            return False
+        slot = (slot + 1) & mask
+    table[slot] = o
+    return True
+
+
+@kernel("VMVMiVMV")
+def close(
+    first: np.ndarray,
+    fresh: np.ndarray,
+    past: np.ndarray,
+    history: np.ndarray,
+    nt: int,
+    closed: np.ndarray,
+    times: np.ndarray,
+    table: np.ndarray,
+) -> int:
+    """Close each key's new times under lattice join with each other and with the times of its history.
+
+    `first` and `fresh` are the new times; rows past[g] to past[g + 1] of `history` are [group | time | ..]. `closed` and
+    `times` receive the interesting times. A time is interesting if it is the lattice join of some of those times, at
+    least one of them new; so it is enough to join every time found, beginning with the new ones, with each of them.
+    `table` is a power of two in length, all -1, at least twice the rows of `times`. Returns the number of instances or NO_ROOM.
+    """
+    o = 0
+    room = times.shape[0]
+    for g in range(first.shape[0] - 1):
+        start = o
+        closed[g] = o
+        for i in range(first[g], first[g + 1]):
+            if o == room:
+                return NO_ROOM
+            for c in range(nt):
+                times[o, c] = fresh[i, c]
+            if add_time(table, times, start, o, nt):
+                o += 1
+        found = start
+        news = o
+        while found < o:
+            for i in range(start, news + past[g + 1] - past[g]):
+                if o == room:
+                    return NO_ROOM
+                for c in range(nt):
+                    other = times[i, c] if i < news else history[past[g] + i - news, 1 + c]
+                    times[o, c] = max(times[found, c], other)
+                if add_time(table, times, start, o, nt):
+                    o += 1
+            found += 1
+        sort_rows(times, start, o, nt)
+    closed[first.shape[0] - 1] = o
+    return o

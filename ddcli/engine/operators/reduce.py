@@ -1,0 +1,216 @@
+"""The reduction: for each key and interesting time, what the group's aggregates give, as updates to what they gave before.
+
+    want(t)  = the aggregates of the accumulated input of the key at t, and nothing when the group is not present
+    delta(t) = want(t) - accumulated output of the key at t
+
+A step has four parts: which keys must be evaluated at which times (`reduce_instances`), what their groups hold there
+and what the aggregates make of it (`reduce_evaluate`), and how that differs from the output so far (`reduce_difference`).
+
+When a group is present. A reduction whose aggregates are all sums and counts keeps no input: its state is its output,
+`[key | number of records | lanes of the aggregates]`, and a group is present while any of those numbers is not zero.
+So two records of a group that came +1 and -1 leave nothing behind when all sums are zero as well. Any other reduction
+keeps its inputs, and a group is present while any record of it, as arranged, has a non-zero count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from ddcli.engine.kernels import reduce_rows
+from ddcli.engine.operators.reduce_aggregates import Count, First, Gather, Sum, TopK, null_test
+from ddcli.engine.operators.reduce_difference import difference
+from ddcli.engine.operators.reduce_evaluate import (
+    Sums,
+    evaluate,
+    first_values,
+    presence,
+    replay,
+    scatter,
+    several,
+)
+from ddcli.engine.operators.reduce_instances import before, close, locate, new_instances, sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ddcli.engine.operators.reduce_aggregates import Aggregate
+    from ddcli.engine.operators.reduce_instances import Instances, Lanes
+
+CHUNK = 4_000_000
+"""Rows evaluated together: what a step needs beside its input and output is bounded by a few times this."""
+
+
+class Reader(Protocol):
+    """What a reduction needs of a trace."""
+
+    def batches_for(self, keys: Lanes) -> list[Lanes]:
+        """Return sorted matrices that together hold each update of the sorted, distinct `keys` exactly once."""
+
+
+class Reduced(NamedTuple):
+    """The output's updates [key | output | time | diff], sorted and consolidated, and what is still to be evaluated.
+
+    `pending` has rows [key | time]: interesting times not before the step's upper. Hand them in again, as `seeds`, in the
+    step whose interval they are in.
+    """
+
+    updates: Lanes
+    pending: Lanes
+
+
+class Reduce:
+    """Aggregates of the groups of an arrangement with `nk` key, `nv` value and `nt` time lanes.
+
+    `width` is the number of output lanes: those of the aggregates in turn, behind the number of records if `accumulable`
+    (all aggregates are counts and sums: then the inputs need not be kept).
+    """
+
+    def __init__(self, nk: int, nv: int, nt: int, aggregates: Sequence[Aggregate], *, chunk: int = CHUNK):
+        alone = [a for a in aggregates if isinstance(a, TopK) or (isinstance(a, Gather) and not a.single)]
+        assert len(aggregates) == 1 or not alone, "an aggregate that gives several rows has a reduction of its own"
+        self.nk, self.nv, self.nt = nk, nv, nt
+        self.aggregates = tuple(aggregates)
+        self.sums = tuple(a for a in aggregates if isinstance(a, Count | Sum))
+        self.accumulable = len(self.sums) == len(self.aggregates)
+        self.width = sum(a.width for a in aggregates) + self.accumulable
+        ordered = tuple(a for a in aggregates if isinstance(a, First | TopK))
+        lanes_first = all(a.order == tuple(range(len(a.order))) for a in ordered)
+        self._in_order = ordered if nt == 1 and len(ordered) == len(self.aggregates) and lanes_first else ()
+        self._several = bool(alone)
+        self._spreads = nt > 1 or any(isinstance(a, Gather) for a in aggregates)
+        self._chunk = chunk
+
+    def step(
+        self,
+        delta: Lanes,
+        output: Reader,
+        inputs: Reader | None = None,
+        *,
+        seeds: Lanes | None = None,
+        upper: Iterable[Sequence[int]] | None = None,
+        ahead: bool = False,
+    ) -> Reduced:
+        """Return the output's updates for the new updates `delta`, [key | value | time | diff] in ascending order of keys.
+
+        `inputs` (not read if `accumulable`) and `output` are the traces before the batch. In totally ordered time theirs
+        are all before those of `delta`, unless `ahead` is set: then later times in them are interesting as well.
+        `seeds` are rows [key | time] to be evaluated beside those of `delta`. Unless `accumulable`, `delta` must be sorted by
+        all its lanes. Raises SumOverflow, DiffOverflow.
+        """
+        nk, nv, nt = self.nk, self.nv, self.nt
+        instances = new_instances(delta, nk, nk + nv, nt, seeds)
+        pending = np.empty((0, nk + nt), np.int64)
+        if not len(instances):
+            return Reduced(np.empty((0, nk + self.width + nt + 1), np.int64), pending)
+        outputs = output.batches_for(instances.keys)
+        out_bounds = locate(instances.keys, outputs)
+        sources = [delta]
+        if not self.accumulable:
+            assert inputs is not None, "this reduction reads its inputs"
+            sources = [*inputs.batches_for(instances.keys), delta]
+        bounds = locate(instances.keys, sources)
+        if nt > 1 or ahead:
+            past = np.ascontiguousarray(bounds[:, :-2])
+            instances = close(instances, [(sources[:-1], past, nk + nv), (outputs, out_bounds, nk + self.width)])
+            early = before(instances.times, upper)
+            if early is not None:
+                pending = instances.pairs()[~early]
+                instances, left = instances.where(early)
+                bounds, out_bounds = bounds[left], out_bounds[left]
+        parts = [
+            self._difference(instances.slice(start, stop), sources, bounds[start:stop], outputs, out_bounds[start:stop])
+            for start, stop in self._chunks(instances, bounds)
+        ]
+        if len(parts) == 1:
+            return Reduced(parts[0], pending)
+        # Chunks are cut between keys, so their results follow each other in order.
+        return Reduced(np.concatenate([np.empty((0, nk + self.width + nt + 1), np.int64), *parts]), pending)
+
+    def _chunks(self, instances: Instances, bounds: Lanes) -> Iterator[tuple[int, int]]:
+        """Yield ranges of groups with about as many rows to evaluate as a chunk has; a larger group is alone."""
+        times = np.diff(instances.first)
+        work = np.cumsum((sizes(bounds) + 1) * times if self._spreads else sizes(bounds) + times)
+        start = 0
+        while start < len(work):
+            done = work[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(work, done + self._chunk, side="right")))
+            yield start, stop
+            start = stop
+
+    def _difference(
+        self, instances: Instances, sources: list[Lanes], bounds: Lanes, outputs: list[Lanes], out_bounds: Lanes
+    ) -> Lanes:
+        placed = int(self.nt == 1)
+        history = np.empty((int(sizes(out_bounds).sum()), self.width + self.nt + 2), np.int64)
+        reduce_rows.collect(
+            outputs, out_bounds, self.nk, self.width, self.nt, placed, instances.first, instances.times, history
+        )
+        if self.accumulable:
+            want = self._totals(instances, sources[0], bounds, outputs, out_bounds, history)
+        else:
+            want = self._want(instances, sources, bounds)
+        return difference(instances, want, history, single=not self._several)
+
+    def _totals(
+        self, instances: Instances, delta: Lanes, bounds: Lanes, outputs: list[Lanes], out_bounds: Lanes, history: Lanes
+    ) -> Lanes:
+        """Return what accumulable aggregates want: the output's own numbers so far, and what the batch adds to them."""
+        sums = Sums(len(instances), (Count(), *self.sums))
+        first = instances.first
+        if self.nt == 1:
+            start, stop = int(bounds[0, 0]), int(bounds[-1, 1])
+            batch = delta[start:stop]
+            at = np.empty(len(batch), np.int64)
+            rows = np.append(bounds[:, 0], stop) - start
+            reduce_rows.assign(batch, self.nk + self.nv, rows, first, instances.times, at)
+            sums.add(batch, self.nk, at)
+            sums.add_totals(history, 1, np.ascontiguousarray(history[:, -2]))
+        else:
+            new = replay(instances, [delta], bounds, self.nv)
+            sums.add(new.rows, 1, np.ascontiguousarray(new.rows[:, -2]))
+            old = replay(instances, outputs, out_bounds, self.width)
+            sums.add_totals(old.rows, 1, np.ascontiguousarray(old.rows[:, -2]))
+            first = new.first
+        lanes, present = sums.settle(instances, first, position=-1)
+        return _rows(lanes, present)
+
+    def _want(self, instances: Instances, sources: list[Lanes], bounds: Lanes) -> Lanes:
+        """Return the rows [instance | output | count] that the aggregates give, in the order of instances."""
+        lanes: list[Lanes] = []
+        if self._in_order:
+            present = np.ones(len(instances), np.int64)
+            for aggregate in self._in_order:
+                take = np.array(aggregate.take, np.int64) + self.nk
+                null = null_test(aggregate.skip, self.nk)
+                want, there = first_values(
+                    aggregate, sources, bounds, self.nk, self.nv, instances.first, instances.times, null, take
+                )
+                if isinstance(aggregate, TopK):
+                    return want
+                out, some = scatter(aggregate, want, len(instances))
+                lanes.append(out)
+                present = present & there if some is None else present & there & some
+            return _rows(np.concatenate(lanes, axis=1), present)
+        rows = replay(instances, sources, bounds, self.nv)
+        if self._several:
+            (alone,) = self.aggregates
+            assert isinstance(alone, TopK | Gather)
+            return several(alone, rows)
+        present = presence(rows)
+        for position, other in enumerate(self.aggregates):
+            out, some = evaluate(other, rows, position)
+            lanes.append(out)
+            present = present if some is None else present & some
+        return _rows(np.concatenate(lanes, axis=1), present)
+
+
+def _rows(lanes: Lanes, present: Lanes) -> Lanes:
+    """Return rows [instance | lanes | 1] for the instances that are present."""
+    at = np.flatnonzero(present)
+    out = np.empty((len(at), lanes.shape[1] + 2), np.int64)
+    out[:, 0] = at
+    out[:, 1:-1] = lanes if len(at) == len(lanes) else lanes[at]
+    out[:, -1] = 1
+    return out

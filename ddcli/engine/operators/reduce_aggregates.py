@@ -1,0 +1,192 @@
+"""Descriptions of aggregates: which lanes of a value they read, and which lanes they give. No evaluation here.
+
+Lanes are counted from the beginning of the value part of `[key | value | time | diff]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from ddcli.engine.columns import NULL
+from ddcli.engine.kernels import reduce_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddcli.engine.operators.reduce_instances import Lanes
+
+Number = Literal["signed", "unsigned", "wide"]
+"""How lanes are read as a number: an int64; a uint64 with its sign bit flipped; 128 bits in two lanes."""
+
+NUMBERS = {"signed": reduce_sums.SIGNED, "unsigned": reduce_sums.UNSIGNED, "wide": reduce_sums.WIDE}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's run of lanes: `width` lanes from `lane`, and how null shows.
+
+    "flag": the first lane of the run is 0, or 1 for null. "in_band": the first lane is the largest int64 for null.
+    """
+
+    lane: int
+    width: int = 1
+    null: Literal["none", "flag", "in_band"] = "none"
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """All lanes of the column."""
+        return tuple(range(self.lane, self.lane + self.width))
+
+    @property
+    def number(self) -> int:
+        """The first lane that holds the value."""
+        return self.lane + (self.null == "flag")
+
+    @property
+    def nothing(self) -> tuple[int, ...] | None:
+        """The lanes of a null, or None where there are no nulls."""
+        if self.null == "none":
+            return None
+        return (1 if self.null == "flag" else NULL, *(0,) * (self.width - 1))
+
+
+class NullTest(NamedTuple):
+    """A row is null if `lane` (-1: never) holds `value`."""
+
+    lane: int
+    value: int
+
+
+def null_test(column: Column | None, offset: int) -> NullTest:
+    """Return the test for a column's nulls in rows whose value part begins at lane `offset`."""
+    if column is None or column.null == "none":
+        return NullTest(-1, 0)
+    return NullTest(column.lane + offset, 1 if column.null == "flag" else NULL)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The number of records (sum of diffs), or of those whose `column` is not null. One lane."""
+
+    column: Column | None = None
+
+    @property
+    def width(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The exact sum of a column of integers or decimals, nulls left out; 0 for no rows.
+
+    `number` says how the column's lanes read, `total` how the result is written: "signed" and "unsigned" one lane,
+    "wide" two, less than 10**38 either side of zero. A sum out of range at an instance is an error.
+    """
+
+    column: Column
+    number: Number = "signed"
+    total: Number = "signed"
+
+    @property
+    def width(self) -> int:
+        return 2 if self.total == "wide" else 1
+
+
+@dataclass(frozen=True, slots=True)
+class FloatSum:
+    """The sum of a column of floats, nulls left out, rounded once whatever the order of rows. One lane; 0 for no rows."""
+
+    column: Column
+
+    @property
+    def width(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class CountDistinct:
+    """The number of distinct values of a column whose accumulated count is not zero, nulls left out. One lane."""
+
+    column: Column
+
+    @property
+    def width(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """Some lanes of the first record (the last, with `last`) of the group by its `order` lanes; ties by its other lanes.
+
+    Candidates are records with a positive count whose `skip` column, if given, is not null. Without any the lanes are
+    `nothing`; where that is None the group has no row.
+    """
+
+    order: tuple[int, ...]
+    take: tuple[int, ...]
+    skip: Column | None = None
+    nothing: tuple[int, ...] | None = None
+    last: bool = False
+
+    @property
+    def width(self) -> int:
+        return len(self.take)
+
+
+def minimum(column: Column) -> First:
+    """Return the aggregate for the least value of a column that is not null, null for none."""
+    return First(column.lanes, column.lanes, column, column.nothing)
+
+
+def maximum(column: Column) -> First:
+    """Return the aggregate for the greatest value of a column that is not null, null for none."""
+    return First(column.lanes, column.lanes, column, column.nothing, last=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """The first `k` records by their `order` lanes, counting multiplicities; ties by their other lanes.
+
+    Gives several rows a group, so it is the only aggregate of its reduction. `last` takes them from the end.
+    """
+
+    k: int
+    order: tuple[int, ...]
+    take: tuple[int, ...]
+    last: bool = False
+
+    @property
+    def skip(self) -> Column | None:
+        return None
+
+    @property
+    def width(self) -> int:
+        return len(self.take)
+
+
+class Gathered(NamedTuple):
+    """Groups at instances: instance i is key keys[i] at time times[i], with the rows [i | value | count] of `rows`.
+
+    `rows` is in the order of instances, then of values; counts are not zero. Instances without rows may occur.
+    """
+
+    keys: Lanes
+    times: Lanes
+    rows: Lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Anything at all: `function` gets the groups' accumulated rows and gives rows [instance | lanes | count].
+
+    With `single` it gives exactly one row, of count 1, for each instance that has rows, and may stand beside other
+    aggregates. Without, it gives any rows and stands alone. Large inputs come in pieces, cut between keys.
+    """
+
+    width: int
+    function: Callable[[Gathered], Lanes]
+    single: bool = True
+
+
+Aggregate = Count | Sum | FloatSum | CountDistinct | First | TopK | Gather

@@ -1,0 +1,130 @@
+"""Interesting times: at which times of which keys a reduction must be evaluated. Time logic only, no values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.kernels import reduce_times
+from ddcli.engine.kernels.reduce_rows import runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    Lanes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """Keys at interesting times: key g at the rows first[g]:first[g + 1] of `times`, in lexicographic order.
+
+    Shapes: keys (groups, nk), sorted and distinct; first (groups + 1,); times (instances, nt).
+    """
+
+    keys: Lanes
+    first: Lanes
+    times: Lanes
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def groups(self) -> Lanes:
+        """Return the group of each instance."""
+        return np.repeat(np.arange(len(self.keys)), np.diff(self.first))
+
+    def slice(self, start: int, stop: int) -> Instances:
+        """Return the instances of the groups start to stop, numbered from 0."""
+        low, high = self.first[start], self.first[stop]
+        return Instances(self.keys[start:stop], self.first[start : stop + 1] - low, self.times[low:high])
+
+    def where(self, mask: NDArray[np.bool_]) -> tuple[Instances, Lanes]:
+        """Return the instances that `mask` keeps, and which groups still have any."""
+        counts = np.bincount(self.groups()[mask], minlength=len(self.keys))
+        left = np.flatnonzero(counts)
+        return Instances(self.keys[left], ends(counts[left]), self.times[mask]), left
+
+    def pairs(self) -> Lanes:
+        """Return the instances as rows [key | time]."""
+        return np.concatenate([self.keys[self.groups()], self.times], axis=1)
+
+
+def ends(counts: Any) -> Lanes:
+    """Return where each of adjacent runs begins, with an end mark."""
+    out = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=out[1:])
+    return out
+
+
+def new_instances(updates: Lanes, nk: int, at: int, nt: int, seeds: Lanes | None = None) -> Instances:
+    """Return the keys and times of new updates and of `seeds`, rows [key | time] that were scheduled earlier.
+
+    `updates` must have the rows of a key together, in ascending order of keys, and the time from lane `at`.
+    """
+    if seeds is not None and len(seeds):
+        pairs = np.ones((len(updates) + len(seeds), nk + nt + 1), np.int64)
+        pairs[: len(updates), :nk] = updates[:, :nk]
+        pairs[: len(updates), nk : nk + nt] = updates[:, at : at + nt]
+        pairs[len(updates) :, : nk + nt] = seeds
+        updates, at = kernels.consolidate(pairs), nk
+    n = len(updates)
+    starts, rows = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
+    times = np.empty((n, nt), np.int64)
+    groups = reduce_times.new_times(updates, nk, at, nt, rows, starts, times)
+    keys = np.ascontiguousarray(updates[rows[:groups], :nk])
+    first = starts[: groups + 1].copy()
+    return Instances(keys, first, times[: first[-1]])
+
+
+def locate(keys: Lanes, sources: list[Lanes]) -> Lanes:
+    """Return where the rows of each key are in each source: bounds (keys, 2 * sources), begin and end by turns."""
+    bounds = np.empty((len(keys), 2 * len(sources)), np.int64)
+    reduce_times.locate(keys, sources, keys.shape[1], bounds)
+    return bounds
+
+
+def sizes(bounds: Lanes) -> Lanes:
+    """Return how many rows of each key `bounds` names."""
+    rows: Lanes = (bounds[:, 1::2] - bounds[:, 0::2]).sum(axis=1)
+    return rows
+
+
+def close(new: Instances, histories: Sequence[tuple[list[Lanes], Lanes, int]]) -> Instances:
+    """Close the new times of each key under lattice join with each other and with the times of its history.
+
+    A history is (sources, bounds, lane of the time). The times of the batch come as they were when it arrived: consolidated
+    with a compacted history, an update could cancel and hide its time.
+    """
+    nt = new.times.shape[1]
+    parts = []
+    for sources, bounds, at in histories:
+        part = np.empty((int(sizes(bounds).sum()), nt + 2), np.int64)
+        parts.append(part[: reduce_times.collect_times(sources, bounds, at, nt, part)])
+    history = np.concatenate(parts)
+    history[:, -1] = 1
+    history = kernels.consolidate(history)
+    past = np.empty(len(new.keys) + 1, np.int64)
+    runs(history, 0, past)
+    first = np.empty_like(new.first)
+    room = 2 * len(new) + 64
+    while True:
+        times = np.empty((room, nt), np.int64)
+        table = np.full(1 << (2 * room).bit_length(), -1, np.int64)
+        found = reduce_times.close(new.first, new.times, past, history, nt, first, times, table)
+        if found != reduce_times.NO_ROOM:
+            return Instances(new.keys, first, times[:found].copy())
+        room *= 4
+
+
+def before(times: Lanes, upper: Iterable[Sequence[int]] | None) -> NDArray[np.bool_] | None:
+    """Say which times are before the frontier `upper` (not at or after any of its elements); None when all are."""
+    if upper is None:
+        return None
+    late = np.zeros(len(times), np.bool_)
+    for element in upper:
+        late |= (times >= np.asarray(element, np.int64)).all(axis=1)
+    return ~late if late.any() else None

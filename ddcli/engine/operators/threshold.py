@@ -1,0 +1,129 @@
+"""Operators that look at multiplicities only: `threshold(f)` and its most used case, `distinct`.
+
+The record is the key and there is no value: matrices `[record | time | diff]`. With f applied to accumulated counts,
+
+    delta(t) = f(count at t) - accumulated output at t
+
+In totally ordered time the output before the batch is f of the counts before it, so no output need be kept. Otherwise
+it is not: at an interesting time that the last step only announced, the output is still what earlier times gave.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ddcli.engine.kernels import reduce_rows
+from ddcli.engine.kernels import threshold as threshold_kernels
+from ddcli.engine.operators.reduce_difference import difference
+from ddcli.engine.operators.reduce_evaluate import checked
+from ddcli.engine.operators.reduce_instances import before, close, locate, new_instances, sizes
+from ddcli.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ddcli.engine.operators.reduce import Reader
+    from ddcli.engine.operators.reduce_instances import Instances, Lanes
+
+
+def positive(counts: Lanes) -> Lanes:
+    """Return 1 for each positive count, else 0: the f of `distinct`.
+
+    >>> positive(np.array([-2, 0, 3])).tolist()
+    [0, 0, 1]
+    """
+    return (counts > 0).astype(np.int64)
+
+
+class Thresholded(NamedTuple):
+    """The output's updates [record | time | diff], sorted, and interesting times [record | time] not before the upper."""
+
+    updates: Lanes
+    pending: Lanes
+
+
+class Threshold:
+    """Each record of an arrangement by whole records, with the multiplicity that `function` makes of its count.
+
+    `function` takes and gives int64 vectors, of any length, element by element; it must keep 0, or else every record that
+    there never was would be in the result: EngineError.
+    """
+
+    def __init__(self, nk: int, nt: int, function: Callable[[Lanes], Lanes] = positive):
+        self.nk, self.nt = nk, nt
+        self.function = function
+        absent = self._apply(np.zeros(1, np.int64))[0]
+        if absent != 0:
+            raise EngineError(
+                f"the threshold function makes {absent} of 0: records that are not there would be in the result",
+                hint="give 0 for a count of 0",
+            )
+
+    def step(
+        self,
+        delta: Lanes,
+        inputs: Reader,
+        output: Reader | None = None,
+        *,
+        seeds: Lanes | None = None,
+        upper: Iterable[Sequence[int]] | None = None,
+        ahead: bool = False,
+    ) -> Thresholded:
+        """Return the output's updates for the sorted new updates `delta`; see `Reduce.step` for the rest.
+
+        `output` is the trace of the output before the batch, [record | time | diff]; it may be left out where time is totally
+        ordered and no times are `ahead`.
+        """
+        nk, nt = self.nk, self.nt
+        assert output is not None or (nt == 1 and not ahead), "in partially ordered time the output must be kept"
+        instances = new_instances(delta, nk, nk, nt, seeds)
+        pending = np.empty((0, nk + nt), np.int64)
+        if not len(instances):
+            return Thresholded(np.empty((0, nk + nt + 1), np.int64), pending)
+        past = inputs.batches_for(instances.keys)
+        sources = [*past, delta]
+        bounds = locate(instances.keys, sources)
+        outputs = output.batches_for(instances.keys) if output else []
+        out_bounds = locate(instances.keys, outputs)
+        if nt > 1 or ahead:
+            histories = [(past, np.ascontiguousarray(bounds[:, :-2]), nk), (outputs, out_bounds, nk)]
+            instances = close(instances, histories)
+            early = before(instances.times, upper)
+            if early is not None:
+                pending = instances.pairs()[~early]
+                instances, left = instances.where(early)
+                bounds, out_bounds = bounds[left], out_bounds[left]
+        old, new = np.zeros(len(instances), np.int64), np.zeros(len(instances), np.int64)
+        checked(threshold_kernels.count_at(sources, bounds, nk, nt, instances.first, instances.times, old, new))
+        if output:
+            return Thresholded(self._compared(instances, self._apply(new), outputs, out_bounds), pending)
+        changed = self._apply(new) - self._apply(old)
+        inner = np.ones(len(changed), np.bool_)
+        inner[instances.first[:-1]] = False
+        changed[1:] -= np.where(inner[1:], changed[:-1], 0)
+        some = np.flatnonzero(changed)
+        out = np.empty((len(some), nk + nt + 1), np.int64)
+        out[:, :nk] = instances.keys[instances.groups()[some]]
+        out[:, nk:-1] = instances.times[some]
+        out[:, -1] = changed[some]
+        return Thresholded(out, pending)
+
+    def _compared(self, instances: Instances, counts: Lanes, outputs: list[Lanes], out_bounds: Lanes) -> Lanes:
+        """Return what brings the kept output to `counts` at each instance: a record without value lanes, so many times."""
+        some = np.flatnonzero(counts)
+        want = np.stack([some, counts[some]], axis=1)
+        history = np.empty((int(sizes(out_bounds).sum()), self.nt + 2), np.int64)
+        reduce_rows.collect(
+            outputs, out_bounds, self.nk, 0, self.nt, int(self.nt == 1), instances.first, instances.times, history
+        )
+        return difference(instances, want, history, single=True)
+
+    def _apply(self, counts: Lanes) -> Lanes:
+        out = np.asarray(self.function(counts))
+        if out.shape != counts.shape or out.dtype != np.int64:
+            raise EngineError(
+                f"the threshold function gives {out.dtype} of shape {out.shape} for int64 of shape {counts.shape}"
+            )
+        return np.ascontiguousarray(out)
