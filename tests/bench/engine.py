@@ -1,0 +1,200 @@
+"""The cases of the engine alone: through the library, from matrices in memory to output in memory, with one worker.
+
+    python -m tests.bench.engine CASE ROWS
+
+runs one case in this process and prints its figures, in seconds, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.library import Dataflow
+from tests.bench.data import CHANGED, KEYS, NARROW, SEED, random_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddcli.library import Input, Output
+
+SINGLES = 2_000
+BATCHES = 100
+
+
+def skip_level() -> tuple[Dataflow, Input, Output]:
+    """Return the dataflow of the manager's manager."""
+    dataflow = Dataflow()
+    manages = dataflow.input("manages", {"manager": "int64", "employee": "int64"})
+    above = manages.join(manages, on={"manager": "employee"}, name="up")
+    return dataflow, manages, above.map(employee="employee", manager="manager", skip_manager="up.manager").output()
+
+
+def grouped(aggregate: str) -> tuple[Dataflow, Input, Output]:
+    """Return the dataflow of one aggregate of each key's values."""
+    dataflow = Dataflow()
+    numbers = dataflow.input("numbers", {"key": "int64", "value": "int64"})
+    return dataflow, numbers, numbers.reduce(["key"], result=aggregate).output()
+
+
+def load(rows: int) -> dict[str, float]:
+    """Load people in one step."""
+    _warm()
+    people = _people(rows)
+    dataflow, manages, output = skip_level()
+    start = time.perf_counter()
+    manages.insert_many(people)
+    manages.advance_to(1)
+    dataflow.step()
+    found = output.lanes()
+    seconds = time.perf_counter() - start
+    # All but the first, who has no manager.
+    assert len(found) == rows - 1
+    return {"load": seconds}
+
+
+def moves(rows: int) -> dict[str, float]:
+    """Load people and everyone's move, each at its own time, in one step."""
+    _warm()
+    people = _people(rows)
+    who = people[:, 1]
+    updates = np.concatenate([people, people, np.stack([who // 3, who], axis=1)])
+    times = np.concatenate([np.zeros(rows, np.int64), who, who])
+    diffs = np.repeat([1, -1, 1], rows)
+    dataflow, manages, output = skip_level()
+    start = time.perf_counter()
+    manages.insert_many(updates, times, diffs)
+    manages.advance_to(rows + 1)
+    dataflow.step()
+    found = output.lanes()
+    seconds = time.perf_counter() - start
+    # In the end everyone has a manager's manager who had one: p // 9 > 0 is not asked for, p // 3 > 0 is.
+    assert found[:, -1].sum() == rows - 2
+    assert (found[:, -1] * found[:, 2]).sum() == (who // 9).sum()
+    return {"moves": seconds}
+
+
+def change(rows: int) -> dict[str, float]:
+    """Await one move, then `CHANGED` moves together, over people that are loaded; of many, the median and 99th percentile."""
+    dataflow, manages, output = skip_level()
+    manages.insert_many(_people(rows))
+    manages.advance_to(1)
+    dataflow.step()
+    output.lanes()
+    singles, batch = min(SINGLES, rows // 4), min(CHANGED, rows // 4)
+    order = (np.random.default_rng(SEED).permutation(rows) + 1).tolist()
+    seconds = []
+    for at, who in enumerate(order[:singles]):
+        start = time.perf_counter()
+        manages.remove((who // 2, who))
+        manages.insert((who // 3, who))
+        manages.advance_to(at + 2)
+        manages.flush()
+        dataflow.step()
+        output.lanes()
+        seconds.append(time.perf_counter() - start)
+    who = np.array(order[singles:], np.int64)
+    batches = [
+        np.concatenate([np.stack([some // 2, some], axis=1), np.stack([some // 3, some], axis=1)])
+        for some in (who[at : at + batch] for at in range(0, min(len(who), BATCHES * batch), batch))
+        if len(some) == batch
+    ]
+    together = _replace(dataflow, manages, output, batches)
+    return {
+        "one_p50": statistics.median(seconds),
+        "one_p99": sorted(seconds)[len(seconds) * 99 // 100],
+        "batch_p50": statistics.median(together),
+    }
+
+
+def least(rows: int) -> dict[str, float]:
+    """Load rows, then replace `CHANGED` of them at a time, keeping the least value of each key."""
+    return _grouped(rows, "min(value)", lambda values: int(values.min()))
+
+
+def count(rows: int) -> dict[str, float]:
+    """Load rows, then replace `CHANGED` of them at a time, keeping the number of each key."""
+    return _grouped(rows, "count(*)", len)
+
+
+def _grouped(rows: int, aggregate: str, plain: Callable[[np.ndarray], int]) -> dict[str, float]:
+    _warm(aggregate)
+    table = random_rows(rows, NARROW)
+    dataflow, numbers, output = grouped(aggregate)
+    start = time.perf_counter()
+    numbers.insert_many(table)
+    numbers.advance_to(1)
+    dataflow.step()
+    loaded = output.lanes()
+    seconds = time.perf_counter() - start
+    batch = min(CHANGED, rows // 4)
+    random = np.random.default_rng(SEED + 1)
+    order = random.permutation(rows)
+    batches = []
+    for at in range(0, min(rows - batch + 1, BATCHES * batch), batch):
+        some = order[at : at + batch]
+        fresh = table[some]
+        # Every other row goes to another key.
+        fresh[::2, 0] = random.integers(0, max(rows // KEYS, 1), len(fresh[::2]))
+        fresh[:, 1] = random.integers(0, NARROW, batch)
+        batches.append(np.concatenate([table[some], fresh]))
+        table[some] = fresh
+    kept: list[np.ndarray] = [loaded]
+    together = _replace(dataflow, numbers, output, batches, kept)
+    _check_groups(np.concatenate(kept), table, plain)
+    return {"load": seconds, "batch_p50": statistics.median(together)}
+
+
+def _check_groups(updates: np.ndarray, table: np.ndarray, plain: Callable[[np.ndarray], int]) -> None:
+    """Refuse figures where the keys that were seen first do not have what their rows give."""
+    for key in np.unique(table[:1000, 0])[:20]:
+        of_key = updates[updates[:, 0] == key]
+        held: dict[int, int] = {}
+        for _, value, _, diff in of_key.tolist():
+            held[value] = held.get(value, 0) + diff
+        expected = plain(table[table[:, 0] == key, 1])
+        assert {value: times for value, times in held.items() if times} == {expected: 1}
+
+
+def _replace(
+    dataflow: Dataflow, given: Input, output: Output, batches: list[np.ndarray], kept: list[np.ndarray] | None = None
+) -> list[float]:
+    """Await each batch, whose first half leaves and whose second half enters, and return the seconds that each took."""
+    seconds = []
+    for updates in batches:
+        diffs = np.repeat([-1, 1], len(updates) // 2)
+        start = time.perf_counter()
+        given.insert_many(updates, diff=diffs)
+        given.advance_to(given.time + 1)
+        dataflow.step()
+        found = output.lanes()
+        seconds.append(time.perf_counter() - start)
+        if kept is not None:
+            kept.append(found)
+    return seconds
+
+
+def _people(rows: int) -> np.ndarray:
+    who = np.arange(1, rows + 1)
+    return np.stack([who // 2, who], axis=1)
+
+
+def _warm(aggregate: str | None = None) -> None:
+    """Load the kernels, by a dataflow over little."""
+    dataflow, given, output = grouped(aggregate) if aggregate else skip_level()
+    for time_now in (1, 2):
+        given.insert_many(_people(1000))
+        given.advance_to(time_now)
+        dataflow.step()
+        output.lanes()
+
+
+CASES = {"load": load, "moves": moves, "change": change, "least": least, "count": count}
+
+if __name__ == "__main__":
+    print(json.dumps(CASES[sys.argv[1]](int(sys.argv[2]))))

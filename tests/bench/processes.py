@@ -1,0 +1,77 @@
+"""Run a program and say what it took: as the system counted it for that one process when it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# Linux counts the peak in kilobytes, macOS in bytes.
+PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one process took: seconds of the clock and of the processors, bytes resident at its peak; and what it said."""
+
+    wall: float
+    cpu: float
+    peak: int
+    stdout: str
+    stderr: str
+
+
+def measure(command: list[str], environment: dict[str, str] | None = None) -> Run:
+    """Run `command` from the project's root to its end; raises RuntimeError with its stderr where it fails.
+
+    What earlier runs left to be written goes to disk first, so that no run pays for another's output. A small process in
+    between starts the program: a new process counts the memory of the one that it was forked from as its own peak, and
+    ours may have grown large while it compared results.
+    """
+    os.sync()
+    with tempfile.TemporaryDirectory() as folder:
+        result, out, err = (Path(folder) / name for name in ("result", "stdout", "stderr"))
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            launcher = [sys.executable, "-I", "-S", __file__, str(result), *command]
+            status = subprocess.run(
+                launcher,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env=environment,
+                check=False,
+            ).returncode
+        if status:
+            raise RuntimeError(f"{' '.join(command)} ended with {status}:\n{err.read_text()}{out.read_text()}")
+        return Run(*json.loads(result.read_text()), out.read_text(), err.read_text())
+
+
+def python(*arguments: str | Path) -> list[str]:
+    """Return the command that runs this Python."""
+    return [sys.executable, *map(str, arguments)]
+
+
+def dd(*arguments: str | Path) -> list[str]:
+    """Return the command that runs our `dd`, as its script does, on the sources of this tree."""
+    return python("-c", "from ddcli.cli.coreutils import main; main()", *arguments)
+
+
+def launch(result: str, command: list[str]) -> int:
+    """Run `command`, write what it took to the file `result`, and return its exit code."""
+    start = time.perf_counter()
+    process = os.posix_spawn(command[0], command, os.environ)
+    _, status, usage = os.wait4(process, 0)
+    wall = time.perf_counter() - start
+    Path(result).write_text(json.dumps([wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * PEAK_UNIT]))
+    return abs(os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    sys.exit(launch(sys.argv[1], sys.argv[2:]))
