@@ -1,0 +1,44 @@
+"""Random pipelines over random logs in random cuts, against the reference."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+
+from tests.judge.harness import graph_of, judge
+from tests.judge.logs import cases
+
+EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "40"))
+# Drawing a whole pipeline with its logs is much drawing, and much of it is thrown away when a failure is made small.
+SEARCH = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=False,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+
+
+@SEARCH
+@given(cases())
+def test_the_outputs_are_what_the_pipeline_means(case):
+    """At every time, however the input is cut into files and runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        judge(case, Path(folder))
+
+
+@settings(SEARCH, max_examples=max(5, EXAMPLES // 4))
+@given(cases(fallible=True))
+def test_a_row_that_an_expression_fails_on_refuses_the_run(case):
+    """Divisions and casts that fail on some row: the run is refused and leaves no trace."""
+    with tempfile.TemporaryDirectory() as folder:
+        judge(case, Path(folder))
+
+
+@settings(SEARCH, max_examples=100)
+@given(cases())
+def test_generated_pipelines_are_valid(case):
+    """A search among pipelines that are refused would find nothing."""
+    assert graph_of(case).outputs
