@@ -5,9 +5,11 @@ How kernels are written, compiled and kept is in `loader` and `cache`.
 """
 
 from ddcli.engine.kernels.errors import DiffOverflow, KernelError
+from ddcli.engine.kernels.hashing import hash_bytes
 from ddcli.engine.kernels.joining import join, join_chunks
 from ddcli.engine.kernels.merging import Merge, merge
 from ddcli.engine.kernels.picking import concat, distinct_keys, gather, take
+from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.settings import set_announce, set_cache_dir
 from ddcli.engine.kernels.shards import shard_of
 from ddcli.engine.kernels.sorting import consolidate, is_consolidated, is_sorted, sort_by
@@ -17,11 +19,13 @@ __all__ = [
     "DiffOverflow",
     "KernelError",
     "Merge",
+    "PoolTable",
     "advance",
     "concat",
     "consolidate",
     "distinct_keys",
     "gather",
+    "hash_bytes",
     "is_consolidated",
     "is_sorted",
     "join",

@@ -211,14 +211,12 @@ def compiled(function: Any, made: dict[Any, Any]) -> Any:
     return made[function]
 
 
-def compile_module(module: str) -> list[cache.Entry]:
-    """Return the object code of every kernel of a module."""
+def compile_module(module: str, made: dict[Any, Any]) -> list[cache.Entry]:
+    """Return the object code of every kernel of a module; `made` keeps what helpers became, for the modules after it."""
     importlib.import_module(module)
-    made: dict[Any, Any] = {matrix_of: matrix_of_compiled}
-    check = part(acceptable)
     result = []
     for entry in kernels_of(module):
-        function = shim(entry, compiled(entry.function, made), check)
+        function = shim(entry, compiled(entry.function, made), made[acceptable])
         library = function._library  # noqa: SLF001 - numba has no public way to its object code
         _, _, (code, _) = library.serialize_using_object_code()
         text = llvm.parse_assembly(library.get_llvm_str())
@@ -231,9 +229,10 @@ def compile_module(module: str) -> list[cache.Entry]:
 def main(arguments: list[str]) -> None:
     """Compile what the command line names."""
     folder = Path(arguments[0])
+    made: dict[Any, Any] = {matrix_of: matrix_of_compiled, acceptable: part(acceptable)}
     for argument in arguments[1:]:
         module, _, file = argument.partition("=")
-        cache.write(folder / file, compile_module(module))
+        cache.write(folder / file, compile_module(module, made))
 
 
 if __name__ == "__main__":
