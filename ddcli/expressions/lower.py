@@ -37,6 +37,23 @@ class Check:
     expression: Expression
 
 
+# Functions that polars has as methods of their first argument.
+RECEIVERS = {
+    "starts_with",
+    "ends_with",
+    "contains",
+    "strpos",
+    "replace",
+    "split",
+    "substring",
+    "lpad",
+    "rpad",
+    "left",
+    "right",
+}
+RECEIVERS |= {"element", "array_contains", "add_months", "try_add_months"}
+
+
 class Lowering:
     """Lowers expressions and collects their checks, each once.
 
@@ -87,6 +104,9 @@ class Lowering:
         args = [self.value(arg) for arg in expression.args]
         name = expression.function
         lower = table()[name]
+        if name in RECEIVERS and expression.columns() and not expression.args[0].columns():
+            # Over a constant, some of polars' functions look at the first row of a column argument only.
+            args[0] = pl.repeat(args[0], pl.len())
         return self._trying(name.startswith("try_"), lambda: lower(self, expression, args))
 
     def never_negative(self, expression: Expression) -> bool:

@@ -306,7 +306,7 @@ class Reader:
                 )
             return Literal(value, INT64, span=span)
         if re.fullmatch(r"-?\d*\.\d*", digits):
-            exact = Decimal(digits)
+            exact = Decimal(digits) or Decimal(digits.lstrip("-"))  # a decimal knows no -0.0
             whole, _, fraction = digits.lstrip("-").partition(".")
             precision = len(whole.lstrip("0")) + len(fraction)
             if precision > MAX_PRECISION:

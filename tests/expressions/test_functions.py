@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
-from tests.expressions.support import value
+from ddcli.expressions.signatures import parse_signature
+from ddcli.expressions.stage import Map, Stage
+from ddcli.expressions.tree import Call, Column
+from ddcli.expressions.types import Type
+from tests.expressions.support import frame_of, scalar, value
+from tests.reference.expressions import evaluate
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -19,3 +26,30 @@ def test_synonyms_name_functions() -> None:
     """A synonym leads to a function and hides none."""
     assert set(SYNONYMS.values()) <= set(FUNCTIONS)
     assert not set(SYNONYMS) & set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_constant_beside_columns(name: str) -> None:
+    """The example's arguments as columns, one at a time and all together, over several rows, give the same."""
+    expression = scalar(FUNCTIONS[name].example)
+    expected = value(FUNCTIONS[name].example)
+    if not isinstance(expression, Call) or expression.type.kind == "null":
+        return
+    free = [i for i, arg in enumerate(expression.args) if arg.type.kind != "null" and not must_be_constant(name, i)]
+    for chosen in [*([i] for i in free), free]:
+        schema = {"unused": Type("int64")} | {f"c{i}": expression.args[i].type.or_null() for i in chosen}
+        args = [Column(f"c{i}", schema[f"c{i}"]) if i in chosen else arg for i, arg in enumerate(expression.args)]
+        given = {"unused": 0} | {f"c{i}": evaluate(expression.args[i], {}) for i in chosen}
+        changed = replace(expression, args=tuple(args), type=expression.type.or_null())
+        nulls = {column: None if column != "unused" else 0 for column in given}
+        rows = [given, nulls, given]
+        frame = frame_of(schema, rows)
+        found = Stage(schema, (Map((("value", changed),)),)).run(frame).frame["value"].to_list()
+        assert found == [expected if row is given else evaluate(changed, row) for row in rows], (name, chosen)
+
+
+def must_be_constant(name: str, index: int) -> bool:
+    """Return whether a parameter takes constants only."""
+    if FUNCTIONS[name].rule:
+        return name in ("round", "trunc") and index == 1
+    return parse_signature(FUNCTIONS[name].signature).parameters[index].constant

@@ -213,10 +213,14 @@ def decimal_arithmetic(call: Call, sign: str, a: Fraction, b: Fraction) -> Decim
 
 
 def negate(call: Call, args: list[Any]) -> Any:
+    if call.type.kind == "decimal":
+        return to_decimal(-Fraction(args[0]), call.type)
     return int64(-args[0]) if call.type.is_integer else interval(-args[0]) if call.type.kind == "duration" else -args[0]
 
 
 def absolute(call: Call, args: list[Any]) -> Any:
+    if call.type.kind == "decimal":
+        return to_decimal(abs(Fraction(args[0])), call.type)
     return int64(abs(args[0])) if call.type.is_integer else abs(args[0])
 
 
@@ -253,7 +257,7 @@ def sqrt(_: Call, args: list[Any]) -> float:
 def logarithm(base: float, value: float) -> float:
     if value <= 0 or base <= 0 or base == 1:
         raise Fails
-    if math.isinf(value) and math.isinf(base):
+    if math.isnan(value) or math.isnan(base) or (math.isinf(value) and math.isinf(base)):
         return math.nan
     return math.log(value) / math.log(base) if math.isfinite(value) else math.copysign(math.inf, math.log(base))
 
@@ -382,7 +386,7 @@ def date_trunc(_: Call, args: list[Any]) -> Any:
         moment -= dt.timedelta(days=moment.weekday())
         unit = "day"
     if unit == "quarter":
-        moment = moment.replace(month=(moment.month - 1) // 3 * 3 + 1)
+        moment = moment.replace(month=(moment.month - 1) // 3 * 3 + 1, day=1)
         unit = "month"
     order = ["microsecond", "second", "minute", "hour", "day", "month", "year"]
     first = {"microsecond": 0, "second": 0, "minute": 0, "hour": 0, "day": 1, "month": 1}
