@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,36 +12,7 @@ from hypothesis import strategies as st
 from ddcli.engine.kernels.errors import DiffOverflow
 from ddcli.engine.operators.threshold import Threshold, positive
 from ddcli.errors import EngineError
-
-
-def less_equal(s, t):
-    return all(a <= b for a, b in zip(s, t, strict=True))
-
-
-def accumulate(updates, t):
-    """Return {record: count} at t, of updates (record, time, diff)."""
-    counts = Counter()
-    for record, s, diff in updates:
-        if less_equal(s, t):
-            counts[record] += diff
-    return {record: count for record, count in counts.items() if count}
-
-
-def matrix(updates, width):
-    counts = Counter()
-    for record, t, diff in updates:
-        counts[(*record, *t)] += diff
-    rows = sorted((*row, diff) for row, diff in counts.items() if diff)
-    return np.array(rows, np.int64).reshape(len(rows), width)
-
-
-class FakeTrace:
-    def __init__(self):
-        self.batches = []
-
-    def batches_for(self, keys):
-        assert [tuple(key) for key in keys.tolist()] == sorted({tuple(key) for key in keys.tolist()})
-        return list(self.batches)
+from tests.operators.support import FakeTrace, accumulate, less_equal, matrix
 
 
 def odd_steps(counts):
@@ -55,13 +25,14 @@ FUNCTIONS = {"distinct": positive, "halves": odd_steps, "negative": lambda count
 def run(operator, batches, closed_sets=None, uppers=None, cut=None, probe=None, ahead=False, kept=False, compact=None):
     """Push batches through the operator, and compare its accumulations at all times with the definition."""
     nk, nt = operator.nk, operator.nt
-    trace, output, seen, said, waiting = FakeTrace(), FakeTrace(), [], [], []
+    width = nk + nt + 1
+    trace, output, seen, said, waiting = FakeTrace(width), FakeTrace(width), [], [], []
     for j, batch in enumerate(batches):
         closed = closed_sets[j] if closed_sets else None
         due = sorted(pair for pair in waiting if closed is not None and pair[nk:] in closed)
         waiting = [pair for pair in waiting if pair not in due]
         result = operator.step(
-            matrix(batch, nk + nt + 1),
+            matrix(batch, width),
             trace,
             output if kept else None,
             seeds=np.array(due, np.int64).reshape(len(due), nk + nt),
@@ -87,7 +58,7 @@ def run(operator, batches, closed_sets=None, uppers=None, cut=None, probe=None, 
             parts = [[] for _ in range(3)]
             for record, t, diff in updates:
                 parts[cut(record) if cut else 0].append((record, compact(j, t) if compact else t, diff))
-            kept_trace.batches = [matrix(part, nk + nt + 1) for part in parts]
+            kept_trace.batches = [matrix(part, width) for part in parts]
     assert not waiting
 
 
@@ -154,12 +125,12 @@ def test_the_triple_join_of_incomparable_times():
     batch = [((7,), (0, 0, 0), -2), *(((7,), t, 1) for t in [(1, 0, 0), (0, 1, 0), (0, 0, 1)])]
     operator = Threshold(1, 3)
     run(operator, [batch], probe=grid, kept=True)
-    assert operator.step(matrix(batch, 5), FakeTrace(), FakeTrace()).updates.tolist() == [[7, 1, 1, 1, 1]]
+    assert operator.step(matrix(batch, 5), FakeTrace(0), FakeTrace(0)).updates.tolist() == [[7, 1, 1, 1, 1]]
 
 
 def test_a_record_leaves_and_comes_back_in_one_batch():
     batch = [((1,), (0,), 1), ((1,), (1,), -1), ((1,), (2,), -1), ((1,), (3,), 3), ((1,), (4,), 5)]
-    assert Threshold(1, 1).step(matrix(batch, 3), FakeTrace()).updates.tolist() == [[1, 0, 1], [1, 1, -1], [1, 3, 1]]
+    assert Threshold(1, 1).step(matrix(batch, 3), FakeTrace(0)).updates.tolist() == [[1, 0, 1], [1, 1, -1], [1, 3, 1]]
 
 
 def test_without_lanes():
@@ -168,7 +139,7 @@ def test_without_lanes():
 
 
 def test_nothing_new_gives_nothing():
-    assert Threshold(2, 1).step(matrix([], 4), FakeTrace()).updates.shape == (0, 4)
+    assert Threshold(2, 1).step(matrix([], 4), FakeTrace(0)).updates.shape == (0, 4)
 
 
 def test_a_function_that_makes_something_of_nothing():

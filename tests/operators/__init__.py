@@ -1,0 +1,1 @@
+"""Operators against their definitions."""

@@ -1,0 +1,104 @@
+"""Sums: exact, judged at each time, floats rounded once."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddcli.engine.kernels.errors import DiffOverflow
+from ddcli.engine.operators.reduce import Reduce
+from ddcli.engine.operators.reduce_aggregates import (
+    Column,
+    Count,
+    CountDistinct,
+    FloatSum,
+    Sum,
+    TopK,
+    minimum,
+)
+from ddcli.engine.operators.reduce_evaluate import SumOverflow
+from tests.operators.support import FakeTrace, float_lane, lane_float, lanes_of, matrix, run
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+diffs = st.sampled_from([-2, -1, 1, 2])
+
+
+@given(
+    kinds=st.sampled_from(
+        [("signed", "signed"), ("unsigned", "unsigned"), ("wide", "wide"), ("signed", "wide"), ("unsigned", "wide")]
+    ),
+    data=st.data(),
+)
+def test_sums_at_the_ends_of_their_range(kinds, data):
+    """Sums are exact or an error: judged at each time, whatever happens between."""
+    kind, total = kinds
+    least, greatest = {"signed": (LEAST, GREATEST), "unsigned": (0, 2**64 - 1), "wide": (1 - 10**38, 10**38 - 1)}[kind]
+    low, high = {"signed": (LEAST, GREATEST), "unsigned": (0, 2**64 - 1), "wide": (1 - 10**38, 10**38 - 1)}[total]
+    interesting = st.sampled_from([least, least + 1, 0, 1, greatest - 1, greatest, greatest // 2 + 1])
+    numbers = st.lists(st.one_of(interesting, st.integers(least, greatest)), min_size=1, max_size=4)
+    counts = st.sampled_from([-3, -1, 1, 2, 2**31, -(2**31), 2**31 - 1, 2**40 + 7, 2**62, -(2**63), 2**63 - 1])
+    width = 2 if kind == "wide" else 1
+    batch, totals, records, now, size = [], [], [], 0, 0
+    for t, value in enumerate(data.draw(numbers)):
+        count = data.draw(counts)
+        batch.append(((7, *lanes_of(value, kind)), (t,), count))
+        now, size = now + value * count, size + count
+        totals.append(now)
+        records.append(size)
+    reduction = Reduce(1, width, 1, [Sum(Column(0, width), kind, total)])
+    if all(low <= s <= high for s in totals) and all(LEAST <= s <= GREATEST for s in records):
+        run(reduction, [batch])
+        run(reduction, [[update] for update in batch])
+    else:
+        with pytest.raises(SumOverflow) as caught:
+            run(reduction, [batch])
+        assert caught.value.key == (7,)
+
+
+def test_sum_overflow_between_is_no_error():
+    """Large values and their retraction at one time: no time sees the overflow."""
+    batch = [((1, GREATEST), (0,), 2), ((1, GREATEST - 1), (0,), -1), ((1, 7), (0,), -1)]
+    said = run(Reduce(1, 1, 1, [Sum(Column(0))]), [[*batch, ((1, 3), (0,), -1)]])
+    assert said == [((1, -1, GREATEST - 9), (0,), 1)]
+
+
+floats = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from([0.1, -0.1, 1e16, 1.0, -1e16, 1e308, 1.7976931348623157e308, 5e-324, 2.0**-1022, 2.0**53, 1.5]),
+)
+
+
+@given(rows=st.lists(st.tuples(floats, diffs, st.integers(0, 3)), max_size=12), cut=st.integers(0, 4))
+def test_float_sums_are_rounded_once(rows, cut):
+    batch = [((1, float_lane(x)), (t,), diff) for x, diff, t in rows]
+    early, late = [u for u in batch if u[1][0] < cut], [u for u in batch if u[1][0] >= cut]
+    run(Reduce(1, 1, 1, [FloatSum(Column(0))]), [early, late])
+
+
+@given(rows=st.lists(st.floats(-1e300, 1e300), max_size=40))
+def test_float_sums_equal_fsum(rows):
+    batch = matrix([((1, float_lane(x)), (0,), 1) for x in rows], 4)
+    result = Reduce(1, 1, 1, [FloatSum(Column(0))]).step(batch, FakeTrace(4), FakeTrace(4))
+    if len(batch):
+        assert lane_float(result.updates[0, 1]) == math.fsum(rows)
+
+
+@given(value=floats, diff=st.sampled_from([2**31, -(2**31), 2**40 + 3, 2**63 - 1, -(2**63)]))
+def test_float_sums_take_large_diffs(value, diff):
+    run(Reduce(1, 1, 1, [FloatSum(Column(0))]), [[((1, float_lane(value)), (0,), diff)]])
+
+
+def test_accumulated_multiplicity_overflow():
+    """A record counted more often than 64 bits hold is an error wherever the count matters."""
+    more = [((1, 5), (0,), 2**62), ((1, 5), (1,), 2**62)]
+    for aggregate in (TopK(2**62 + 1, (0,), (0,)), CountDistinct(Column(0)), FloatSum(Column(0))):
+        with pytest.raises(DiffOverflow):
+            run(Reduce(1, 1, 1, [aggregate]), [more])
+    less = [((1, 5), (0,), -(2**63)), ((1, 5), (1,), -1)]
+    with pytest.raises(DiffOverflow):
+        run(Reduce(1, 1, 1, [minimum(Column(0))]), [less])
+    with pytest.raises(SumOverflow):
+        run(Reduce(1, 1, 1, [Count()]), [more])
