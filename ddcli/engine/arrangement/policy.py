@@ -17,10 +17,10 @@ LEAST_FUEL = 256
 """Rows of merging paid at each insertion however small, so that a trickle of tiny batches is merged as well."""
 
 
-def next_merge(sizes: Sequence[int], busy: frozenset[int] = frozenset()) -> int | None:
+def next_merge(sizes: Sequence[int]) -> int | None:
     """Return the index of the older of two adjacent batches to merge, the youngest such pair, or None.
 
-    `sizes` runs from the oldest batch to the youngest; batches in `busy` are already being merged.
+    `sizes` runs from the oldest batch to the youngest.
 
     >>> next_merge([100, 10, 9])
     1
@@ -28,8 +28,6 @@ def next_merge(sizes: Sequence[int], busy: frozenset[int] = frozenset()) -> int 
     True
     """
     for older in range(len(sizes) - 2, -1, -1):
-        if older in busy or older + 1 in busy:
-            continue
         if sizes[older] < RATIO * sizes[older + 1]:
             return older
     return None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Merging:
     """A merge under way: its two batches stay readable until it is done."""
 
@@ -45,6 +45,9 @@ class Trace:
         self.upper = batches[-1].upper if batches else since
         self.batches: list[Batch] = list(batches)
         self._merges: list[_Merging] = []
+        self._resident = sum(isinstance(batch, MemoryBatch) for batch in self.batches)
+        self._settled = 0
+        self._settle()
 
     @property
     def rows(self) -> int:
@@ -59,6 +62,12 @@ class Trace:
         """Return matrices that together hold each update of the sorted, distinct `keys` exactly once."""
         return [batch.for_keys(keys) for batch in self.batches]
 
+    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
+        if self._resident == len(self.batches):
+            return self.matrices()  # in memory a whole batch costs nothing, finding the keys does
+        return self.batches_for(kernels.distinct_keys(updates, self.nk))
+
     def set_logical_compaction(self, since: Frontier) -> None:
         """Let times before `since` become equal; it only ever moves forward."""
         self.since = since
@@ -66,42 +75,57 @@ class Trace:
     def insert(self, updates: np.ndarray, upper: Frontier) -> None:
         """Append the consolidated `updates` of [self.upper, upper) and pay for merging in proportion to them."""
         lower, self.upper = self.upper, upper
-        if len(updates):
-            self.batches.append(MemoryBatch(updates, lower, upper))
-            self._work(policy.fuel(len(updates)))
+        if not len(updates):
+            return
+        self.batches.append(MemoryBatch(updates, lower, upper))
+        self._resident += 1
+        fuel = policy.fuel(len(updates))
+        self._fold(fuel)
+        self._work(fuel)
+
+    def _fold(self, fuel: int) -> None:
+        """Merge the youngest batches that are due and small enough to be merged at once, in one go."""
+        first, rows = len(self.batches) - 1, self.batches[-1].rows
+        while first > self._settled:
+            older = self.batches[first - 1].rows
+            if older + rows > fuel or policy.next_merge((older, rows)) is None:
+                break
+            first, rows = first - 1, rows + older
+        if first < len(self.batches) - 1:
+            self._replace(first, len(self.batches), kernels.merge([batch.matrix() for batch in self.batches[first:]]))
 
     def _work(self, fuel: int) -> None:
+        """Go on with the merges of larger batches, `fuel` rows each, and begin those that are due."""
         self._start_merges()
         while self._merges:
             finished = [merging for merging in self._merges if merging.merge.work(fuel)]
-            for merging in finished:
-                self._merges.remove(merging)
-                self._replace(merging)
             if not finished:
                 return
+            for merging in finished:
+                self._merges.remove(merging)
+                at = next(at for at, batch in enumerate(self.batches) if batch is merging.older)
+                self._replace(at, at + 2, merging.merge.result)
             self._start_merges()
 
     def _start_merges(self) -> None:
-        while True:
-            under_way = {id(batch) for merging in self._merges for batch in (merging.older, merging.younger)}
-            busy = frozenset(
-                at
-                for at, batch in enumerate(self.batches)
-                if id(batch) in under_way or not isinstance(batch, MemoryBatch)
-            )
-            at = policy.next_merge([batch.rows for batch in self.batches], busy)
-            if at is None:
-                return
-            older, younger = self.batches[at], self.batches[at + 1]
+        while (at := policy.next_merge([batch.rows for batch in self.batches[self._settled :]])) is not None:
+            older, younger = self.batches[self._settled + at : self._settled + at + 2]
             assert isinstance(older, MemoryBatch)
             assert isinstance(younger, MemoryBatch)
             self._merges.append(_Merging(older, younger, kernels.Merge(older.updates, younger.updates)))
+            self._settle()
 
-    def _replace(self, merging: _Merging) -> None:
-        at = next(at for at, batch in enumerate(self.batches) if batch is merging.older)
+    def _replace(self, start: int, stop: int, merged: np.ndarray) -> None:
+        """Put the merge of adjacent batches in their place."""
         # Advance after merging: an update and its retraction at a later time become equal only then, and cancel.
-        merged = (
-            kernels.advance(merging.merge.result, self.since.as_time(), self.nt) if self.since else merging.merge.result
-        )
-        whole = MemoryBatch(merged, merging.older.lower, merging.younger.upper)
-        self.batches[at : at + 2] = [whole] if len(merged) else []
+        merged = kernels.advance(merged, self.since.as_time(), self.nt) if self.since else merged
+        whole = MemoryBatch(merged, self.batches[start].lower, self.batches[stop - 1].upper)
+        self.batches[start:stop] = [whole] if len(merged) else []
+        self._resident += bool(len(merged)) - (stop - start)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Note how many of the oldest batches are left alone: those in files, and those up to the last merge under way."""
+        busy = {id(merging.younger) for merging in self._merges}
+        alone = [at for at, batch in enumerate(self.batches) if id(batch) in busy or not isinstance(batch, MemoryBatch)]
+        self._settled = alone[-1] + 1 if alone else 0

@@ -32,8 +32,9 @@ class Accumulate:
 
     def seal(self, interval: Interval) -> None:
         """Take the step's output into the trace."""
+        self.trace.set_logical_compaction(interval.upper)
         self.trace.insert(self.batch, interval.upper)
-        self.batch = empty(self.batch.shape[1])
+        self.batch = self.batch[:0]
 
 
 class Group:
@@ -51,8 +52,9 @@ class Group:
 
     def seal(self, interval: Interval) -> None:
         """Take the step's output into the trace."""
+        self.trace.set_logical_compaction(interval.upper)
         self.trace.insert(self.batch, interval.upper)
-        self.batch = empty(self.batch.shape[1])
+        self.batch = self.batch[:0]
 
 
 class Multiplicity:

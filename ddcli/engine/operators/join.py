@@ -36,12 +36,13 @@ class Arrange:
 
     def seal(self, interval: Interval) -> None:
         """Take the batch into the trace."""
+        self.trace.set_logical_compaction(interval.upper)
         self.trace.insert(self.batch, interval.upper)
-        self.batch = empty(self.batch.shape[1])
+        self.batch = self.batch[:0]
 
 
 class Join(Stateless):
-    """Join two arrangements by key: `dA join B`, `A join dB` and `dA join dB`, with A and B as of the lower frontier.
+    """Join two arrangements by key: `dA join (B + dB)` and `A join dB`, with A and B as of the lower frontier.
 
     Bilinear, so nothing but the two traces is kept. `take` selects the lanes of the result from `[key | va | vb]`.
     """
@@ -52,24 +53,20 @@ class Join(Stateless):
         self.nk = left.trace.nk
         self.nt = left.trace.nt
         self.take = np.array(take, np.int64)
-        self._keeps_key = set(range(self.nk)) <= set(take)
+        # Two matches with equal data come of equal values on either side only where all lanes are kept.
+        self._keeps_all = set(take) == set(range(self.nk + left.trace.nv + right.trace.nv))
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         left, right = deltas[0].updates, deltas[1].updates
         parts = []
         if len(left):
-            others = (
-                self.right.trace.batches_for(kernels.distinct_keys(left, self.nk)) if self.right.trace.batches else []
-            )
-            parts += [kernels.join(left, other, self.nk, self.nt, self.take) for other in others]
+            others = self.right.trace.matching(left)
             if len(right):
-                parts.append(kernels.join(left, right, self.nk, self.nt, self.take))
+                others = [*others, right]
+            if others:
+                parts.append(kernels.join(left, others, self.nk, self.nt, self.take))
         if len(right) and self.left.trace.batches:
-            others = self.left.trace.batches_for(kernels.distinct_keys(right, self.nk))
-            parts += [kernels.join(other, right, self.nk, self.nt, self.take) for other in others]
-        parts = [part for part in parts if len(part)]
-        if not parts:
-            return Delta(empty(len(self.take) + self.nt + 1), distinct=True)
+            parts.append(kernels.join(self.left.trace.matching(right), right, self.nk, self.nt, self.take))
         if len(parts) == 1:
-            return Delta(parts[0], self._keeps_key)
-        return Delta(np.concatenate(parts))
+            return Delta(parts[0], distinct=self._keeps_all and not self.left.trace.batches + self.right.trace.batches)
+        return Delta(np.concatenate(parts)) if parts else Delta(empty(len(self.take) + self.nt + 1), distinct=True)
