@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Protocol
 
-from ddcli.assemble.groups import accumulations, aggregates, multiplicity, python_reducer, top, value_layout
+from ddcli.assemble.groups import accumulations, aggregates, multiplicity, python_reducer, told, top, value_layout
 from ddcli.assemble.linear import linear_operator, order_lanes
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.grouping import Accumulate, Group, Multiplicity
 from ddcli.engine.operators.join import Arrange, Join
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
 from ddcli.engine.operators.reduce import Reduce
+from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.threshold import Threshold
 from ddcli.plan import physical
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.dataflow import Handle, Scope
-    from ddcli.engine.operators.base import Operator
+    from ddcli.engine.operators.base import Delta, Interval, Operator
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.pool import Pool
     from ddcli.plan.logical import Node
@@ -67,6 +68,24 @@ def assemble(
         scope.output(name, assembly.handles[node.fingerprint])
         result.outputs[name] = Layout(node.schema)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A reduction whose overflow is told in the words of the pipeline file: the engine knows no columns."""
+
+    operator: Operator
+    node: physical.Accumulate | physical.Group
+    pool: Pool
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        try:
+            return self.operator.step(deltas, interval)
+        except SumOverflow as error:
+            raise told(error, self.node, self.pool) from error
+
+    def seal(self, interval: Interval) -> None:
+        self.operator.seal(interval)
 
 
 @dataclass
@@ -144,11 +163,11 @@ class _Assembly:
         key = Layout({name: node.schema[name] for name in node.by})
         values = value_layout(node.inputs[0].schema, node.by)
         reduce = Reduce(key.width, values.width, self.scope.nt, accumulations(node))
-        return Accumulate(reduce, self._output_trace(node, node.by))
+        return _Told(Accumulate(reduce, self._output_trace(node, node.by)), node, self.pool)
 
     @operator.register(physical.Group)
     def _(self, node: physical.Group) -> Operator:
-        return self._group(node, node.by, aggregates(node, self.pool))
+        return _Told(self._group(node, node.by, aggregates(node, self.pool)), node, self.pool)
 
     @operator.register(physical.PythonGroup)
     def _(self, node: physical.PythonGroup) -> Operator:

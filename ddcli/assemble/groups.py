@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.kernels import DiffOverflow
+from ddcli.engine.lanes import Layout, decode, encode, encode_records
 from ddcli.engine.operators.reduce_aggregates import (
     Aggregate,
     Column,
@@ -22,15 +23,17 @@ from ddcli.engine.operators.reduce_aggregates import (
     maximum,
     minimum,
 )
+from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.threshold import positive
-from ddcli.errors import InputError
+from ddcli.errors import DdError, InputError
 from ddcli.expressions import stage
 from ddcli.expressions.aggregates import aggregate_expression
 from ddcli.expressions.foreign import load_function
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.tree import Column as NamedColumn
 from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
-from ddcli.plan.reductions import accumulated, cells, is_gathered
+from ddcli.plan import physical
+from ddcli.plan.reductions import ALL, accumulated, cells, is_gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
-    from ddcli.plan import physical
 
     Lanes = np.ndarray
     Record = tuple[Any, ...]
@@ -63,10 +65,37 @@ def aggregates(node: physical.Group, pool: Pool) -> list[Aggregate]:
     for at, call in enumerate(node.calls):
         if is_gathered(call):
             (kind,) = cells(at, call).values()
-            found.append(Gather(kind.lanes, _gathered(call, kind, values, arranged.schema, node.by, pool)))
+            found.append(Gather(kind.lanes, _gathered(call, len(found), kind, values, pool)))
         else:
             found += kernel_aggregates(call, values)
     return found
+
+
+def summing_calls(node: physical.Accumulate | physical.Group) -> list[AggregateCall]:
+    """Return the call that each aggregate of a reduction belongs to, in the order of the aggregates."""
+    calls = accumulated(node.calls).values() if isinstance(node, physical.Accumulate) else node.calls
+    values = value_layout(node.inputs[0].schema, node.by)
+    return [call for call in calls for _ in ([call] if is_gathered(call) else kernel_aggregates(call, values))]
+
+
+def told(error: SumOverflow, node: physical.Accumulate | physical.Group, pool: Pool) -> DdError:
+    """Return the error of a sum that left its type in the words of the pipeline file: its place, its text, the group."""
+    key = Layout({name: node.schema[name] for name in node.by})
+    (values,) = decode(np.array([error.key], np.int64), key, pool).rows(named=True)
+    shown = [f"{name} = {value!r}" for name, value in values.items() if name != ALL]
+    group = f", in the group where {', '.join(shown)}" if shown else ""
+    call = summing_calls(node)[error.aggregate] if error.aggregate >= 0 else None
+    if call is None or call.function == "count":
+        return DiffOverflow(f"the number of records leaves the 64-bit range{group}")
+    (argument,) = call.args
+    written = str(argument)
+    if argument.span and argument.span.source:
+        written = argument.span.source[argument.span.column - 1 :][: argument.span.length]
+    return InputError(
+        f"integer overflow in `{call.function}({written})`{group}",
+        span=argument.span,
+        hint=f"sum a decimal, which holds 38 digits: {call.function}(cast({written} as decimal(38, 0)))",
+    )
 
 
 def value_layout(schema: Schema, by: Sequence[str]) -> Layout:
@@ -157,18 +186,18 @@ def top(node: physical.Top, pool: Pool) -> Aggregate:
 
 
 def _gathered(
-    call: AggregateCall, kind: Type, values: Layout, schema: Schema, by: Sequence[str], pool: Pool
+    call: AggregateCall, position: int, kind: Type, values: Layout, pool: Pool
 ) -> Callable[[Gathered], Lanes]:
-    """Return the function that gives a call's lanes for gathered groups: each row repeated, sorted, handed to polars."""
+    """Return the function that gives a call's lanes for gathered groups: each row repeated, sorted, handed to polars.
+
+    It raises SumOverflow, naming the aggregate by its `position`.
+    """
     expression = aggregate_expression(call).alias("value")
-    key = Layout({name: schema[name] for name in by})
     out = Layout({"value": kind})
     dtype = kind.to_polars()
 
-    def column(given: Gathered, rows: Lanes, name: str) -> pl.Series:
-        if name in values.schema:
-            return decode(rows, values, pool, [name], at=1).to_series()
-        return decode(np.ascontiguousarray(given.keys[rows[:, 0]]), key, pool, [name]).to_series()
+    def column(rows: Lanes, name: str) -> pl.Series:
+        return decode(rows, values, pool, [name], at=1).to_series()
 
     def evaluate(given: Gathered) -> Lanes:
         import polars as pl
@@ -178,16 +207,22 @@ def _gathered(
         rows = np.repeat(rows, rows[:, -1], axis=0)
         columns = [pl.Series("instance", rows[:, 0].copy())]
         columns += [
-            column(given, rows, _name(argument)).alias(f"a{at}")
+            column(rows, _name(argument)).alias(f"a{at}")
             for at, argument in enumerate(call.args)
             if not isinstance(argument, Literal)
         ]
-        columns += [column(given, rows, _name(key)).alias(f"o{at}") for at, (key, _) in enumerate(call.order_by)]
+        columns += [column(rows, _name(key)).alias(f"o{at}") for at, (key, _) in enumerate(call.order_by)]
         frame = pl.DataFrame(columns)
         names = ["instance", *(f"o{at}" for at in range(len(call.order_by))), "a0"]
         descending = [False, *(descends for _, descends in call.order_by), False]
         frame = frame.sort(names, descending=descending, nulls_last=[not descends for descends in descending])
-        found = frame.group_by("instance", maintain_order=True).agg(expression)
+        some = pl.col("a0").is_not_null().any().alias("some")
+        found = frame.group_by("instance", maintain_order=True).agg(expression, some)
+        if call.function == "sum":  # null where it left its type
+            failed = found.filter(pl.col("value").is_null() & pl.col("some"))["instance"]
+            if len(failed):
+                raise SumOverflow(tuple(given.keys[failed[0]].tolist()), position)
+        found = found.drop("some")
         every = pl.DataFrame({"instance": pl.Series(instances.copy())})
         found = every.join(found, on="instance", how="left", maintain_order="left")
         found = found.with_columns(pl.col("value").cast(dtype))
@@ -212,7 +247,6 @@ def python_reducer(node: physical.PythonGroup, pool: Pool) -> Aggregate:
     function = load_function(node.function)
 
     def reduce(given: Gathered) -> Lanes:
-        import polars as pl
 
         rows = given.rows
         decoded = decode(np.ascontiguousarray(rows[:, 1:-1]), values, pool)
@@ -230,9 +264,11 @@ def python_reducer(node: physical.PythonGroup, pool: Pool) -> Aggregate:
             for record, count in _called(node.function, function, groups[instance], counted, out):
                 found.append(record)
                 places.append((instance, count))
-        frame = pl.DataFrame(found, schema={n: k.to_polars() for n, k in out.schema.items()}, orient="row")
         result = np.empty((len(found), out.width + 2), np.int64)
-        encode(frame, out, pool, result, 1)
+        try:
+            result[:, 1:-1] = encode_records(found, out, pool)
+        except DdError as error:
+            raise InputError(f"the reducer `{node.function}`: {error.problem}", hint=error.hint) from error
         result[:, [0, -1]] = np.array(places, np.int64).reshape(-1, 2)
         return result
 

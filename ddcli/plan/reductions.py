@@ -123,9 +123,13 @@ def lower_reduction(node: logical.Reduce, child: Node, *, fuse: bool) -> Node:
 
 
 class _Arguments:
-    """The columns that the calls read, each computed once; a plain column keeps its name, so that arrangements are shared."""
+    """The columns that the calls read, each computed once; a plain column keeps its name, so that arrangements are shared.
+
+    A key that is aggregated is there again, as a value: aggregates read nothing but values.
+    """
 
     def __init__(self, by: dict[str, Expression]):
+        self.by = by
         self.columns: dict[str, Expression] = dict(by)
 
     def rewritten(self, call: AggregateCall) -> AggregateCall:
@@ -137,13 +141,13 @@ class _Arguments:
 
     def _column(self, expression: Expression) -> Column:
         for name, known in self.columns.items():
-            if known == expression:
-                return Column(name, expression.type)
+            if known == expression and name not in self.by:
+                return Column(name, expression.type, expression.span)
         name = expression.name if isinstance(expression, Column) else f"$value{len(self.columns)}"
         if name in self.columns:
             name = f"$value{len(self.columns)}"
         self.columns[name] = expression
-        return Column(name, expression.type)
+        return Column(name, expression.type, expression.span)
 
 
 def _narrow(argument: Expression) -> Expression:
