@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError, SpecError, SpecErrors, Text
 from ddcli.expressions import stage
+from ddcli.expressions.foreign import load_function
 from ddcli.expressions.tree import Column
 from ddcli.expressions.types import INTEGERS, Schema, Type
 from ddcli.plan import logical
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from ddcli.errors import Span
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
+
+
+OWN_COLUMNS = ("time", "diff")
+"""What every log of updates has beside its data."""
 
 
 class _Unbuilt(Exception):
@@ -41,6 +46,7 @@ def build(spec: model.Spec, schemas: Mapping[str, Schema]) -> logical.Graph:
         relation = builder.try_named(output.source.value)
         if relation is not None:
             outputs[name] = relation.node
+            builder.check_output(output, relation)
     if builder.errors:
         raise SpecErrors(builder.errors)
     return logical.Graph(outputs)
@@ -52,6 +58,17 @@ class _Builder:
     schemas: Mapping[str, Schema]
     errors: list[DdError] = field(default_factory=list)
     _named: dict[str, Relation | None] = field(default_factory=dict)
+
+    def check_output(self, output: model.Output, relation: Relation) -> None:
+        """Note a column that the log's own time or diff would meet."""
+        for name in OWN_COLUMNS:
+            if name in relation.schema:
+                error = SpecError(
+                    f"outputs.{output.name.value}: '{output.source.value}' has a column '{name}', as the log itself has",
+                    span=output.source.span,
+                    hint=f"rename it: `- rename: {{{name}: {name}_1}}` at the end of '{output.source.value}'",
+                )
+                self.errors.append(error)
 
     def try_named(self, name: str) -> Relation | None:
         if name not in self._named:
@@ -102,11 +119,17 @@ def apply_operators(
         try:
             relation = apply.operator(operator, relation)
         except SpecError as error:
-            # The place in the tree says which operator of a long chain is meant, however deep the message is.
-            raise type(error)(
-                f"{operator.place}: {error.problem}", span=error.span or operator.span, hint=error.hint
-            ) from error
+            raise _placed(error, operator) from error
+        except SpecErrors as found:
+            raise SpecErrors([_placed(error, operator) for error in found.errors]) from found
     return relation
+
+
+def _placed(error: DdError, operator: model.Operator) -> DdError:
+    """Return the error with its place in the tree, which says what operator of a long chain is meant."""
+    if error.problem.startswith("collections."):  # from within a collection in place
+        return error
+    return SpecError(f"{operator.place}: {error.problem}", span=error.span or operator.span, hint=error.hint)
 
 
 @dataclass(frozen=True)
@@ -154,7 +177,10 @@ class _Apply:
     def _(self, operator: model.Filter, relation: Relation) -> Relation:
         condition = relation.scalar(operator.condition)
         _require(
-            condition.type.kind in ("bool", "null"), operator.condition, f"a filter is a bool, not {condition.type}"
+            condition.type.kind in ("bool", "null"),
+            operator.condition,
+            f"a filter is a bool, not {condition.type}",
+            "compare it, for example with `= 1` or `is not null`",
         )
         return relation.over(logical.Apply((relation.node,), relation.schema, stage.Filter(condition)))
 
@@ -167,7 +193,7 @@ class _Apply:
     @operator.register(model.PythonMap)
     @operator.register(model.PythonFlatMap)
     def _(self, operator: model.PythonMap | model.PythonFlatMap, relation: Relation) -> Relation:
-        function = operator.function
+        function = _loadable(operator.function)
         schema = {name: kind for name, (_, kind) in function.columns.items()}
         step = stage.Python(function.name.value, function.batch, tuple(schema.items()))
         return Relation(logical.Apply((relation.node,), schema, step))
@@ -176,7 +202,13 @@ class _Apply:
     def _(self, operator: model.Explode, relation: Relation) -> Relation:
         weight = relation.scalar(operator.weight)
         fits = weight.type.kind in INTEGERS and not weight.type.nullable
-        _require(fits, operator.weight, f"explode takes an integer that is never null, not {weight.type}")
+        problem = f"explode takes an integer that is never null, not {weight.type}"
+        hint = (
+            f"coalesce({operator.weight.value}, 0) drops records whose weight is null"
+            if weight.type.is_integer
+            else None
+        )
+        _require(fits, operator.weight, problem, hint)
         return relation.over(logical.Apply((relation.node,), relation.schema, stage.Explode(weight)))
 
     @operator.register
@@ -235,7 +267,7 @@ class _Apply:
             values = tuple(relation.column(text) for text in operator.values)
         values = tuple(dict.fromkeys(values))
         prepared = _map(relation, [*by, *[(v, Column(v, relation.schema[v])) for v in values if v not in names]]).node
-        given = {name: kind for name, (_, kind) in operator.function.columns.items()}
+        given = {name: kind for name, (_, kind) in _loadable(operator.function).columns.items()}
         schema = {name: expression.type for name, expression in by} | given
         return Relation(logical.PythonReduce((prepared,), schema, names, values, operator.function.name.value))
 
@@ -284,12 +316,23 @@ class _Apply:
 
     @operator.register
     def _(self, operator: model.Inspect, relation: Relation) -> Relation:
+        for name in OWN_COLUMNS:
+            _require(name not in relation.schema, operator.label, f"the column '{name}' would hide the updates' own")
         return relation.over(logical.Inspect((relation.node,), relation.schema, operator.label.value))
 
 
-def _require(holds: bool, text: Text, problem: str) -> None:
+def _loadable(function: model.Function) -> model.Function:
+    """Return the function, which can be imported, or say where the file names one that can't."""
+    try:
+        load_function(function.name.value)
+    except SpecError as error:
+        raise SpecError(error.problem, span=function.name.span, hint=error.hint) from error
+    return function
+
+
+def _require(holds: bool, text: Text, problem: str, hint: str | None = None) -> None:
     if not holds:
-        raise SpecError(problem, span=text.span)
+        raise SpecError(problem, span=text.span, hint=hint)
 
 
 def _keep(schema: Schema) -> dict[str, Expression]:

@@ -69,7 +69,7 @@ def join(
             if column not in left.schema:
                 aliases[column] = given
         else:
-            given = column if column not in left.schema else _qualified_name(name, column, span)
+            given = column if column not in left.schema else _qualified_name(left, name, column, span)
             schema[given] = kind.or_null(how in ("left", "full"))
             columns.append((given, "right", column))
         if name:
@@ -78,14 +78,21 @@ def join(
     return Relation(logical.Join((left.node, right.node), schema, pairs, how, tuple(columns)), qualified, aliases)
 
 
-def _qualified_name(name: str | None, column: str, span: Span) -> str:
+def _qualified_name(left: Relation, name: str | None, column: str, span: Span) -> str:
     if name is None:
         raise SpecError(
             f"both sides have a column '{column}'",
             span=span,
             hint="name the right side (`as: other`) or rename the column",
         )
-    return f"{name}.{column}"
+    given = f"{name}.{column}"
+    if given in left.schema:
+        raise SpecError(
+            f"the left side has columns '{column}' and '{given}' already",
+            span=span,
+            hint=f"name the right side otherwise than '{name}' (`as: other`)",
+        )
+    return given
 
 
 def _key_type(how: str, left: Type, right: Type) -> Type:
