@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,8 @@ BEGINNING = -(2**63)
 
 def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
     """Take in what is new as of now and commit it to `state`; without a state, a dry run, commit nothing."""
+    if str(request.base) not in sys.path:  # where `module:function` is looked for first
+        sys.path.insert(0, str(request.base))
     found = find_inputs(request, manifest)
     readers = _open_logs(request, manifest, found)
     graph = lower(build(request.spec, {name: reader.schema.columns for name, reader in readers.items()}))
@@ -63,6 +66,10 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
     upper = _upper(request, kind, found, readers, before)
     if upper is None or (before is not None and upper <= before[0][0]):
         if manifest is not None:
+            for reader in readers.values():
+                reader.read(
+                    (), before, manifest.upper
+                )  # takes nothing, but refuses new files with rows that come too late
             return nothing_new(request, manifest)
         return RunSummary(request.spec.name.value, None, None, changed=False)
     return _Run(request, manifest, state, graph, readers, kind, upper).run()
@@ -190,7 +197,7 @@ class _Run:
     def _show(self, label: str, updates: pl.DataFrame) -> None:
         """Say what an `inspect` sees, a line an update, the first few of many."""
         shown = 100
-        for row in updates.head(shown).iter_rows(named=True):
+        for row in updates.sort("time", maintain_order=True).head(shown).iter_rows(named=True):
             time, diff = row.pop("time"), row.pop("diff")
             self.request.say(f"{label}: {row} @ {format_time(time, self.kind)} {diff:+d}")
         if updates.height > shown:

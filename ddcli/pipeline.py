@@ -8,12 +8,14 @@ new, the usual case under cron, is found out here from names and sizes of files,
 from __future__ import annotations
 
 import hashlib
+import os
 import time as clock
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddcli import __version__
-from ddcli.errors import UsageError
+from ddcli.errors import SpecError, SpecErrors, UsageError
 from ddcli.expressions.types import Type, parse_type
 from ddcli.spec import load_spec
 from ddcli.store.listing import Listing, list_input
@@ -25,8 +27,8 @@ from ddcli.until import format_time, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from ddcli.errors import Text
     from ddcli.spec.model import Spec
     from ddcli.store.lock import IfLocked
 
@@ -93,12 +95,48 @@ def _request(path: Path, state: Path | None, until: str | None, say: Callable[[s
     spec = load_spec(path)
     base = path.absolute().parent
     if state is None:
-        state = base / (spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
-    outputs = {name: base / output.path.value for name, output in spec.outputs.items()}
+        state = _normal(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
+    outputs = {name: _normal(base, output.path.value) for name, output in spec.outputs.items()}
     if not outputs:
         raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
+    _check_paths(spec, base)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Request(spec, digest, base, state.absolute(), outputs, until, say)
+
+
+def _normal(base: Path, path: str) -> Path:
+    """Return a path of the file without `..`, as inputs are looked up: what one pipeline writes another finds."""
+    return Path(os.path.normpath(base / path))
+
+
+def _check_paths(spec: Spec, base: Path) -> None:
+    """Refuse outputs and a state whose files an input would take in at the next run, and outputs that are files."""
+    errors = []
+    written: list[tuple[str, Text]] = [(f"outputs.{name}", output.path) for name, output in spec.outputs.items()]
+    for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
+        path = _normal(base, text.value)
+        for name, given in spec.inputs.items():
+            if _takes(_normal(base, given.path.value), path / "updates.parquet"):
+                errors.append(
+                    SpecError(
+                        f"{what}: writes into '{given.path.value}', where the input '{name}' reads",
+                        span=text.span,
+                        hint="give it a directory outside of the inputs'",
+                    )
+                )
+        if path.exists() and not path.is_dir():
+            errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
+    if errors:
+        raise SpecErrors(errors)
+
+
+def _takes(given: Path, file: Path) -> bool:
+    """Say whether an input, a directory or a glob, would take in a file; one under a hidden or private name it would not."""
+    if file.match(str(given)):
+        return True
+    if not file.is_relative_to(given):
+        return False
+    return not any(part.startswith((".", "_")) for part in file.relative_to(given).parts)
 
 
 def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]:
