@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from typing import TYPE_CHECKING
 
 from ddcli.errors import UsageError
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+LARGEST = 2**63 - 1
 
 
 def parse_time(text: str, kind: Type) -> int:
@@ -22,19 +24,26 @@ def parse_time(text: str, kind: Type) -> int:
     2
     """
     try:
-        if kind.kind == "date":
-            return (dt.date.fromisoformat(text.strip()) - EPOCH.date()).days
-        if kind.kind == "datetime":
-            moment = dt.datetime.fromisoformat(text.strip())
-            moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
-            microseconds = (moment - EPOCH) // dt.timedelta(microseconds=1)
-            return microseconds * PER_SECOND[kind.unit or "us"] // 10**6
-        return int(text)
+        value = _physical(text.strip(), kind)
     except ValueError:
         example = {"date": "2013-01-31", "datetime": "2013-01-31 06:00"}.get(kind.kind, "720")
         raise UsageError(
-            f"'{text}' is no time: the inputs' time is {kind}", hint=f"write it as in `--until {example!r}`"
+            f"'{text}' is no time: the inputs' time is {kind}", hint=f"write it as in `--until {shlex.quote(example)}`"
         ) from None
+    if not -LARGEST <= value <= LARGEST:
+        raise UsageError(f"'{text}' is out of the range of {kind}", hint=f"times are between {-LARGEST} and {LARGEST}")
+    return value
+
+
+def _physical(text: str, kind: Type) -> int:
+    if kind.kind == "date":
+        return (dt.date.fromisoformat(text) - EPOCH.date()).days
+    if kind.kind == "datetime":
+        moment = dt.datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+        microseconds = (moment - EPOCH) // dt.timedelta(microseconds=1)
+        return microseconds * PER_SECOND[kind.unit or "us"] // 10**6
+    return int(text)
 
 
 def format_time(value: int, kind: Type) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
 
 from ddcli import __version__
-from ddcli.errors import DdError
+from ddcli.errors import DdError, did_you_mean
 
 COMMANDS = {"run": "ddcli.cli.run"}
 BUG = 70
 INTERRUPTED = 130
+NO_READER = 141
+"""What a shell shows for a program that SIGPIPE ended."""
 
 
 class LazyGroup(click.Group):
@@ -27,12 +30,21 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = did_you_mean(args[0], COMMANDS)
+            hint = f"Did you mean '{near}'?" if near else f"Commands: {', '.join(self.list_commands(ctx))}."
+            raise click.UsageError(f"No such command '{args[0]}'. {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="dd", message="dd (ddcli) %(version)s")
 @click.option("--debug", is_flag=True, help="Show a traceback with an error. May stand anywhere.")
 def cli(debug: bool) -> None:
-    r"""Keep the results of data pipelines up to date as their inputs change.
+    """Keep the results of data pipelines up to date as their inputs change.
 
     A pipeline file describes a graph of operators; `dd run` reads what is new in its change logs of
     (data, time, diff), does work in proportion, and writes the changes of its outputs.
@@ -43,19 +55,23 @@ def cli(debug: bool) -> None:
 
     Without arguments between pipes, or with operands such as `if=` and `of=`, `dd` is the system's dd;
     `ddcli` is always this program.
-    """
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 2 wrong use, 3 input refused, 4 state, 5 I/O, 70 a bug, 75 locked, 130 interrupted."""
+    """Run the command line and exit: 0 done, 2 wrong use, 3 input refused, 4 state, 5 I/O, 70 a bug, 75 locked, 130 interrupted.
+
+    The context is made by hand because click's own `main` ends a broken pipe with 1, which is an answer of ours.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        code = cli.main(args=arguments, prog_name="dd", standalone_mode=False)
-    except click.exceptions.Abort:
-        fail("interrupted; state and outputs are as they were", INTERRUPTED)
-    except KeyboardInterrupt:
+        with cli.make_context("dd", arguments) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except (click.exceptions.Abort, KeyboardInterrupt):
         fail("interrupted; state and outputs are as they were", INTERRUPTED)
     except click.ClickException as error:
         error.show()
@@ -66,8 +82,10 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(error.render(), err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+        # What is still buffered must go somewhere when Python ends, or it complains on stderr.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        sys.exit(NO_READER)
     except MemoryError:
         fail("error: out of memory; state and outputs are as they were", 5)
     except Exception as error:
@@ -77,7 +95,6 @@ def main(arguments: list[str] | None = None) -> None:
             f"error: this is a bug of ours: {type(error).__name__}: {error}\nhint: run again with --debug and report the traceback",
             BUG,
         )
-    sys.exit(code if isinstance(code, int) else 0)
 
 
 def fail(message: str, code: int) -> None:

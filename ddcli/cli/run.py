@@ -50,7 +50,7 @@ def command(
     output: str,
     cache_dir: Path | None,
 ) -> None:
-    r"""Bring the outputs of PIPELINE up to date.
+    """Bring the outputs of PIPELINE up to date.
 
     Reads only what is new in the inputs, does work in proportion to it, and commits inputs taken, state and
     outputs together: a run that dies changes nothing. A run with nothing new changes no file.
@@ -59,7 +59,7 @@ def command(
     Examples:
       dd run pipelines/airborne.yaml --until 720
       dd run pipelines/airborne.yaml -o json
-    """
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.errors import LockedError
     from ddcli.pipeline import run
 
