@@ -294,7 +294,10 @@ def _called(
 
 
 def multiplicity(function: Expression | None) -> Callable[[Lanes], Lanes]:
-    """Return the function of counts that a threshold applies, vectorised; None is distinct."""
+    """Return the function of counts that a threshold applies, vectorised; None is distinct.
+
+    It is asked about records that are there only: of a count of zero it makes zero, whatever the expression would.
+    """
     if function is None:
         return positive
     run = stage.Stage({"count": Type("int64")}, (stage.Map((("count", Cast(function, Type("int64"))),)),))
@@ -302,7 +305,9 @@ def multiplicity(function: Expression | None) -> Callable[[Lanes], Lanes]:
     def apply(counts: Lanes) -> Lanes:
         import polars as pl
 
-        result: Lanes = run.run(pl.DataFrame({"count": counts})).frame["count"].to_numpy()
+        result = np.zeros_like(counts)
+        there = counts != 0
+        result[there] = run.run(pl.DataFrame({"count": counts[there]})).frame["count"].to_numpy()
         return result
 
     return apply

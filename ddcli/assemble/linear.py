@@ -34,7 +34,7 @@ def linear_operator(node: physical.Linear, pool: Pool, nt: int) -> Operator:
         if origin is None:
             lanes += [source.width + lane for lane in computed.lanes(name)]
         elif isinstance(origin, Literal):
-            lanes += null_lanes(kind)
+            lanes += literal_lanes(origin, kind)
         else:
             lanes += lanes_as(list(source.lanes(origin.name)), given[origin.name], kind)
     if not computed.width and all(isinstance(step, stage.Map) for step in node.steps):
@@ -50,7 +50,7 @@ def linear_operator(node: physical.Linear, pool: Pool, nt: int) -> Operator:
 
 
 def _origins(given: Schema, steps: Sequence[stage.Step]) -> dict[str, Column | Literal | None]:
-    """Return, for each column after `steps`, the input column whose lanes it has, a null literal, or None: computed."""
+    """Return, for each column after `steps`, the input column whose lanes it has, a literal's, or None: computed."""
     origins: dict[str, Column | Literal | None] = {name: Column(name, kind) for name, kind in given.items()}
     for step in steps:
         if isinstance(step, stage.Map):
@@ -63,8 +63,9 @@ def _origins(given: Schema, steps: Sequence[stage.Step]) -> dict[str, Column | L
 
 
 def _origin(expression: Expression, origins: dict[str, Column | Literal | None]) -> Column | Literal | None:
-    if isinstance(expression, Literal) and expression.value is None and expression.type.kind != "null":
-        return expression
+    if isinstance(expression, Literal):
+        null = expression.value is None and expression.type.kind != "null"
+        return expression if null or (isinstance(expression.value, int) and expression.type.kind == "int64") else None
     if isinstance(expression, Cast) and isinstance(expression.argument, Column):
         have, want = expression.argument.type, expression.type
         widens = have.is_integer and want.kind == "int64" and have.kind != "uint64"
@@ -86,8 +87,10 @@ def lanes_as(lanes: list[int], have: Type, want: Type) -> list[Lane]:
     return [Constant(0), *lanes] if wants and not had else list(lanes)
 
 
-def null_lanes(kind: Type) -> list[Lane]:
-    """Return the lanes of null."""
+def literal_lanes(literal: Literal, kind: Type) -> list[Lane]:
+    """Return the lanes of null or of an integer."""
+    if isinstance(literal.value, int):
+        return [Constant(0), Constant(literal.value)] if kind.nullable else [Constant(literal.value)]
     if kind.kind in FLAGGED:
         return [Constant(1), Constant(0)]
     wide = kind.kind == "decimal" and kind.precision > NARROW_DECIMAL

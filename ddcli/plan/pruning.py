@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Schema
 
 Columns = frozenset[str]
 
@@ -28,8 +29,14 @@ def required_columns(graph: logical.Graph) -> dict[str, Columns]:
     for node in reversed(graph.nodes()):
         needs = reads(node, required.get(node.fingerprint, frozenset()))
         for child, columns in zip(node.inputs, needs, strict=True):
-            required[child.fingerprint] = required.get(child.fingerprint, frozenset()) | columns
+            some = columns or cheapest(child.schema)
+            required[child.fingerprint] = required.get(child.fingerprint, frozenset()) | some
     return required
+
+
+def cheapest(schema: Schema) -> Columns:
+    """Return one column, of fixed width if there is one: where only rows are counted, something must be there to count."""
+    return frozenset(sorted(schema, key=lambda name: schema[name].kind in ("string", "binary", "list"))[:1])
 
 
 def columns_of(expressions: Iterable[Expression]) -> Columns:

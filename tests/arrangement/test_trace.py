@@ -1,5 +1,6 @@
 """The spine: whatever is merged when, a trace accumulates to what was inserted, and keeps few batches."""
 
+import itertools
 import math
 from collections import defaultdict
 
@@ -77,7 +78,7 @@ def test_the_policy_settles_into_a_geometric_spine(inserted):
         sizes.append(size)
         while (at := policy.next_merge(sizes)) is not None:
             sizes[at : at + 2] = [sizes[at] + sizes[at + 1]]
-    assert all(older >= policy.RATIO * younger for older, younger in zip(sizes, sizes[1:], strict=False))
+    assert all(older >= policy.RATIO * younger for older, younger in itertools.pairwise(sizes))
     assert sum(sizes) == sum(inserted)
 
 
