@@ -22,9 +22,12 @@ ENGINE = {
     "load": {"load": ("engine: skip-level, {rows} people", Asked(seconds=4), 3.3)},
     "moves": {"moves": ("engine: skip-level, {rows} people and {rows} moves", Asked(seconds=15), 13.6)},
     "change": {
-        "one_p50": ("engine: one move among {tenth} people awaited, p50", Asked(seconds=150e-6), 13e-6),
-        "one_p99": ("engine: one move among {tenth} people awaited, p99", Asked(), None),
-        "batch_p50": ("engine: 1 000 moves among {tenth} people awaited, p50", Asked(seconds=3e-3), 1e-3),
+        "one_p50": ("engine: one move among {tenth} people awaited, in their order, p50", Asked(seconds=150e-6), 13e-6),
+        "one_p99": ("engine: the same, p99", Asked(), None),
+        "batch_p50": ("engine: 1 000 moves awaited, in their order, p50", Asked(seconds=3e-3), 1e-3),
+        "one_anywhere_p50": ("engine: one move awaited, of people anywhere, p50", Asked(seconds=150e-6), None),
+        "one_anywhere_p99": ("engine: the same, p99", Asked(), None),
+        "batch_anywhere_p50": ("engine: 1 000 moves awaited, of people anywhere, p50", Asked(seconds=3e-3), None),
     },
     "least": {
         "load": ("engine: min per key, {rows} rows", Asked(seconds=4), 3.5),
