@@ -14,7 +14,8 @@ from ddcli.engine.kernels.rows import compare, same
 if TYPE_CHECKING:
     import numpy as np
 
-MIX = -7046029254386353131  # 2**64 / golden ratio, odd, as a signed integer
+LOW = 0x7FFFFFFF
+MIX = 663608941  # 2**30 / golden ratio, odd
 NO_ROOM = -1
 SHORT = 16  # runs up to here are sorted by insertion
 NEAR = 16  # rows that are searched by halving alone
@@ -237,10 +238,12 @@ def collect_times(sources: list[np.ndarray], bounds: np.ndarray, at: int, nt: in
 def add_time(table: np.ndarray, times: np.ndarray, start: int, o: int, nt: int) -> bool:
     """Enter row `o` of `times` into the hash table unless an equal row at or after `start` is there already."""
     mask = table.shape[0] - 1
-    code = start * MIX
+    code = start & LOW
     for c in range(nt):
-        code = (code ^ (times[o, c] * MIX)) * MIX
-        code ^= (code >> 29) & 0x7FFFFFFFF
+        time = times[o, c]
+        # 31 bits times 30: nothing wraps, compiled or not.
+        code = (code ^ (time & LOW) ^ ((time >> 31) & LOW)) * MIX
+        code = (code ^ (code >> 29)) & LOW
     slot = code & mask
     while table[slot] >= 0:
         if table[slot] >= start and same(times, table[slot], times, o, nt):
