@@ -53,6 +53,11 @@ def test_a_peak_is_that_of_the_process_and_not_of_whoever_measures():
     assert 0 < small.wall < 60
 
 
+def test_a_program_runs_as_users_have_it(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert measure(python("-c", "import sys; print(sys.dont_write_bytecode)")).stdout == "False\n"
+
+
 def test_a_program_that_fails_is_no_figure():
     with pytest.raises(RuntimeError, match="ended with 3:\nsorry"):
         measure(python("-c", "import sys; sys.stderr.write('sorry'); sys.exit(3)"))
