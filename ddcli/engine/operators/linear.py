@@ -172,7 +172,8 @@ class Concat(Stateless):
                 negated = out[start:end, -1]
                 if negated.min() == np.iinfo(np.int64).min:
                     raise DiffOverflow("a diff left 64 bits when it was negated")
-                np.negative(negated, out=negated)
+                # Not np.negative: numpy 2.4.6 reads wrong rows of a lane that is strided by 64 bytes.
+                np.multiply(negated, -1, out=negated)
             start = end
         return Delta(out, len(parts) == 1 and parts[0][0].distinct)
 
