@@ -29,10 +29,15 @@ def main(arguments: list[str] | None = None) -> None:
     for name in given.case or CASES:
         print(f"{name} ...", file=sys.stderr, flush=True)
         try:
-            figures += CASES[name](session)
+            found = CASES[name](session)
         except (AssertionError, RuntimeError) as error:
             # The other cases are worth having: hours may have gone into them.
             broken.append(f"{name}: {error}")
+            continue
+        figures += found
+        for figure in found:
+            # A call that is cut short still has said what it found.
+            print("  " + "  ".join(filter(None, figure.cells())), file=sys.stderr, flush=True)
     print(render(figures, given.output))
     if broken:
         sys.exit("\n".join(broken))

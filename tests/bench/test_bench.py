@@ -43,7 +43,7 @@ def test_the_command_prints_a_table_with_what_was_asked(folder, capsys):
     assert shown.out.startswith("| case ")
     assert "| engine: skip-level, 1 k people |" in shown.out
     assert "| 4 s " in shown.out
-    assert shown.err == "engine-load ...\n"
+    assert shown.err.startswith("engine-load ...\n  engine: skip-level, 1 k people  ")
 
 
 def test_a_peak_is_that_of_the_process_and_not_of_whoever_measures():
