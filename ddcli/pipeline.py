@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time as clock
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,17 +78,15 @@ def run(
     manifest = read_newest(request.state)
     if manifest is not None and _nothing_new(request, manifest):
         return nothing_new(request, manifest)
-    from ddcli.engine.kernels import set_announce, set_cache_dir
-    from ddcli.execute import execute
+    # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
+    with nullcontext() if dry_run else State.open(request.state, request.outputs, if_locked=if_locked) as opened:
+        from ddcli.engine.kernels import set_announce, set_cache_dir
+        from ddcli.execute import execute
 
-    set_announce(request.say)
-    if cache_dir is not None:
-        set_cache_dir(cache_dir)
-    if dry_run:
-        summary = execute(request, manifest, None)
-    else:
-        with State.open(request.state, request.outputs, if_locked=if_locked) as opened:
-            summary = execute(request, opened.manifest, opened)
+        set_announce(request.say)
+        if cache_dir is not None:
+            set_cache_dir(cache_dir)
+        summary = execute(request, opened.manifest if opened else manifest, opened)
     return replace(summary, seconds=clock.perf_counter() - started)
 
 

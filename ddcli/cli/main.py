@@ -78,9 +78,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except DdError as error:
         if debug:
-            raise
-        click.echo(error.render(), err=True)
-        sys.exit(error.exit_code)
+            show_traceback(error)
+        fail(error.render(), error.exit_code)
     except BrokenPipeError:
         # What is still buffered must go somewhere when Python ends, or it complains on stderr.
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -88,13 +87,18 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(NO_READER)
     except MemoryError:
         fail("error: out of memory; state and outputs are as they were", 5)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last resort: whatever else is a bug, and is said to be one
         if debug:
-            raise
-        fail(
-            f"error: this is a bug of ours: {type(error).__name__}: {error}\nhint: run again with --debug and report the traceback",
-            BUG,
-        )
+            show_traceback(error)
+        hint = "report it with this traceback" if debug else "run again with --debug and report the traceback"
+        fail(f"error: this is a bug of ours: {type(error).__name__}: {error}\nhint: {hint}", BUG)
+
+
+def show_traceback(error: BaseException) -> None:
+    """Write the traceback of an error to stderr."""
+    import traceback  # 6 ms that hardly any run needs
+
+    traceback.print_exception(error)
 
 
 def fail(message: str, code: int) -> None:
