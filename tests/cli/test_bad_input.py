@@ -1,0 +1,409 @@
+"""Bad input: each ends with its exit code, place, problem and hint, and leaves state and outputs as they were."""
+
+import datetime as dt
+import os
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.cli.support import files
+
+LOG = {"k": pl.String, "v": pl.Int64, "w": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+GOOD = [("a", 1, None, 0, 1), ("b", 2, 5, 1, 1)]
+HEAD = """\
+dd: 1
+name: p
+inputs:
+  t: {path: in/, columns: {k: string, v: int64, w: 'int64?'}}
+collections:
+  c:
+    from: t
+    apply:
+"""
+LARGE = 2**62
+
+
+@pytest.fixture
+def place(shop):
+    """Return a function that runs a chain of operators over good input, then gives it something bad and runs it again.
+
+    It checks the exit code, that nothing of state and outputs has changed, and returns what was said.
+    """
+
+    def run(apply, spoil, code=3, again=True):
+        lines = "".join(f"      - {line}\n" for line in apply)
+        shop.write("p.yaml", f"{HEAD}{lines}outputs: {{c: out/}}\n")
+        shop.log("in/1.parquet", GOOD, **LOG)
+        if again:
+            assert shop("run", "p.yaml", "-q") == type(shop("--version"))(0, "", "")
+        spoil(shop)
+        before = files(*shop.kept)
+        result = shop("run", "p.yaml")
+        assert (result.code, result.out) == (code, ""), result
+        assert files(*shop.kept) == before
+        return result.err
+
+    return run
+
+
+def rows(*given, name="in/2.parquet"):
+    """Return a way to spoil: one more file with these rows."""
+    return lambda shop: shop.log(name, list(given), **LOG)
+
+
+def frame(name="in/2.parquet", **columns):
+    """Return a way to spoil: a file with these columns."""
+
+    def write(shop):
+        pl.DataFrame(columns).write_parquet(shop.folder / name)
+
+    return write
+
+
+def first(change):
+    """Return a way to spoil: the file that is there, changed."""
+    return lambda shop: change(shop.folder / "in/1.parquet")
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def change_unseen(path):
+    """Change a file's footer but neither its size nor, as far as a listing shows, more than its time."""
+    data = bytearray(path.read_bytes())
+    data[-12] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(0, 0))
+
+
+# what: operators, how the input is spoilt, place (below the folder), problem, hint
+FILES = {
+    "a file that is no Parquet": (
+        lambda shop: shop.write("in/2.parquet", "PAR1, but not for long"),
+        "in/2.parquet",
+        "the file is not whole Parquet",
+        "write the file again",
+    ),
+    "an empty file": (
+        lambda shop: shop.write("in/2.parquet", ""),
+        "in/2.parquet",
+        "the file is empty",
+        "write the file",
+    ),
+    "a column of another type": (
+        frame(k=["a"], v=["x"], w=[1], time=[5], diff=[1]),
+        "in/2.parquet",
+        "column 'v' is string, but the pipeline declares int64",
+        "write the column in that type",
+    ),
+    "a missing column": (
+        frame(k=["a"], V=[1], w=[1], time=[5], diff=[1]),
+        "in/2.parquet",
+        "the file has no column 'v'",
+        "its columns are: k, V, w, time, diff",
+    ),
+    "a missing time": (frame(k=["a"], v=[1], w=[1], tiem=[5], diff=[1]), "in/2.parquet", "no column 'time'", "'tiem'"),
+    "a null time": (
+        rows(("a", 1, 1, 5, 1), ("a", 1, 1, None, 1)),
+        "in/2.parquet",
+        "time column 'time' has a null, first in row 1",
+        "must have one",
+    ),
+    "a null diff": (
+        rows(("a", 1, 1, 5, None)),
+        "in/2.parquet",
+        "diff column 'diff' has a null, first in row 0",
+        "must have one",
+    ),
+    "a null in a column declared without ?": (
+        rows(("a", 1, 1, 5, 1), ("b", None, 1, 5, 1)),
+        "in/2.parquet",
+        "column 'v' has a null, first in row 1",
+        "`int64?`",
+    ),
+    "late rows": (
+        rows(("a", 1, 1, 5, 1), ("a", 1, 1, 1, 1)),
+        "in/2.parquet",
+        "late rows: row 1 (counted from 0) has the time 1, which is before 2",
+        "--until",
+    ),
+    "nothing but late rows": (rows(("a", 1, 1, 0, 1)), "in/2.parquet", "late rows: row 0", "--until"),
+    "a truncated consumed file": (
+        first(truncate),
+        "in/1.parquet",
+        "already taken in has changed: it had",
+        "put the file back",
+    ),
+    "a consumed file of the same size": (
+        first(change_unseen),
+        "in/1.parquet",
+        "it has the same size and other content",
+        "put the file back",
+    ),
+    "a vanished consumed file": (first(Path.unlink), "in/1.parquet", "has vanished: '1.parquet'", "put the file back"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_bad_file_is_named(place, shop, case):
+    spoil, where, problem, hint = FILES[case]
+    said = place(["reduce: {by: [k], s: sum(v), m: max(w)}"], spoil)
+    assert said.startswith(f"{shop.folder / where}: error: ")
+    assert problem in said.splitlines()[0]
+    assert hint in said.splitlines()[1].removeprefix("hint: ")
+
+
+def remove_input(shop):
+    (shop.folder / "in/1.parquet").unlink()
+    (shop.folder / "in").rmdir()
+
+
+FIRST = {
+    "a missing directory": (remove_input, "in", "there is no file or directory 'in/'"),
+    "a truncated file": (first(truncate), "in/1.parquet", "the file is not whole Parquet"),
+    "a damaged page": (
+        first(lambda path: path.write_bytes(b"PAR1" + b"x" * 300 + path.read_bytes()[304:])),
+        "in/1.parquet",
+        "the file is not whole Parquet",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FIRST)
+def test_a_first_run_that_fails_leaves_no_output(place, shop, case):
+    spoil, where, problem = FIRST[case]
+    said = place(["distinct"], spoil, again=False)
+    assert said.startswith(f"{shop.folder / where}: error: {problem}")
+    assert "\nhint: " in said
+    assert not (shop.folder / "out").exists()
+
+
+def test_a_directory_without_parquet_files_tells_no_columns(shop):
+    shop.write("p.yaml", "dd: 1\nname: p\ninputs: {t: in/}\noutputs: {t: out/}\n")
+    shop.write("in/README", "soon")
+    result = shop("run", "p.yaml")
+    assert result.code == 3
+    assert result.err.startswith(f"{shop.folder / 'in'}: error: the log has no files yet, so its columns are unknown")
+    shop.write("p.yaml", "dd: 1\nname: p\ninputs: {t: {path: in/, columns: {k: string}}}\noutputs: {t: out/}\n")
+    assert shop("run", "p.yaml").code == 0
+
+
+# what: operator (on line 10), the row that fails, column, problem, hint
+ROWS = {
+    "integer overflow in a map": ("extend: {x: v * 3}", ("a", LARGE, 1, 5, 1), 21, f"integer overflow in `v * 3`, in the row where v = {LARGE}", "decimal"),
+    "division by zero": ("filter: v / w > 1", ("a", 7, 0, 5, 1), 17, "division by zero in `v / w`, in the row where v = 7, w = 0", "try_divide"),
+    "a bad cast": ("map: {x: cast(k as int64)}", ("one", 3, 1, 5, 1), 18, "in `cast(k as int64)`, in the row where k = 'one'", "try_cast"),
+    "integer overflow in a sum": ("reduce: {by: [k], n: count(*), s: sum(v)}", ("a", LARGE, 1, 5, 3), 47, "integer overflow in `sum(v)`, in the group where k = 'a'", "decimal(38, 0)"),
+    "the same beside others": ("reduce: {by: [k], m: min(w), s: sum(v)}", ("a", LARGE, 1, 5, 3), 45, "integer overflow in `sum(v)`, in the group where k = 'a'", "decimal(38, 0)"),
+    "the same of all": ("reduce: {by: [], s: sum(v + 1)}", ("a", LARGE, 1, 5, 3), 33, "integer overflow in `sum(v + 1)`", "decimal(38, 0)"),
+    "the same of a key": ("reduce: {by: [v], s: sum(v)}", ("a", LARGE, 1, 5, 3), 34, f"integer overflow in `sum(v)`, in the group where v = {LARGE}", "decimal(38, 0)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_a_row_that_an_expression_fails_on_is_shown(place, case):
+    operator, row, column, problem, hint = ROWS[case]
+    said = place(["filter: v > 2", operator], rows(row)).splitlines()
+    assert said[0].startswith(f"p.yaml:10:{column}: error: ")
+    assert problem in said[0]
+    assert said[-1].startswith("hint: ")
+    assert hint in said[-1]
+
+
+def test_distinct_values_whose_sum_is_too_large(place):
+    apply = ["filter: v > 2", "reduce: {by: [k], s: sum(distinct v)}"]
+    said = place(apply, rows(("a", LARGE, 1, 5, 3), ("a", LARGE + 1, 1, 5, 3)))
+    assert "integer overflow in `sum(v)`, in the group where k = 'a'" in said
+
+
+FUNCTIONS = """\
+def by_record(row):
+    return {"x": 1 // (row["v"] - 7)}
+
+def wrong_type(row):
+    return {"x": "one" if row["v"] == 7 else 1}
+
+def wrong_keys(row):
+    return {"y": 1} if row["v"] == 7 else {"x": 1}
+
+def by_batch(rows):
+    if (rows["v"] == 7).any():
+        raise ValueError("no sevens")
+    return rows.select("row", x="v")
+
+def by_group(key, values):
+    return [((1 // (values[0][0][0] - 7),), 1)]
+
+def wrong_group(key, values):
+    return [(("one" if values[0][0][0] == 7 else 1,), 1)]
+
+def no_pairs(key, values):
+    return [1] if values[0][0][0] == 7 else []
+"""
+CALLS = {
+    "by_record": ("map", "f:by_record raised ZeroDivisionError: integer division or modulo by zero for the row {'k': 'a', 'v': 7"),
+    "wrong_type": ("flat_map", "f:wrong_type gave 'one' for `x`, expected int64 for the row {'k': 'a', 'v': 7"),
+    "wrong_keys": ("map", "f:wrong_keys gave the keys ['y'], expected the keys ['x'] for the row {'k': 'a', 'v': 7"),
+    "by_batch": ("map", "f:by_batch raised ValueError: no sevens"),
+    "by_group": ("reduce", "the reducer `f:by_group` failed: ZeroDivisionError"),
+    "wrong_group": ("reduce", "the reducer `f:wrong_group`: column 'x' can't hold 'one': its type is int64"),
+    "no_pairs": ("reduce", "the reducer `f:no_pairs` gave 1 for the group ('a',)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_python_function_that_fails_is_named(place, shop, name):
+    operator, problem = CALLS[name]
+    shop.write(f"f_{name}.py", FUNCTIONS)  # a module of its own for each test: Python imports one once
+    by = "by: [k], values: [v], " if operator == "reduce" else ""
+    batch = ", batch: true" if name == "by_batch" else ""
+    said = place(
+        ["filter: v <> 1", f"{operator}: {{{by}function: 'f_{name}:{name}', columns: {{x: int64}}{batch}}}"],
+        rows(("a", 7, 1, 5, 1)),
+    )
+    assert problem.replace("f:", f"f_{name}:") in said.splitlines()[0]
+
+
+OVERFLOWS = {
+    "of a record": ["filter: v < 10"],
+    "of a kept record": ["distinct"],
+    "of a group": ["reduce: {by: [k], n: count(*)}"],
+    "of a pair": ["join: {with: t, on: [k], as: u}"],
+}
+
+
+@pytest.mark.parametrize("case", OVERFLOWS)
+def test_a_multiplicity_beyond_64_bits_is_an_error(place, case):
+    said = place(OVERFLOWS[case], rows(("c", 1, 1, 5, LARGE), ("c", 1, 1, 5, LARGE)), code=5)
+    assert "64-bit range" in said
+
+
+def flip_one(pattern):
+    """Return a way to spoil: one bit of the first file that matches."""
+
+    def spoil(shop):
+        flip(next(shop.folder.glob(pattern)))
+        rows(("a", 1, 1, 5, 1))(shop)
+
+    return spoil
+
+
+def lose(pattern):
+    def spoil(shop):
+        next(shop.folder.glob(pattern)).unlink()
+        rows(("a", 1, 1, 5, 1))(shop)
+
+    return spoil
+
+
+STATES = {
+    "a damaged manifest": (flip_one(".dd/p/manifest/*"), "manifest/000000001.json: error: the manifest of the state is damaged"),
+    "a damaged batch": (flip_one(".dd/p/arrangements/*/0/*"), "0/000000001-0000.parquet: error: the file is damaged"),
+    "a lost batch": (lose(".dd/p/arrangements/*/0/*"), "0/000000001-0000.parquet: error: a file of the state can't be read"),
+    "a lost output file": (lose("out/updates-*"), "out/updates-start-2.parquet: error: a file of output 'c' that the state names is gone"),
+    "a foreign output file": (frame("out/updates-2-9.parquet", k=["a"]), "out/updates-2-9.parquet: error: output 'c' holds updates that the state doesn't know of"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_a_damaged_state_needs_a_decision(place, case):
+    spoil, said = STATES[case]
+    error = place(["reduce: {by: [k], s: sum(v)}"], spoil, code=4)
+    assert said in error.splitlines()[0]
+    assert "\nhint: " in error
+
+
+def test_a_state_that_is_gone_while_its_outputs_are_there_needs_a_decision(shop):
+    shop.log("in/1.parquet", GOOD, **LOG)
+    shop.write("p.yaml", "dd: 1\nname: p\ninputs: {t: in/}\noutputs: {t: out/}\n")
+    shop("run", "p.yaml")
+    before = files(shop.folder / "out")
+    shutil.rmtree(shop.folder / ".dd")
+    result = shop("run", "p.yaml")
+    assert result.code == 4
+    assert "error: output 't' exists, but the state that it was written from is missing\nhint: " in result.err
+    assert files(shop.folder / "out") == before
+
+
+PATHS = {
+    "below an input": ("{c: in/deep/out/}", "8:14: error: outputs.c: writes into 'in/', where the input 't' reads"),
+    "below it in other words": ("{c: ./out/../in/out}", "8:14: error: outputs.c: writes into 'in/'"),
+    "an input": ("{c: in/}", "8:14: error: outputs.c: writes where the input 't' reads"),
+    "a file": ("{c: p.yaml}", "8:14: error: outputs.c: 'p.yaml' is a file"),
+    "twice": ("{c: out/, d: {path: ./out, from: c}}", "8:30: error: outputs.d: writes to the same path as the output 'c'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PATHS)
+def test_an_output_has_a_directory_of_its_own(shop, case):
+    outputs, said = PATHS[case]
+    shop.log("in/1.parquet", GOOD, **LOG)
+    shop.write("p.yaml", f"{HEAD}outputs: {outputs}\n".replace("    apply:\n", ""))
+    result = shop("run", "p.yaml")
+    assert result.code == 2
+    assert result.err.startswith(f"p.yaml:{said}")
+    assert not (shop.folder / ".dd").exists()
+
+
+@pytest.mark.parametrize("path", ["in/*.parquet", "in/1.parquet", "_in/", "in"])
+def test_an_output_may_lie_where_the_input_does_not_look(shop, path):
+    output = {"_in/": "_in/_out/", "in": "in/.out/"}.get(path, "in/out/")
+    shop.log("in/1.parquet", GOOD, **LOG)
+    shop.log("_in/1.parquet", GOOD, **LOG)
+    shop.write("p.yaml", f"dd: 1\nname: p\ninputs: {{t: '{path}'}}\noutputs: {{t: {output}}}\n")
+    assert shop("run", "p.yaml").code == 0
+    assert "nothing new" in shop("run", "p.yaml").err
+
+
+def test_a_state_has_a_directory_outside_of_the_inputs(shop):
+    shop.log("in/1.parquet", GOOD, **LOG)
+    shop.write("p.yaml", "dd: 1\nname: p\ninputs: {t: in/}\nstate: in/state\noutputs: {t: out/}\n")
+    result = shop("run", "p.yaml")
+    assert result.code == 2
+    assert result.err.startswith("p.yaml:4:8: error: state: writes into 'in/', where the input 't' reads")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_output_that_cannot_be_written(place, shop):
+    said = place(["distinct"], lambda shop: (rows(("a", 1, 1, 5, 1))(shop), (shop.folder / "out").chmod(0o555)), code=5)
+    (shop.folder / "out").chmod(0o755)
+    assert "cannot write the file: Permission denied" in said
+
+
+def test_an_output_whose_parent_is_a_file(shop):
+    shop.log("in/1.parquet", GOOD, **LOG)
+    shop.write("p.yaml", "dd: 1\nname: p\ninputs: {t: in/}\noutputs: {t: p.yaml/out}\n")
+    result = shop("run", "p.yaml")
+    assert result.code == 5
+    assert result.err.startswith(f"{shop.folder}/p.yaml")
+    assert "error: cannot make the file" in result.err
+
+
+@pytest.mark.parametrize("name", ["time", "diff"])
+def test_an_output_cannot_have_a_column_that_the_log_has_itself(shop, name):
+    shop.log("in/1.parquet", GOOD, **LOG)
+    shop.write("p.yaml", f"{HEAD}      - rename: {{v: {name}}}\noutputs: {{out: {{from: c, path: out/}}}}\n")
+    result = shop("run", "p.yaml")
+    assert result.code == 2
+    assert result.err.startswith(
+        f"p.yaml:10:23: error: outputs.out: 'c' has a column '{name}', as the log itself has\n"
+    )
+    assert f"hint: rename it: `- rename: {{{name}: {name}_1}}` at the end of 'c'" in result.err
+
+
+def test_inputs_share_one_type_of_time(shop):
+    shop.log("in/1.parquet", GOOD, **LOG)
+    pl.DataFrame({"k": ["a"], "time": [dt.date(2013, 1, 1)]}).write_parquet(shop.folder / "days.parquet")
+    shop.write("p.yaml", "dd: 1\nname: p\ninputs:\n  t: in/\n  days: days.parquet\noutputs: {t: out/, days: out2/}\n")
+    result = shop("run", "p.yaml")
+    assert result.code == 2
+    assert result.err.startswith("p.yaml:5:3: error: the time of input 'days' is date, that of 't' is int64\n")

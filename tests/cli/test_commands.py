@@ -1,0 +1,213 @@
+"""How commands end: wrong use, locks, interrupts, broken pipes, bugs; and what is said."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import ddcli.execute
+from ddcli.store.files import Files
+from ddcli.store.lock import Lock
+from tests.cli.support import ROOT, contents, files
+
+LOCKS = Path("/proc/locks")
+needs_locks = pytest.mark.skipif(not LOCKS.exists(), reason="no list of locks in which to see that a process waits")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rum", "orders.yaml"], "No such command 'rum'. Did you mean 'run'?"),
+        (["zzz"], "No such command 'zzz'. Commands: run."),
+        (["run"], "Missing argument 'PIPELINE'."),
+        (["run", "orders.yaml", "--unti", "3"], "'--until'"),
+        (["run", "orders.yaml", "more"], "unexpected extra argument"),
+        (["run", "orders.yaml", "--if-locked", "maybe"], "'maybe' is not one of 'fail', 'wait', 'skip'"),
+        (["run", "orders.yaml", "--state", "orders.yaml"], "is a file"),
+        (["run", "order.yaml"], "order.yaml: error: there is no such pipeline file"),
+        (["run", "orders"], "orders: error: a directory, not a pipeline file"),
+        (["--nope"], "No such option '--nope'"),
+    ],
+)
+def test_wrong_use_ends_with_2(orders, arguments, said):
+    result = orders(*arguments)
+    assert result.code == 2
+    assert said in result.err
+    assert not result.out
+    assert not any(path.exists() for path in orders.kept)
+
+
+def test_all_errors_of_a_file_are_told_at_once_each_at_its_place(orders):
+    orders.write(
+        "orders.yaml",
+        """\
+dd: 1
+name: orders
+inputs: {orders: orders/}
+collections:
+  one: {from: orders, apply: [{filter: amont > 0}]}
+  two: {from: orders, apply: [{map: {a: uppr(region), b: regio}}]}
+  three: {from: two, apply: [{project: [nothing]}]}
+outputs: {one: out/one/, two: out/two/, three: out/three/}
+""",
+    )
+    result = orders("run", "orders.yaml")
+    assert result.code == 2
+    assert [
+        re.split(": no (?:column|function) ", line)[0] for line in result.err.splitlines() if ": error: " in line
+    ] == [
+        "orders.yaml:5:40: error: collections.one.apply[0].filter",
+        "orders.yaml:6:41: error: collections.two.apply[0].map",
+        "orders.yaml:6:58: error: collections.two.apply[0].map",
+    ]
+    assert "hint: did you mean `amount`? (in scope: amount, region)" in result.err
+    assert "           5 |   one: {from: orders, apply: [{filter: amont > 0}]}\n" in result.err
+    assert "             |                                        ^^^^^\n" in result.err
+
+
+def test_a_traceback_is_shown_only_when_asked_for(orders):
+    (orders.folder / "orders/1.parquet").unlink()
+    told = orders.process("run", "orders.yaml")
+    assert told.code == 3
+    assert "Traceback" not in told.err
+    debug = orders.process("run", "orders.yaml", "--debug")
+    assert debug.code == 3
+    assert "Traceback" in debug.err
+    assert debug.err.endswith(told.err)
+
+
+def test_a_bug_is_called_one(orders, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(ddcli.execute, "execute", broken)
+    result = orders("run", "orders.yaml")
+    assert result.code == 70
+    assert result.err.splitlines() == [
+        "error: this is a bug of ours: ZeroDivisionError: oh",
+        "hint: run again with --debug and report the traceback",
+    ]
+
+
+def test_out_of_memory_is_no_bug(orders, monkeypatch):
+    def greedy(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(ddcli.execute, "execute", greedy)
+    result = orders("run", "orders.yaml")
+    assert result.code == 5
+    assert result.err.startswith("error: out of memory")
+
+
+@pytest.fixture
+def locked(orders):
+    """Return a shop whose state is in use by this process."""
+    orders("run", "orders.yaml")
+    orders.write(
+        "orders.yaml", (orders.folder / "orders.yaml").read_text() + "# changed, so there is a reason to look\n"
+    )
+    lock = Lock(orders.folder / ".dd/orders", Files())
+    yield orders, lock
+    lock.release()
+
+
+def test_a_state_in_use_ends_with_75_and_the_name_of_who_uses_it(locked):
+    shop, _ = locked
+    before = files(*shop.kept)
+    result = shop.process("run", "orders.yaml")
+    assert result.code == 75
+    assert (
+        f".dd/orders/LOCK: error: the state is in use by process {os.getpid()} on {socket.gethostname()}" in result.err
+    )
+    assert "--if-locked wait" in result.err
+    assert files(*shop.kept) == before
+
+
+def test_a_state_in_use_may_be_skipped(locked):
+    shop, _ = locked
+    result = shop("run", "orders.yaml", "--if-locked", "skip")
+    assert (result.code, result.out) == (0, "")
+    assert result.err.startswith(f"skipped: the state is in use by process {os.getpid()}")
+    assert not shop("run", "orders.yaml", "--if-locked", "skip", "-q").err
+
+
+def waiting(shop):
+    """Start a run that waits for the lock, and return it when it does."""
+    # A test run in the background of a shell ignores SIGINT, and what it starts does too.
+    script = """
+import signal, sys
+from ddcli.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main(sys.argv[1:])
+"""
+    command = [sys.executable, "-c", script, "run", "orders.yaml", "--if-locked", "wait"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.Popen(command, cwd=shop.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # It shows in the kernel's list of locks: "->" marks a process that is blocked.
+    deadline = time.monotonic() + 60
+    while not any("->" in line and f" {run.pid} " in line for line in LOCKS.read_text().splitlines()):
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return run
+
+
+@needs_locks
+def test_a_state_in_use_may_be_waited_for(locked):
+    shop, lock = locked
+    run = waiting(shop)
+    lock.release()
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 0, err
+    assert "nothing new" in err
+
+
+@needs_locks
+def test_an_interrupted_run_ends_with_130_and_leaves_all_as_it_was(locked):
+    shop, _ = locked
+    before = files(*shop.kept)
+    run = waiting(shop)
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert err == "interrupted; state and outputs are as they were\n"
+    assert files(*shop.kept) == before
+
+
+def test_an_interrupt_within_the_work_ends_with_130(orders, monkeypatch):
+    orders("run", "orders.yaml", "--until", "1")
+    before = files(*orders.kept)
+
+    write_batch = ddcli.execute.write_batch
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ddcli.execute, "write_batch", interrupted)
+    result = orders("run", "orders.yaml")
+    assert (result.code, result.err) == (130, "interrupted; state and outputs are as they were\n")
+    assert files(*orders.kept) == before
+    monkeypatch.setattr(ddcli.execute, "write_batch", write_batch)
+    assert orders("run", "orders.yaml").code == 0
+    assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1, ("south", 1, 7): 1}
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_reader_that_goes_away_ends_the_command_in_silence(orders, stream):
+    ours, theirs = os.pipe()
+    os.close(ours)
+    other = {"stdout": "stderr", "stderr": "stdout"}[stream]
+    options = {"capture_output": False, stream: theirs, other: subprocess.PIPE}
+    result = orders.process("run", "orders.yaml", "-o", "json" if stream == "stdout" else "text", **options)
+    os.close(theirs)
+    assert result.code == 141
+    assert not result.out
+    assert not result.err
+    # What was to be told was told after the commit.
+    assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1, ("south", 1, 7): 1}
