@@ -46,6 +46,10 @@ def pipelines(draw, inputs: dict[str, dict[str, str]], *, fallible: bool = False
     for name, columns in inputs.items():
         kinds = {column: KIND_OF[kind.removesuffix("?")] for column, kind in columns.items()}
         sketch.columns[name] = Columns(kinds, fallible)
+    if fallible:
+        source = draw(st.sampled_from(list(inputs)))
+        operator, columns = draw(_failing(sketch.columns[source]))
+        sketch.collections["f"], sketch.columns["f"] = {"from": source, "apply": [operator]}, columns
     left = draw(st.integers(1, MOST_OPERATORS))
     while left:
         here = draw(st.integers(1, left))
@@ -118,6 +122,18 @@ def _rename(draw, columns, sketch):
     name, new = draw(st.sampled_from(columns.of())), sketch.fresh("n")
     kinds = {new if n == name else n: kind for n, kind in columns.kinds.items()}
     return {"rename": {name: new}}, replace(columns, kinds=kinds)
+
+
+@st.composite
+def _failing(draw, columns):
+    """Give an operator whose expression fails on some records: as a condition, a value, or what to group by."""
+    failing = f"({draw(expressions(columns, 'int', 1))} / {draw(expressions(columns, 'int', 0))})"
+    if draw(st.booleans()):
+        failing = f"cast({draw(expressions(columns, 'string', 1))} as int64)"
+    extended = {"extend": {"z": failing}}, replace(columns, kinds=columns.kinds | {"z": "int"})
+    filtered = {"filter": f"{failing} >= 0"}, columns
+    grouped = {"reduce": {"by": {"g": failing}, "a": "count(*)"}}, replace(columns, kinds={"g": "int", "a": "int"})
+    return draw(st.sampled_from([extended, filtered, grouped]))
 
 
 @st.composite
@@ -227,7 +243,7 @@ AGGREGATES = {
         ("sum(distinct {})", "int"),
         ("quantile_cont({}, 0.25)", "float"),
     ],
-    "float": [("sum({})", "float"), ("avg({})", "float"), ("median({})", "float")],
+    "float": [("sum({})", "float"), ("avg({})", "float")],
     "dec": [("sum({})", "decimal"), ("avg({})", "decimal")],
     "bool": [("bool_and({})", "bool"), ("bool_or({})", "bool")],
     "string": [("min({} || 'x')", "string"), ("max(length({}))", "int")],

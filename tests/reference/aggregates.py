@@ -47,7 +47,8 @@ def aggregated(call: AggregateCall, rows: Rows) -> Any:
     if call.function == "count" and call.distinct:
         return len(_net(call, rows))
     if call.distinct or call.function not in {"count", "sum", "avg"}:
-        return aggregate(call, [(row, count) for row, count in rows if count > 0])
+        there = [(row, count) for row, count in rows if count > 0]
+        return aggregate(call, there) if there else None
     if call.function == "count":
         return aggregate(call, rows)
     number = sum(count for _, count in _present(call, rows))
