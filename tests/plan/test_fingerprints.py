@@ -1,0 +1,82 @@
+"""Fingerprints: the same for the same meaning however it is written, another for another."""
+
+import pytest
+
+from tests.plan.support import HEAD, chain, logical, plan
+
+BASE = chain("filter: v > 1 and s = 'a'", "extend: {x: v + 1}", "reduce: {by: [k], t: sum(x), n: count(*)}")
+
+
+def fingerprint(collections, outputs="{c: out/}"):
+    return plan(collections, outputs).fingerprint, logical(collections, outputs).fingerprint
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        chain("filter:   v>1   AND (s = 'a')", "extend: {x: (v + 1)}", "reduce: {by: [k], t: SUM(x), n: count( * )}"),
+        "  c: {from: t, apply: [{filter: \"v > 1 and s = 'a'\"}, {extend: {x: v + 1}}, {reduce: {by: [k], t: sum(x), n: count(*)}}]}\n",
+        chain("filter: v > 1 and s = 'a'", name="first") + chain("extend: {x: v + 1}", source="first", name="second")
+        + chain("reduce: {by: [k], t: sum(x), n: count(*)}", source="second"),
+        "  # a comment\n" + BASE,
+        chain("filter: v > 1 and s = 'a'", "extend: {x: v + 1}", "reduce: {by: {k: k}, t: sum(x), n: count(*)}"),
+    ],
+)  # fmt: skip
+def test_writing_it_otherwise_changes_nothing(written):
+    assert fingerprint(written) == fingerprint(BASE)
+
+
+def test_renaming_collections_and_moving_files_changes_nothing():
+    renamed = BASE.replace("  c:", "  other:")
+    assert fingerprint(renamed, "{c: {from: other, path: elsewhere/}}") == fingerprint(BASE)
+
+
+def test_an_alias_is_no_part_of_the_meaning():
+    one = chain("join: {with: u, as: a, on: [k]}", "map: {k: k, x: a.s}")
+    other = chain("join: {with: u, as: b, on: [k]}", "map: {k: k, x: b.s}")
+    assert fingerprint(one)[0] == fingerprint(other)[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("v > 1", "v > 2"),
+        ("v > 1", "v >= 1"),
+        ("s = 'a'", "s = 'b'"),
+        ("{x: v + 1}", "{x: k + 1}"),
+        ("sum(x)", "sum(v)"),
+        ("sum(x)", "avg(x)"),
+        ("t: sum(x)", "u: sum(x)"),
+        ("by: [k]", "by: [f]"),
+        ("from: t", "from: {from: t, apply: [distinct]}"),
+    ],
+)
+def test_another_meaning_has_another_fingerprint(old, new):
+    assert old in BASE
+    physical, meant = fingerprint(BASE)
+    changed, means = fingerprint(BASE.replace(old, new))
+    assert changed != physical
+    assert means != meant
+
+
+def test_the_name_of_an_output_belongs_to_it():
+    assert fingerprint(BASE) != fingerprint(BASE, "{d: {from: c, path: out/}}")
+    assert fingerprint(BASE) != fingerprint(BASE, "{c: out/, d: {from: c, path: out2/}}")
+
+
+def test_no_two_operators_are_taken_for_each_other():
+    chains = [
+        ["negate"], ["consolidate"], ["distinct"], ["count"], ["count: {as: x}"], ["threshold: count"], ["threshold: count * 2"],
+        ["explode: v"], ["explode: k"], ["inspect: a"], ["inspect: b"], ["join: {with: u, on: [k], as: x}"],
+        ["join: {with: u, on: [k], as: x, how: left}"], ["join: {with: u, on: [k], as: x, how: right}"],
+        ["join: {with: u, on: [k], as: x, how: full}"], ["join: {with: u, on: {v: k}, as: x}"], ["semijoin: {with: u, on: [k]}"],
+        ["antijoin: {with: u, on: [k]}"], ["top_k: {k: 1, order_by: [v]}"], ["top_k: {k: 2, order_by: [v]}"],
+        ["top_k: {k: 1, order_by: [v desc]}"], ["top_k: {k: 1, by: [k], order_by: [v]}"], ["concat: t"], ["concat: [t, t]"],
+        ["flat_map: {x: 'generate_series(1, v)'}"], ["flat_map: {x: 'generate_series(0, v)'}"], ["drop: [v]"], ["rename: {v: x}"],
+    ]  # fmt: skip
+    assert len({plan(chain(*operators)).fingerprint for operators in chains}) == len(chains)
+
+
+def test_the_head_names_the_inputs():
+    assert HEAD.count("t/") == 1
+    assert fingerprint(chain("project: [k]")) != fingerprint(chain("project: [k]", source="u"))

@@ -1,0 +1,208 @@
+"""The physical graph: what is fused, pruned, permuted, composed and shared."""
+
+import polars as pl
+import pytest
+
+from ddcli.assemble.graph import assemble
+from ddcli.engine.arrangement.trace import Trace
+from ddcli.engine.dataflow import Scope
+from ddcli.engine.operators.linear import Linear, Permute
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import Frontier
+from tests.plan.support import chain, kinds, nodes, plan, planned
+
+
+class Traces:
+    def trace(self, identity, key, value, nt):
+        return Trace(key.width, value.width, nt, since=Frontier([(0,)]))
+
+
+def operators(graph):
+    """Return the operators that the engine runs for a graph."""
+    scope = Scope(Frontier([(0,)]))
+    assemble(graph, scope, Traces(), Pool(), print)
+    return scope._operators
+
+
+def columns(node):
+    return list(node.schema)
+
+
+def test_adjacent_linear_operators_are_one_node():
+    graph = planned(
+        "filter: v > 1", "extend: {x: v * 2}", "flat_map: {y: 'generate_series(1, v)'}", "filter: y <> x",
+        "explode: y", "map: {k: k, z: x + y}", "rename: {z: zz}", "project: [zz]",
+    )  # fmt: skip
+    assert kinds(graph) == ["Scan", "Linear"]
+    (linear,) = nodes(graph, "Linear")
+    assert columns(linear) == ["zz"]
+
+
+def test_what_is_read_twice_is_computed_once():
+    collections = (
+        chain("filter: v > 1", name="a") + chain("map: {x: v}", source="a", name="b") + chain("map: {y: k}", source="a")
+    )
+    graph = plan(collections, "{b: b/, c: c/}")
+    assert kinds(graph) == ["Scan", "Linear", "Linear", "Linear"]
+    first, *others = nodes(graph, "Linear")
+    assert all(other.inputs == (first,) for other in others)
+
+
+def test_a_scan_has_the_columns_that_anything_reads():
+    graph = planned("extend: {x: f + 1}", "filter: s = 'a'", "reduce: {by: [k], t: sum(v), x: max(n)}")
+    (scan,) = nodes(graph, "Scan")
+    assert set(scan.schema) == {"k", "v", "s", "n"}
+    assert [columns(scan) for scan in nodes(planned("map: {k: k}"), "Scan")] == [["k"]]
+    assert [columns(scan) for scan in nodes(planned("count: {by: [k]}"), "Scan")] == [["k"]]
+    assert [columns(scan) for scan in nodes(planned("reduce: {by: [], n: count(*)}"), "Scan")] == [
+        ["k"]
+    ]  # to count rows by
+
+
+def test_whole_records_are_compared_with_all_their_columns():
+    (scan,) = nodes(planned("distinct", "project: [k]"), "Scan")
+    assert len(scan.schema) == 6
+    (scan,) = nodes(planned("top_k: {k: 1, by: [k], order_by: [v]}", "project: [s]"), "Scan")
+    assert len(scan.schema) == 6
+
+
+def test_a_join_reads_its_keys_and_what_is_wanted():
+    graph = planned("join: {with: u, on: [k]}", "project: [w]")
+    assert {scan.name: columns(scan) for scan in nodes(graph, "Scan")} == {"t": ["k"], "u": ["k", "w"]}
+    graph = planned("semijoin: {with: u, on: [k]}", "map: {v: v}")
+    assert {scan.name: columns(scan) for scan in nodes(graph, "Scan")} == {"t": ["k", "v"], "u": ["k"]}
+
+
+def test_a_column_that_nothing_reads_is_not_evaluated():
+    graph = planned("extend: {x: 1 / (v - v)}", "project: [k]")
+    (operator,) = operators(graph)
+    assert isinstance(operator, Permute)
+
+
+@pytest.mark.parametrize(
+    "chain_",
+    [
+        ["map: {a: v, b: k, c: v}"],
+        ["rename: {v: x}", "drop: [s]", "project: [x, k]"],
+        ["map: {a: n, b: v}", "extend: {a: b}"],
+        ["map: {a: cast(null as int64), b: k}"],
+    ],
+)
+def test_renaming_dropping_and_reordering_run_no_expression(chain_):
+    graph = planned(*chain_)
+    assert kinds(graph) == ["Scan", "Linear"]
+    assert [type(operator) for operator in operators(graph)] == [Permute]
+
+
+def test_a_column_that_passes_through_is_not_decoded():
+    (operator,) = operators(planned("map: {s: s, x: v + 1, k: k}"))
+    assert isinstance(operator, Linear)
+    assert operator.needs == ("v",)
+    assert operator.lanes[0] == operator.source.lanes("s").start
+    assert operator.computed.names == ("x",)
+
+
+def test_a_projection_after_a_join_is_the_choice_of_its_lanes():
+    graph = planned(
+        "join: {with: m, as: up, on: {manager: employee}}",
+        "map: {employee: employee, manager: manager, skip: up.manager}",
+        source="m",
+    )
+    assert kinds(graph) == ["Scan", "Arranged", "Arranged", "EquiJoin"]
+    (join,) = nodes(graph, "EquiJoin")
+    assert join.columns == (
+        ("employee", "left", "employee"),
+        ("manager", "left", "manager"),
+        ("skip", "right", "manager"),
+    )
+
+
+def test_two_joins_on_one_collection_and_key_build_one_arrangement():
+    collections = chain("join: {with: u, on: [k], as: x}", name="a") + chain(
+        "filter: v > 1", "join: {with: u, on: [k], as: y}"
+    )
+    graph = plan(collections, "{a: a/, c: c/}")
+    arranged = nodes(graph, "Arranged")
+    assert len(arranged) == 3
+    first, second = nodes(graph, "EquiJoin")
+    assert first.inputs[1] == second.inputs[1]
+
+
+def test_equal_collections_under_two_names_are_one():
+    body = ["filter: v > 1", "reduce: {by: [k], t: sum(v)}"]
+    graph = plan(chain(*body, name="a") + chain(*body), "{a: a/, c: c/}")
+    assert graph.outputs["a"] is graph.outputs["c"]
+    assert kinds(graph) == ["Scan", "Linear", "Accumulate", "Linear"]
+
+
+def test_a_join_and_a_reduction_share_an_arrangement():
+    collections = chain("join: {with: t, on: [k], as: x}", "map: {k: k, a: v, b: x.v}", name="a") + chain(
+        "reduce: {by: [k], lo: min(v)}"
+    )
+    graph = plan(collections, "{a: a/, c: c/}")
+    assert len(nodes(graph, "Arranged")) == 1
+    (group,) = nodes(graph, "Group")
+    (join,) = nodes(graph, "EquiJoin")
+    assert group.inputs[0] == join.inputs[0] == join.inputs[1]
+
+
+def test_sums_and_counts_keep_no_input():
+    assert kinds(planned("reduce: {by: [k], n: count(*), t: sum(v), a: avg(n), c: count(n)}")) == [
+        "Scan",
+        "Accumulate",
+        "Linear",
+    ]
+    assert "Arranged" in kinds(planned("reduce: {by: [k], n: count(*), t: sum(f)}"))  # floats: order would show
+
+
+@pytest.mark.parametrize(
+    ("how", "joins", "sums", "padded"), [("inner", 1, 0, 0), ("left", 2, 2, 1), ("right", 2, 2, 1), ("full", 3, 3, 2)]
+)
+def test_an_outer_join_is_a_join_and_what_has_no_partner(how, joins, sums, padded):
+    graph = planned(f"join: {{with: u, on: [k], as: r, how: {how}}}")
+    assert len(nodes(graph, "EquiJoin")) == joins
+    assert len(nodes(graph, "Sum")) == sums
+    assert len(nodes(graph, "Multiplicity")) == padded
+    # Both sides' arrangements, and of each side that partners are sought in its keys and their distinct ones.
+    assert len(nodes(graph, "Arranged")) == 2 + 2 * padded
+
+
+def test_a_self_join_arranges_a_collection_by_two_keys():
+    graph = planned("join: {with: m, as: up, on: {manager: employee}}", source="m")
+    assert [node.key for node in nodes(graph, "Arranged")] == [("manager",), ("employee",)]
+    assert len(nodes(planned("join: {with: m, as: x, on: [manager]}", source="m"), "Arranged")) == 1
+
+
+def test_records_with_a_null_key_stay_out_of_the_join():
+    graph = planned("join: {with: u, on: {n: k}, as: r}")
+    left, _ = nodes(graph, "Arranged")
+    assert str(left.schema["n"]) == "int64"
+    (linear,) = [node for node in nodes(graph, "Linear") if node is left.inputs[0]]
+    assert "n is null" in linear.says[0]
+    assert str(graph.outputs["c"].schema["n"]) == "int64"
+
+
+def test_a_key_column_may_stand_for_two():
+    graph = planned("join: {with: u, on: {k: k, v: k}, as: r}")
+    left, right = nodes(graph, "Arranged")
+    assert left.key == ("k", "v")
+    assert right.key == ("k", "k$1")
+    assert right.schema["k$1"] == right.schema["k"]
+
+
+def test_top_k_sorts_by_lanes_where_lanes_have_an_order():
+    graph = planned("top_k: {k: 2, by: [k], order_by: [v desc, n]}")
+    (ranked,) = nodes(graph, "OrderLanes")
+    assert ranked.lanes == (("$order0", "v", True), ("$order1", "n", False))
+    assert columns(graph.outputs["c"]) == ["k", "v", "s", "n", "f", "d"]
+    assert not nodes(planned("top_k: {k: 2, by: [k], order_by: [s]}"), "OrderLanes")
+
+
+def test_the_plan_of_a_frame_runs_in_polars():
+    """A fused chain is one run: what it needs in, what it computes out."""
+    graph = planned("filter: v > 1", "map: {k: k, x: v * 2}")
+    (linear,) = operators(graph)
+    frame, rows, weights = linear.logic(pl.DataFrame({"v": [1, 2, 3]}))
+    assert frame["x"].to_list() == [4, 6]
+    assert rows.tolist() == [1, 2]
+    assert weights is None
