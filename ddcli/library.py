@@ -217,6 +217,8 @@ class Collection:
         return Probe(self.dataflow)
 
     def _apply(self, operator: model.Operator, *others: Collection) -> Collection:
+        if any(other.dataflow is not self.dataflow for other in others):
+            raise UsageError(f"`{operator.place}` is given a collection of another dataflow")
         relations = {str(at): other.relation for at, other in enumerate(others)}
 
         def other(source: model.Source) -> Relation:
@@ -278,15 +280,15 @@ class Input(Collection):
         self.time = time
 
     def flush(self) -> None:
-        """Hand what was buffered to the dataflow."""
+        """Hand what was buffered to the dataflow: all of it, or, where a record doesn't fit its columns, none (InputError)."""
         if self._pending:
-            records = encode_records([record for record, _, _ in self._pending], self.layout, self.dataflow.pool)
+            pending, self._pending = self._pending, []
+            records = encode_records([record for record, _, _ in pending], self.layout, self.dataflow.pool)
             updates = np.empty((len(records), self.layout.width + 2), np.int64)
             updates[:, :-2] = records
-            updates[:, -2] = [time for _, time, _ in self._pending]
-            updates[:, -1] = [diff for _, _, diff in self._pending]
+            updates[:, -2] = [time for _, time, _ in pending]
+            updates[:, -1] = [diff for _, _, diff in pending]
             self._flushed.append(updates)
-            self._pending.clear()
 
     def fit(self, layout: Layout) -> None:
         """Learn which columns the dataflow reads."""
@@ -341,7 +343,13 @@ class Output:
         return sorted(found, key=lambda update: update[1])
 
     def frame(self) -> pl.DataFrame:
-        """Return all updates since the last call as a frame."""
+        """Return all updates since the last call as a frame, with columns `time` and `diff` beside the data's."""
+        for name in ("time", "diff"):
+            if name in self.layout.schema:
+                raise UsageError(
+                    f"the column '{name}' would be there twice in a frame",
+                    hint="rename it, or read `updates` or `lanes`",
+                )
         return to_frame(self.lanes(), self.layout, self.dataflow.pool, 1)
 
 
