@@ -98,7 +98,7 @@ def _request(path: Path, state: Path | None, until: str | None, say: Callable[[s
     outputs = {name: _normal(base, output.path.value) for name, output in spec.outputs.items()}
     if not outputs:
         raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
-    _check_paths(spec, base)
+    _check_paths(spec, base, state.absolute())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Request(spec, digest, base, state.absolute(), outputs, until, say)
 
@@ -108,8 +108,8 @@ def _normal(base: Path, path: str) -> Path:
     return Path(os.path.normpath(base / path))
 
 
-def _check_paths(spec: Spec, base: Path) -> None:
-    """Refuse outputs and a state whose files an input would take in at the next run, and outputs that are files."""
+def _check_paths(spec: Spec, base: Path, state: Path) -> None:
+    """Refuse outputs that are files, that lie in the state or around it or in each other, and what an input would take in."""
     errors = []
     written: list[tuple[str, Text]] = [(f"outputs.{name}", output.path) for name, output in spec.outputs.items()]
     for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
@@ -125,6 +125,16 @@ def _check_paths(spec: Spec, base: Path) -> None:
                 )
         if path.exists() and not path.is_dir():
             errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
+    for name, output in spec.outputs.items():
+        path = _normal(base, output.path.value)
+        others = {f"output '{other}'": _normal(base, found.path.value) for other, found in spec.outputs.items()}
+        del others[f"output '{name}'"]
+        near = [what for what, other in others.items() if _takes(other, path / "updates.parquet")]
+        if path.is_relative_to(state) or _takes(path, state / "batch.parquet"):
+            near.append("state")
+        for what in near:
+            problem = f"outputs.{name}: '{output.path.value}' and the directory of the {what} lie in each other"
+            errors.append(SpecError(problem, span=output.path.span, hint="give each a directory of its own"))
     if errors:
         raise SpecErrors(errors)
 

@@ -63,10 +63,14 @@ class _Builder:
         """Note a column that the log's own time or diff would meet."""
         for name in OWN_COLUMNS:
             if name in relation.schema:
+                source = output.source.value
+                rename = f"rename: {{{name}: {name}_1}}"
                 error = SpecError(
-                    f"outputs.{output.name.value}: '{output.source.value}' has a column '{name}', as the log itself has",
+                    f"outputs.{output.name.value}: '{source}' has a column '{name}', as the log itself has",
                     span=output.source.span,
-                    hint=f"rename it: `- rename: {{{name}: {name}_1}}` at the end of '{output.source.value}'",
+                    hint=f"write a collection that renames it: `{{from: {source}, apply: [{{{rename}}}]}}`"
+                    if source in self.spec.inputs
+                    else f"rename it: `- {rename}` at the end of '{source}'",
                 )
                 self.errors.append(error)
 
@@ -87,6 +91,7 @@ class _Builder:
     def _build_named(self, name: str) -> Relation:
         if name in self.spec.inputs:
             given = self.spec.inputs[name]
+            _check_declared(given)
             return Relation(
                 logical.Source((), dict(self.schemas[name]), name, tuple(text.value for text in given.time))
             )
@@ -123,6 +128,18 @@ def apply_operators(
         except SpecErrors as found:
             raise SpecErrors([_placed(error, operator) for error in found.errors]) from found
     return relation
+
+
+def _check_declared(given: model.Input) -> None:
+    """Refuse declared columns that are the log's time or diff: they are no data."""
+    for role, texts in (("time", given.time), ("diff", [given.diff] if given.diff else [])):
+        for text in texts:
+            if given.columns is not None and text.value in given.columns:
+                raise SpecError(
+                    f"inputs.{given.name.value}.columns: '{text.value}' is the log's {role}, not data",
+                    span=given.columns[text.value][0].span,
+                    hint="leave it out, or name another column under `time` or `diff`",
+                )
 
 
 def _placed(error: DdError, operator: model.Operator) -> DdError:

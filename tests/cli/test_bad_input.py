@@ -339,6 +339,8 @@ PATHS = {
     "below it in other words": ("{c: ./out/../in/out}", "8:14: error: outputs.c: writes into 'in/'"),
     "an input": ("{c: in/}", "8:14: error: outputs.c: writes where the input 't' reads"),
     "a file": ("{c: p.yaml}", "8:14: error: outputs.c: 'p.yaml' is a file"),
+    "in the state": ("{c: .dd/p/arrangements/c}", "8:14: error: outputs.c: '.dd/p/arrangements/c' and the directory of the state lie in each other"),
+    "in another": ("{c: out/, d: {path: out/d, from: c}}", "8:30: error: outputs.d: 'out/d' and the directory of the output 'c' lie in each other"),
     "twice": ("{c: out/, d: {path: ./out, from: c}}", "8:30: error: outputs.d: writes to the same path as the output 'c'"),
 }  # fmt: skip
 
@@ -362,6 +364,16 @@ def test_an_output_may_lie_where_the_input_does_not_look(shop, path):
     shop.write("p.yaml", f"dd: 1\nname: p\ninputs: {{t: '{path}'}}\noutputs: {{t: {output}}}\n")
     assert shop("run", "p.yaml").code == 0
     assert "nothing new" in shop("run", "p.yaml").err
+
+
+def test_a_state_does_not_lie_in_an_output(shop):
+    shop.log("in/1.parquet", GOOD, **LOG)
+    shop.write("p.yaml", "dd: 1\nname: p\ninputs: {t: in/}\noutputs: {t: out/}\n")
+    for state in ("out", "out/state"):
+        result = shop("run", "p.yaml", "--state", state)
+        assert result.code == 2
+        assert "outputs.t: 'out/' and the directory of the state lie in each other\n" in result.err
+    assert shop("run", "p.yaml", "--state", "out/.state").code == 0  # readers of logs pass over hidden names
 
 
 def test_a_state_has_a_directory_outside_of_the_inputs(shop):
