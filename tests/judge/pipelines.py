@@ -356,6 +356,6 @@ OPERATORS = {
 }
 NEEDS = {
     "drop": lambda columns: len(columns.kinds) > 1,
-    "top_k": lambda columns: columns.ordered(),
+    "top_k": lambda columns: columns.ordered() == columns.of(),  # which of two equal lists is first is not defined
     "python flat_map": lambda columns: columns.kinds.get("k") == "int",
 }

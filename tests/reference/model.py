@@ -19,6 +19,7 @@ from ddcli.plan import logical
 from tests.reference.aggregates import aggregated, is_present
 from tests.reference.expressions import Fails, evaluate
 from tests.reference.values import FAILED, Descending, canonical, order, plain
+from tests.reference.xxhash64 import text_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -235,13 +236,15 @@ class Model:
 
     @_counted.register
     def _(self, node: logical.TopK) -> Collection:
-        """Take rows in the order of the `order_by` columns, then of all the others, ascending."""
+        """Take rows in the order of the `order_by` columns; ties by all the others, ascending, texts by their hashes."""
         ordered = dict(node.order_by)
-        columns = [*ordered, *(name for name in node.schema if name not in ordered and name not in node.by)]
+        ties = [name for name in node.schema if name not in ordered and name not in node.by]
 
         def position(row: Row) -> list[Any]:
-            keys = [(order(canonical(row[name])), ordered.get(name, False)) for name in columns]
-            return [Descending(key) if descending else key for key, descending in keys]
+            keys = [(order(canonical(row[name])), descending) for name, descending in node.order_by]
+            found: list[Any] = [Descending(key) if descending else key for key, descending in keys]
+            values = [canonical(row[name]) for name in ties]
+            return found + [order(text_rank(value) if isinstance(value, str) else value) for value in values]
 
         self._used(self._input(node))
         groups = defaultdict(list)
