@@ -14,6 +14,7 @@ import pytest
 import ddcli.execute
 from ddcli.store.files import Files
 from ddcli.store.lock import Lock
+from ddcli.store.state import Transaction
 from tests.cli.support import ROOT, contents, files
 
 LOCKS = Path("/proc/locks")
@@ -184,16 +185,16 @@ def test_an_interrupt_within_the_work_ends_with_130(orders, monkeypatch):
     orders("run", "orders.yaml", "--until", "1")
     before = files(*orders.kept)
 
-    write_batch = ddcli.execute.write_batch
+    commit = Transaction.commit
 
-    def interrupted(*_, **__):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ddcli.execute, "write_batch", interrupted)
+    monkeypatch.setattr(Transaction, "commit", interrupted)
     result = orders("run", "orders.yaml")
     assert (result.code, result.err) == (130, "interrupted; state and outputs are as they were\n")
     assert files(*orders.kept) == before
-    monkeypatch.setattr(ddcli.execute, "write_batch", write_batch)
+    monkeypatch.setattr(Transaction, "commit", commit)
     assert orders("run", "orders.yaml").code == 0
     assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1, ("south", 1, 7): 1}
 
