@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
-from dataclasses import dataclass, field
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,11 +28,11 @@ from ddcli.expressions.types import Type
 from ddcli.pipeline import find_inputs, nothing_new
 from ddcli.plan.build import build
 from ddcli.plan.lower import lower
-from ddcli.store.batches import BatchLayout, StoredBatch, write_batch
+from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
 from ddcli.store.log_schema import LogFormat, LogSchema
 from ddcli.store.logs import LogReader
 from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry, Times
-from ddcli.store.output import write_output
+from ddcli.store.output import output_bytes, write_output
 from ddcli.store.state import relative_output
 from ddcli.summary import InputSummary, OutputSummary, RunSummary
 from ddcli.until import format_time, parse_time
@@ -174,10 +177,9 @@ class _Run:
         fed.clear()
         outputs = {name: _by_time(deltas.pop(name)) for name in list(deltas)}
         if self.state is None:
-            return self._summary(read, {name: _count(rows, None) for name, rows in outputs.items()}, self.manifest)
+            return self._summary(read, {name: _count(rows) for name, rows in outputs.items()}, self.manifest)
         with self.state.begin() as transaction:
-            entries, wrote = self._write_outputs(transaction, outputs, assembled, pool, before)
-            arrangements = self._write_arrangements(transaction, traces, upper)
+            entries, wrote, arrangements = self._write(transaction, outputs, assembled, traces, upper)
             kept = self.manifest.cache if self.manifest else {}
             committed = transaction.commit(
                 Manifest(
@@ -225,46 +227,56 @@ class _Run:
         gc.collect()
         return inputs, fed, summaries
 
-    def _write_outputs(
+    def _write(
         self,
         transaction: Transaction,
         outputs: dict[str, np.ndarray],
         assembled: Assembled,
-        pool: Pool,
-        before: Times | None,
-    ) -> tuple[dict[str, OutputEntry], dict[str, OutputSummary]]:
-        entries, wrote = {}, {}
-        for name in list(outputs):
-            updates = outputs.pop(name)
-            layout = assembled.outputs[name]
-            directory = self.request.outputs[name]
-            frame = decode(updates, layout, pool, at=1)
-            lanes = np.ascontiguousarray(updates[:, [0, -1]])
-            file = write_output(transaction, directory, frame, lanes, {TIME: self.kind}, before, ((self.upper,),))
-            del frame, lanes
-            known = self.manifest.outputs[name].files if self.manifest else ()
-            schema = {column: str(kind) for column, kind in layout.schema.items()}
-            path = relative_output(self.request.state, directory)
-            entries[name] = OutputEntry(path, schema, (*known, file) if file else known)
-            wrote[name] = _count(updates, str(directory / file.name) if file else None)
-        return entries, wrote
-
-    def _write_arrangements(
-        self, transaction: Transaction, traces: _StateTraces, upper: Frontier
-    ) -> dict[str, ArrangementEntry]:
-        """Write each trace's new batch, compacted to the committed frontier, with the stored ones that are due merged in."""
-        entries = {}
+        traces: _StateTraces,
+        upper: Frontier,
+    ) -> tuple[dict[str, OutputEntry], dict[str, OutputSummary], dict[str, ArrangementEntry]]:
+        """Write the outputs' updates and the traces' new batches. Files' contents are made in threads, and added in order."""
+        before = self.manifest.upper if self.manifest else None
         times: Times = ((self.upper,),)
-        for identity, (trace, layout) in traces.made.items():
-            kept, fresh = compacted(trace, upper)
-            files = [batch.entry for batch in kept]
-            if len(fresh):
-                lower = kept[-1].upper if kept else traces.lower
-                files.append(write_batch(transaction, identity, 0, fresh, layout, traces.pool, lower, upper, upper))
-            trace.batches.clear()
-            schema = {name: str(kind) for name, kind in layout.record.schema.items()}
-            entries[identity] = ArrangementEntry(identity, times, times, layout.key.names, schema, (tuple(files),))
-        return entries
+        held = [*outputs.values(), *(matrix for trace, _ in traces.made.values() for matrix in resident(trace))]
+        shared = frozenset(memory for memory, count in Counter(map(memory_of, held)).items() if count > 1)
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            made = {
+                name: threads.submit(self._output, outputs.pop(name), assembled.outputs[name], traces.pool)
+                for name in list(outputs)
+            }
+            batches = {
+                identity: threads.submit(_batch, trace, layout, traces.pool, upper, shared)
+                for identity, (trace, layout) in traces.made.items()
+            }
+            entries, wrote = {}, {}
+            for name in list(made):
+                data, counts = made.pop(name).result()
+                directory = self.request.outputs[name]
+                file = write_output(transaction, directory, data, counts.rows, {TIME: self.kind}, before, times)
+                known = self.manifest.outputs[name].files if self.manifest else ()
+                schema = {column: str(kind) for column, kind in assembled.outputs[name].schema.items()}
+                path = relative_output(self.request.state, directory)
+                entries[name] = OutputEntry(path, schema, (*known, file) if file else known)
+                wrote[name] = replace(counts, file=str(directory / file.name) if file else None)
+            arrangements = {}
+            for identity, (_, layout) in traces.made.items():
+                kept, batch, rows = batches.pop(identity).result()
+                files = [stored.entry for stored in kept]
+                if batch is not None:
+                    lower = kept[-1].upper if kept else traces.lower
+                    files.append(write_batch(transaction, identity, 0, batch, rows, lower, upper, upper))
+                schema = {name: str(kind) for name, kind in layout.record.schema.items()}
+                arrangements[identity] = ArrangementEntry(
+                    identity, times, times, layout.key.names, schema, (tuple(files),)
+                )
+        return entries, wrote, arrangements
+
+    def _output(self, updates: np.ndarray, layout: Layout, pool: Pool) -> tuple[memoryview | None, OutputSummary]:
+        """Return the content of an output's file, None without updates, and what is in it."""
+        lanes = updates[:, layout.width :]
+        counts = _count(lanes)
+        return output_bytes(decode(updates, layout, pool), lanes, {TIME: self.kind}) if len(lanes) else None, counts
 
     def _summary(
         self, read: dict[str, InputSummary], wrote: dict[str, OutputSummary], manifest: Manifest | None
@@ -289,23 +301,47 @@ class _Run:
 
 
 def _by_time(delta: Delta) -> np.ndarray:
-    """Return updates as an output log has them: consolidated, in the order of time, `[time | data | diff]`."""
-    width = delta.updates.shape[1]
-    updates = kernels.take(delta.updates, [width - 2, *range(width - 2), width - 1])
-    return kernels.sort_by(updates, [0]) if delta.distinct else kernels.consolidate(updates)
+    """Return updates `[data | time | diff]` as an output log has them: consolidated, in the order of time."""
+    updates = delta.updates if delta.distinct else kernels.consolidate(delta.updates)
+    return kernels.sort_by(updates, [updates.shape[1] - 2])
 
 
-def _count(updates: np.ndarray, file: str | None) -> OutputSummary:
+def _count(updates: np.ndarray) -> OutputSummary:
     inserted = int(np.count_nonzero(updates[:, -1] > 0))
-    return OutputSummary(len(updates), inserted, len(updates) - inserted, file)
+    return OutputSummary(len(updates), inserted, len(updates) - inserted, None)
 
 
-def compacted(trace: Trace, since: Frontier) -> tuple[list[StoredBatch], np.ndarray]:
-    """Return the stored batches of a trace that stay as they are, and all its other updates as one batch as of `since`."""
+def resident(trace: Trace) -> list[np.ndarray]:
+    """Return the matrices of a trace's batches in memory."""
+    return [batch.matrix() for batch in trace.batches if isinstance(batch, MemoryBatch)]
+
+
+def memory_of(matrix: np.ndarray) -> int:
+    """Return what tells the memory of one matrix from that of another: views of one share it."""
+    return id(matrix if matrix.base is None else matrix.base)
+
+
+def _batch(
+    trace: Trace, layout: BatchLayout, pool: Pool, since: Frontier, shared: frozenset[int]
+) -> tuple[list[StoredBatch], memoryview | None, int]:
+    """Return the stored batches of a trace that stay, and the content and the rows of the file of all its other updates."""
+    kept, fresh = compacted(trace, since, shared)
+    trace.batches.clear()
+    return kept, batch_bytes(fresh, layout, pool) if len(fresh) else None, len(fresh)
+
+
+def compacted(trace: Trace, since: Frontier, shared: frozenset[int]) -> tuple[list[StoredBatch], np.ndarray]:
+    """Return the stored batches of a trace that stay as they are, and all its other updates as one batch as of `since`.
+
+    What is in memory is used up, but for what is `shared` with other traces or outputs (see `memory_of`).
+    """
     stored = [batch for batch in trace.batches if isinstance(batch, StoredBatch)]
-    memory = [batch.matrix() for batch in trace.batches if isinstance(batch, MemoryBatch)]
+    memory = resident(trace)
     time = since.as_time()
-    fresh = kernels.advance(kernels.merge(memory), time, trace.nt) if memory else np.empty((0, 0), np.int64)
+    fresh = np.empty((0, 0), np.int64)
+    if memory:
+        merged = kernels.merge(memory)
+        fresh = kernels.advance(merged, time, trace.nt, owned=memory_of(merged) not in shared)
     while len(fresh) and stored and policy.next_merge([stored[-1].rows, len(fresh)]) is not None:
         older = kernels.advance(stored.pop().matrix(), time, trace.nt)
         fresh = kernels.merge([older, fresh])

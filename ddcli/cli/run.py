@@ -60,9 +60,11 @@ def command(
       dd run pipelines/airborne.yaml --until 720
       dd run pipelines/airborne.yaml -o json
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.cli.memory import keep_freed_memory
     from ddcli.errors import LockedError
     from ddcli.pipeline import run
 
+    keep_freed_memory()
     try:
         summary = run(
             pipeline,

@@ -42,6 +42,7 @@ class NullInRequired(InputError):
         )
         self.column = column
         self.row = row
+        self.what = what
 
 
 def float_lanes(values: NDArray[np.float64]) -> Lanes:

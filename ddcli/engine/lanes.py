@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.columns import decode_column, encode_column
+from ddcli.engine.columns import NullInRequired, decode_column, encode_column
 from ddcli.engine.records import decode_values, encode_values
 from ddcli.errors import InputError
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from ddcli.engine.columns import Lanes
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema
+
+
+BLOCK = 1 << 16
+"""Rows encoded together, so that a row's lanes are in cache until the last of them is written."""
 
 
 class Layout:
@@ -67,10 +71,17 @@ def encode(frame: pl.DataFrame, layout: Layout, pool: Pool, out: Lanes | None = 
         out = np.empty((frame.height, at + layout.width), np.int64)
     assert len(out) == frame.height, f"{len(out)} rows of room for {frame.height}"
     for name, column in layout.schema.items():
-        series = frame.get_column(name)
-        assert series.dtype == column.to_polars(), f"column '{name}' is {series.dtype}, not {column}"
-        lanes = layout.lanes(name)
-        encode_column(series, column, pool, out[:, at + lanes.start : at + lanes.stop])
+        dtype = frame.schema[name]
+        assert dtype == column.to_polars(), f"column '{name}' is {dtype}, not {column}"
+    for start in range(0, frame.height, BLOCK):
+        rows = out[start : start + BLOCK]
+        block = frame if len(rows) == frame.height else frame.slice(start, BLOCK)
+        for name, column in layout.schema.items():
+            lanes = layout.lanes(name)
+            try:
+                encode_column(block.get_column(name), column, pool, rows[:, at + lanes.start : at + lanes.stop])
+            except NullInRequired as error:
+                raise NullInRequired(error.column, error.row + start, error.what) from None
     return out
 
 

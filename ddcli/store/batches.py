@@ -20,6 +20,7 @@ from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import FLAGGED, INTEGERS
 from ddcli.store.manifest import FileEntry
+from ddcli.store.parquet import LEVEL
 from ddcli.store.verify import check_size, damaged, read_verified
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ BLOCK = 8 * GROUP
 KEY, DIFF, INDEX = "_key", "_diff", "ddcli"
 SIGN = np.int64(-(2**63))
 LARGEST = 2**63 - 1
+FEW = 1024
+"""Rows a chunk below which handling a chunk costs more than copying it."""
 READ_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 SLICES = 32
 """Slices up to which they are read one by one: each costs about 1 ms, a scan of 10 M rows for keys about 100."""
@@ -79,6 +82,8 @@ class BatchLayout:
 
     def to_matrix(self, frame: pl.DataFrame, pool: Pool) -> Matrix:
         """Return the matrix whose columns a file had, bit for bit."""
+        if frame.height < FEW * frame.n_chunks():
+            frame = frame.rechunk()  # what a lookup found: a few rows of each row group
         matrix = np.empty((frame.height, self.width), np.int64)
         columns = [frame[stored_name(name)].alias(name) for name in self.record.names]
         columns = [
@@ -102,29 +107,37 @@ def stored_name(name: str) -> str:
     return f"_{name}" if name.startswith("_") else name
 
 
-def write_batch(
-    transaction: Transaction,
-    arrangement: str,
-    shard: int,
-    matrix: Matrix,
-    layout: BatchLayout,
-    pool: Pool,
-    lower: Frontier,
-    upper: Frontier,
-    since: Frontier,
-) -> FileEntry:
-    """Add a batch file to a transaction. The matrix is sorted and consolidated, its times already advanced to `since`."""
+def batch_bytes(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryview:
+    """Return the content of a batch file. The matrix is sorted and consolidated. Touches nothing else: threads may do it."""
     assert len(matrix), "an empty batch needs no file"
     nk = layout.key.width
     starts = _in_byte_order(matrix[::GROUP, :nk]).tobytes() if nk else b""
     index = {"group": GROUP, "keys": base64.b64encode(starts).decode()}
     data = io.BytesIO()
     layout.to_frame(matrix, pool).write_parquet(
-        data, compression="zstd", statistics=True, row_group_size=GROUP, metadata={INDEX: json.dumps(index)}
+        data,
+        compression="zstd",
+        compression_level=LEVEL,
+        statistics=True,
+        row_group_size=GROUP,
+        metadata={INDEX: json.dumps(index)},
     )
-    name, written = transaction.add_batch(arrangement, shard, data.getbuffer())
-    bounds = (lower.elements, upper.elements, since.elements)
-    return FileEntry(name, len(matrix), written.size, written.checksum, *bounds)
+    return data.getbuffer()
+
+
+def write_batch(
+    transaction: Transaction,
+    arrangement: str,
+    shard: int,
+    data: memoryview,
+    rows: int,
+    lower: Frontier,
+    upper: Frontier,
+    since: Frontier,
+) -> FileEntry:
+    """Add a batch file of `rows` updates, whose times have been advanced to `since`, to a transaction."""
+    name, written = transaction.add_batch(arrangement, shard, data)
+    return FileEntry(name, rows, written.size, written.checksum, lower.elements, upper.elements, since.elements)
 
 
 class StoredBatch:

@@ -16,6 +16,7 @@ import polars as pl
 
 from ddcli.expressions.types import UNITS
 from ddcli.store.manifest import FileEntry, Times
+from ddcli.store.parquet import LEVEL
 from ddcli.store.progress import PROGRESS, progress_bytes
 from ddcli.store.state import UPDATES
 
@@ -33,33 +34,37 @@ LONG = 80
 """Characters of a frontier's text beyond which a file name has its digest instead; names end at 255."""
 
 
-def write_output(
-    transaction: Transaction,
-    directory: Path,
-    frame: pl.DataFrame,
-    lanes: Matrix,
-    time: Schema,
-    lower: Times | None,
-    upper: Times,
-    diff: str = "diff",
-) -> FileEntry | None:
-    """Add the updates of [lower, upper) and the new progress to a transaction; return the file's entry, None without updates.
+def output_bytes(frame: pl.DataFrame, lanes: Matrix, time: Schema, diff: str = "diff") -> memoryview:
+    """Return the content of a file of updates. Touches nothing else: threads may do it.
 
     `frame` has the data columns; `lanes`, a matrix (n, nt + 1), the times as physical integers and the diffs. Rows must be
     consolidated. They are sorted by time unless they are already, and else keep their order.
     """
     assert not {*time, diff} & {*frame.columns}, f"the columns {[*time, diff]} of the log are also columns of its data"
+    columns = [time_column(name, lanes[:, at], kind) for at, (name, kind) in enumerate(time.items())]
+    whole = frame.with_columns(*columns, pl.Series(diff, np.ascontiguousarray(lanes[:, -1])))
+    if not _in_order(lanes[:, :-1]):
+        whole = whole.sort(list(time), maintain_order=True)
+    data = io.BytesIO()
+    whole.write_parquet(data, compression="zstd", compression_level=LEVEL, statistics=True)
+    return data.getbuffer()
+
+
+def write_output(
+    transaction: Transaction,
+    directory: Path,
+    data: memoryview | None,
+    rows: int,
+    time: Schema,
+    lower: Times | None,
+    upper: Times,
+) -> FileEntry | None:
+    """Add the `rows` updates of [lower, upper), if there are any, and the new progress to a transaction; return the file's entry."""
     entry = None
-    if len(lanes):
-        columns = [time_column(name, lanes[:, at], kind) for at, (name, kind) in enumerate(time.items())]
-        whole = frame.with_columns(*columns, pl.Series(diff, lanes[:, -1]))
-        if not _in_order(lanes[:, :-1]):
-            whole = whole.sort(list(time), maintain_order=True)
-        data = io.BytesIO()
-        whole.write_parquet(data, compression="zstd", statistics=True)
+    if data is not None:
         name = f"{UPDATES}{frontier_name(lower, time)}-{frontier_name(upper, time)}.parquet"
-        written = transaction.add_output(directory / name, data.getbuffer())
-        entry = FileEntry(name, len(lanes), written.size, written.checksum, lower, upper)
+        written = transaction.add_output(directory / name, data)
+        entry = FileEntry(name, rows, written.size, written.checksum, lower, upper)
     # Last, so that it never speaks of a file that isn't there yet.
     transaction.add_output(directory / PROGRESS, progress_bytes(upper))
     return entry

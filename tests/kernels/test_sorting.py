@@ -122,3 +122,14 @@ def test_rows_that_few_leading_bits_leave_in_disorder():
     m[1, 0] = EXTREME[0]
     for how in (kernels.consolidate, lambda rows: kernels.sort_by(rows, [0, 1])):
         assert how(m).tolist() == canonical(m)
+
+
+@pytest.mark.parametrize("n", [sorting.PIECE + 1, 4 * sorting.PIECE])
+def test_a_value_that_fills_more_than_a_piece(n):
+    """Half of the rows have one value: dealing that piece again can't make it smaller."""
+    lead = np.where(np.arange(3 * n) % 3 == 0, np.arange(3 * n) % 1000 + 1, 0)
+    m = np.column_stack([lead, np.ones(3 * n, np.int64)]).astype(np.int64)
+    by_hand = m[np.argsort(lead, kind="stable")]
+    assert (kernels.sort_by(m, [0]) == by_hand).all()
+    values, counts = np.unique(lead, return_counts=True)
+    assert (kernels.consolidate(m) == np.column_stack([values, counts])).all()

@@ -17,7 +17,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store import batches
-from ddcli.store.batches import BatchLayout, StoredBatch, write_batch
+from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
 from ddcli.store.manifest import ArrangementEntry, Manifest
 from ddcli.store.state import State, batch_directory
 from ddcli.store.verify import verify_state
@@ -40,7 +40,9 @@ def store(directory, matrix, layout, pool, group=None):
         if group:
             patch.setattr(batches, "GROUP", group)
         with State.open(directory, {}) as state, state.begin() as transaction:
-            entry = write_batch(transaction, "people", 0, matrix, layout, pool, LOWER, UPPER, SINCE)
+            entry = write_batch(
+                transaction, "people", 0, batch_bytes(matrix, layout, pool), len(matrix), LOWER, UPPER, SINCE
+            )
             people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {}, ((entry,),))
             transaction.commit(Manifest("p", ((9,),), arrangements={"people": people}))
     return batch_directory(directory.resolve(), "people", 0) / entry.name, entry

@@ -16,7 +16,7 @@ from ddcli.store.listing import list_input
 from ddcli.store.log_schema import LogFormat
 from ddcli.store.logs import LogReader
 from ddcli.store.manifest import Manifest, OutputEntry
-from ddcli.store.output import frontier_name, write_output
+from ddcli.store.output import frontier_name, output_bytes, write_output
 from ddcli.store.progress import PROGRESS, read_progress
 from ddcli.store.state import State, relative_output
 from tests.store.support import names
@@ -28,9 +28,9 @@ def write(place, frame, lanes, time, lower, upper):
     """Write an output in one commit; return the entry and the directory."""
     out = place / "out"
     with State.open(place / "state", {}) as state, state.begin() as transaction:
-        entry = write_output(
-            transaction, out, frame, np.array(lanes, np.int64).reshape(-1, len(time) + 1), time, lower, upper
-        )
+        lanes = np.array(lanes, np.int64).reshape(-1, len(time) + 1)
+        data = output_bytes(frame, lanes, time) if len(lanes) else None
+        entry = write_output(transaction, out, data, len(lanes), time, lower, upper)
         files = state.manifest.outputs["out"].files if state.manifest else ()
         outputs = {"out": OutputEntry(relative_output(state.directory, out), {}, (*files, *([entry] if entry else [])))}
         transaction.commit(Manifest("p", upper, outputs=outputs))

@@ -495,9 +495,7 @@ def sort_by(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
     by = np.array(lanes, np.int64)
     if by.size and not (by.min() >= 0 and by.max() < m.shape[1]):
         raise ValueError(f"lanes {list(lanes)} of a matrix of {m.shape[1]}")
-    if m.shape[0] < 2 or order_of(m, by) != DISORDERED:
-        return m
-    return _sorted(m, by, 0)
+    return _ordered(m, by)
 
 
 def is_sorted(m: np.ndarray) -> bool:
@@ -521,6 +519,10 @@ def _leading(count: int) -> np.ndarray:
 def _fitting(out: np.ndarray, count: int) -> np.ndarray:
     """Return the first rows of a matrix, apart from it where they are so few that keeping all of it would be waste."""
     return out[:count] if 2 * count >= out.shape[0] else out[:count].copy()
+
+
+def _ordered(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    return m if m.shape[0] < 2 or order_of(m, lanes) != DISORDERED else _sorted(m, lanes, 0)
 
 
 def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
@@ -548,8 +550,10 @@ def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
         if k == OVERFLOW:
             raise overflow("+", out[0], (rows if rows.shape[0] else m)[scratch[0]])
         if k < last:
-            # A piece too large for the cache: its own values spread over fewer bits, so deal it again by them.
-            piece = _sorted(out[pieces[k] : pieces[k + 1]], lanes, consolidating)
+            # A piece too large for the cache: its own values spread over fewer bits, so deal it again by them. One whose rows
+            # are all equal would never get smaller; it is in order as it stands, which is looked at first.
+            part = out[pieces[k] : pieces[k + 1]]
+            piece = consolidate(part) if consolidating else _ordered(part, lanes)
             begin = int(scratch[0])
             out[begin : begin + piece.shape[0]] = piece
             scratch[0] = begin + piece.shape[0]
