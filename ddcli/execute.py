@@ -23,7 +23,7 @@ from ddcli.engine.lanes import decode, encode
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
-from ddcli.errors import SpecError, StateError
+from ddcli.errors import InputError, SpecError, StateError
 from ddcli.expressions.types import Type
 from ddcli.pipeline import find_inputs, nothing_new
 from ddcli.plan.build import build
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ddcli.store.state import State, Transaction
 
 TIME = "time"
+LARGEST = 2**63 - 1
 BEGINNING = -(2**63)
 """The lower bound of the first run: every time is at or after it."""
 
@@ -125,8 +126,15 @@ def _upper(
     uppers = [progress[0][0] for progress in carried if progress]
     if uppers:
         return min(uppers)
-    seen = [time[0] + 1 for reader in readers.values() if (time := reader.largest_time()) is not None]
+    seen = [_after(time[0]) for reader in readers.values() if (time := reader.largest_time()) is not None]
     return max([*seen, *([before[0][0]] if before else [])], default=None)
+
+
+def _after(time: int) -> int:
+    """Return the upper that closes a time."""
+    if time == LARGEST:
+        raise InputError(f"the time {time} is the largest there is: no upper could close it", hint="use an earlier one")
+    return time + 1
 
 
 @dataclass

@@ -25,7 +25,7 @@ from ddcli.engine.operators.reduce_aggregates import (
 )
 from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.threshold import positive
-from ddcli.errors import DdError, InputError
+from ddcli.errors import DdError, EngineError, InputError
 from ddcli.expressions import stage
 from ddcli.expressions.aggregates import aggregate_expression
 from ddcli.expressions.foreign import load_function
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
     Lanes = np.ndarray
     Record = tuple[Any, ...]
+
+MOST_COPIES = 2**30
+"""Copies of records that are handed to polars at once, at most: what a diff in error would ask for fills no memory."""
 
 
 def accumulations(node: physical.Accumulate) -> list[Aggregate]:
@@ -122,7 +125,10 @@ def kernel_aggregates(call: AggregateCall, values: Layout) -> list[Aggregate]:
     if call.function == "count":
         return [CountDistinct(column) if call.distinct else Count(column)]
     if call.function in ("sum", "avg"):
-        total: Aggregate = FloatSum(column) if kind.is_float else Sum(column, _number(kind), _total(kind))
+        wide = kind.kind == "decimal" or (call.function == "avg" and kind.kind in ("int64", "uint64"))
+        total: Aggregate = (
+            FloatSum(column) if kind.is_float else Sum(column, _number(kind), "wide" if wide else "signed")
+        )
         return [total, Count(column)] if call.function == "avg" or call.type.nullable else [total]
     if call.function in ("min", "bool_and"):
         return [minimum(column)]
@@ -143,10 +149,6 @@ def _number(kind: Type) -> Number:
     if kind.kind == "decimal" and kind.precision > NARROW_DECIMAL:
         return "wide"
     return "unsigned" if kind.kind == "uint64" else "signed"
-
-
-def _total(kind: Type) -> Number:
-    return "wide" if kind.kind == "decimal" else "signed"
 
 
 def top(node: physical.Top, pool: Pool) -> Aggregate:
@@ -194,7 +196,6 @@ def _gathered(
     """
     expression = aggregate_expression(call).alias("value")
     out = Layout({"value": kind})
-    dtype = kind.to_polars()
 
     def column(rows: Lanes, name: str) -> pl.Series:
         return decode(rows, values, pool, [name], at=1).to_series()
@@ -204,6 +205,11 @@ def _gathered(
 
         instances = given.rows[:, 0][np.flatnonzero(np.diff(given.rows[:, 0], prepend=-1))]
         rows = given.rows[given.rows[:, -1] > 0]
+        if rows[:, -1].sum(dtype=np.float64) > MOST_COPIES:
+            raise EngineError(
+                f"{call.text()} takes records as often as they occur, and here that is more than {MOST_COPIES:,} times",
+                hint="make the records distinct before, or use count, sum, avg, min or max, which weigh them instead",
+            )
         rows = np.repeat(rows, rows[:, -1], axis=0)
         columns = [pl.Series("instance", rows[:, 0].copy())]
         columns += [
@@ -225,10 +231,10 @@ def _gathered(
         found = found.drop("some")
         every = pl.DataFrame({"instance": pl.Series(instances.copy())})
         found = every.join(found, on="instance", how="left", maintain_order="left")
-        found = found.with_columns(pl.col("value").cast(dtype))
+        found = found.with_columns(pl.col("value").cast(kind.to_polars()))
         result = np.empty((len(instances), out.width + 2), np.int64)
         result[:, 0] = instances
-        encode(found, Layout({"value": kind.or_null()}) if kind.lanes == kind.or_null().lanes else out, pool, result, 1)
+        encode(found, out, pool, result, 1)
         result[:, -1] = 1
         return result
 

@@ -8,17 +8,15 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
 from ddcli.expressions import stage
-from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.expressions.types import Schema, Type
 from ddcli.plan import logical, physical
 from ddcli.plan.pruning import required_columns
 from ddcli.plan.reductions import ALL, UNORDERED_LANES, lower_reduction
-from ddcli.plan.shaping import arrange, column_as, conform, linear, project
+from ddcli.plan.shaping import arrange, column_as, conform, is_not_null, linear, project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-BOOL = Type("bool")
 
 
 def lower(graph: logical.Graph) -> physical.PhysicalGraph:
@@ -237,11 +235,6 @@ def keyed(child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.A
         schema = present | {name: present[key] for name, key in extra.items()}
         child = linear(child, [*steps, stage.Map(tuple(columns))], schema, fuse=fuse)
     return arrange(child, names)
-
-
-def is_not_null(expression: Expression) -> Expression:
-    """Return the condition that an expression has a value."""
-    return Call("not", (Call("is null", (expression,), BOOL),), BOOL)
 
 
 def matched(left: physical.Arranged, right: physical.Arranged) -> physical.EquiJoin:

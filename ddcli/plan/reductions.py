@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import Span, Text
+from ddcli.expressions import stage
 from ddcli.expressions.parse import Scope, parse_scalar
 from ddcli.expressions.tree import Cast, Column, Expression, Literal
-from ddcli.expressions.types import Schema, Type
+from ddcli.expressions.types import MAX_PRECISION, Schema, Type
 from ddcli.plan import physical
-from ddcli.plan.shaping import arrange, project
+from ddcli.plan.shaping import arrange, is_not_null, linear, project
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ddcli.plan.logical import Node
 
 INT64 = Type("int64")
+WIDE = Type("decimal", precision=MAX_PRECISION)
+"""The sum that a mean is taken of: it may leave the integers' type where the mean does not."""
 ALL = "$all"
 """The key of a collection that is one group: one constant."""
 RECORDS = "$records"
@@ -66,13 +69,15 @@ def cells(at: int, call: AggregateCall) -> Schema:
     """Return the columns that a physical reduction gives for a call, in order."""
     name = f"${at}"
     if call.function == "avg" and not is_gathered(call):
-        total = INT64 if is_accumulable(call) else Type("float64")
-        if call.args[0].type.kind == "duration":
-            total = call.args[0].type.required()
+        kind = call.args[0].type
+        total = Type("float64") if kind.is_float else WIDE if kind.kind in ("int64", "uint64") else INT64
+        if kind.kind == "duration":
+            total = kind.required()
         return {name: total, f"{name}.n": INT64}
     if call.function == "sum" and not is_gathered(call):
         return {name: call.type.required()} | ({f"{name}.n": INT64} if call.type.nullable else {})
-    return {name: call.type}
+    # Of a group that has retractions only, what is gathered has no value, whatever the type.
+    return {name: call.type.or_null() if is_gathered(call) else call.type}
 
 
 def accumulated(calls: Sequence[AggregateCall]) -> dict[int, AggregateCall]:
@@ -85,7 +90,7 @@ def finished(at: int, call: AggregateCall) -> Expression:
     columns = cells(at, call)
     name = f"${at}"
     if len(columns) == 1:
-        return Column(name, columns[name])
+        return Column(name, call.type)
     value = f'"{name}"'
     if call.function == "avg":
         if call.args[0].type.kind == "duration":
@@ -117,6 +122,10 @@ def lower_reduction(node: logical.Reduce, child: Node, *, fuse: bool) -> Node:
         for at, call in enumerate(calls):
             schema |= cells(at, call)
         reduced = physical.Group((arrange(prepared, key),), schema, key, calls)
+    for at, call in enumerate(calls):
+        if is_gathered(call) and not call.type.nullable:
+            cell = Column(f"${at}", call.type.or_null())
+            reduced = linear(reduced, [stage.Filter(is_not_null(cell))], reduced.schema, fuse=True)
     results: dict[str, Expression] = {name: Column(name, given[name]) for name, _ in node.by}
     results |= {name: expression.substitute(bindings) for name, expression in node.results}
     return project(reduced, results, {name: expression.type for name, expression in results.items()}, fuse=True)

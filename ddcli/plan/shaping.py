@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.expressions import stage
-from ddcli.expressions.tree import Cast, Column
+from ddcli.expressions.tree import Call, Cast, Column
+from ddcli.expressions.types import Type
 from ddcli.plan import logical, physical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ddcli.expressions.tree import Expression
-    from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.types import Schema
 
 
 def column_as(name: str, have: Type, want: Type) -> Expression:
@@ -75,3 +76,8 @@ def arrange(child: logical.Node, key: Iterable[str]) -> physical.Arranged:
     key = tuple(key)
     schema = {name: child.schema[name] for name in key} | {n: kind for n, kind in child.schema.items() if n not in key}
     return physical.Arranged((child,), schema, key)
+
+
+def is_not_null(expression: Expression) -> Expression:
+    """Return the condition that an expression has a value."""
+    return Call("not", (Call("is null", (expression,), Type("bool")),), Type("bool"))

@@ -25,7 +25,7 @@ UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".
 SUFFIXES = (".parquet", ".parq", ".pq")
 """Endings of the files that are taken from a directory: a README may lie there too. A file or glob is taken as it is named."""
 HEAD, TAIL = 4 << 10, 64 << 10
-PUT_BACK = "put the file back as it was, or build the state again from the files that are there now with `dd run --full-refresh`"
+PUT_BACK = "put the file back as it was, or remove the state and the outputs to compute them anew from the files that are there now"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 NAME = re.compile(r"(\d{9})\.json")
-RESTORE = "restore the state directory from a backup, or build the state again with `dd run --full-refresh`"
+RESTORE = "restore the state directory from a backup, or remove it and the outputs to compute them anew"
 
 Times = tuple[tuple[int, ...], ...]
 """A frontier: times as tuples of integers. Empty: closed, no time is at or after it."""

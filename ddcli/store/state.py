@@ -58,6 +58,9 @@ class State:
         state = cls(directory, Lock(directory, files, if_locked), files)
         try:
             state.manifest = read_newest(directory)
+            if state.manifest is None:
+                # Before anything is swept away: put back, the manifest finds its files again.
+                check_outputs(directory, None, outputs)
             state._recover(outputs)
             check_outputs(directory, state.manifest, outputs)
         except BaseException:
@@ -262,7 +265,7 @@ def check_outputs(directory: Path, manifest: Manifest | None, outputs: Mapping[s
                 raise StateError(
                     f"a file of output '{name}' that the state names is gone",
                     place=str(path),
-                    hint="put it back, or write the whole output again with `dd run --full-refresh`",
+                    hint="put it back, or remove the state and the outputs to compute them anew",
                 )
     for name, output in outputs.items():
         for path in _entries(output):

@@ -13,7 +13,7 @@ import pytest
 
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files import Files
-from ddcli.store.manifest import Manifest, manifest_path, read_newest
+from ddcli.store.manifest import ArrangementEntry, FileEntry, Manifest, manifest_path, read_newest
 from ddcli.store.progress import PROGRESS, progress_bytes, read_progress
 from ddcli.store.state import State, check_outputs, unpublished
 from tests.store.support import Dead, Faulty, commit_step, names, tree
@@ -358,3 +358,19 @@ def test_two_processes_that_race_lose_no_commit(place, tmp_path, root):
         assert racer.returncode == 0, errors
     assert read_newest(place[0]).number == 40
     assert names(place[1]) == sorted([PROGRESS, *(f"updates-{i}-{i + 1}.parquet" for i in range(40))])
+
+
+def test_a_state_whose_manifest_was_lost_keeps_its_batches(tmp_path):
+    """Refused while the outputs are there, and nothing is cleared away: the manifest may be put back."""
+    out = tmp_path / "out"
+    with State.open(tmp_path / "state", {"out": out}) as state, state.begin() as transaction:
+        name, written = transaction.add_batch("people", 0, b"batch")
+        transaction.add_output(out / "updates-start-1.parquet", b"updates")
+        entry = FileEntry(name, 1, written.size, written.checksum, None, ((1,),))
+        people = ArrangementEntry("f", ((1,),), ((1,),), ("k",), {}, ((entry,),))
+        transaction.commit(Manifest("p", ((1,),), arrangements={"people": people}))
+    (manifest,) = (tmp_path / "state" / "manifest").iterdir()
+    manifest.rename(tmp_path / "lost.json")
+    with pytest.raises(StateError, match="missing"):
+        State.open(tmp_path / "state", {"out": out})
+    assert (tmp_path / "state" / "arrangements" / "people" / "0" / name).read_bytes() == b"batch"
