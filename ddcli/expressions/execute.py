@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.expressions.bounds import Range
-    from ddcli.expressions.parse import TableCall
+    from ddcli.expressions.scope import TableCall
     from ddcli.expressions.types import Schema
 
     State = tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]

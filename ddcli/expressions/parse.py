@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, NoReturn
 
@@ -36,15 +36,15 @@ from ddcli.expressions.coerce import (
     unify,
 )
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
+from ddcli.expressions.scope import Scope, TableCall
 from ddcli.expressions.sql import place, read
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
-from ddcli.expressions.types import MAX_PRECISION, Type, parse_type
+from ddcli.expressions.types import MAX_PRECISION, parse_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.errors import Span, Text
-    from ddcli.expressions.types import Schema
 
 BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -62,31 +62,6 @@ UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
 MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
 PARTS = {"year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "hour", "minute", "second", "epoch"}
 AGGREGATE_HINT = "aggregates belong into `reduce`"
-
-
-@dataclass(frozen=True)
-class Scope:
-    """The columns that an expression may name. `qualified` maps `("up", "manager")` to the real column's name."""
-
-    columns: Schema
-    qualified: dict[tuple[str, str], str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TableCall:
-    """A function that gives rows: `unnest(list)` or `generate_series(first, last, step)`; `type` is one element's."""
-
-    function: str
-    args: tuple[Expression, ...]
-    type: Type
-
-    def columns(self) -> frozenset[str]:
-        """Return the names of the columns it reads."""
-        return frozenset().union(*(arg.columns() for arg in self.args))
-
-    def text(self) -> str:
-        """Return canonical SQL."""
-        return f"{self.function}({', '.join(arg.text() for arg in self.args)})"
 
 
 def parse_scalar(text: Text, scope: Scope) -> Expression:

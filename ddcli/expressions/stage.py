@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.expressions.execute import Program
-    from ddcli.expressions.parse import TableCall
+    from ddcli.expressions.scope import TableCall
     from ddcli.expressions.types import Schema, Type
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import Span, Text
 from ddcli.expressions import stage
-from ddcli.expressions.parse import Scope, parse_scalar
+from ddcli.expressions.scope import Scope
 from ddcli.expressions.tree import Cast, Column, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Schema, Type
 from ddcli.plan import physical
@@ -91,6 +91,8 @@ def finished(at: int, call: AggregateCall) -> Expression:
     name = f"${at}"
     if len(columns) == 1:
         return Column(name, call.type)
+    from ddcli.expressions.parse import parse_scalar
+
     value = f'"{name}"'
     if call.function == "avg":
         if call.args[0].type.kind == "duration":

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError, did_you_mean
-from ddcli.expressions.aggregates import AggregateCall, Reduction, parse_reduction
-from ddcli.expressions.parse import Scope, TableCall, parse_scalar, parse_table
-from ddcli.expressions.tree import Column
+from ddcli.expressions.aggregates import AggregateCall, Reduction
+from ddcli.expressions.scope import Scope, TableCall
+from ddcli.expressions.tree import PLAIN_NAME, RESERVED, Column
 
 if TYPE_CHECKING:
     from ddcli.errors import Text
@@ -42,16 +42,37 @@ class Relation:
         return Relation(node, kept, aliases)
 
     def scalar(self, text: Text) -> Expression:
-        """Parse an expression over the relation's columns."""
+        """Parse an expression over the relation's columns.
+
+        Most are a plain or a qualified name: those need no parser, whose import takes longer than a small run's work.
+        """
+        column = self._plain(text.value)
+        if column is not None:
+            return Column(column, self.schema[column], text.span)
+        from ddcli.expressions.parse import parse_scalar
+
         return self._resolve(parse_scalar(text, self._scope()))
+
+    def _plain(self, name: str) -> str | None:
+        """Return the column that a text means if it is just a name as it stands."""
+        words = name.split(".")
+        if len(words) > 2 or any(word in RESERVED or not PLAIN_NAME.fullmatch(word) for word in words):
+            return None
+        if len(words) == 2:
+            return self.qualified.get((words[0], words[1]))
+        return name if name in self.schema else self.aliases.get(name)
 
     def table(self, text: Text) -> TableCall:
         """Parse a table expression over the relation's columns."""
+        from ddcli.expressions.parse import parse_table
+
         call = parse_table(text, self._scope())
         return replace(call, args=tuple(self._resolve(argument) for argument in call.args))
 
     def reduction(self, text: Text) -> Reduction:
         """Parse an expression of aggregates over the relation's columns."""
+        from ddcli.expressions.reductions import parse_reduction
+
         reduction = parse_reduction(text, self._scope())
         return Reduction(tuple(self._resolve_call(call) for call in reduction.calls), reduction.result)
 

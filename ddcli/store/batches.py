@@ -3,7 +3,8 @@
 The record's columns have their real types and names (one more `_` in front of those that begin with one), so nothing
 of a process's string pool is in the state. Hidden columns: `_time` (`_time0`, ... of a product), `_diff`, and `_key`, what the
 rows are first ordered by where that isn't the first key column itself. Rows are in the order of their lanes, in row groups of
-16 384, and the file carries the key of each group's first row: looking up keys reads the groups that can have them.
+16 384, and the file carries the key of each group's first row: looking up keys reads the groups that can have them. It
+carries the numbers of hidden columns that have just one, too, which are then not read.
 """
 
 from __future__ import annotations
@@ -80,8 +81,13 @@ class BatchLayout:
             columns.append(pl.Series(name, np.ascontiguousarray(matrix[:, at])))
         return pl.DataFrame(columns)
 
-    def to_matrix(self, frame: pl.DataFrame, pool: Pool) -> Matrix:
-        """Return the matrix whose columns a file had, bit for bit."""
+    def constants(self, matrix: Matrix) -> dict[str, int]:
+        """Return the hidden columns that hold one number: after compaction times and diffs mostly do, and need not be read."""
+        tail = {name: matrix[:, at] for at, name in enumerate((*self.times, DIFF), start=self.record.width)}
+        return {name: int(lane[0]) for name, lane in tail.items() if self.record.names and (lane == lane[0]).all()}
+
+    def to_matrix(self, frame: pl.DataFrame, constants: dict[str, int], pool: Pool) -> Matrix:
+        """Return the matrix whose columns a file had, bit for bit; `constants` are those that `frame` lacks."""
         if frame.height < FEW * frame.n_chunks():
             frame = frame.rechunk()  # what a lookup found: a few rows of each row group
         matrix = np.empty((frame.height, self.width), np.int64)
@@ -89,16 +95,21 @@ class BatchLayout:
         columns = [
             series.cast(kind.to_polars()) for series, kind in zip(columns, self.record.schema.values(), strict=True)
         ]
-        lanes = [frame[name] for name in (*self.times, DIFF)]
+        lanes = {}
+        for at, name in enumerate((*self.times, DIFF), start=self.record.width):
+            if name in constants:
+                matrix[:, at] = constants[name]
+            else:
+                lanes[at] = frame[name]
         # Chunk by chunk, as it was read: one piece of each column would be one more copy, in fresh memory.
         row = 0
-        for chunk in lanes[-1].get_chunks():
-            part = matrix[row : row + len(chunk)]
+        for length in frame.to_series(0).chunk_lengths():
+            part = matrix[row : row + length]
             if columns:
-                encode(pl.DataFrame([series.slice(row, len(chunk)) for series in columns]), self.record, pool, part)
-            for at, series in enumerate(lanes, start=self.record.width):
-                part[:, at] = series.slice(row, len(chunk)).to_numpy()
-            row += len(chunk)
+                encode(pl.DataFrame([series.slice(row, length) for series in columns]), self.record, pool, part)
+            for at, series in lanes.items():
+                part[:, at] = series.slice(row, length).to_numpy()
+            row += length
         return matrix
 
 
@@ -112,7 +123,8 @@ def batch_bytes(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryview:
     assert len(matrix), "an empty batch needs no file"
     nk = layout.key.width
     starts = _in_byte_order(matrix[::GROUP, :nk]).tobytes() if nk else b""
-    index = {"group": GROUP, "keys": base64.b64encode(starts).decode()}
+    constants = layout.constants(matrix)
+    index = {"group": GROUP, "keys": base64.b64encode(starts).decode(), "constants": constants}
     data = io.BytesIO()
     layout.to_frame(matrix, pool).write_parquet(
         data,
@@ -159,10 +171,12 @@ class StoredBatch:
         self._matrix: Matrix | None = None
         self._starts: Bytes | None = None
         self._group = GROUP
+        self._constants: dict[str, int] = {}
 
     def matrix(self) -> Matrix:
         """Return all updates, loaded once and kept."""
         if self._matrix is None:
+            self._index()
             self._matrix = self._load(self._verified())
         return self._matrix
 
@@ -175,7 +189,7 @@ class StoredBatch:
         if self._matrix is not None or not self._layout.key.width:
             return self.matrix()
         runs = self.runs(keys)
-        if len(runs) <= SLICES:
+        if len(runs) <= SLICES and sum(end - first for first, end in runs) <= SLICES * self._group:
             scans = [pl.scan_parquet(self.path, glob=False).slice(first, end - first) for first, end in runs]
             return self._load(pl.concat(scans)) if scans else np.empty((0, self._layout.width), np.int64)
         column = KEY if self._layout.hidden_key else stored_name(self._layout.key.names[0])
@@ -203,11 +217,13 @@ class StoredBatch:
             try:
                 index = json.loads(pl.read_parquet_metadata(self.path)[INDEX])
                 keys = base64.b64decode(index["keys"], validate=True)
-                self._starts = np.frombuffer(keys, dtype=f"S{8 * self._layout.key.width}")
+                width = self._layout.key.width  # without keys there is nothing to look up
+                self._starts = np.frombuffer(keys, dtype=f"S{8 * width}") if width else np.empty(0, "S1")
                 self._group = int(index["group"])
-            except (*READ_ERRORS, OSError, ValueError, KeyError, TypeError):
+                self._constants = {name: int(value) for name, value in index["constants"].items()}
+            except (*READ_ERRORS, OSError, ValueError, KeyError, TypeError, AttributeError):
                 raise damaged(self.path) from None
-            if len(self._starts) != -(-self.rows // self._group):
+            if width and len(self._starts) != -(-self.rows // self._group):
                 raise damaged(self.path)
         return self._starts
 
@@ -215,12 +231,13 @@ class StoredBatch:
         return pl.scan_parquet(io.BytesIO(read_verified(self.path, self.entry)))
 
     def _load(self, scan: pl.LazyFrame) -> Matrix:
-        columns = [*map(stored_name, self._layout.record.names), *self._layout.times, DIFF]
+        hidden = [name for name in (*self._layout.times, DIFF) if name not in self._constants]
+        columns = [*map(stored_name, self._layout.record.names), *hidden]
         try:
             frame = scan.select(columns).collect()
         except (*READ_ERRORS, OSError):
             raise damaged(self.path) from None
-        return self._layout.to_matrix(frame, self._pool)
+        return self._layout.to_matrix(frame, self._constants, self._pool)
 
 
 def _in_byte_order(keys: Matrix) -> Bytes:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.errors import Span, Text
-from ddcli.expressions.aggregates import Reduction, parse_reduction
-from ddcli.expressions.parse import Scope, parse_scalar
+from ddcli.expressions.parse import parse_scalar
+from ddcli.expressions.reductions import parse_reduction
+from ddcli.expressions.scope import Scope
 from ddcli.expressions.stage import Map, Stage
 from ddcli.expressions.types import Schema, Type, parse_type
 
 if TYPE_CHECKING:
+    from ddcli.expressions.aggregates import Reduction
     from ddcli.expressions.tree import Expression
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddcli.errors import SpecError
-from ddcli.expressions.parse import Scope, parse_scalar, parse_table
+from ddcli.expressions.parse import parse_scalar, parse_table
+from ddcli.expressions.scope import Scope
 from tests.expressions.support import scalar, schema, text, value
 
 COLUMNS = {"a": "int64", "b": "int64?", "s": "string?", "f": "float64", "d": "decimal(12, 2)", "t": "timestamp"}

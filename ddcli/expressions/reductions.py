@@ -1,0 +1,177 @@
+"""How `round(sum(amount) / count(*), 2)` is read: aggregate calls, and an expression over their results.
+
+The columns `$0`, `$1` ... of that expression are the calls. Columns of the rows stand inside the calls only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError, did_you_mean
+from ddcli.expressions.aggregates import (
+    AGGREGATE_SYNONYMS,
+    AGGREGATES,
+    BY_PAIR,
+    Aggregate,
+    AggregateCall,
+    Reduction,
+)
+from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, STRING, Mismatch, convert
+from ddcli.expressions.functions import FUNCTIONS
+from ddcli.expressions.parse import Reader
+from ddcli.expressions.sql import place, read
+from ddcli.expressions.tree import Call, Column, Expression, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+    from ddcli.errors import Text
+    from ddcli.expressions.scope import Scope
+
+
+def parse_reduction(text: Text, scope: Scope) -> Reduction:
+    """Return the reduction that a text describes; raises SpecError at the place of the mistake."""
+    reader = _ReductionReader(text, scope)
+    result = reader.read(read(text))
+    if not reader.calls:
+        raise SpecError(
+            "this gives no aggregate",
+            span=text.span,
+            hint="count(*), sum(x), min(x) ...; a column to group by belongs into `by`",
+        )
+    return Reduction(tuple(reader.calls), result)
+
+
+class _ReductionReader(Reader):
+    """Reads the outside of aggregates; columns stand only inside them."""
+
+    def __init__(self, text: Text, scope: Scope):
+        super().__init__(text, scope)
+        self.calls: list[AggregateCall] = []
+        self.inner = _ArgumentReader(text, scope)
+
+    def column(self, node: exp.Column) -> Expression:
+        found = super().column(node)
+        assert isinstance(found, Column)
+        hint = f"group by it (`by: [{found.name}]`), or take one of its values: min({found.name})"
+        self.fail(node, f"`{found.name}` may differ from row to row of a group", hint)
+
+    def special(self, node: exp.Expr) -> Expression:
+        if isinstance(node, exp.Filter):
+            self.fail(node, "`filter (where ...)` is not supported", "write sum(case when condition then x end)")
+        return super().special(node)
+
+    def call(self, node: exp.Anonymous) -> Expression:
+        written = str(node.this).lower()
+        name = AGGREGATE_SYNONYMS.get(written, written)
+        if name not in AGGREGATES:
+            return super().call(node)
+        call = self.aggregate(node, AGGREGATES[name], written)
+        if call not in self.calls:
+            self.calls.append(call)
+        return Column(f"${self.calls.index(call)}", call.type, span=place(self.text, node))
+
+    def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
+        known = [*AGGREGATES, *AGGREGATE_SYNONYMS, *(each for each in FUNCTIONS if each[0].isalpha())]
+        meant = did_you_mean(name, known)
+        self.fail(node, f"no function is named `{name}`", f"did you mean `{meant}`?" if meant else None)
+
+    def aggregate(self, node: exp.Anonymous, aggregate: Aggregate, written: str) -> AggregateCall:
+        """Read one aggregate call."""
+        nodes, distinct, order = self.parts(node, aggregate)
+        distinct = distinct or written == "n_unique"
+        if aggregate.name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star) and not distinct:
+            return AggregateCall("count", (), False, (), INT64)
+        args = [self.inner.read(each) for each in nodes]
+        if written in BY_PAIR and len(args) == 2 and not order:
+            order, args = self.by_pair(aggregate.name, args[1]), args[:1]
+        if len(args) != aggregate.args:
+            wanted = f"{aggregate.args} argument{'s' if aggregate.args > 1 else ''}"
+            self.fail(node, f"{written} takes {wanted}, got {len(args)}", aggregate.signature)
+        if aggregate.ordered and not order:
+            self.fail(node, f"{written} needs an order: a collection has no order", f"write {aggregate.signature}")
+        if order and not aggregate.ordered:
+            self.fail(node, f"{written} does not depend on an order", "leave `order by` out")
+        if distinct and not aggregate.takes_distinct:
+            self.fail(node, f"{written} takes no `distinct`")
+        try:
+            args = _checked(aggregate, args)
+        except Mismatch as mismatch:
+            where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else place(self.text, node)
+            raise SpecError(mismatch.problem, span=where, hint=mismatch.hint) from None
+        # Repetition changes nothing for these, so the two spellings are one call.
+        if aggregate.name in ("min", "max", "bool_and", "bool_or"):
+            distinct = False
+        return AggregateCall(aggregate.name, tuple(args), distinct, order, aggregate.result(args[0].type))
+
+    @staticmethod
+    def by_pair(name: str, key: Expression) -> tuple[tuple[Expression, bool], ...]:
+        """Return the order that makes min_by(x, y) of `first` and max_by(x, y) of `last`: rows with a null y count last."""
+        if name == "first" or not key.type.nullable:
+            return ((key, False),)
+        present = Call("not", (Call("is null", (key,), BOOL),), BOOL)
+        return ((present, False), (key, False))
+
+    def parts(
+        self, node: exp.Anonymous, aggregate: Aggregate
+    ) -> tuple[list[exp.Expr], bool, tuple[tuple[Expression, bool], ...]]:
+        """Take arguments, distinct and order by apart; sqlglot hangs the order on the last argument."""
+        nodes, distinct = list(node.expressions), False
+        order: tuple[tuple[Expression, bool], ...] = ()
+        if nodes and isinstance(nodes[-1], exp.Order):
+            keys = []
+            for key in nodes[-1].expressions:
+                expression = self.inner.read(key.this)
+                if expression.type.kind in ("list", "null"):
+                    self.fail(key, f"can't order by {expression.type.required()}")
+                keys.append((expression, bool(key.args.get("desc"))))
+            order, nodes[-1] = tuple(keys), nodes[-1].this
+        if nodes and isinstance(nodes[0], exp.Distinct):
+            distinct = True
+            nodes = [*nodes[0].expressions, *nodes[1:]]
+            if len(nodes) > aggregate.args:
+                self.fail(node, "distinct takes one value", "count(distinct a || ',' || b) counts pairs")
+        return nodes, distinct, order
+
+
+class _ArgumentReader(Reader):
+    """Reads the inside of aggregates."""
+
+    def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
+        if name in AGGREGATES or name in AGGREGATE_SYNONYMS:
+            self.fail(node, f"{name} can't stand inside another aggregate", "reduce twice")
+        super().unknown_function(node, name)
+
+
+def _checked(aggregate: Aggregate, args: Sequence[Expression]) -> list[Expression]:
+    """Return the arguments in the types that the aggregate computes with; raises Mismatch."""
+    arg, *rest = args
+    kind = arg.type
+    if aggregate.accepts in ("number", "summable"):
+        summable = aggregate.accepts == "summable" and kind.kind == "duration"
+        if not (kind.is_numeric or summable):
+            raise Mismatch(f"{aggregate.name} expects numbers, got {kind.required()}", arg)
+        if not summable and aggregate.accepts == "number":
+            arg = convert(arg, FLOAT64)
+        elif kind.is_integer:
+            arg = convert(arg, INT64)
+        elif kind.is_float:
+            arg = convert(arg, FLOAT64)
+    elif aggregate.accepts in ("bool", "string"):
+        if kind.kind != aggregate.accepts:
+            raise Mismatch(f"{aggregate.name} expects {aggregate.accepts}, got {kind.required()}", arg)
+    elif aggregate.accepts == "ordered" and kind.kind in ("list", "null", "months"):
+        raise Mismatch(f"{aggregate.name} does not take {kind.required()}", arg)
+    for each in rest:
+        if not isinstance(each, Literal):
+            raise Mismatch(f"{aggregate.name}: the second argument must be a constant", each)
+        if aggregate.name.startswith("quantile"):
+            each = convert(each, FLOAT64) if each.type.is_numeric else each
+            if not isinstance(each, Literal) or not isinstance(each.value, float) or not 0 <= each.value <= 1:
+                raise Mismatch("the fraction is a number from 0 to 1", each)
+        elif each.type.required() != STRING or each.value is None:
+            raise Mismatch("the separator is text", each)
+    return [arg, *args[1:]] if not aggregate.name.startswith("quantile") else [arg, convert(args[1], FLOAT64)]
