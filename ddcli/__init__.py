@@ -3,10 +3,7 @@
 Importing this package costs nothing: the libraries that do the work are imported where they are used.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # what type checkers take for true; importing `typing` would cost the hand-over to coreutils 5 ms
 if TYPE_CHECKING:
     from ddcli.library import Dataflow
 
@@ -14,10 +11,11 @@ __all__ = ["Dataflow"]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import what is public when it is first asked for."""
     if name == "Dataflow":
         from ddcli.library import Dataflow
 
         return Dataflow
-    raise AttributeError(name)
+    message = f"module 'ddcli' has no attribute '{name}'"
+    raise AttributeError(message)
