@@ -36,7 +36,7 @@ class Run:
 class Case:
     """A pipeline and its runs. Inputs are declared in it with their columns, and lie in `in/<name>/`.
 
-    Its `repr` is Python text that makes it again, to be pasted into `cases.py`.
+    Its `repr` is Python text that makes it again, to be pasted into a test.
     """
 
     text: str

@@ -1,0 +1,63 @@
+"""Cases that were wrong once, as the search printed them when they had been made small."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from tests.judge.case import Arrival, Case, Run
+from tests.judge.harness import judge
+
+HEAD = (
+    "dd: 1\nname: found\ninputs:\n  p: {path: in/p/, columns: {k: int64, v: 'int64', s: string, m: 'decimal(6, 2)'}}\n"
+)
+ONE, TWO, THREE = (1, 1, "a", Decimal("1.50")), (1, 2, "b", Decimal("0.00")), (1, 3, "", Decimal("1.50"))
+SPREAD = "{function: 'tests.judge.functions:spread', columns: {a: int64}}"
+
+FOUND = {
+    # numpy 2.4 negates wrong rows of a lane that is strided by 64 bytes.
+    "negated rows of eight lanes": (
+        "[{extend: {a: v, b: v, c: v}}, {drop: [m]}, negate]",
+        [ONE, TWO, THREE],
+        [1, 1, 2],
+    ),
+    "a count that reads no column": ("[{reduce: {by: [], n: count(*)}}]", [ONE, TWO], [1, 1]),
+    "an aggregate of what is grouped by": ("[{reduce: {by: [k], t: sum(k), hi: max(k)}}]", [ONE, TWO], [1, 1]),
+    "no text that is there": ("[{reduce: {by: [k], lo: min(s)}}]", [ONE, TWO], [-1, -1]),
+    "no median of what is not there": ("[{reduce: {by: [k], m: median(v)}}]", [ONE], [-1]),
+    "no list of what is not there": ("[{reduce: {by: [k], l: array_agg(v order by v)}}]", [ONE], [-1]),
+    "ties of texts": ("[{top_k: {k: 2, order_by: [k]}}]", [ONE, TWO, THREE], [1, 1, 1]),
+}
+OPEN = {
+    "a mean of none on balance": ("[{reduce: {by: [k], a: avg(v)}}]", [ONE, THREE], [1, -1]),
+    "a mean of decimals that are there less than once": ("[{reduce: {by: [k], a: avg(m)}}]", [ONE], [-1]),
+}
+
+
+def once(apply: str, records: list, diffs: list) -> Case:
+    """Return a case of one run over one file."""
+    text = f"{HEAD}collections:\n  c: {{from: p, apply: {apply}}}\noutputs: {{c: out/c/}}\n"
+    updates = tuple((record, (0,), diff) for record, diff in zip(records, diffs, strict=True))
+    return Case(text, (Run((Arrival("p", updates),)),))
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_it_is_right_now(name, tmp_path):
+    """Found by the search, and mended."""
+    judge(once(*FOUND[name]), tmp_path)
+
+
+@pytest.mark.parametrize("name", OPEN)
+@pytest.mark.xfail(reason="found by the search, not mended yet", strict=True)
+def test_it_is_wrong_yet(name, tmp_path):
+    """Found by the search, and open."""
+    judge(once(*OPEN[name]), tmp_path)
+
+
+@pytest.mark.xfail(reason="found by the search, not mended yet", strict=True)
+def test_a_python_reducer_whose_group_is_emptied(tmp_path):
+    """The one group that a run touches is left without rows, so there are none to call the function with."""
+    apply = f"[{{reduce: {{by: [k], {SPREAD[1:-1]}}}}}]"
+    case = once(apply, [ONE], [1])
+    judge(Case(case.text, (*case.runs, Run((Arrival("p", ((ONE, (1,), -1),)),)))), tmp_path)
