@@ -1,4 +1,4 @@
-"""The driver's second half: one step of the dataflow over what is new, and the commit of all that it changed."""
+"""A run that has something to do: one step of the dataflow over what is new, and the commit of all that it changed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, SpecError, StateError
 from ddcli.expressions.types import Type
-from ddcli.pipeline import find_inputs, nothing_new
 from ddcli.plan.build import build
 from ddcli.plan.lower import lower
+from ddcli.request import find_inputs, nothing_new
 from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
 from ddcli.store.log_schema import LogFormat, LogSchema
 from ddcli.store.logs import LogReader
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from ddcli.assemble.graph import Assembled
     from ddcli.engine.lanes import Layout
-    from ddcli.pipeline import Found, Request
     from ddcli.plan.physical import PhysicalGraph
+    from ddcli.request import Found, Request
     from ddcli.store.state import State, Transaction
 
 TIME = "time"
