@@ -253,8 +253,9 @@ def python_reducer(node: physical.PythonGroup, pool: Pool) -> Aggregate:
     function = load_function(node.function)
 
     def reduce(given: Gathered) -> Lanes:
-
         rows = given.rows
+        if not len(rows):
+            return np.empty((0, out.width + 2), np.int64)
         decoded = decode(np.ascontiguousarray(rows[:, 1:-1]), values, pool)
         keys = decode(given.keys, key, pool)
         columns = {name: decoded[name] for name in values.names}

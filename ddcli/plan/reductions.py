@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import Span, Text
 from ddcli.expressions import stage
 from ddcli.expressions.scope import Scope
-from ddcli.expressions.tree import Cast, Column, Expression, Literal
+from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Schema, Type
 from ddcli.plan import physical
 from ddcli.plan.shaping import arrange, is_not_null, linear, project
@@ -44,8 +44,7 @@ def is_accumulable(call: AggregateCall) -> bool:
         return False
     if call.function == "count":
         return True
-    exact = call.function in ("sum", "avg") and (call.args[0].type.is_integer or call.args[0].type.kind == "duration")
-    return exact or (call.function == "sum" and call.args[0].type.kind == "decimal")
+    return call.function in ("sum", "avg") and not call.args[0].type.is_float
 
 
 def is_gathered(call: AggregateCall) -> bool:
@@ -73,6 +72,8 @@ def cells(at: int, call: AggregateCall) -> Schema:
         total = Type("float64") if kind.is_float else WIDE if kind.kind in ("int64", "uint64") else INT64
         if kind.kind == "duration":
             total = kind.required()
+        elif kind.kind == "decimal":
+            total = replace(WIDE, scale=kind.scale)
         return {name: total, f"{name}.n": INT64}
     if call.function == "sum" and not is_gathered(call):
         return {name: call.type.required()} | ({f"{name}.n": INT64} if call.type.nullable else {})
@@ -95,12 +96,26 @@ def finished(at: int, call: AggregateCall) -> Expression:
 
     value = f'"{name}"'
     if call.function == "avg":
-        if call.args[0].type.kind == "duration":
+        if call.args[0].type.kind in ("duration", "decimal"):
             value = f'"{name}" / "{name}.n"'
         else:
             value = f'cast("{name}" as float64) / cast("{name}.n" as float64)'
-    text = f'case when "{name}.n" <> 0 then {value} end'
+    text = f'case when "{name}.n" <> 0 then {value} end' if call.type.nullable else value
     return parse_scalar(Text(text, Span("<plan>", 1, 1, len(text), text)), Scope(columns))
+
+
+def has_value(at: int, call: AggregateCall) -> Expression | None:
+    """Return the condition, over its cells, that a call has a value; None where it always has one, if only null.
+
+    Only a group with retractions may lack it, and is left out then: there is no value of its type to give.
+    """
+    if call.type.nullable:
+        return None
+    if is_gathered(call):
+        return is_not_null(Column(f"${at}", call.type.or_null()))
+    if call.function == "avg":
+        return Call("<>", (Column(f"${at}.n", INT64), Literal(0, INT64)), Type("bool"))
+    return None
 
 
 def lower_reduction(node: logical.Reduce, child: Node, *, fuse: bool) -> Node:
@@ -125,9 +140,9 @@ def lower_reduction(node: logical.Reduce, child: Node, *, fuse: bool) -> Node:
             schema |= cells(at, call)
         reduced = physical.Group((arrange(prepared, key),), schema, key, calls)
     for at, call in enumerate(calls):
-        if is_gathered(call) and not call.type.nullable:
-            cell = Column(f"${at}", call.type.or_null())
-            reduced = linear(reduced, [stage.Filter(is_not_null(cell))], reduced.schema, fuse=True)
+        some = has_value(at, call)
+        if some is not None:
+            reduced = linear(reduced, [stage.Filter(some)], reduced.schema, fuse=True)
     results: dict[str, Expression] = {name: Column(name, given[name]) for name, _ in node.by}
     results |= {name: expression.substitute(bindings) for name, expression in node.results}
     return project(reduced, results, {name: expression.type for name, expression in results.items()}, fuse=True)

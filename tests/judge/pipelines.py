@@ -243,7 +243,7 @@ AGGREGATES = {
         ("sum(distinct {})", "int"),
         ("quantile_cont({}, 0.25)", "float"),
     ],
-    "float": [("sum({})", "float"), ("avg({})", "float")],
+    "float": [("sum({})", "float"), ("avg({})", "float"), ("median({})", "float")],
     "dec": [("sum({})", "decimal"), ("avg({})", "decimal")],
     "bool": [("bool_and({})", "bool"), ("bool_or({})", "bool")],
     "string": [("min({} || 'x')", "string"), ("max(length({}))", "int")],

@@ -699,6 +699,8 @@ def quantile(fraction: float, present: list[tuple[Any, int]]) -> float:
     values = repeated(present)
     position = fraction * (len(values) - 1)
     low = math.floor(position)
+    if position == low:
+        return float(values[low])
     high = min(low + 1, len(values) - 1)
     return float(values[low] + (values[high] - values[low]) * (position - low))
 
