@@ -19,7 +19,7 @@ from ddcli.engine.arrangement import policy
 from ddcli.engine.arrangement.batch import MemoryBatch
 from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.dataflow import Scope
-from ddcli.engine.lanes import decode, encode
+from ddcli.engine.lanes import encode
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
@@ -183,7 +183,7 @@ class _Run:
         inputs, fed, read = self._read(assembled, pool, before)
         deltas = assembled.scope.step(fed, upper)
         fed.clear()
-        outputs = {name: _by_time(deltas.pop(name)) for name in list(deltas)}
+        outputs = {name: _consolidated(deltas.pop(name)) for name in list(deltas)}
         if self.state is None:
             return self._summary(read, {name: _count(rows) for name, rows in outputs.items()}, self.manifest)
         with self.state.begin() as transaction:
@@ -282,9 +282,8 @@ class _Run:
 
     def _output(self, updates: np.ndarray, layout: Layout, pool: Pool) -> tuple[memoryview | None, OutputSummary]:
         """Return the content of an output's file, None without updates, and what is in it."""
-        lanes = updates[:, layout.width :]
-        counts = _count(lanes)
-        return output_bytes(decode(updates, layout, pool), lanes, {TIME: self.kind}) if len(lanes) else None, counts
+        counts = _count(updates)
+        return output_bytes(updates, layout, pool, {TIME: self.kind}) if len(updates) else None, counts
 
     def _summary(
         self, read: dict[str, InputSummary], wrote: dict[str, OutputSummary], manifest: Manifest | None
@@ -308,10 +307,9 @@ class _Run:
         )
 
 
-def _by_time(delta: Delta) -> np.ndarray:
-    """Return updates `[data | time | diff]` as an output log has them: consolidated, in the order of time."""
-    updates = delta.updates if delta.distinct else kernels.consolidate(delta.updates)
-    return kernels.sort_by(updates, [updates.shape[1] - 2])
+def _consolidated(delta: Delta) -> np.ndarray:
+    """Return updates with at most one for a record and time."""
+    return delta.updates if delta.distinct else kernels.consolidate(delta.updates)
 
 
 def _count(updates: np.ndarray) -> OutputSummary:

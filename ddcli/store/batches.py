@@ -21,7 +21,7 @@ from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import FLAGGED, INTEGERS
 from ddcli.store.manifest import FileEntry
-from ddcli.store.parquet import LEVEL
+from ddcli.store.parquet import parquet_bytes
 from ddcli.store.verify import check_size, damaged, read_verified
 
 if TYPE_CHECKING:
@@ -125,16 +125,12 @@ def batch_bytes(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryview:
     starts = _in_byte_order(matrix[::GROUP, :nk]).tobytes() if nk else b""
     constants = layout.constants(matrix)
     index = {"group": GROUP, "keys": base64.b64encode(starts).decode(), "constants": constants}
-    data = io.BytesIO()
-    layout.to_frame(matrix, pool).write_parquet(
-        data,
-        compression="zstd",
-        compression_level=LEVEL,
-        statistics=True,
-        row_group_size=GROUP,
+    return parquet_bytes(
+        len(matrix),
+        lambda start, end: layout.to_frame(matrix[start:end], pool),
+        group=GROUP,
         metadata={INDEX: json.dumps(index)},
     )
-    return data.getbuffer()
 
 
 def write_batch(

@@ -7,22 +7,25 @@ Each file is in order of time and has at most one row for a record at a time, so
 from __future__ import annotations
 
 import hashlib
-import io
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from ddcli.engine import kernels
+from ddcli.engine.lanes import decode
 from ddcli.expressions.types import UNITS
 from ddcli.store.manifest import FileEntry, Times
-from ddcli.store.parquet import LEVEL
+from ddcli.store.parquet import CHUNK, parquet_bytes
 from ddcli.store.progress import PROGRESS, progress_bytes
 from ddcli.store.state import UPDATES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema, Type
     from ddcli.store.state import Transaction
 
@@ -34,20 +37,21 @@ LONG = 80
 """Characters of a frontier's text beyond which a file name has its digest instead; names end at 255."""
 
 
-def output_bytes(frame: pl.DataFrame, lanes: Matrix, time: Schema, diff: str = "diff") -> memoryview:
-    """Return the content of a file of updates. Touches nothing else: threads may do it.
+def output_bytes(updates: Matrix, layout: Layout, pool: Pool, time: Schema, diff: str = "diff") -> memoryview:
+    """Return the content of a file of updates `[data | times | diff]`. Touches nothing else: threads may do it.
 
-    `frame` has the data columns; `lanes`, a matrix (n, nt + 1), the times as physical integers and the diffs. Rows must be
-    consolidated. They are sorted by time unless they are already, and else keep their order.
+    The updates must be consolidated. They are sorted by time, and else keep their order.
     """
-    assert not {*time, diff} & {*frame.columns}, f"the columns {[*time, diff]} of the log are also columns of its data"
-    columns = [time_column(name, lanes[:, at], kind) for at, (name, kind) in enumerate(time.items())]
-    whole = frame.with_columns(*columns, pl.Series(diff, np.ascontiguousarray(lanes[:, -1])))
-    if not _in_order(lanes[:, :-1]):
-        whole = whole.sort(list(time), maintain_order=True)
-    data = io.BytesIO()
-    whole.write_parquet(data, compression="zstd", compression_level=LEVEL, statistics=True)
-    return data.getbuffer()
+    assert not {*time, diff} & {*layout.names}, f"the columns {[*time, diff]} of the log are also columns of its data"
+    lanes = range(layout.width, layout.width + len(time))
+    updates = kernels.sort_by(updates, lanes)
+
+    def chunk(start: int, end: int) -> pl.DataFrame:
+        rows = updates[start:end]
+        times = [time_column(name, rows[:, at], kind) for at, (name, kind) in zip(lanes, time.items(), strict=True)]
+        return decode(rows, layout, pool).with_columns(*times, pl.Series(diff, np.ascontiguousarray(rows[:, -1])))
+
+    return parquet_bytes(len(updates), chunk, group=CHUNK)
 
 
 def write_output(
@@ -106,14 +110,3 @@ def _coordinate(value: int, kind: Type) -> str:
             moment = (EPOCH + timedelta(seconds=seconds)).strftime("%Y%m%dT%H%M%S")
             return f"{moment}f{fraction:0{digits}}" if fraction else moment
     return str(value).replace("-", "m")
-
-
-def _in_order(times: Matrix) -> bool:
-    """Say whether rows are in lexicographic order of their times already."""
-    equal = np.ones(max(len(times) - 1, 0), np.bool_)
-    for at in range(times.shape[1]):
-        before, after = times[:-1, at], times[1:, at]
-        if (equal & (before > after)).any():
-            return False
-        equal &= before == after
-    return True

@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.expressions.types import parse_type
+from ddcli.engine.lanes import Layout, encode
+from ddcli.engine.pool import Pool
+from ddcli.expressions.types import from_polars, parse_type
 from ddcli.store.listing import list_input
 from ddcli.store.log_schema import LogFormat
 from ddcli.store.logs import LogReader
 from ddcli.store.manifest import Manifest, OutputEntry
 from ddcli.store.output import frontier_name, output_bytes, write_output
+from ddcli.store.parquet import CHUNK
 from ddcli.store.progress import PROGRESS, read_progress
 from ddcli.store.state import State, relative_output
 from tests.store.support import names
@@ -28,8 +31,12 @@ def write(place, frame, lanes, time, lower, upper):
     """Write an output in one commit; return the entry and the directory."""
     out = place / "out"
     with State.open(place / "state", {}) as state, state.begin() as transaction:
+        pool, layout = Pool(), Layout({name: from_polars(dtype, nullable=True) for name, dtype in frame.schema.items()})
         lanes = np.array(lanes, np.int64).reshape(-1, len(time) + 1)
-        data = output_bytes(frame, lanes, time) if len(lanes) else None
+        updates = np.empty((frame.height, layout.width + lanes.shape[1]), np.int64)
+        encode(frame, layout, pool, updates)
+        updates[:, layout.width :] = lanes
+        data = output_bytes(updates, layout, pool, time) if len(lanes) else None
         entry = write_output(transaction, out, data, len(lanes), time, lower, upper)
         files = state.manifest.outputs["out"].files if state.manifest else ()
         outputs = {"out": OutputEntry(relative_output(state.directory, out), {}, (*files, *([entry] if entry else [])))}
@@ -45,9 +52,24 @@ def test_updates_are_in_order_of_time_and_else_as_given(tmp_path):
     assert read_progress(out) == ((6,),)
 
 
+def test_many_updates_are_written_in_chunks(tmp_path):
+    rows = 2 * CHUNK + 5
+    entry, out = write(
+        tmp_path,
+        pl.DataFrame({"a": range(rows)}),
+        [(rows - at, 1) for at in range(rows)],
+        INTEGER,
+        None,
+        ((rows + 1,),),
+    )
+    found = pl.read_parquet(out / entry.name)
+    assert found["time"].to_list() == list(range(1, rows + 1))
+    assert found["a"].to_list() == list(range(rows))[::-1]
+
+
 def test_an_interval_without_updates_writes_progress_only(tmp_path):
     write(tmp_path, pl.DataFrame({"a": [1]}), [(0, 1)], INTEGER, None, ((1,),))
-    entry, out = write(tmp_path, pl.DataFrame({"a": []}), [], INTEGER, ((1,),), ((7,),))
+    entry, out = write(tmp_path, pl.DataFrame({"a": []}, schema={"a": pl.Int64}), [], INTEGER, ((1,),), ((7,),))
     assert entry is None
     assert names(out) == [PROGRESS, "updates-start-1.parquet"]
     assert read_progress(out) == ((7,),)
