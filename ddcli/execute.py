@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections import Counter
@@ -232,7 +231,6 @@ class _Run:
             summaries[name] = InputSummary(rows, len(reader.listing.to_read), waiting)
             del taken
         self.readers.clear()
-        gc.collect()
         return inputs, fed, summaries
 
     def _write(

@@ -10,7 +10,6 @@ carries the numbers of hidden columns that have just one, too, which are then no
 from __future__ import annotations
 
 import base64
-import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from ddcli.engine.times import Frontier
 from ddcli.expressions.types import FLAGGED, INTEGERS
 from ddcli.store.manifest import FileEntry
 from ddcli.store.parquet import parquet_bytes
-from ddcli.store.verify import check_size, damaged, read_verified
+from ddcli.store.verify import check_bytes, check_size, damaged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -224,7 +223,8 @@ class StoredBatch:
         return self._starts
 
     def _verified(self) -> pl.LazyFrame:
-        return pl.scan_parquet(io.BytesIO(read_verified(self.path, self.entry)))
+        check_bytes(self.path, self.entry)
+        return pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
 
     def _load(self, scan: pl.LazyFrame) -> Matrix:
         hidden = [name for name in (*self._layout.times, DIFF) if name not in self._constants]

@@ -5,6 +5,7 @@ Nothing here decides when to write: it writes a file whole, flushes it, renames 
 
 from __future__ import annotations
 
+import mmap
 import os
 import zlib
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Result = TypeVar("Result")
-Bytes = bytes | bytearray | memoryview
+Bytes = bytes | bytearray | memoryview | mmap.mmap
 
 TEMPORARY = ".dd-tmp"
 """The suffix of every file that nobody may read yet."""
