@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -63,10 +64,17 @@ class RunSummary:
         for name, made in self.outputs.items():
             change = f"{made.rows:,} {_plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
             lines.append(
-                f"  wrote  {name}: {change if made.rows else 'no change'}" + (f" -> {made.file}" if made.file else "")
+                f"  wrote  {name}: {change if made.rows else 'no change'}"
+                + (f" -> {_near(made.file)}" if made.file else "")
             )
         lines.append(f"  state  {self.state_rows:,} {_plural(self.state_rows, 'row')}, {_size(self.state_bytes)}")
         return lines
+
+
+def _near(file: str) -> str:
+    """Return a path as it is called from here, if it lies below."""
+    here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118 - as text: pathlib would say the same in more
+    return file.removeprefix(here)
 
 
 def _plural(count: int, word: str) -> str:

@@ -8,6 +8,7 @@ two of them compile in parallel.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from pathlib import Path
@@ -228,6 +229,7 @@ def compile_module(module: str, made: dict[Any, Any]) -> list[cache.Entry]:
 
 def main(arguments: list[str]) -> None:
     """Compile what the command line names."""
+    gc.disable()  # a compiler makes millions of objects and ends soon: nothing is won by looking for garbage
     folder = Path(arguments[0])
     made: dict[Any, Any] = {matrix_of: matrix_of_compiled, acceptable: part(acceptable)}
     for argument in arguments[1:]:
