@@ -144,22 +144,6 @@ def chunks(series: pl.Series) -> Iterator[Chunk]:
         yield chunk
 
 
-class _Child:
-    """A whole series as exported by polars, to be the child of an array of ours; released with its parent."""
-
-    def __init__(self, series: pl.Series):
-        series = series.rechunk()
-        self.schema = _Schema()
-        capsule = series.__arrow_c_stream__()
-        address = _capsule_pointer(capsule, b"arrow_array_stream")
-        failed = _Stream.from_address(address).get_schema(address, ctypes.addressof(self.schema))
-        assert not failed, "polars refused to export the schema of a series that it holds in memory"
-        self.chunk = next(chunks(series), None) or Chunk()
-
-    def __del__(self, _release: Callable[[_Schema | _Array], None] = _release) -> None:
-        _release(self.schema)
-
-
 _lent: dict[int, object] = {}
 _tickets = itertools.count(1)
 
@@ -200,12 +184,10 @@ def to_series(
     length: int,
     buffers: Sequence[NDArray[Any]],
     nulls: NDArray[np.bool_] | None = None,
-    child: pl.Series | None = None,
 ) -> pl.Series:
     """Return the series with these Arrow buffers, which polars keeps: nobody may write to them again.
 
-    `form` is the Arrow format string, `buffers` those after the validity bitmap, `nulls` a mask of rows, `child` the
-    elements of a list type.
+    `form` is the Arrow format string, `buffers` those after the validity bitmap, `nulls` a mask of rows.
     """
     import polars as pl
 
@@ -219,13 +201,6 @@ def to_series(
     array = _Array(length=length, n_buffers=len(addresses), buffers=addresses, release=_RELEASE_ARRAY)
     array.null_count = 0 if nulls is None else int(nulls.sum())
     kept: list[object] = [encoded, validity, buffers, addresses]
-    if child is not None:
-        inner = _Child(child)
-        schemas, arrays = (c_void_p * 1)(ctypes.addressof(inner.schema)), (c_void_p * 1)()
-        arrays[0] = ctypes.addressof(inner.chunk._array)  # noqa: SLF001 - same module
-        schema.n_children, schema.children = 1, schemas
-        array.n_children, array.children = 1, arrays
-        kept += [inner, schemas, arrays]
     ticket = array.private_data = next(_tickets)
     _lent[ticket] = kept
     try:

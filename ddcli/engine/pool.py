@@ -147,10 +147,22 @@ class Pool:
         return lanes
 
     def _list_values(self, table: PoolTable, lanes: Lanes, inner: Type, nulls: np.ndarray | None) -> pl.Series:
+        import polars as pl
+
         offsets, data = table.bytes_of(lanes)
         width = inner.lanes
-        elements = decode_column(data.view(np.int64).reshape(-1, width), inner, self, "")
-        return to_series("+L", len(lanes), [offsets // (width * 8)], nulls, elements)
+        elements = decode_column(data.view(np.int64).reshape(-1, width), inner, self, "element")
+        # Grouped by polars, not handed over as Arrow memory: releasing children that way crashed under Python 3.13.
+        rows = pl.Series("row", np.arange(len(lanes)))
+        lengths = np.diff(offsets) // (width * 8)
+        owners = pl.Series("row", np.repeat(np.arange(len(lanes)), lengths))
+        lists = pl.DataFrame([owners, elements]).group_by("row", maintain_order=True).agg("element")
+        found = pl.DataFrame([rows]).join(lists, on="row", how="left", maintain_order="left")["element"].alias("")
+        found = found.fill_null(pl.Series([[]], dtype=found.dtype).first())
+        if nulls is None:
+            return found
+        empty = pl.Series([None], dtype=found.dtype).new_from_index(0, len(found))
+        return found.zip_with(pl.Series(~nulls), empty)
 
     def _show(self, data: np.ndarray, kind: Type) -> object:
         """Return the Python value of some bytes, for a message."""
