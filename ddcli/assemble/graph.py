@@ -49,7 +49,6 @@ class Assembled:
     sources: dict[str, Handle] = field(default_factory=dict)
     layouts: dict[str, Layout] = field(default_factory=dict)
     outputs: dict[str, Layout] = field(default_factory=dict)
-    places: dict[int, Node] = field(default_factory=dict)
 
 
 def assemble(
@@ -60,7 +59,6 @@ def assemble(
     result = Assembled(scope)
     for node in graph.nodes:
         handle = assembly.place(node)
-        result.places[handle.index] = node
         if isinstance(node, physical.Scan):
             result.sources[node.name] = handle
             result.layouts[node.name] = Layout(node.schema)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddcli.engine.operators.base import Delta, Interval, Operator, empty
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.engine.times import Frontier
 
@@ -38,7 +38,6 @@ class Scope:
 
     frontier: Frontier
     nt: int = 1
-    observe: Callable[[int, Delta], None] | None = None
     _places: list[_Place] = field(default_factory=list)
     _outputs: dict[str, int] = field(default_factory=dict)
     _operators: list[Operator] = field(default_factory=list)
@@ -76,8 +75,6 @@ class Scope:
                 delta = fed.get(index) or Delta(empty(place.width), distinct=True)
             else:
                 delta = place.operator.step(self._take(deltas, place.inputs, waiting), interval)
-            if self.observe is not None:
-                self.observe(index, delta)
             if waiting[index]:
                 deltas[index] = delta
             del delta

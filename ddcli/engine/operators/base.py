@@ -10,6 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.times import Frontier
 
 
@@ -51,3 +52,17 @@ class Stateless:
 
     def seal(self, interval: Interval) -> None:
         """Do nothing."""
+
+
+class Keeping:
+    """An operator whose step makes a batch of its trace, which takes it in when all readers have stepped."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        self.batch = empty(trace.nk + trace.nv + trace.nt + 1)
+
+    def seal(self, interval: Interval) -> None:
+        """Take the step's batch into the trace: nobody asks for a time before it any more."""
+        self.trace.set_logical_compaction(interval.upper)
+        self.trace.insert(self.batch, interval.upper)
+        self.batch = self.batch[:0]

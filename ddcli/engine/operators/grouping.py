@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, empty
+from ddcli.engine.operators.base import Delta, Keeping, Stateless
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,47 +17,33 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.threshold import Threshold
 
 
-class Accumulate:
+class Accumulate(Keeping):
     """Counts and sums of groups. Its trace holds them, `[key | number of records | sums | time | diff]`, and no input."""
 
     def __init__(self, reduce: Reduce, trace: Trace):
+        super().__init__(trace)
         self.reduce = reduce
-        self.trace = trace
-        self.batch = empty(trace.nk + trace.nv + trace.nt + 1)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = kernels.sort_by(deltas[0].updates, range(self.reduce.nk))
         self.batch = self.reduce.step(updates, self.trace).updates
         return Delta(self.batch, distinct=True)
 
-    def seal(self, interval: Interval) -> None:
-        """Take the step's output into the trace."""
-        self.trace.set_logical_compaction(interval.upper)
-        self.trace.insert(self.batch, interval.upper)
-        self.batch = self.batch[:0]
 
-
-class Group:
+class Group(Keeping):
     """A reduction that reads the rows of its groups from an arrangement. Its trace holds its output."""
 
     def __init__(self, reduce: Reduce, arranged: Arrange, trace: Trace):
+        super().__init__(trace)
         self.reduce = reduce
         self.arranged = arranged
-        self.trace = trace
-        self.batch = empty(trace.nk + trace.nv + trace.nt + 1)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         self.batch = self.reduce.step(deltas[0].updates, self.trace, self.arranged.trace).updates
         return Delta(self.batch, distinct=True)
 
-    def seal(self, interval: Interval) -> None:
-        """Take the step's output into the trace."""
-        self.trace.set_logical_compaction(interval.upper)
-        self.trace.insert(self.batch, interval.upper)
-        self.batch = self.batch[:0]
 
-
-class Multiplicity:
+class Multiplicity(Stateless):
     """Records as often as a function of their multiplicity says. Reads an arrangement whose key is the whole record."""
 
     def __init__(self, threshold: Threshold, arranged: Arrange):
@@ -66,6 +52,3 @@ class Multiplicity:
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         return Delta(self.threshold.step(deltas[0].updates, self.arranged.trace).updates, distinct=True)
-
-    def seal(self, interval: Interval) -> None:
-        """Do nothing: the arrangement takes in its own updates."""

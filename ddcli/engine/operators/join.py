@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Stateless, empty
+from ddcli.engine.operators.base import Delta, Keeping, Stateless, empty
 from ddcli.engine.operators.linear import permute
 
 if TYPE_CHECKING:
@@ -18,27 +18,20 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.linear import Lane
 
 
-class Arrange:
+class Arrange(Keeping):
     """Index a collection by key: its delta is the sorted batch `[key | value | time | diff]`, its trace the batches before.
 
     Readers of the same key share it; the batch enters the trace when all of them have stepped.
     """
 
     def __init__(self, lanes: Sequence[Lane], trace: Trace):
+        super().__init__(trace)
         self.lanes = tuple(lanes)
-        self.trace = trace
-        self.batch = empty(len(lanes) + trace.nt + 1)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = permute(deltas[0].updates, self.lanes, self.trace.nt + 1)
         self.batch = kernels.consolidate(updates)
         return Delta(self.batch, distinct=True)
-
-    def seal(self, interval: Interval) -> None:
-        """Take the batch into the trace."""
-        self.trace.set_logical_compaction(interval.upper)
-        self.trace.insert(self.batch, interval.upper)
-        self.batch = self.batch[:0]
 
 
 class Join(Stateless):
