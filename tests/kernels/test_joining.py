@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,26 +15,29 @@ from tests.kernels.support import EXTREME, canonical, interpreted, matrices, mat
 
 def all_pairs(a, b, nk, nt, take):
     """Return the rows that the definition gives, not consolidated."""
+    nta, ntb = nt if isinstance(nt, tuple) else (nt, nt)
     rows = []
     for *left, da in a.tolist():
         for *right, db in b.tolist():
             if left[:nk] == right[:nk]:
-                data = left[:-nt] + right[nk:-nt]
-                times = [max(pair) for pair in zip(left[-nt:], right[-nt:], strict=True)]
+                data = left[:-nta] + right[nk:-ntb]
+                times = [max(pair) for pair in zip_longest(left[-nta:], right[-ntb:], fillvalue=EXTREME[0])]
                 rows.append([*(data[lane] for lane in take), *times, da * db])
-    return matrix(rows, len(take) + nt + 1)
+    return matrix(rows, len(take) + max(nta, ntb) + 1)
 
 
 @st.composite
 def cases(draw):
     """Draw the batches of two sides, shapes, and the lanes to take."""
-    nk, nt = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    nk, nta = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    ntb = draw(st.one_of(st.just(nta), st.integers(1, 3)))
     va, vb = draw(st.integers(0, 2)), draw(st.integers(0, 2))
     lanes = st.integers(0, 2)
     sides = [
         draw(st.lists(matrices(nk + v + nt + 1, consolidated=True, size=12, lanes=lanes), min_size=1, max_size=3))
-        for v in (va, vb)
+        for v, nt in ((va, nta), (vb, ntb))
     ]
+    nt = nta if nta == ntb and draw(st.booleans()) else (nta, ntb)
     data = nk + va + vb
     take = draw(st.one_of(st.permutations(range(data)), st.lists(st.integers(0, data - 1), max_size=4)))
     return *sides, nk, nt, np.array(take, np.int64)
@@ -41,7 +46,7 @@ def cases(draw):
 def judge(lefts, rights, nk, nt, take):
     """Compare the join of batches with all pairs; and each pair of batches, where it is said to be consolidated."""
     result = kernels.join(lefts, rights, nk, nt, take)
-    assert result.shape[1] == take.size + nt + 1
+    assert result.shape[1] == take.size + (max(nt) if isinstance(nt, tuple) else nt) + 1
     pairs = [all_pairs(a, b, nk, nt, take.tolist()) for a in lefts for b in rights]
     assert canonical(result) == canonical(*pairs)
     if len(pairs) == 1 and set(range(nk)) <= set(take.tolist()):
@@ -50,7 +55,7 @@ def judge(lefts, rights, nk, nt, take):
 
 @given(cases())
 def test_join_is_all_pairs(case):
-    """Any number of key lanes, time lanes and batches, any lanes taken."""
+    """Any number of key lanes, of time lanes on either side, and of batches, any lanes taken."""
     judge(*case)
 
 
@@ -58,11 +63,11 @@ def test_interpreted_join_is_all_pairs():
     """The same source as plain Python."""
     draw = np.random.default_rng(5)
     with interpreted():
-        for nt in (1, 2):
+        for nta, ntb in ((1, 1), (2, 2), (1, 2)):
             for take in ([0, 1, 2], [0, 2], [1]):
-                a = matrix(canonical(draw.integers(-2, 3, (20, 3 + nt))), 3 + nt)
-                b = matrix(canonical(draw.integers(-2, 3, (20, 3 + nt))), 3 + nt)
-                judge([a], [b], 1, nt, np.array(take))
+                a = matrix(canonical(draw.integers(-2, 3, (20, 3 + nta))), 3 + nta)
+                b = matrix(canonical(draw.integers(-2, 3, (20, 3 + ntb))), 3 + ntb)
+                judge([a], [b], 1, (nta, ntb), np.array(take))
 
 
 @pytest.mark.parametrize("nt", [1, 2])

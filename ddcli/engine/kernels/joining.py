@@ -123,6 +123,8 @@ def pair_of_any_times(
     q_end: int,
     nk: int,
     nt: int,
+    nta: int,
+    ntb: int,
     take: np.ndarray,
     out: np.ndarray,
     o: int,
@@ -137,9 +139,14 @@ def pair_of_any_times(
             product = a[i, da] * b[j, db]
             if product_overflows(a[i, da], b[j, db]):
                 return OVERFLOW
-            put(a, p, b, q, nk, da - nt, take, out, o)
+            put(a, p, b, q, nk, da - nta, take, out, o)
             for c in range(nt):
-                out[o, t + c] = max(a[i, da - nt + c], b[j, db - nt + c])
+                if c >= nta:
+                    out[o, t + c] = b[j, db - ntb + c]
+                elif c >= ntb:
+                    out[o, t + c] = a[i, da - nta + c]
+                else:
+                    out[o, t + c] = max(a[i, da - nta + c], b[j, db - ntb + c])
             out[o, t + nt] = product
             o += 1
     return o if o == first + 1 else settle(out, first, o, t)
@@ -188,12 +195,13 @@ def precedes(m: np.ndarray, i: int, j: int, first: int, last: int) -> bool:
     return False
 
 
-@kernel("LLiiViMV")
+@kernel("LLiiiViMV")
 def join_some(
     lefts: list[np.ndarray],
     rights: list[np.ndarray],
     nk: int,
-    nt: int,
+    nta: int,
+    ntb: int,
     take: np.ndarray,
     settling: int,
     out: np.ndarray,
@@ -201,6 +209,8 @@ def join_some(
 ) -> int:
     """Go on joining every left batch with every right one until done (DONE) or out of room (MORE)."""
     room = out.shape[0]
+    nt = max(nta, ntb)
+    walks = nta == 1 and ntb == 1
     o = 0
     x = state[X]
     x_end = state[X_END]
@@ -217,8 +227,8 @@ def join_some(
         b = matrix_of(rights, right)
         na = a.shape[0]
         nb = b.shape[0]
-        data_a = a.shape[1] - nt - 1
-        data_b = b.shape[1] - nt - 1
+        data_a = a.shape[1] - nta - 1
+        data_b = b.shape[1] - ntb - 1
         step_a = na // (SPARSE * nb + 1) + 1
         step_b = nb // (SPARSE * na + 1) + 1
         while result == DONE:
@@ -243,14 +253,14 @@ def join_some(
                 p_end = value_end(a, p, x_end, nk, data_a)
                 while q < y_end:
                     q_end = value_end(b, q, y_end, nk, data_b)
-                    need = (p_end - p) + (q_end - q) - 1 if nt == 1 else (p_end - p) * (q_end - q)
+                    need = (p_end - p) + (q_end - q) - 1 if walks else (p_end - p) * (q_end - q)
                     if o + need > room:
                         result = MORE
                         break
-                    if nt == 1:
+                    if walks:
                         end = pair_in_time(a, p, p_end, b, q, q_end, nk, take, out, o)
                     else:
-                        end = pair_of_any_times(a, p, p_end, b, q, q_end, nk, nt, take, out, o)
+                        end = pair_of_any_times(a, p, p_end, b, q, q_end, nk, nt, nta, ntb, take, out, o)
                     if end < 0:
                         result = OVERFLOW
                         break
@@ -291,43 +301,56 @@ def join_some(
 
 
 def join(
-    a: np.ndarray | Sequence[np.ndarray], b: np.ndarray | Sequence[np.ndarray], nk: int, nt: int, take: np.ndarray
+    a: np.ndarray | Sequence[np.ndarray],
+    b: np.ndarray | Sequence[np.ndarray],
+    nk: int,
+    nt: int | tuple[int, int],
+    take: np.ndarray,
 ) -> np.ndarray:
     """Join matrices, or the batches of traces, sorted by all lanes and each consolidated, by their first `nk` lanes.
 
-    `a` is [key | values | nt times | diff], `b` too, with values of its own. A row of the result is the lanes `take` (numbers of lanes of
+    `a` is [key | values | times | diff], `b` too, with values of its own. Both have `nt` time lanes, or the one nt[0] and the other
+    nt[1]: the side with fewer entered a loop that the other is in. It is there from round 0 on, so the times that it
+    lacks are the other's. A row of the result is the lanes `take` (numbers of lanes of
     [key | values of a | values of b]), the times' lattice join, and the product of the diffs. Where `take` keeps every key
     lane, the rows that two batches give are consolidated by key, though not sorted (more than 4096 rows of a key may
     hold equal ones where value lanes are left out). Raises DiffOverflow.
 
     >>> join(np.array([[1, 7, 0, 1]]), np.array([[1, 8, 3, 2]]), 1, 1, np.array([2, 1])).tolist()
     [[8, 7, 3, 2]]
+    >>> join(np.array([[1, 7, 4, 1]]), np.array([[1, 8, 3, 5, 2]]), 1, (1, 2), np.array([2, 1])).tolist()
+    [[8, 7, 4, 5, 2]]
     """
     chunks = list(join_chunks(a, b, nk, nt, take))
     return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
 
 def join_chunks(
-    a: np.ndarray | Sequence[np.ndarray], b: np.ndarray | Sequence[np.ndarray], nk: int, nt: int, take: np.ndarray
+    a: np.ndarray | Sequence[np.ndarray],
+    b: np.ndarray | Sequence[np.ndarray],
+    nk: int,
+    nt: int | tuple[int, int],
+    take: np.ndarray,
 ) -> Iterator[np.ndarray]:
     """Yield what `join` gives in chunks, at least one, of which the later ones are larger."""
     lefts = [a] if isinstance(a, np.ndarray) else list(a)
     rights = [b] if isinstance(b, np.ndarray) else list(b)
-    width = take.size + nt + 1
+    nta, ntb = (nt, nt) if isinstance(nt, int) else nt
+    width = take.size + max(nta, ntb) + 1
     rows_a = sum(map(len, lefts))
     rows_b = sum(map(len, rights))
     few, many = min(rows_a, rows_b), max(rows_a, rows_b)
     if few == 0:
         yield np.empty((0, width), np.int64)
         return
-    settling = _settles(lefts[0].shape[1], rights[0].shape[1], nk, nt, take)
+    settling = _settles(lefts[0].shape[1] - nta + rights[0].shape[1] - ntb - 2 - nk, nk, take)
     # Memory is used only as it is written to, so room for much costs little; asking for very much at each small step would.
     room = 64 + 2 * few + (many if many < SPARSE * few else 0)
     state = np.zeros(STATE, np.int64)
     code = MORE
     while code == MORE:
         out = np.empty((room, width), np.int64)
-        code = join_some(lefts, rights, nk, nt, take, settling, out, state)
+        code = join_some(lefts, rights, nk, nta, ntb, take, settling, out, state)
         if code < 0:
             left, right, p, q = (int(state[word]) for word in (LEFT, RIGHT, P, Q))
             raise overflow("x", lefts[left][p], rights[right][q])
@@ -335,9 +358,8 @@ def join_chunks(
         room = max(4 * room, int(state[NEED]))
 
 
-def _settles(width_a: int, width_b: int, nk: int, nt: int, take: np.ndarray) -> int:
+def _settles(data: int, nk: int, take: np.ndarray) -> int:
     """Return 1 where rows of one key may be equal though their values differ, and their key lanes are all kept."""
-    data = width_a + width_b - 2 * (nt + 1) - nk
     taken = set(take.tolist())
     if taken and not (min(taken) >= 0 and max(taken) < data):
         raise ValueError(f"lanes {sorted(taken)} of {data}")
