@@ -9,7 +9,6 @@ Frontiers form a lattice as well, by what they still allow: `join` allows what b
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -18,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 Time = tuple[int, ...]
+LEAST = -(2**63)
+BEYOND = 2**63
+"""One more than the largest coordinate: the side of a box that has no end."""
 CLOSED = "closed"
-NUMBER = re.compile(r"-?\d+")
-WRITTEN = re.compile(r"-?\d+|\(-?\d+(,\s*-?\d+)+\)(\s+\(-?\d+(,\s*-?\d+)+\))*", re.ASCII)
 
 
 def less_equal(one: Time, other: Time) -> bool:
@@ -58,12 +58,27 @@ def meet(one: Time, other: Time) -> Time:
 def advance(time: Time, since: Frontier) -> Time:
     """Return the time that stands for `time` to every reader at or after `since`: meet over f in since of (time join f).
 
-    It is at or before the same times from `since` on as `time` is (McSherry et al., "Shared Arrangements", VLDB 2020). With a closed `since` nobody reads, and the time stays as it is.
+    It is at or before the same times from `since` on as `time` is (McSherry et al., "Shared Arrangements", VLDB 2020).
+    Join distributes over meet here, so that is the join with the meet of all f, however many there are. With a closed
+    `since` nobody reads, and the time stays as it is.
 
     >>> advance((2, 0), Frontier([(1, 3), (3, 1)]))
     (2, 1)
     """
-    return reduce(meet, (join(time, element) for element in since)) if since else time
+    return join(time, since.as_time()) if since else time
+
+
+def box(corner: Time) -> Frontier:
+    """Return the frontier that closes the times before `corner` in every coordinate, and no others.
+
+    Times beside the box stay open, however early their other coordinates are. So a box lets no time be advanced: what
+    was at (0, 0) and at (1, 0) is still told apart at (0, 7).
+
+    >>> box((3, 4)) == Frontier([(3, LEAST), (LEAST, 4)])
+    True
+    """
+    elements = ((LEAST,) * at + (value,) + (LEAST,) * (len(corner) - at - 1) for at, value in enumerate(corner))
+    return Frontier(elements)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -112,32 +127,33 @@ class Frontier:
         return Frontier((*self.elements, *other.elements))
 
     def as_time(self) -> Time:
-        """Return the greatest time at or before all elements: the element itself where there is one.
-
-        Advancing to it instead of to the frontier is always right; it only lets fewer times become equal.
-        """
+        """Return the greatest time at or before all elements: the one to advance to, and the element itself where there is one."""
         assert self.elements, "a closed frontier is no time"
         return reduce(meet, self.elements)
 
+    def corners(self) -> tuple[Time, ...]:
+        """Return the largest boxes of closed times, each by its corner, which is no part of it: what people read.
+
+        A time is closed when it is before some corner in every coordinate; a side without an end is at `BEYOND`. None where
+        no time is closed.
+
+        >>> Frontier([(LEAST, 4), (3, 2), (5, LEAST)]).corners()
+        ((3, 4), (5, 2))
+        """
+        assert self.elements, "a closed frontier has no corners"
+        found = {(BEYOND,) * len(self.elements[0])}
+        for element in self.elements:
+            # A box that holds the element is cut in each coordinate in turn to what is before it there.
+            cut = {corner for corner in found if not all(x < y for x, y in zip(element, corner, strict=True))}
+            for corner in found - cut:
+                cut |= {(*corner[:at], x, *corner[at + 1 :]) for at, x in enumerate(element) if x > LEAST}
+            found = {one for one in cut if not any(less_than(one, other) for other in cut)}
+        return tuple(sorted(found))
+
     def __str__(self) -> str:
-        """Return the text form, which `parse` takes back: 42, or (0,1) (1,0), or closed."""
+        """Return 42, or (0,1) (1,0), or closed."""
         if not self.elements:
             return CLOSED
         if len(self.elements[0]) == 1:
             return str(self.elements[0][0])
         return " ".join("(" + ",".join(map(str, time)) + ")" for time in self.elements)
-
-    @classmethod
-    def parse(cls, text: str) -> Frontier | None:
-        """Return the frontier of a text form, or None where it is none.
-
-        >>> Frontier.parse("(1,0) (0,1)").elements
-        ((0, 1), (1, 0))
-        """
-        text = text.strip()
-        if text == CLOSED:
-            return cls()
-        if not WRITTEN.fullmatch(text):
-            return None
-        times = [tuple(int(word) for word in NUMBER.findall(part)) for part in text.split(")") if part]
-        return cls(times) if len({len(time) for time in times}) == 1 else None
