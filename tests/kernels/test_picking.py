@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
+from ddcli.engine.operators.reduce_instances import locate
 from tests.kernels.support import EXTREME, LANES, canonical, interpreted, matrices, matrix
 
 KEYS = st.lists(st.tuples(LANES, LANES), max_size=8).map(lambda rows: matrix(sorted(set(rows)), 2))
@@ -77,6 +78,40 @@ def test_shards_are_as_documented(rows, shards):
     assert kernels.shard_of(matrix(rows, 3), 2, shards).tolist() == expected
 
 
+@given(matrices(4), st.lists(st.integers(0, 3), max_size=3), st.integers(1, 9))
+def test_partition_deals_rows_by_their_shard(m, lanes, shards):
+    """In order, by any lanes, into matrices of their own."""
+    which = kernels.shard_of(kernels.take(m, lanes), len(lanes), shards).tolist()
+    parts = kernels.partition(m, lanes, shards)
+    expected = [[row for row, at in zip(m.tolist(), which, strict=True) if at == shard] for shard in range(shards)]
+    assert [part.tolist() for part in parts] == expected
+    assert all(part.shape[1] == 4 and part.flags.c_contiguous for part in parts)
+    assert all(part.base is None or part is m for part in parts)
+
+
+def test_partition_gives_its_input_where_one_shard_has_it_all():
+    """Copies only what is dealt."""
+    m = np.array([[3, 1], [3, 2]])
+    assert kernels.partition(m, [1], 1)[0] is m
+    assert sum(part is m for part in kernels.partition(m, [0], 5)) == 1
+
+
+@given(st.lists(matrices(4, consolidated=True), min_size=1, max_size=4), KEYS)
+def test_gather_bounds_of_several_sources(sources, keys):
+    """By key, then by source."""
+    bounds = locate(keys, sources)
+    expected = [row for key in keys.tolist() for m in sources for row in m.tolist() if row[:2] == key]
+    assert kernels.gather_bounds(sources, bounds).tolist() == expected
+
+
+@given(matrices(4, lanes=st.integers(0, 1)), st.integers(0, 3), st.lists(st.integers(0, 1), max_size=3).map(tuple))
+def test_rounds_equal(m, at, rounds):
+    """In all rows, which may be none."""
+    rounds = rounds[: 4 - at]
+    expected = all(tuple(row[at : at + len(rounds)]) == rounds for row in m.tolist())
+    assert kernels.rounds_equal(m, at, rounds) is expected
+
+
 def test_shards_of_some_keys_never_change():
     """Golden values."""
     m = np.array([[0, 1], [1, 1], [-1, 1], [EXTREME[0], 1]])
@@ -102,6 +137,16 @@ def test_wrong_shapes_are_refused():
         kernels.advance(m, (1, 2), 1)
     with pytest.raises(ValueError, match="shards"):
         kernels.shard_of(m, 1, 0)
+    with pytest.raises(ValueError, match="shards"):
+        kernels.partition(m, [1], 0)
+    with pytest.raises(ValueError, match="lanes"):
+        kernels.partition(m, [3], 2)
+    with pytest.raises(ValueError, match="not there"):
+        kernels.gather_bounds([m], np.array([[1, 3]]))
+    with pytest.raises(ValueError, match="widths"):
+        kernels.gather_bounds([m, m[:, :2]], np.array([[0, 1, 0, 1]]))
+    with pytest.raises(ValueError, match="lanes 2 to 4"):
+        kernels.rounds_equal(m, 2, (1, 1))
 
 
 def test_interpreted_kernels_give_the_same():
@@ -115,6 +160,9 @@ def test_interpreted_kernels_give_the_same():
         lambda: kernels.advance(m, (1,), 1),
         lambda: kernels.advance(m, (1, 0), 2),
         lambda: kernels.shard_of(m, 2, 7),
+        lambda: kernels.partition(m, [2, 0], 3)[1],
+        lambda: kernels.gather_bounds([m, m], np.array([[0, 2, 5, 9], [2, 2, 9, len(m)]])),
+        lambda: np.array([kernels.rounds_equal(m, 1, (0,)), kernels.rounds_equal(m[:1], 1, (int(m[0, 1]),))]),
     ]
     compiled = [call().tolist() for call in calls]
     with interpreted():

@@ -8,12 +8,12 @@ from ddcli.engine.kernels.errors import DiffOverflow, KernelError
 from ddcli.engine.kernels.hashing import hash_bytes
 from ddcli.engine.kernels.joining import join, join_chunks
 from ddcli.engine.kernels.merging import Merge, merge
-from ddcli.engine.kernels.picking import concat, distinct_keys, gather, take
+from ddcli.engine.kernels.picking import concat, distinct_keys, gather, gather_bounds, take
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.settings import set_announce, set_cache_dir
-from ddcli.engine.kernels.shards import shard_of
+from ddcli.engine.kernels.shards import partition, shard_of
 from ddcli.engine.kernels.sorting import consolidate, is_consolidated, is_sorted, sort_by
-from ddcli.engine.kernels.times import advance
+from ddcli.engine.kernels.times import advance, rounds_equal
 
 __all__ = [
     "DiffOverflow",
@@ -25,12 +25,15 @@ __all__ = [
     "consolidate",
     "distinct_keys",
     "gather",
+    "gather_bounds",
     "hash_bytes",
     "is_consolidated",
     "is_sorted",
     "join",
     "join_chunks",
     "merge",
+    "partition",
+    "rounds_equal",
     "set_announce",
     "set_cache_dir",
     "shard_of",

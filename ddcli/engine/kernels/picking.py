@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.engine.kernels.loader import kernel
+from ddcli.engine.kernels.loader import kernel, matrix_of
 from ddcli.engine.kernels.rows import compare, copy_rows, group_end, same, seek_by
 
 if TYPE_CHECKING:
@@ -55,6 +55,33 @@ def copy_ranges(m: np.ndarray, ranges: np.ndarray, out: np.ndarray) -> int:
     return o
 
 
+@kernel("LM")
+def count_bounds(sources: list[np.ndarray], bounds: np.ndarray) -> int:
+    """Return how many rows `bounds` names, or -1 if one of them isn't there."""
+    total = 0
+    for g in range(bounds.shape[0]):
+        for s in range(len(sources)):
+            start = bounds[g, 2 * s]
+            end = bounds[g, 2 * s + 1]
+            if not 0 <= start <= end <= matrix_of(sources, s).shape[0]:
+                return -1
+            total += end - start
+    return total
+
+
+@kernel("LMM")
+def copy_bounds(sources: list[np.ndarray], bounds: np.ndarray, out: np.ndarray) -> int:
+    """Copy the rows that `bounds` names, by its rows and then by source."""
+    o = 0
+    for g in range(bounds.shape[0]):
+        for s in range(len(sources)):
+            start = bounds[g, 2 * s]
+            end = bounds[g, 2 * s + 1]
+            copy_rows(matrix_of(sources, s), start, end, out, o)
+            o += end - start
+    return o
+
+
 @kernel("MM")
 def first_keys(m: np.ndarray, out: np.ndarray) -> int:
     """Write each key of sorted rows once; gives their number."""
@@ -92,6 +119,27 @@ def gather(m: np.ndarray, nk: int, keys: np.ndarray) -> np.ndarray:
         return m
     out = np.empty((rows, m.shape[1]), np.int64)
     copy_ranges(m, ranges, out)
+    return out
+
+
+def gather_bounds(sources: Sequence[np.ndarray], bounds: np.ndarray) -> np.ndarray:
+    """Return the rows bounds[g, 2s] to bounds[g, 2s + 1] of each source s, all of g = 0 first, in one matrix.
+
+    `sources`, at least one, are of one width. With the bounds that `reduce_instances.locate` finds, keys ascend in the result,
+    and the rows of a key from each source are as they are there.
+
+    >>> gather_bounds([np.array([[1, 1], [2, 1]]), np.array([[1, 5]])], np.array([[0, 1, 0, 1]])).tolist()
+    [[1, 1], [1, 5]]
+    """
+    matrices = list(sources)
+    widths = {m.shape[1] for m in matrices}
+    if len(widths) != 1 or bounds.shape[1] != 2 * len(matrices):
+        raise ValueError(f"{len(matrices)} matrices of widths {sorted(widths)}, bounds of {bounds.shape[1]} lanes")
+    rows = count_bounds(matrices, bounds)
+    if rows < 0:
+        raise ValueError("bounds of rows that are not there")
+    out = np.empty((rows, widths.pop()), np.int64)
+    copy_bounds(matrices, bounds, out)
     return out
 
 

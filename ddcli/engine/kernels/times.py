@@ -49,6 +49,27 @@ def advanced_already(m: np.ndarray, since: np.ndarray) -> int:
     return 1
 
 
+@kernel("MiV")
+def all_hold(m: np.ndarray, at: int, values: np.ndarray) -> int:
+    """Say whether every row has these values from lane `at` on."""
+    for i in range(m.shape[0]):
+        for c in range(values.size):
+            if m[i, at + c] != values[c]:
+                return 0
+    return 1
+
+
+def rounds_equal(m: np.ndarray, at: int, rounds: tuple[int, ...]) -> bool:
+    """Say whether every row has the values `rounds` in the lanes from `at` on; stops at the first that has not.
+
+    >>> rounds_equal(np.array([[7, 3, 1], [8, 3, 1]]), 1, (3,))
+    True
+    """
+    if not 0 <= at <= at + len(rounds) <= m.shape[1]:
+        raise ValueError(f"lanes {at} to {at + len(rounds)} of a matrix of {m.shape[1]}")
+    return all_hold(m, at, np.array(rounds, np.int64)) == 1
+
+
 def advance(m: np.ndarray, since: tuple[int, ...], nt: int, *, owned: bool = False) -> np.ndarray:
     """Return consolidated rows at the lattice join of their `nt` times with `since`, consolidated. Raises DiffOverflow.
 
