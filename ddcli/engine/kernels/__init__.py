@@ -8,10 +8,11 @@ from ddcli.engine.kernels.errors import DiffOverflow, KernelError
 from ddcli.engine.kernels.hashing import hash_bytes
 from ddcli.engine.kernels.joining import join, join_chunks
 from ddcli.engine.kernels.merging import Merge, merge
+from ddcli.engine.kernels.partitioning import partition
 from ddcli.engine.kernels.picking import concat, distinct_keys, gather, gather_bounds, take
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.settings import set_announce, set_cache_dir
-from ddcli.engine.kernels.shards import partition, shard_of
+from ddcli.engine.kernels.shards import shard_of
 from ddcli.engine.kernels.sorting import consolidate, is_consolidated, is_sorted, sort_by
 from ddcli.engine.kernels.times import advance, rounds_equal
 
