@@ -46,6 +46,11 @@ class Node:
         columns = [(name, str(kind)) for name, kind in self.schema.items()]
         return digest(type(self).__name__, self.says, columns, [node.fingerprint for node in self.inputs])
 
+    @cached_property
+    def free(self) -> frozenset[tuple[int, str]]:
+        """The loops whose round the collection depends on, (depth, loop) each; none: it is the same in every round."""
+        return frozenset().union(*(node.free for node in self.inputs))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Node) and self.fingerprint == other.fingerprint
 
@@ -74,6 +79,35 @@ class Apply(Node):
     @property
     def says(self) -> tuple[Any, ...]:
         return (stage.Stage(self.inputs[0].schema, (self.step,)).text(),)
+
+
+@dataclass(frozen=True, eq=False)
+class JoinFunction(Node):
+    """What a Python function makes of each record: records, each with a time that is joined with the record's own,
+    and a factor of its diff. With `batch` it is given frames.
+    """
+
+    function: str
+    batch: bool
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.function, self.batch)
+
+
+@dataclass(frozen=True, eq=False)
+class Temporal(Node):
+    """Each record while `lower <= now < upper`, `now` being the time one reads at. The bounds have the time's type.
+
+    None is no bound on that side; where a bound's value is null, the record is never there.
+    """
+
+    lower: Expression | None
+    upper: Expression | None
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return tuple(bound.text() if bound else None for bound in (self.lower, self.upper))
 
 
 @dataclass(frozen=True, eq=False)

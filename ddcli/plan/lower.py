@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
+from ddcli.errors import UsageError
 from ddcli.expressions import stage
-from ddcli.expressions.tree import Column, Expression, Literal
-from ddcli.expressions.types import Schema, Type
-from ddcli.plan import logical, physical
+from ddcli.expressions.tree import Cast, Column, Expression, Literal
+from ddcli.plan import logical, loops, physical
 from ddcli.plan.pruning import required_columns
-from ddcli.plan.reductions import ALL, UNORDERED_LANES, lower_reduction
+from ddcli.plan.reductions import ALL, INT64, UNORDERED_LANES, lower_reduction
 from ddcli.plan.shaping import arrange, column_as, conform, is_not_null, linear, project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ddcli.expressions.types import Schema
+
 
 def lower(graph: logical.Graph) -> physical.PhysicalGraph:
-    """Return the physical graph that computes the outputs of `graph`."""
+    """Return the physical graph that computes the outputs of `graph`; raise UsageError for one that a loop keeps inside."""
     lowering = _Lowering(required_columns(graph), _readers(graph))
+    for node in graph.outputs.values():
+        if node.free:
+            raise UsageError("a collection of a loop's body is read outside of the loop", hint="let it leave the loop")
     outputs = {name: lowering.node(node) for name, node in graph.outputs.items()}
     nodes = logical.Graph(outputs).nodes()
     return physical.PhysicalGraph(outputs, tuple(nodes))
@@ -193,6 +198,52 @@ class _Lowering:
         top = physical.Top((arrange(prepared, key),), schema, node.k, node.order_by)
         return conform(top, self.schema(node), fuse=True)
 
+    @lowered.register
+    def _(self, node: logical.Temporal) -> logical.Node:
+        bounds = {"$from": node.lower, "$until": node.upper}
+        given = {name: bound for name, bound in bounds.items() if bound is not None}
+        child = self._beside(node, given)
+        shift = physical.Shift((child,), self.schema(node), node.lower is not None, node.upper is not None)
+        return physical.Delay((shift,), shift.schema)
+
+    @lowered.register
+    def _(self, node: logical.JoinFunction) -> logical.Node:
+        child = self.exactly(node.inputs[0], node.inputs[0].schema)
+        shift = physical.PythonShift((child,), node.schema, node.function, node.batch)
+        return conform(physical.Delay((shift,), node.schema), self.schema(node), fuse=False)
+
+    @lowered.register
+    def _(self, node: loops.Enter) -> logical.Node:
+        at = node.at if node.at.type == INT64 else Cast(node.at, INT64)
+        return physical.EnterAt((self._beside(node, {"$round": at}),), self.schema(node), node.loop, node.depth)
+
+    def _beside(self, node: logical.Node, added: dict[str, Expression]) -> logical.Node:
+        """Return the node's input with its columns and, last, the added ones. Records where one of these is null stay out."""
+        (child,) = node.inputs
+        columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in self.schema(node).items()} | added
+        steps: list[stage.Step] = [stage.Map(tuple(columns.items()))]
+        nullable = [name for name, expression in added.items() if expression.type.nullable]
+        steps += [stage.Filter(is_not_null(Column(name, added[name].type))) for name in nullable]
+        schema = {name: expression.type for name, expression in columns.items()}
+        if nullable:
+            schema |= {name: schema[name].required() for name in nullable}
+            steps.append(stage.Map(tuple((name, Column(name, kind)) for name, kind in schema.items())))
+        return linear(self.node(child), steps, schema, fuse=self.read_once(child))
+
+    @lowered.register
+    def _(self, node: loops.Variable) -> logical.Node:
+        return conform(node, self.schema(node))
+
+    @lowered.register
+    def _(self, node: loops.Iterate) -> logical.Node:
+        """Identify the loop by what it does here: a column outside that nothing reads is no part of that."""
+        inputs = tuple(self.exactly(child, child.schema) for child in node.inputs)
+        return loops.identified(replace(node, inputs=inputs))
+
+    @lowered.register
+    def _(self, node: loops.Leave) -> logical.Node:
+        return conform(replace(node, inputs=(self.node(node.inputs[0]),)), self.schema(node))
+
 
 def grouped(
     child: logical.Node, columns: Mapping[str, Expression], by: tuple[str, ...]
@@ -200,7 +251,7 @@ def grouped(
     """Return `child` with these columns, and the key to group it by: a constant where all of it is one group."""
     key = by or (ALL,)
     if not by:
-        columns = {ALL: Literal(0, Type("int64")), **columns}
+        columns = {ALL: Literal(0, INT64), **columns}
     return project(child, columns, {name: expression.type for name, expression in columns.items()}, fuse=False), key
 
 

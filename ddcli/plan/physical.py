@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.expressions import stage
 from ddcli.expressions.types import Schema, Type
 from ddcli.plan.logical import Node, digest
+from ddcli.plan.loops import OfLoop
 
 if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
@@ -178,7 +179,41 @@ class OrderLanes(Node):
         return (self.lanes,)
 
 
-STATEFUL = (Arranged, Accumulate, Group, PythonGroup, Multiplicity, Top)
+@dataclass(frozen=True, eq=False)
+class EnterAt(OfLoop):
+    """Each record of the input from the loop's round on that its last column, "$round", says; without that column."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shift(Node):
+    """Each record of the input from the time "$from" to the time "$until", its last columns; without these.
+
+    `lower` and `upper` say which of the two are there. Gives updates at future times, so a `Delay` reads it.
+    """
+
+    lower: bool
+    upper: bool
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.lower, self.upper)
+
+
+@dataclass(frozen=True, eq=False)
+class PythonShift(Node):
+    """What a Python function makes of each record: records, times, diffs. As for `Shift`, a `Delay` reads it."""
+
+    function: str
+    batch: bool
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.function, self.batch)
+
+
+@dataclass(frozen=True, eq=False)
+class Delay(Node):
+    """The input, whose updates at times that are not reached yet are kept until then. State."""
 
 
 @dataclass(frozen=True)

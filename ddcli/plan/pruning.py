@@ -1,7 +1,7 @@
 """Which columns of each collection anything reads: the others are dropped at the scan and wherever they would be kept.
 
 Dropping a column of a collection is a projection, and every operator that does not read the column gives the same
-result over the projection. Operators that compare whole records (distinct, top_k, Python) read all of them.
+result over the projection. Operators that compare whole records (distinct, top_k, Python) read all of them, and so do loops.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from ddcli.expressions import stage
-from ddcli.plan import logical
+from ddcli.plan import logical, loops
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,3 +93,13 @@ def _reduce(node: logical.Reduce, wanted: Columns) -> list[Columns]:  # noqa: AR
     arguments = [argument for call in node.calls for argument in call.args]
     order = [expression for call in node.calls for expression, _ in call.order_by]
     return [columns_of([expression for _, expression in node.by] + arguments + order)]
+
+
+@reads.register
+def _temporal(node: logical.Temporal, wanted: Columns) -> list[Columns]:
+    return [wanted | columns_of(bound for bound in (node.lower, node.upper) if bound)]
+
+
+@reads.register
+def _enter(node: loops.Enter, wanted: Columns) -> list[Columns]:
+    return [wanted | node.at.columns()]

@@ -1,0 +1,154 @@
+"""Loops in a graph: variables, what enters, and the node that binds them.
+
+The body of a loop is nodes like all others. What makes a node one of a body is that it depends on the loop's round: a
+`Variable` or an `Enter` of the loop is below it. A node without any is the same in every round and stays outside,
+wherever it was written.
+
+A loop's identity is what it does. While its body is built, `loop` is a mere token; then `identified` replaces it by a
+hash of the whole loop, so that renaming changes nothing, the same loop written twice is one, and the bodies of two
+different loops share no node that depends on a round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ddcli.plan.logical import Node, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ddcli.expressions.tree import Expression
+
+
+@dataclass(frozen=True, eq=False)
+class OfLoop(Node):
+    """A node of the loop `loop`, the `depth`-th from outside of the loops around its body, counted from 1."""
+
+    loop: str
+    depth: int
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.loop, self.depth)
+
+    @cached_property
+    def free(self) -> frozenset[tuple[int, str]]:
+        """The loops whose round the collection depends on: this one, and those of the inputs."""
+        return _free(self.inputs) | {(self.depth, self.loop)}
+
+
+@dataclass(frozen=True, eq=False)
+class Variable(OfLoop):
+    """The loop's `index`-th variable at the current round. A leaf: its definition is an input of the `Iterate`."""
+
+    index: int
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (*super().says, self.index)
+
+
+@dataclass(frozen=True, eq=False)
+class Enter(OfLoop):
+    """Each record of the input from the round `max(0, at)` on; `at` is an integer that is never null."""
+
+    at: Expression
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (*super().says, self.at.text())
+
+
+@dataclass(frozen=True, eq=False)
+class Iterate(OfLoop):
+    """A loop. Its inputs are the `variables` initial collections, as many results, and what else leaves.
+
+    At one time it means: the variables are the initials; evaluate results and others with them (and of what enters,
+    the records whose round is at most the number of repetitions so far); the variables are the results; and so on,
+    until the variables and all that enters have settled or, with a `bound`, exactly that many times. After `guard`
+    repetitions without settling it is an error. Names and guard change no collection, so they are no part of `says`.
+    """
+
+    variables: int
+    names: tuple[str, ...]
+    bound: int | None
+    guard: int
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (*super().says, self.variables, self.bound)
+
+    @property
+    def initials(self) -> tuple[Node, ...]:
+        return self.inputs[: self.variables]
+
+    @property
+    def bodies(self) -> tuple[Node, ...]:
+        """The results, one a variable, then the others that leave."""
+        return self.inputs[self.variables :]
+
+    @cached_property
+    def free(self) -> frozenset[tuple[int, str]]:
+        """The loops around this one whose round it depends on: its own round ends here."""
+        return _free(self.initials) | (_free(self.bodies) - {(self.depth, self.loop)})
+
+
+@dataclass(frozen=True, eq=False)
+class Leave(Node):
+    """The `which`-th of the bodies of the input, an `Iterate`, after its last round."""
+
+    which: int
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.which,)
+
+
+def level(node: Node) -> int:
+    """Return the depth of the innermost loop whose round a node depends on; 0: it depends on none."""
+    return max((depth for depth, _ in node.free), default=0)
+
+
+def identified(iterate: Iterate) -> Iterate:
+    """Return the loop under its identity: at the least depth it can have, named by the hash of all it does.
+
+    That hash is the loop's fingerprint while it and the loops inside are called 0, 1, ... in the order they are met.
+    Those inside are named by it too, so that under two outer loops they are two. A loop inside of the body that does
+    not depend on this one stands outside, as any such node, and keeps its name.
+    """
+    depth = 1 + max((depth for depth, loop in _free(iterate.inputs) if loop != iterate.loop), default=0)
+    numbers = {iterate.loop: "0"}
+    plain = _renamed(iterate, lambda loop: numbers.setdefault(loop, str(len(numbers))), iterate.depth - depth)
+    return _renamed(plain, lambda loop: digest(plain.fingerprint, loop), 0)
+
+
+def _renamed(iterate: Iterate, name: Callable[[str], str], rise: int) -> Iterate:
+    """Return the loop with other names for it and the loops inside, all `rise` less deep.
+
+    A node whose level is less than the loop's depth belongs to its surroundings and stays as it is.
+    """
+    done: dict[str, Node] = {}
+
+    def renamed(node: Node) -> Node:
+        if level(node) < iterate.depth:
+            return node
+        known = done.get(node.fingerprint)
+        if known is None:
+            known = done[node.fingerprint] = moved(node, [renamed(child) for child in node.inputs])
+        return known
+
+    def moved(node: Node, inputs: Iterable[Node]) -> Node:
+        if isinstance(node, OfLoop):
+            return replace(node, inputs=tuple(inputs), loop=name(node.loop), depth=node.depth - rise)
+        return replace(node, inputs=tuple(inputs))
+
+    found = moved(iterate, [*iterate.initials, *(renamed(node) for node in iterate.bodies)])
+    assert isinstance(found, Iterate)
+    return found
+
+
+def _free(nodes: Iterable[Node]) -> frozenset[tuple[int, str]]:
+    return frozenset[tuple[int, str]]().union(*(node.free for node in nodes))
