@@ -13,6 +13,7 @@ from ddcli.expressions.types import Schema, parse_type
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.judge.frontiers import Frontier
     from tests.reference.model import Record, Time
 
 
@@ -26,10 +27,14 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Run:
-    """Files that arrive, then a run of the pipeline that closes the times before `until` (None: all it has seen)."""
+    """Files that arrive, then a run of the pipeline that closes the times before `until`: "3", or "3,5" for a box.
+
+    None: what the inputs' `progress` says that was ever given, (input, upper); without any, all it has seen.
+    """
 
     files: tuple[Arrival, ...] = ()
     until: str | None = None
+    progress: tuple[tuple[str, Frontier], ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,18 +52,23 @@ class Case:
         object.__setattr__(self, "tree", yaml.safe_load(self.text))
 
     def at_once(self) -> Case:
-        """Return the case with the same files taken in by one run."""
-        untils = [run.until for run in self.runs]
-        until = None if untils[-1] is None else max(until for until in untils if until is not None)
-        return Case(self.text, (Run(tuple(file for run in self.runs for file in run.files), until),))
+        """Return the case with the same files taken in by one run, which closes no less."""
+        files = tuple(file for run in self.runs for file in run.files)
+        corners = [corner_of(run.until) for run in self.runs if run.until is not None]
+        if corners and self.runs[-1].until is None:
+            corners += [tuple(x + 1 for x in time) for file in files for _, time, _ in file.updates]
+        until = ",".join(str(max(values)) for values in zip(*corners, strict=True)) or None
+        progress = dict(said for run in self.runs for said in run.progress)
+        return Case(self.text, (Run(files, until, tuple(progress.items())),))
 
     def schema(self, name: str) -> Schema:
         """Return the declared columns of an input."""
         return {column: parse_type(kind) for column, kind in self.tree["inputs"][name]["columns"].items()}
 
-    def times(self, name: str) -> list[str]:
-        """Return the time columns of an input."""
-        declared = self.tree["inputs"][name].get("time", "time")
+    @property
+    def times(self) -> list[str]:
+        """Return the time columns, which all inputs have."""
+        declared = next(iter(self.tree["inputs"].values())).get("time", "time")
         return [declared] if isinstance(declared, str) else declared
 
     def updates(self, name: str) -> list[tuple[Record, Time, int]]:
@@ -74,8 +84,15 @@ class Case:
                 lines.append(f"                Arrival({file.input!r}, (")
                 lines += [f"                    {update!r}," for update in file.updates]
                 lines.append("                )),")
-            lines.append(f"            ),\n            until={run.until!r},\n        ),")
+            lines.append(f"            ),\n            until={run.until!r},")
+            lines += [f"            progress={run.progress!r},"] if run.progress else []
+            lines.append("        ),")
         return "\n".join(lines).replace("datetime.", "dt.") + "\n    ),\n)"
+
+
+def corner_of(until: str) -> Time:
+    """Return the time that `--until` names."""
+    return tuple(map(int, until.split(",")))
 
 
 def write_file(case: Case, file: Arrival, path: Path) -> None:
@@ -86,7 +103,7 @@ def write_file(case: Case, file: Arrival, path: Path) -> None:
         columns[name] = pl.Series(
             name, [record[at] for record, _, _ in file.updates], dtype=kind.to_polars(), strict=True
         )
-    for at, name in enumerate(case.times(file.input)):
+    for at, name in enumerate(case.times):
         columns[name] = pl.Series(name, [time[at] for _, time, _ in file.updates], dtype=pl.Int64)
     columns["diff"] = pl.Series("diff", [diff for _, _, diff in file.updates], dtype=pl.Int64)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,31 +1,31 @@
 """Run a case as a person would, run by run, and hold what is written against the meaning of the pipeline.
 
-After each run, for each output: the log accumulates to the reference's collection at every input time and output time
-that is closed (in a product order also at their pairwise lattice joins); each new row lies in the interval that the run
+After each run, for each output: the log accumulates to the reference's collection at every closed time whose coordinates
+are those of some input's or output's times, which their lattice joins are among; each new row lies in what the run
 closed; a record has at most one row for a time, and no row is zero; what earlier runs wrote is as it was. In the end the
-log is the one that a single run over everything writes. A run whose input an expression fails on is refused, and leaves
-no trace.
+log is the one that a single run over everything writes. A run whose input an expression fails on, or in which a loop
+changes for longer than it may, is refused, and leaves no trace.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.errors import InputError
+from ddcli.errors import EngineError, InputError
 from ddcli.expressions import stage
 from ddcli.pipeline import run
 from ddcli.plan import logical
 from ddcli.plan.build import build
 from ddcli.spec.document import parse_spec
-from ddcli.store.progress import PROGRESS, read_progress
-from tests.judge.case import write_file
+from ddcli.store.progress import PROGRESS, progress_bytes, read_progress
+from tests.judge.case import corner_of, write_file
+from tests.judge.frontiers import BEGINNING, Frontier, both, box, either, grid, is_closed
 from tests.reference.expressions import Fails
-from tests.reference.model import Collection, Model, Time, accumulate, lattice_join, less_equal
+from tests.reference.model import Collection, LoopDiverges, Model, Time, accumulate
 from tests.reference.values import canonical
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.plan.logical import Graph
-    from tests.judge.case import Case
+    from tests.judge.case import Case, Run
     from tests.reference.model import Record
 
 Log = dict[tuple["Record", "Time"], int]
@@ -41,12 +41,17 @@ Log = dict[tuple["Record", "Time"], int]
 
 def judge(case: Case, root: Path) -> None:
     """Run a case in an empty directory; raise AssertionError if what it writes is wrong."""
-    there = _Judged(case, root / "cut")
-    if there.run_all():
-        once = _Judged(case.at_once(), root / "once")
-        assert once.run_all(), "one run over everything was refused"
-        for name in there.graph.outputs:
-            assert there.logs[name] == once.logs[name], f"the log of {name} depends on how the input was cut"
+    meaning = Meaning(case)
+    there = _Judged(case, meaning, root / "cut")
+    if not there.run_all():
+        return
+    once = _Judged(case.at_once(), meaning, root / "once")
+    if once.run_all():
+        for name, log in once.logs.items():
+            closed = {row: diff for row, diff in log.items() if is_closed(there.upper, row[1])}
+            assert there.logs[name] == closed, f"the log of {name} depends on how the input was cut"
+    else:
+        assert once.told != there.upper, "one run over everything was refused"
 
 
 def graph_of(case: Case) -> Graph:
@@ -55,84 +60,115 @@ def graph_of(case: Case) -> Graph:
     return build(spec, {name: case.schema(name) for name in spec.inputs})
 
 
-def expected(case: Case, graph: Graph, time: Time) -> tuple[dict[str, Collection], bool]:
-    """Return what the outputs are at a time, and whether an expression failed whose value is not needed.
+@dataclass
+class Meaning:
+    """What the outputs of a case are at a time, and whether an expression failed whose value is not needed; or why not.
 
-    Raises Fails when a needed one does.
+    A loop that goes on for longer than its guard allows has no meaning, and a record that a needed expression fails on.
     """
-    model = Model({name: accumulate(case.updates(name), time) for name in graph.sources()})
-    return {name: model.output(node) for name, node in graph.outputs.items()}, model.failed
+
+    case: Case
+    known: dict[Time, tuple[dict[str, Collection], bool] | Fails | LoopDiverges] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.graph = graph_of(self.case)
+
+    def at(self, time: Time) -> tuple[dict[str, Collection], bool] | Fails | LoopDiverges:
+        if time not in self.known:
+            model = Model({name: accumulate(self.case.updates(name), time) for name in self.graph.sources()}, time)
+            try:
+                outputs = {name: model.output(node) for name, node in self.graph.outputs.items()}
+                self.known[time] = outputs, model.failed
+            except (Fails, LoopDiverges) as error:
+                self.known[time] = error
+        return self.known[time]
+
+    def times(self) -> list[Time]:
+        """Return the times at which an output may change, and more."""
+        times = {time for name in self.graph.sources() for _, time, _ in self.case.updates(name)}
+        return grid(times)
 
 
 @dataclass
 class _Judged:
-    """A case in a directory, some of its runs done. `upper` is the time before which all is closed."""
+    """A case in a directory, some of its runs done: what they closed, and what the last one was `told` to close."""
 
     case: Case
+    meaning: Meaning
     root: Path
-    upper: Time | None = None
-    seen: list[Time] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.graph = graph_of(self.case)
         self.root.mkdir(parents=True)
         self.path = self.root / "p.yaml"
         self.path.write_text(self.case.text, encoding="utf-8")
+        self.graph = self.meaning.graph
         self.logs: dict[str, Log] = {name: {} for name in self.graph.outputs}
         self.known: dict[str, set[str]] = {name: set() for name in self.graph.outputs}
-        times = {time for name in self.graph.sources() for _, time, _ in self.case.updates(name)}
-        self.times = sorted(times | {lattice_join(*pair) for pair in combinations(times, 2)})
+        self.times = self.meaning.times()
+        self.upper = self.told = ((BEGINNING,) * len(self.case.times),)
+        self.seen: list[Time] = []
+        self.progress: dict[str, Frontier] = {}
 
     def run_all(self) -> bool:
         """Do the runs; return False if one was refused, as it had to be."""
-        return all(self._run(number) for number in range(len(self.case.runs)))
+        return all(map(self._run, range(len(self.case.runs))))
 
     def _run(self, number: int) -> bool:
         this = self.case.runs[number]
         for at, file in enumerate(this.files):
             write_file(self.case, file, self.root / "in" / file.input / f"{number}-{at}.parquet")
             self.seen += [time for _, time, _ in file.updates]
-        lower, upper = self.upper, self._next_upper(this.until)
-        closing = [t for t in self.times if upper and t < upper and not (lower and t < lower)]
-        must_fail, may_fail, collections = False, self._cancels(), {}
-        for time in closing:
-            try:
-                collections[time], failed = expected(self.case, self.graph, time)
-                may_fail = may_fail or failed
-            except Fails:
-                must_fail = True
+        for name, said in this.progress:
+            self.progress[name] = said
+            (self.root / "in" / name / PROGRESS).write_bytes(progress_bytes(said))
+        lower, upper = self.upper, self._next_upper(this)
+        self.told = upper
+        closing = [time for time in self.times if is_closed(upper, time) and not is_closed(lower, time)]
+        meant = {time: self.meaning.at(time) for time in closing}
         before = self._snapshot()
         try:
             run(self.path, until=this.until)
-        except InputError as error:
-            if not (must_fail or (may_fail and self._fallible())):
+        except (InputError, EngineError) as error:
+            if not self._may_refuse(error, meant.values()):
                 raise AssertionError("the run was refused") from error
             _same_files(self._snapshot(), before, "a refused run")
             return False
-        assert not must_fail, f"run {number} was not refused, though an expression fails on a row"
+        for time, found in meant.items():
+            assert not isinstance(found, Exception), f"run {number} was not refused: {found!r} at {time}"
         after = self._snapshot()
-        assert {
-            name: after.get(name) for name in before if name.startswith("out/") and not name.endswith(PROGRESS)
-        } == {name: data for name, data in before.items() if name.startswith("out/") and not name.endswith(PROGRESS)}, (
-            "an earlier file changed"
-        )
+        old = [name for name in before if name.startswith("out/") and not name.endswith(PROGRESS)]
+        _same_files({name: after.get(name) for name in old}, {name: before[name] for name in old}, "a run")
         if upper == lower and not this.files:
             assert after == before, "a run with nothing new changed a file"
         self.upper = upper
         for name in self.graph.outputs:
             self._check_new(name, lower, upper)
-            for time in sorted({*closing, *(t for _, t in self.logs[name] if lower is None or t >= lower)}):
-                wanted = collections[time] if time in collections else expected(self.case, self.graph, time)[0]
+            for time in sorted({*closing, *(t for _, t in self.logs[name] if not is_closed(lower, t))}):
                 got = accumulate([(record, t, diff) for (record, t), diff in self.logs[name].items()], time)
-                _same(got, wanted[name], f"{name} at {time} after run {number}")
+                _same(got, self.meaning.at(time)[0][name], f"{name} at {time} after run {number}")
         return True
 
-    def _next_upper(self, until: str | None) -> Time | None:
+    def _next_upper(self, this: Run) -> Frontier:
         """Return the upper of a run: what it is told, else one past all that was seen, never back."""
-        told = (
-            [(int(until),)] if until is not None else [(max(time[0] for time in self.seen) + 1,)] if self.seen else []
-        )
-        return max([*told, *([self.upper] if self.upper else [])], default=None)
+        if this.until is not None:
+            told = box(corner_of(this.until))
+        elif self.progress:
+            told = either(self.progress.values())
+        elif self.seen:
+            told = box(tuple(max(values) + 1 for values in zip(*self.seen, strict=True)))
+        else:
+            told = self.upper
+        return both(self.upper, told)
+
+    def _may_refuse(self, error: Exception, meant: Iterable) -> bool:
+        """Say whether a run may be refused with an error, from what the times mean that it was to close."""
+        meant = list(meant)
+        failing = any(isinstance(found, Fails) for found in meant)
+        if isinstance(error, EngineError):
+            # Where an expression fails nothing is known of loops.
+            return failing or any(isinstance(found, LoopDiverges) for found in meant)
+        odd = any(isinstance(found, LoopDiverges) or (isinstance(found, tuple) and found[1]) for found in meant)
+        return failing or (self._fallible() and (odd or self._cancels()))
 
     def _fallible(self) -> bool:
         """Say whether any expression of the pipeline may fail."""
@@ -151,13 +187,13 @@ class _Judged:
         named = {path.relative_to(self.root).as_posix(): path for path in files}
         return {name: path.read_bytes() for name, path in named.items() if not name.startswith("in/")}
 
-    def _check_new(self, name: str, lower: Time | None, upper: Time | None) -> None:
+    def _check_new(self, name: str, lower: Frontier, upper: Frontier) -> None:
         """Add the files that a run wrote to a log, each row checked by itself."""
-        folder = self.root / "out" / name
+        folder, times = self.root / "out" / name, self.case.times
         schema = {column: kind.to_polars() for column, kind in self.graph.outputs[name].schema.items()}
-        schema |= {"time": pl.Int64(), "diff": pl.Int64()}
-        if upper is not None:
-            assert read_progress(folder) == (upper,), f"the progress of {name} is {read_progress(folder)}, not {upper}"
+        schema |= dict.fromkeys([*times, "diff"], pl.Int64())
+        if self.seen or self.progress:
+            assert read_progress(folder) == upper, f"the progress of {name} is {read_progress(folder)}, not {upper}"
         for path in sorted(folder.glob("*.parquet")):
             if path.name in self.known[name]:
                 continue
@@ -165,14 +201,14 @@ class _Judged:
             assert path.name.startswith("updates-"), path.name
             frame = pl.read_parquet(path)
             assert dict(frame.schema) == schema, f"{name}: {frame.schema}, not {schema}"
-            assert frame["time"].is_sorted(), f"{path.name} is not in the order of time"
-            for *record, time, diff in frame.rows():
-                row = (canonical(record), (time,))
+            assert frame.select(times).equals(frame.select(times).sort(times)), f"{path.name} is not in order of time"
+            for *values, diff in frame.rows():
+                record, time = values[: -len(times)], tuple(values[-len(times) :])
+                row = (canonical(record), time)
                 assert diff != 0, f"{name}: zero at {row}"
                 assert row not in self.logs[name], f"{name}: more than one row for {row}"
-                assert lower is None or less_equal(lower, row[1]), f"{name}: {row} was closed before, up to {lower}"
-                assert upper is not None, f"{name}: {row} though nothing was closed"
-                assert row[1] < upper, f"{name}: {row} is early, the run closed {upper}"
+                assert not is_closed(lower, time), f"{name}: {row} was closed before, up to {lower}"
+                assert is_closed(upper, time), f"{name}: {row} is early, the run closed {upper}"
                 self.logs[name][row] = diff
 
 

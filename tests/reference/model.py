@@ -60,6 +60,10 @@ def total(counted: Iterable[tuple[Record, int]]) -> Collection:
     return {record: count for record, count in counts.items() if count}
 
 
+class LoopDiverges(Exception):
+    """A loop changes for longer than its guard allows."""
+
+
 class Row(dict[str, Any]):
     """A record by column names. To read a value whose expression failed is to fail."""
 
@@ -71,14 +75,15 @@ class Row(dict[str, Any]):
 
 
 class Model:
-    """A graph over inputs accumulated at one time.
+    """A graph over inputs accumulated at a time, `now`.
 
     `collection(node)` raises Fails when an expression fails on a record and its value is used. `failed` tells that one
     failed at all: whether a value that nobody needs is computed is the engine's choice.
     """
 
-    def __init__(self, inputs: Mapping[str, Collection]) -> None:
+    def __init__(self, inputs: Mapping[str, Collection], now: Time) -> None:
         self.inputs = inputs
+        self.now = now
         self.failed = False
         self._known: dict[str, Collection] = {}
 

@@ -16,7 +16,7 @@ def outputs(text, schemas, updates, times):
     node = build(parse_spec(HEAD + text, "p.yaml"), types).outputs["out"]
     found = {}
     for time in times:
-        found[time] = Model({name: accumulate(rows, time) for name, rows in updates.items()}).output(node)
+        found[time] = Model({name: accumulate(rows, time) for name, rows in updates.items()}, time).output(node)
     return found
 
 
