@@ -22,10 +22,11 @@ from ddcli.engine import kernels
 from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout, decode_records, encode_records
-from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.base import Delta, Interval
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.engine.updates import to_frame
+from ddcli.engine.workers import Workers
 from ddcli.errors import Span, Text, UsageError
 from ddcli.expressions.types import Schema, Type, parse_type
 from ddcli.plan import logical
@@ -48,8 +49,9 @@ class Dataflow:
     """Inputs, collections over them, outputs. The first `step` fixes the graph."""
 
     def __init__(self, workers: int = 1) -> None:
-        if workers != 1:
-            raise UsageError("one worker runs a dataflow", hint="leave `workers` out")
+        if workers < 1:
+            raise UsageError(f"{workers} workers: it takes at least one worker to run a dataflow")
+        self.workers = workers
         self.pool = Pool()
         self.frontier = 0
         self._inputs: dict[str, Input] = {}
@@ -79,11 +81,11 @@ class Dataflow:
         if upper <= self.frontier:
             return self.frontier
         fed = {}
-        for name, handle in assembled.sources.items():
+        for name in assembled.sources:
             updates = self._inputs[name].take_before(upper)
             if updates is not None:
-                fed[handle.index] = Delta(updates)
-        for name, delta in assembled.scope.step(fed, Frontier([(upper,)])).items():
+                fed[name] = Delta(updates)
+        for name, delta in assembled.step(fed, Interval(Frontier([(self.frontier,)]), Frontier([(upper,)]))).items():
             self._outputs[name].accept(delta)
         self.frontier = upper
         return upper
@@ -103,8 +105,7 @@ class Dataflow:
 
     def _assemble(self) -> Assembled:
         graph = lower(logical.Graph({name: output.relation.node for name, output in self._outputs.items()}))
-        scope = Scope(Frontier([(self.frontier,)]))
-        self._assembled = assemble(graph, scope, self, self.pool, self._show)
+        self._assembled = assemble(graph, Scope(workers=Workers(self.workers)), self, self.pool, self._show)
         for name, layout in self._assembled.layouts.items():
             self._inputs[name].fit(layout)
         return self._assembled

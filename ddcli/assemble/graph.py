@@ -1,70 +1,89 @@
-"""Where plan and engine meet: each physical node becomes an operator over lanes.
+"""Where plan and engine meet: each physical node becomes an operator over lanes, a loop a scope of its own.
 
 The plan knows names and types, the engine lanes; this module is the dictionary between them and decides nothing else.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from ddcli.assemble.groups import accumulations, aggregates, multiplicity, python_reducer, told, top, value_layout
 from ddcli.assemble.linear import linear_operator, order_lanes
-from ddcli.engine.lanes import Layout
+from ddcli.engine.dataflow import Scope
+from ddcli.engine.lanes import Layout, decode_records
+from ddcli.engine.loop import Entry, Limit, Loop, Variable
 from ddcli.engine.operators.grouping import Accumulate, Group, Multiplicity
-from ddcli.engine.operators.join import Arrange, Join
+from ddcli.engine.operators.join import Arrange, Entered, Join
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.threshold import Threshold
-from ddcli.plan import physical
+from ddcli.plan import loops, physical
+from ddcli.plan.loops import level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import numpy as np
     import polars as pl
 
     from ddcli.engine.arrangement.trace import Trace
-    from ddcli.engine.dataflow import Handle, Scope
+    from ddcli.engine.dataflow import Handle
     from ddcli.engine.operators.base import Delta, Interval, Operator
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.pool import Pool
+    from ddcli.engine.rounds import Rounds
     from ddcli.plan.logical import Node
+
+SHOWN = 3
+"""Records of a collection that a message shows."""
 
 
 class Traces(Protocol):
     """Gives the trace of a stateful node: an empty one, or what a state holds under its fingerprint."""
 
     def trace(self, identity: str, key: Layout, value: Layout, nt: int) -> Trace:
-        """Return the trace of the arrangement `identity`, whose records have these keys and values."""
+        """Return the trace of the arrangement `identity`, whose records have these keys and values; each shard asks for its own."""
 
 
 @dataclass
 class Assembled:
-    """A scope that computes a physical graph: where inputs go in, and how inputs and outputs are laid out."""
+    """A scope that computes a physical graph: where inputs go in, outputs come out, and how both are laid out."""
 
     scope: Scope
     sources: dict[str, Handle] = field(default_factory=dict)
     layouts: dict[str, Layout] = field(default_factory=dict)
+    leaving: dict[str, Handle] = field(default_factory=dict)
     outputs: dict[str, Layout] = field(default_factory=dict)
+
+    def step(self, fed: Mapping[str, Delta], interval: Interval) -> dict[str, Delta]:
+        """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs."""
+        sources = {self.sources[name].index: delta for name, delta in fed.items()}
+        found = self.scope.step(sources, interval)
+        return {name: self.scope.whole(handle, found) for name, handle in self.leaving.items()}
 
 
 def assemble(
     graph: physical.PhysicalGraph, scope: Scope, traces: Traces, pool: Pool, show: Callable[[str, pl.DataFrame], None]
 ) -> Assembled:
     """Fill `scope` with the operators of `graph`; `show` is given what an `inspect` sees."""
-    assembly = _Assembly(scope, traces, pool, show)
-    result = Assembled(scope)
+    left: dict[str, list[int]] = defaultdict(list)
     for node in graph.nodes:
-        handle = assembly.place(node)
-        if isinstance(node, physical.Scan):
-            result.sources[node.name] = handle
-            result.layouts[node.name] = Layout(node.schema)
+        if isinstance(node, loops.Leave):
+            left[node.inputs[0].fingerprint].append(node.which)
+    assembly = _Assembly(scope, None, _Surroundings(traces, pool, show, left))
+    result = Assembled(scope)
     for name, node in graph.outputs.items():
-        scope.output(name, assembly.handles[node.fingerprint])
+        result.leaving[name] = assembly.handle(node)
+        scope.keep(result.leaving[name])
         result.outputs[name] = Layout(node.schema)
+    for scan in graph.scans().values():
+        result.sources[scan.name] = assembly.handle(scan)
+        result.layouts[scan.name] = Layout(scan.schema)
     return result
 
 
@@ -72,9 +91,16 @@ def assemble(
 class _Told:
     """A reduction whose overflow is told in the words of the pipeline file: the engine knows no columns."""
 
-    operator: Operator
+    operator: Group
     node: physical.Accumulate | physical.Group
     pool: Pool
+
+    @property
+    def wakes(self) -> list[Rounds]:
+        return self.operator.wakes
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        return self.operator.begin(interval)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         try:
@@ -85,63 +111,155 @@ class _Told:
     def seal(self, interval: Interval) -> None:
         self.operator.seal(interval)
 
+    def close(self, interval: Interval) -> None:
+        self.operator.close(interval)
 
-@dataclass
-class _Assembly:
-    scope: Scope
+
+@dataclass(frozen=True)
+class _Surroundings:
+    """What is the same for all scopes; `left` gives, by loop, which of its bodies are read outside."""
+
     traces: Traces
     pool: Pool
     show: Callable[[str, pl.DataFrame], None]
+    left: dict[str, list[int]]
+
+
+@dataclass
+class _Assembly:
+    """The filling of one scope. A node that depends on no round of the scope's loop is placed outside, and enters."""
+
+    scope: Scope
+    outside: _Assembly | None
+    surroundings: _Surroundings
     handles: dict[str, Handle] = field(default_factory=dict)
-    arranged: dict[str, Arrange] = field(default_factory=dict)
+    arranged: dict[str, Sequence[Arrange | Entered]] = field(default_factory=dict)
+    ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
+    entering: list[tuple[Node, Entry]] = field(default_factory=list)
+    variables: dict[int, Handle] = field(default_factory=dict)
+
+    @property
+    def pool(self) -> Pool:
+        return self.surroundings.pool
+
+    def handle(self, node: Node) -> Handle:
+        """Return the place of a node in this scope."""
+        known = self.handles.get(node.fingerprint)
+        if known is None:
+            known = self.handles[node.fingerprint] = self.place(node)
+        return known
 
     def place(self, node: Node) -> Handle:
+        if level(node) < self.scope.depth:
+            return self.enter(node)
+        if isinstance(node, loops.Leave):
+            return self.leave(node)
+        width = Layout(node.schema).width
+        if isinstance(node, loops.Variable):
+            return self.variable(node.index, width)
         if isinstance(node, physical.Scan):
-            handle = self.scope.source(Layout(node.schema).width)
+            return self.scope.source(width)
+        inputs = [self.handle(child) for child in node.inputs]
+        shards = [self.operator(node, shard) for shard in range(self.scope.workers.count)]
+        if isinstance(shards[0], Arrange):
+            self.arranged[node.fingerprint] = [shard for shard in shards if isinstance(shard, Arrange)]
+        shifts = isinstance(node, physical.EquiJoin | physical.EnterAt)
+        return self.scope.add(shards, *inputs, width=width, route=route(node), shifts=shifts)
+
+    # --- loops ----------------------------------------------------------------------------------------------------
+
+    def enter(self, node: Node) -> Handle:
+        """Let a collection from outside into the loop: from its first round on, an arrangement as it stands."""
+        assert self.outside is not None
+        self.outside.handle(node)
+        if isinstance(node, physical.Arranged):
+            shards = [Entered(shard) for shard in self.outside.arranged[node.fingerprint]]
+            trace = shards[0].trace
+            handle = self.scope.fed(shards, trace.nk + trace.nv + trace.nt + 1)
+            self.arranged[node.fingerprint] = shards
+            self.entering.append((node, Entry(handle, shards)))
         else:
-            operator = self.operator(node)
-            if isinstance(operator, Arrange):
-                self.arranged[node.fingerprint] = operator
-            handle = self.scope.add(operator, *(self.handles[child.fingerprint] for child in node.inputs))
-        self.handles[node.fingerprint] = handle
+            handle = self.scope.source(Layout(node.schema).width)
+            self.entering.append((node, Entry(handle)))
         return handle
 
+    def leave(self, node: loops.Leave) -> Handle:
+        (iterate,) = node.inputs
+        assert isinstance(iterate, loops.Iterate)
+        if (iterate.fingerprint, node.which) not in self.ports:
+            self.loop(iterate)
+        return self.ports[iterate.fingerprint, node.which]
+
+    def loop(self, node: loops.Iterate) -> None:
+        """Add a loop: a scope of its own with the nodes that depend on its round."""
+        scope = Scope(self.scope.nt + 1, self.scope.depth + 1, self.scope.workers)
+        inner = _Assembly(scope, self, self.surroundings)
+        layouts = [Layout(initial.schema) for initial in node.initials]
+        places = [inner.variable(at, layout.width) for at, layout in enumerate(layouts)]
+        bodies = [inner.handle(body) for body in node.bodies]
+        left = sorted(set(self.surroundings.left[node.fingerprint]))
+
+        def show(at: int, changes: np.ndarray) -> str:
+            records = decode_records(np.ascontiguousarray(changes[:SHOWN]), layouts[at], self.pool)
+            return ", ".join(map(str, records))
+
+        loop = Loop(
+            scope,
+            [Variable(*each) for each in zip(places, bodies, node.names, strict=False)],
+            [entry for _, entry in inner.entering],
+            [bodies[which] for which in left],
+            Limit(node.bound, node.guard),
+            show,
+        )
+        inputs = [self.handle(outer) for outer in (*node.initials, *(outer for outer, _ in inner.entering))]
+        widths = [Layout(node.bodies[which].schema).width for which in left]
+        for which, port in zip(left, self.scope.add_inner(loop, *inputs, widths=widths), strict=True):
+            self.ports[node.fingerprint, which] = port
+
+    def variable(self, index: int, width: int) -> Handle:
+        """Return the place of one of the loop's variables."""
+        if index not in self.variables:
+            self.variables[index] = self.scope.source(width)
+        return self.variables[index]
+
+    # --- operators ------------------------------------------------------------------------------------------------
+
     @singledispatchmethod
-    def operator(self, node: Node) -> Operator:
+    def operator(self, node: Node, shard: int) -> Operator:
+        """Return a shard of the operator of a node."""
         raise AssertionError(type(node))
 
     @operator.register(physical.Linear)
-    def _(self, node: physical.Linear) -> Operator:
+    def _(self, node: physical.Linear, shard: int) -> Operator:
         return linear_operator(node, self.pool, self.scope.nt)
 
     @operator.register(physical.Sum)
-    def _(self, node: physical.Sum) -> Operator:
+    def _(self, node: physical.Sum, shard: int) -> Operator:
         return Concat(node.signs, Layout(node.schema).width + self.scope.nt + 1)
 
     @operator.register(physical.Consolidate)
-    def _(self, node: physical.Consolidate) -> Operator:
+    def _(self, node: physical.Consolidate, shard: int) -> Operator:
         return Consolidate()
 
     @operator.register(physical.Show)
-    def _(self, node: physical.Show) -> Operator:
+    def _(self, node: physical.Show, shard: int) -> Operator:
         from ddcli.engine.updates import to_frame
 
         layout = Layout(node.schema)
 
         def show(updates: np.ndarray) -> None:
-            self.show(node.label, to_frame(updates, layout, self.pool, self.scope.nt))
+            self.surroundings.show(node.label, to_frame(updates, layout, self.pool, self.scope.nt))
 
         return Inspect(show)
 
     @operator.register(physical.Arranged)
-    def _(self, node: physical.Arranged) -> Operator:
+    def _(self, node: physical.Arranged, shard: int) -> Operator:
         source = Layout(node.inputs[0].schema)
         key, value = split_layout(node)
-        trace = self.traces.trace(node.fingerprint, key, value, self.scope.nt)
-        return Arrange(source.take(node.schema), trace)
+        return Arrange(source.take(node.schema), self.trace(node, key, value))
 
     @operator.register(physical.EquiJoin)
-    def _(self, node: physical.EquiJoin) -> Operator:
+    def _(self, node: physical.EquiJoin, shard: int) -> Operator:
         left, right = node.inputs
         assert isinstance(left, physical.Arranged)
         assert isinstance(right, physical.Arranged)
@@ -150,48 +268,75 @@ class _Assembly:
         # [key | left values | right values]: the right's values begin where the left's row ends.
         offset = {"left": 0, "right": lanes["left"].width - nk}
         take = [lane + offset[side] for _, side, source in node.columns for lane in lanes[side].lanes(source)]
-        return Join(self.arranged[left.fingerprint], self.arranged[right.fingerprint], take)
+        return Join(self.arranged[left.fingerprint][shard], self.arranged[right.fingerprint][shard], take)
 
     @operator.register(physical.OrderLanes)
-    def _(self, node: physical.OrderLanes) -> Operator:
+    def _(self, node: physical.OrderLanes, shard: int) -> Operator:
         return Permute(order_lanes(node), self.scope.nt)
 
     @operator.register(physical.Accumulate)
-    def _(self, node: physical.Accumulate) -> Operator:
+    def _(self, node: physical.Accumulate, shard: int) -> Operator:
         key = Layout({name: node.schema[name] for name in node.by})
         values = value_layout(node.inputs[0].schema, node.by)
-        reduce = Reduce(key.width, values.width, self.scope.nt, accumulations(node))
-        return _Told(Accumulate(reduce, self._output_trace(node, node.by)), node, self.pool)
+        reduce = Reduce(key.width, values.width, self.times, accumulations(node))
+        return _Told(Accumulate(reduce, self.output_trace(node, node.by), self.scope.depth), node, self.pool)
 
     @operator.register(physical.Group)
-    def _(self, node: physical.Group) -> Operator:
-        return _Told(self._group(node, node.by, aggregates(node, self.pool)), node, self.pool)
+    def _(self, node: physical.Group, shard: int) -> Operator:
+        return _Told(self.group(node, node.by, aggregates(node, self.pool), shard), node, self.pool)
 
     @operator.register(physical.PythonGroup)
-    def _(self, node: physical.PythonGroup) -> Operator:
-        return self._group(node, node.by, [python_reducer(node, self.pool)])
+    def _(self, node: physical.PythonGroup, shard: int) -> Operator:
+        return self.group(node, node.by, [python_reducer(node, self.pool)], shard)
 
     @operator.register(physical.Top)
-    def _(self, node: physical.Top) -> Operator:
+    def _(self, node: physical.Top, shard: int) -> Operator:
         (arranged,) = node.inputs
         assert isinstance(arranged, physical.Arranged)
-        return self._group(node, arranged.key, [top(node, self.pool)])
+        return self.group(node, arranged.key, [top(node, self.pool)], shard)
 
     @operator.register(physical.Multiplicity)
-    def _(self, node: physical.Multiplicity) -> Operator:
-        (arranged,) = node.inputs
-        threshold = Threshold(Layout(arranged.schema).width, self.scope.nt, multiplicity(node.function))
-        return Multiplicity(threshold, self.arranged[arranged.fingerprint])
+    def _(self, node: physical.Multiplicity, shard: int) -> Operator:
+        arranged = self.own_arranged(node, shard)
+        threshold = Threshold(Layout(node.schema).width, self.times, multiplicity(node.function))
+        if self.scope.nt == 1:
+            return Multiplicity(threshold, arranged)
+        return Group(threshold, arranged, self.output_trace(node, tuple(node.schema)), self.scope.depth)
 
-    def _group(self, node: Node, by: Sequence[str], found: list[Aggregate]) -> Operator:
+    @property
+    def times(self) -> int:
+        """Return the number of time lanes that are no rounds: what a reduction sees of time."""
+        return self.scope.nt - self.scope.depth
+
+    def group(self, node: Node, by: Sequence[str], found: list[Aggregate], shard: int) -> Group:
         (arranged,) = node.inputs
         key = Layout({name: node.schema[name] for name in by})
-        reduce = Reduce(key.width, value_layout(arranged.schema, by).width, self.scope.nt, found)
-        return Group(reduce, self.arranged[arranged.fingerprint], self._output_trace(node, by))
+        reduce = Reduce(key.width, value_layout(arranged.schema, by).width, self.times, found)
+        return Group(reduce, self.own_arranged(node, shard), self.output_trace(node, by), self.scope.depth)
 
-    def _output_trace(self, node: Node, by: Sequence[str]) -> Trace:
+    def own_arranged(self, node: Node, shard: int) -> Arrange:
+        """Return the arrangement that a reduction reads. It is of this scope: a reduction of what entered would be outside."""
+        arranged = self.arranged[node.inputs[0].fingerprint][shard]
+        assert isinstance(arranged, Arrange)
+        return arranged
+
+    def trace(self, node: Node, key: Layout, value: Layout) -> Trace:
+        return self.surroundings.traces.trace(node.fingerprint, key, value, self.scope.nt)
+
+    def output_trace(self, node: Node, by: Sequence[str]) -> Trace:
         key = Layout({name: node.schema[name] for name in by})
-        return self.traces.trace(node.fingerprint, key, value_layout(node.schema, by), self.scope.nt)
+        return self.trace(node, key, value_layout(node.schema, by))
+
+
+def route(node: Node) -> Sequence[int]:
+    """Return the lanes of a node's input by which its rows find their shard; none where they stay in theirs."""
+    if isinstance(node, physical.Arranged):
+        return Layout(node.inputs[0].schema).take(node.key)
+    if isinstance(node, physical.Accumulate):
+        return range(Layout({name: node.schema[name] for name in node.by}).width)
+    if isinstance(node, physical.Consolidate | physical.Show):
+        return range(Layout(node.schema).width)
+    return ()
 
 
 def split_layout(node: physical.Arranged) -> tuple[Layout, Layout]:

@@ -34,7 +34,7 @@ class Trace:
     """The readable whole of an arrangement with `nk` key, `nv` value and `nt` time lanes.
 
     `since` is the read frontier: no reader asks for a time before it, so times may be advanced to it. `upper` is where
-    the next batch begins.
+    the next batch begins. Both are over the input's coordinates of time; in a loop, time lanes for the rounds follow those.
     """
 
     def __init__(self, nk: int, nv: int, nt: int, *, since: Frontier, batches: Sequence[Batch] = ()):
@@ -118,11 +118,16 @@ class Trace:
     def _replace(self, start: int, stop: int, merged: np.ndarray) -> None:
         """Put the merge of adjacent batches in their place."""
         # Advance after merging: an update and its retraction at a later time become equal only then, and cancel.
-        merged = kernels.advance(merged, self.since.as_time(), self.nt) if self.since else merged
+        merged = kernels.advance(merged, self._oldest(), self.nt) if self.since else merged
         whole = MemoryBatch(merged, self.batches[start].lower, self.batches[stop - 1].upper)
         self.batches[start:stop] = [whole] if len(merged) else []
         self._resident += bool(len(merged)) - (stop - start)
         self._settle()
+
+    def _oldest(self) -> tuple[int, ...]:
+        """Return the time to advance to: of the rounds, which `since` does not speak of, none is ever made equal to another."""
+        time = self.since.as_time()
+        return time + (0,) * (self.nt - len(time))
 
     def _settle(self) -> None:
         """Note how many of the oldest batches are left alone: those in files, and those up to the last merge under way."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.rounds import Rounds
     from ddcli.engine.times import Frontier
 
 
@@ -26,20 +27,39 @@ class Delta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The times a step closes: at or after `lower`, not at or after `upper`."""
+    """The times a step closes: at or after `lower`, not at or after `upper`, and in loops of just these `rounds`.
+
+    The frontiers are over the time's input coordinates: those are data to the operators, all processed together. Only rounds
+    are taken one after the other.
+    """
 
     lower: Frontier
     upper: Frontier
+    rounds: Rounds = ()
+
+    def at(self, rounds: Rounds) -> Interval:
+        """Return the interval in these rounds."""
+        return replace(self, rounds=rounds)
 
 
 class Operator(Protocol):
     """One node of a dataflow. State, where there is any, lives in the operator's traces."""
 
+    @property
+    def wakes(self) -> list[Rounds]:
+        """Where a step schedules something for later rounds it adds them here; the scope takes them out."""
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        """Return the rounds in which something waits since earlier intervals. Called before the interval's first step."""
+
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        """Return the result's updates for the interval; traces still read as of its lower frontier."""
+        """Return the result's updates for the interval; traces still read as of its lower frontier, or its last round."""
 
     def seal(self, interval: Interval) -> None:
         """Take the step's updates into the operator's traces; called once all readers have stepped."""
+
+    def close(self, interval: Interval) -> None:
+        """Learn that nobody reads before the interval's upper any more: all its rounds are done."""
 
 
 def empty(width: int) -> np.ndarray:
@@ -48,13 +68,22 @@ def empty(width: int) -> np.ndarray:
 
 
 class Stateless:
-    """An operator with nothing to take in at the end of a step."""
+    """An operator that keeps nothing from one step to the next."""
+
+    wakes: list[Rounds] = []  # noqa: RUF012 - nothing is added here: an operator that schedules has a list of its own
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        """Return nothing."""
+        return ()
 
     def seal(self, interval: Interval) -> None:
         """Do nothing."""
 
+    def close(self, interval: Interval) -> None:
+        """Do nothing."""
 
-class Keeping:
+
+class Keeping(Stateless):
     """An operator whose step makes a batch of its trace, which takes it in when all readers have stepped."""
 
     def __init__(self, trace: Trace):
@@ -62,7 +91,10 @@ class Keeping:
         self.batch = empty(trace.nk + trace.nv + trace.nt + 1)
 
     def seal(self, interval: Interval) -> None:
-        """Take the step's batch into the trace: nobody asks for a time before it any more."""
-        self.trace.set_logical_compaction(interval.upper)
+        """Take the step's batch into the trace."""
         self.trace.insert(self.batch, interval.upper)
         self.batch = self.batch[:0]
+
+    def close(self, interval: Interval) -> None:
+        """Let the times before the interval's upper become equal."""
+        self.trace.set_logical_compaction(interval.upper)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -34,17 +34,83 @@ class Arrange(Keeping):
         return Delta(self.batch, distinct=True)
 
 
+class Entered(Stateless):
+    """An arrangement from outside of a loop, read in it as it stands: it is there from round 0 on, for every later one.
+
+    Nothing is copied. Its new updates have no round and are fed in round 0; after that round they are read with the trace,
+    which itself takes them in only when the loop is done.
+    """
+
+    def __init__(self, source: Arranged):
+        self.source = source
+        self.trace = EnteredTrace(source.trace)
+        self.batch = self.trace.fresh
+
+    def restart(self) -> None:
+        """Read the source as of before its new updates: the loop's next interval, or outer round, begins."""
+        self.batch = self.trace.fresh = self.trace.fresh[:0]
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        self.batch = deltas[0].updates
+        return deltas[0]
+
+    def seal(self, interval: Interval) -> None:
+        self.trace.fresh, self.batch = self.batch, self.batch[:0]
+
+
+class EnteredTrace:
+    """What a join reads of an arrangement that entered a loop: its trace, and the updates that it will take in next."""
+
+    def __init__(self, outer: Readable):
+        self.outer = outer
+        self.nk, self.nv, self.nt = outer.nk, outer.nv, outer.nt
+        self.fresh = empty(outer.nk + outer.nv + outer.nt + 1)
+
+    @property
+    def rows(self) -> int:
+        return self.outer.rows + len(self.fresh)
+
+    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
+        found = self.outer.matching(updates)
+        return [*found, self.fresh] if len(self.fresh) else found
+
+
+class Readable(Protocol):
+    """What a join needs of a trace: `nk` key lanes, `nv` value lanes, `nt` time lanes, and the rows of given keys."""
+
+    nk: int
+    nv: int
+    nt: int
+
+    @property
+    def rows(self) -> int:
+        """Return the number of updates."""
+
+    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
+
+
+class Arranged(Protocol):
+    """An operator that a join can read: an arrangement, of this scope or from outside."""
+
+    @property
+    def trace(self) -> Readable:
+        """Return the trace as of before the step."""
+
+
 class Join(Stateless):
     """Join two arrangements by key: `dA join (B + dB)` and `A join dB`, with A and B as of the lower frontier.
 
-    Bilinear, so nothing but the two traces is kept. `take` selects the lanes of the result from `[key | va | vb]`.
+    Bilinear, so nothing but the two traces is kept. `take` selects the lanes of the result from `[key | va | vb]`. A side that
+    entered a loop has fewer time lanes than the other.
     """
 
-    def __init__(self, left: Arrange, right: Arrange, take: Sequence[int]):
+    def __init__(self, left: Arranged, right: Arranged, take: Sequence[int]):
         self.left = left
         self.right = right
         self.nk = left.trace.nk
-        self.nt = left.trace.nt
+        self.nt = left.trace.nt, right.trace.nt
         self.take = np.array(take, np.int64)
         # Two matches with equal data come of equal values on either side only where all lanes are kept.
         self._keeps_all = set(take) == set(range(self.nk + left.trace.nv + right.trace.nv))
@@ -58,8 +124,9 @@ class Join(Stateless):
                 others = [*others, right]
             if others:
                 parts.append(kernels.join(left, others, self.nk, self.nt, self.take))
-        if len(right) and self.left.trace.batches:
+        if len(right) and self.left.trace.rows:
             parts.append(kernels.join(self.left.trace.matching(right), right, self.nk, self.nt, self.take))
         if len(parts) == 1:
-            return Delta(parts[0], distinct=self._keeps_all and not self.left.trace.batches + self.right.trace.batches)
-        return Delta(np.concatenate(parts)) if parts else Delta(empty(len(self.take) + self.nt + 1), distinct=True)
+            alone = not self.left.trace.rows and not self.right.trace.rows
+            return Delta(parts[0], distinct=self._keeps_all and alone)
+        return Delta(np.concatenate(parts)) if parts else Delta(empty(len(self.take) + max(self.nt) + 1), distinct=True)

@@ -1,0 +1,170 @@
+"""Loops: a scope whose times have one more coordinate, the round, as one place of the scope around it.
+
+A variable is, in round 0, its initial collection, and in round r + 1 what its result is in round r. As differences: the
+initial enters at round 0 and is taken back at round 1, the result comes a round later. What enters is there from round 0
+on. What leaves drops the round, so that it sums the updates of all rounds: the fixed point, or, where the rounds are
+bounded, the collection in the last one.
+
+Rounds are taken in order, those with nothing to do are skipped, and each is one turn of the body over all epochs at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.rounds import with_rounds
+from ddcli.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ddcli.engine.dataflow import Deltas, Handle, Scope
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.operators.join import Entered
+    from ddcli.engine.rounds import Rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a collection from outside comes in. `arranged` are the shards of one that stays arranged; its times get no round."""
+
+    place: Handle
+    arranged: Sequence[Entered] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """Where a variable is read, and the place of its result. Its initial is the entry of the same position."""
+
+    place: Handle
+    result: Handle
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """After how many rounds the loop ends, or after how many its variables must change no more."""
+
+    bound: int | None
+    guard: int
+
+
+class Loop:
+    """A loop as an inner scope. Its inputs are the variables' initials, then what else enters.
+
+    `show` gives the text of a few records of the i-th variable, for the message that the loop doesn't settle: EngineError.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        variables: Sequence[Variable],
+        entries: Sequence[Entry],
+        leaving: Sequence[Handle],
+        limit: Limit,
+        show: Callable[[int, np.ndarray], str],
+    ):
+        self.scope = scope
+        self.variables = tuple(variables)
+        self.entries = tuple(entries)
+        self.leaving = tuple(handle.index for handle in leaving)
+        self.limit = limit
+        self.show = show
+        self.wakes: list[Rounds] = []
+        for handle in [*(variable.result for variable in variables), *leaving]:
+            scope.keep(handle)
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        self.scope.begin(interval)
+        return self.scope.waits()
+
+    def close(self, interval: Interval) -> None:
+        self.scope.close(interval)
+
+    def step(self, deltas: Sequence[Deltas | None], interval: Interval) -> list[Deltas | None]:
+        outer = interval.rounds
+        scope = self.scope
+        initials, entering = deltas[: len(self.variables)], deltas[len(self.variables) :]
+        fed = self._enter(initials, entering, outer)
+        left: list[list[Deltas]] = [[] for _ in self.leaving]
+        now: int | None = 0 if fed else scope.next_round(outer)
+        while now is not None:
+            if self.limit.bound is not None and now >= self.limit.bound:
+                scope.drop(outer)
+                break
+            found = scope.turn(fed, interval.at((*outer, now)))
+            fed = {}
+            for at, index in enumerate(self.leaving):
+                if index in found:
+                    left[at].append(found[index])
+            for variable in self.variables:
+                if variable.result.index in found:
+                    scope.later(variable.place.index, (*outer, now + 1), _a_round_later(found[variable.result.index]))
+            scope.seal(interval)
+            if self.limit.bound is None and now >= self.limit.guard:
+                self._check_settled(found)
+            now = scope.next_round(outer)
+        self.wakes.extend(rounds for rounds in scope.waits() if rounds != outer)
+        return [_leave(parts) for parts in left]
+
+    def _enter(
+        self, initials: Sequence[Deltas | None], entering: Sequence[Deltas | None], outer: Rounds
+    ) -> dict[int, Deltas]:
+        """Return what is fed to the places of the first round, and have the initials taken back in the second."""
+        fed = {}
+        for variable, deltas in zip(self.variables, initials, strict=True):
+            if deltas:
+                fed[variable.place.index] = [Delta(with_rounds(d.updates, (0,), 1), d.distinct) for d in deltas]
+                back = [Delta(with_rounds(d.updates, (1,), 1), d.distinct) for d in deltas]
+                for delta in back:
+                    np.multiply(delta.updates[:, -1], -1, out=delta.updates[:, -1])
+                self.scope.later(variable.place.index, (*outer, 1), back)
+        for entry, deltas in zip(self.entries, entering, strict=True):
+            for shard in entry.arranged:
+                shard.restart()
+            if deltas:
+                fed[entry.place.index] = (
+                    deltas if entry.arranged else [Delta(with_rounds(d.updates, (0,), 1), d.distinct) for d in deltas]
+                )
+        return fed
+
+    def _check_settled(self, found: dict[int, Deltas]) -> None:
+        """Refuse to go on where a variable still changes."""
+        for at, variable in enumerate(self.variables):
+            for delta in found.get(variable.result.index, ()):
+                changes = kernels.consolidate(delta.updates)
+                if len(changes):
+                    raise EngineError(
+                        f"the loop has not settled after {self.limit.guard} rounds: "
+                        f"its variable '{variable.name}' still changes, among others by {self.show(at, changes)}",
+                        hint="`max_rounds: n` takes the collection after n rounds, `max_rounds: {guard: n}` allows for more",
+                    )
+
+
+def _a_round_later(deltas: Deltas) -> Deltas:
+    """Return updates with their round, the last time lane, moved on by one."""
+    moved = []
+    for delta in deltas:
+        updates = delta.updates.copy()
+        updates[:, -2] += 1
+        moved.append(Delta(updates, delta.distinct))
+    return moved
+
+
+def _leave(parts: Sequence[Deltas]) -> Deltas | None:
+    """Return updates without their rounds, shard by shard; updates of different rounds may be equal then."""
+    if not parts:
+        return None
+    left = []
+    for deltas in zip(*parts, strict=True):
+        updates = kernels.concat([delta.updates for delta in deltas])
+        width = updates.shape[1]
+        left.append(
+            Delta(kernels.take(updates, [*range(width - 2), width - 1]), len(parts) == 1 and deltas[0].distinct)
+        )
+    return left

@@ -1,0 +1,202 @@
+"""Sweeping over rounds: what a reduction in a loop reads, its groups as they are at the current round.
+
+A reduction at round r needs each touched group as accumulated up to r. To walk the group's whole history of rounds each time
+is what would cost. Instead two working traces, of the input and of the output, hold the touched groups with the round
+dropped: all updates of rounds up to the current one. Moving on adds the updates of the next round, new and old. The times that
+are left are the input's own coordinates, so that one evaluation covers all epochs, by the same code as outside of loops.
+
+Why that is enough. Let R and O be the working traces at round r, and f(e) = what the aggregates want of R at e, less O at e.
+After the step of round r - 1, f was 0 everywhere. In round r some updates d are added: new ones, and those that earlier
+intervals left at round r. f(e) can differ from 0 only where e is the lattice join of times in R and O, and is at or after
+both a time of d and a new time (before any new time all is as it was when that history was made). So it is
+evaluated at the times of the new updates and, for groups with old ones, at the earliest new time, closed under join with
+what R and O hold.
+
+Hence the rule that makes it differential: a group touched at some round is reconsidered at every later round at which its
+history has an update. With loops around, the sweep is over the innermost round, and begins anew when an outer round moves on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.arrangement.trace import Trace
+from ddcli.engine.operators.reduce_instances import locate, sizes
+from ddcli.engine.rounds import split_rounds, with_rounds
+from ddcli.engine.times import Frontier
+
+if TYPE_CHECKING:
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.operators.reduce import Reader
+    from ddcli.engine.rounds import Rounds
+
+Lanes = np.ndarray
+NEVER = 2**63 - 1
+
+
+class Evaluate(Protocol):
+    """A reduction over traces without rounds."""
+
+    def __call__(
+        self, delta: Lanes, output: Reader, inputs: Reader, seeds: Lanes | None, *, ahead: bool
+    ) -> tuple[Lanes, Lanes]:
+        """Return the output's updates, and rows [key | time] to be evaluated in later intervals."""
+
+
+class _View:
+    """One trace's updates of the touched groups, rounds dropped: `working` up to the current round, `later` by round."""
+
+    def __init__(self, history: Trace, depth: int):
+        self.history = history
+        self.depth = depth
+        self.nt = history.nt - depth
+        self.at = history.nk + history.nv + self.nt
+        self._flat = np.array([*range(self.at), self.at + depth], np.int64)
+
+    def restart(self, interval: Interval) -> None:
+        self.working = Trace(self.history.nk, self.history.nv, self.nt, since=interval.lower)
+        self.later: dict[int, list[Lanes]] = {}
+
+    def flat(self, updates: Lanes) -> Lanes:
+        return kernels.take(updates, self._flat)
+
+    def of(self, keys: Lanes) -> Lanes:
+        """Return every update of these keys in the history, rounds and all."""
+        found = [kernels.gather(batch, self.history.nk, keys) for batch in self.history.batches_for(keys)]
+        return kernels.concat(found) if found else np.empty((0, self.at + self.depth + 1), np.int64)
+
+    def add(self, updates: Lanes, interval: Interval) -> None:
+        """Take consolidated updates without rounds into the working trace."""
+        self.working.insert(updates, interval.upper)
+
+    def add_old(self, parts: list[Lanes], interval: Interval) -> Lanes:
+        """Take old updates of the current round or earlier ones into the working trace; return their keys."""
+        old = kernels.consolidate(kernels.concat(parts))
+        # Before the interval's lower all epochs are one to whoever reads now.
+        self.add(kernels.advance(old, interval.lower.as_time(), self.nt), interval)
+        return kernels.distinct_keys(old, self.history.nk)
+
+
+class Sweep:
+    """The working traces of a reduction in a loop of `depth`: of its inputs (None where it keeps none) and of its output."""
+
+    def __init__(self, inputs: Trace | None, output: Trace, depth: int):
+        self.nk = output.nk
+        self.output = _View(output, depth)
+        self.inputs = None if inputs is None else _View(inputs, depth)
+        self.views = [view for view in (self.inputs, self.output) if view is not None]
+        self.wakes: list[Rounds] = []
+        self._scheduled: dict[Rounds, list[Lanes]] = {}
+        self._within: object = None
+        self._around: object = None
+
+    def step(self, evaluate: Evaluate, delta: Lanes, interval: Interval) -> tuple[Lanes, Lanes]:
+        """Return the output's updates of the current round, sorted, and rows [key | time | rounds] still to be evaluated.
+
+        `delta` holds the input's updates of this round, in ascending order of keys.
+        """
+        rounds = interval.rounds
+        self._move(interval)
+        nt, depth = self.output.nt, len(rounds)
+        at = delta.shape[1] - 1 - depth
+        delta = kernels.take(delta, [*range(at), at + depth])
+        if len(delta):
+            self._note_times(delta[:, at - nt : at])
+        seeds = None
+        if not self._fresh:
+            called = self._scheduled.pop(rounds, [])
+            self._touch(self._untouched([kernels.distinct_keys(delta, self.nk), *called]), interval)
+            seeds = self._seeds(called, interval)
+        ahead = nt == 1 and self._last > (self._first.elements[0][0] if seeds is not None else _least(delta[:, at - 1]))
+        inputs = self.inputs or self.output
+        updates, pending = evaluate(delta, self.output.working, inputs.working, seeds, ahead=ahead)
+        if self.inputs:
+            self.inputs.add(delta, interval)
+        self.output.add(updates, interval)
+        return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
+
+    def _move(self, interval: Interval) -> None:
+        """Begin anew where the interval or an outer round has moved on."""
+        if self._around != (interval.lower, interval.upper):
+            self._around = (interval.lower, interval.upper)
+            self._within = None
+            self._first, self._last = Frontier(), 0
+        if self._within != interval.rounds[:-1]:
+            self._within = interval.rounds[:-1]
+            # With no history at all nothing is to be looked up, whoever is touched.
+            self._fresh = not any(view.history.rows for view in self.views)
+            self._touched = Trace(self.nk, 0, 0, since=Frontier())
+            for view in self.views:
+                view.restart(interval)
+
+    def _note_times(self, times: Lanes) -> None:
+        """Remember the earliest new times of the interval and, of totally ordered time, the latest."""
+        if times.shape[1] > 1:
+            self._first = self._first.meet(Frontier(map(tuple, np.unique(times, axis=0).tolist())))
+            return
+        low, high = int(times.min()), int(times.max())
+        self._last = max(self._last, high) if self._first else high
+        if not self._first or low < self._first.elements[0][0]:
+            self._first = Frontier([(low,)])
+
+    def _untouched(self, parts: list[Lanes]) -> Lanes:
+        """Return which of the keys are new to this sweep, and note that they no longer are."""
+        keys = _union(parts)
+        fresh = keys[sizes(locate(keys, self._touched.matrices())) == 0] if self._touched.rows else keys
+        self._touched.insert(np.concatenate([fresh, np.ones((len(fresh), 1), np.int64)], axis=1), Frontier())
+        return fresh
+
+    def _touch(self, keys: Lanes, interval: Interval) -> None:
+        """Read the whole history of keys: up to the current round into the working traces, the rest is scheduled."""
+        *outer, current = interval.rounds
+        for view in self.views if len(keys) else ():
+            parts: list[Lanes] = []
+            beyond: dict[Rounds, list[Lanes]] = {}
+            for rounds, rows in split_rounds(view.of(keys), view.at, view.depth):
+                within = tuple(map(max, rounds[:-1], outer))
+                if within != tuple(outer):
+                    # A join with an outer round still to come: the sweep there finds the rest of the group's history.
+                    beyond.setdefault((*within, rounds[-1]), []).append(kernels.distinct_keys(rows, self.nk))
+                elif rounds[-1] <= current:
+                    parts.append(view.flat(rows))
+                else:
+                    view.later.setdefault(rounds[-1], []).append(view.flat(rows))
+                    self.wakes.append((*within, rounds[-1]))
+            if parts:
+                view.add_old(parts, interval)
+            for rounds, found in beyond.items():
+                self._schedule(rounds, found)
+
+    def _schedule(self, rounds: Rounds, keys: list[Lanes]) -> None:
+        self._scheduled.setdefault(rounds, []).extend(keys)
+        self.wakes.append(rounds)
+
+    def _seeds(self, called: list[Lanes], interval: Interval) -> Lanes | None:
+        """Take in what the history has at this round; its keys, and those called, are evaluated at the first new times."""
+        parts = list(called)
+        for view in self.views:
+            old = view.later.pop(interval.rounds[-1], None)
+            if old is not None:
+                parts.append(view.add_old(old, interval))
+        if not parts:
+            return None
+        keys = _union(parts)
+        times = np.array(self._first.elements, np.int64)
+        return np.concatenate([np.repeat(keys, len(times), axis=0), np.tile(times, (len(keys), 1))], axis=1)
+
+
+def _least(lane: Lanes) -> int:
+    return int(lane.min()) if len(lane) else NEVER
+
+
+def _union(parts: list[Lanes]) -> Lanes:
+    """Return the distinct keys of several sorted matrices of keys, sorted."""
+    filled = [part for part in parts if len(part)]
+    if len(filled) < 2:
+        return filled[0] if filled else parts[0]
+    keys = np.concatenate(filled)
+    counted = kernels.consolidate(np.concatenate([keys, np.ones((len(keys), 1), np.int64)], axis=1))
+    return np.ascontiguousarray(counted[:, :-1])
