@@ -1,4 +1,4 @@
-"""Picking rows and lanes, advancing times, dealing keys to shards: against plain Python."""
+"""Picking rows and lanes, dealing keys to shards: against plain Python."""
 
 from __future__ import annotations
 
@@ -36,28 +36,6 @@ def test_take_permutes_projects_and_repeats(m, lanes):
     assert result.tolist() == [[row[lane] for lane in lanes] for row in m.tolist()]
     assert result.flags.c_contiguous
     assert result.shape == (len(m), len(lanes))
-
-
-@given(st.integers(1, 3).flatmap(lambda nt: st.tuples(st.just(nt), matrices(nt + 2, consolidated=True))), st.data())
-def test_advance_joins_times_with_since(case, data):
-    """And consolidates, for any number of coordinates."""
-    nt, m = case
-    since = tuple(data.draw(LANES) for _ in range(nt))
-    joined = [[row[0], *map(max, row[1:-1], since), row[-1]] for row in m.tolist()]
-    assert kernels.advance(m, since, nt).tolist() == canonical(matrix(joined, nt + 2))
-
-
-def test_advance_refuses_an_overflow():
-    """Where times become equal."""
-    m = np.array([[4, 1, EXTREME[1]], [4, 2, 1]])
-    with pytest.raises(kernels.DiffOverflow, match=r"lanes \(4, 9\) and \(4, 2\)"):
-        kernels.advance(m, (9,), 1)
-
-
-def test_advance_gives_its_input_where_no_time_changes():
-    """Compaction often has nothing to do."""
-    m = np.array([[4, 10, 1]])
-    assert kernels.advance(m, (9,), 1) is m
 
 
 def mixed(lanes: list[int]) -> int:
@@ -104,14 +82,6 @@ def test_gather_bounds_of_several_sources(sources, keys):
     assert kernels.gather_bounds(sources, bounds).tolist() == expected
 
 
-@given(matrices(4, lanes=st.integers(0, 1)), st.integers(0, 3), st.lists(st.integers(0, 1), max_size=3).map(tuple))
-def test_rounds_equal(m, at, rounds):
-    """In all rows, which may be none."""
-    rounds = rounds[: 4 - at]
-    expected = all(tuple(row[at : at + len(rounds)]) == rounds for row in m.tolist())
-    assert kernels.rounds_equal(m, at, rounds) is expected
-
-
 def test_shards_of_some_keys_never_change():
     """Golden values."""
     m = np.array([[0, 1], [1, 1], [-1, 1], [EXTREME[0], 1]])
@@ -133,8 +103,6 @@ def test_wrong_shapes_are_refused():
         kernels.take(m, [3])
     with pytest.raises(ValueError, match="keys"):
         kernels.gather(m, 1, m)
-    with pytest.raises(ValueError, match="coordinates"):
-        kernels.advance(m, (1, 2), 1)
     with pytest.raises(ValueError, match="shards"):
         kernels.shard_of(m, 1, 0)
     with pytest.raises(ValueError, match="shards"):
@@ -145,8 +113,6 @@ def test_wrong_shapes_are_refused():
         kernels.gather_bounds([m], np.array([[1, 3]]))
     with pytest.raises(ValueError, match="widths"):
         kernels.gather_bounds([m, m[:, :2]], np.array([[0, 1, 0, 1]]))
-    with pytest.raises(ValueError, match="lanes 2 to 4"):
-        kernels.rounds_equal(m, 2, (1, 1))
 
 
 def test_interpreted_kernels_give_the_same():
@@ -157,12 +123,9 @@ def test_interpreted_kernels_give_the_same():
         lambda: kernels.gather(m, 2, keys),
         lambda: kernels.distinct_keys(m, 2),
         lambda: kernels.take(m, [3, 0]),
-        lambda: kernels.advance(m, (1,), 1),
-        lambda: kernels.advance(m, (1, 0), 2),
         lambda: kernels.shard_of(m, 2, 7),
         lambda: kernels.partition(m, [2, 0], 3)[1],
         lambda: kernels.gather_bounds([m, m], np.array([[0, 2, 5, 9], [2, 2, 9, len(m)]])),
-        lambda: np.array([kernels.rounds_equal(m, 1, (0,)), kernels.rounds_equal(m[:1], 1, (int(m[0, 1]),))]),
     ]
     compiled = [call().tolist() for call in calls]
     with interpreted():

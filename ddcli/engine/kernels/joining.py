@@ -154,7 +154,10 @@ def pair_of_any_times(
 
 @inline
 def settle(out: np.ndarray, first: int, last: int, lane: int) -> int:
-    """Consolidate out[first:last], whose lanes before `lane` are all equal, in place; gives its new end, or OVERFLOW."""
+    """Consolidate out[first:last], whose lanes before `lane` are all equal, in place; gives its new end.
+
+    Or OVERFLOW, with the two rows that can't be added at `first`.
+    """
     d = out.shape[1] - 1
     gap = 1
     while gap * 3 + 1 < last - first:
@@ -174,6 +177,8 @@ def settle(out: np.ndarray, first: int, last: int, lane: int) -> int:
         if o > first and same_between(out, o - 1, i, lane, d):
             total = out[o - 1, d] + out[i, d]
             if sum_overflows(out[o - 1, d], out[i, d], total):
+                copy_row(out, o - 1, out, first)
+                copy_row(out, i, out, first + 1)
                 return OVERFLOW
             out[o - 1, d] = total
         else:

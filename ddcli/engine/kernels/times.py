@@ -1,21 +1,23 @@
-"""Advance times: make equal what no reader at or after a frontier can tell apart."""
+"""Advance times: make equal what no reader at or after a frontier can tell apart; and look at their rounds."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 
 from ddcli.engine.kernels.errors import overflow
+from ddcli.engine.kernels.joining import settle
 from ddcli.engine.kernels.loader import kernel
+from ddcli.engine.kernels.reduce_times import compare_at
 from ddcli.engine.kernels.rows import copy_row, same, sum_overflows
-from ddcli.engine.kernels.sorting import consolidate
+
+OVERFLOW: Final = -1
 
 
 @kernel("MVM")
 def advance_one(m: np.ndarray, since: np.ndarray, out: np.ndarray) -> int:
-    """Advance consolidated rows of one time lane, consolidated; gives their number, or -1 - row for one that overflows.
-
-    The largest of a time and a bound is monotone in the time, so the rows stay sorted. The row added to is then out[0].
-    """
+    """Do as `advance_rows` does, for one time lane: the largest of a time and a bound is monotone, so the rows stay sorted."""
     d = m.shape[1] - 1
     bound = since[0]
     o = 0
@@ -24,8 +26,11 @@ def advance_one(m: np.ndarray, since: np.ndarray, out: np.ndarray) -> int:
         if o > 0 and out[o - 1, d - 1] == time and same(out, o - 1, m, i, d - 1):
             total = out[o - 1, d] + m[i, d]
             if sum_overflows(out[o - 1, d], m[i, d], total):
+                x = m[i, d]
                 copy_row(out, o - 1, out, 0)
-                return -1 - i
+                copy_row(out, 0, out, 1)
+                out[1, d] = x
+                return OVERFLOW
             out[o - 1, d] = total
         else:
             if o > 0 and out[o - 1, d] == 0:
@@ -38,10 +43,56 @@ def advance_one(m: np.ndarray, since: np.ndarray, out: np.ndarray) -> int:
     return o
 
 
-@kernel("MV")
-def advanced_already(m: np.ndarray, since: np.ndarray) -> int:
+@kernel("MViM")
+def advance_rows(m: np.ndarray, since: np.ndarray, nt: int, out: np.ndarray) -> int:
+    """Advance the first since.size of the `nt` times of consolidated rows, consolidated; gives the rows written, or OVERFLOW.
+
+    `out` may be `m`: what is written is never ahead of what is read. Rows of equal data stay together, and they
+    mostly stay in order too: only a run that does not is sorted. After an OVERFLOW the two rows that can't be
+    added are the first of `out`.
+    """
+    d = m.shape[1] - 1
+    data = d - nt
+    start = 0  # of the rows whose data are those of the row at hand
+    o = 0
+    disordered = False
+    for i in range(m.shape[0]):
+        if o > start and not same(out, start, m, i, data):
+            o = settle(out, start, o, data) if disordered else o - (out[o - 1, d] == 0)
+            if o < 0:
+                break
+            start = o
+            disordered = False
+        copy_row(m, i, out, o)
+        for c in range(since.size):
+            out[o, data + c] = max(out[o, data + c], since[c])
+        order = -1 if o == start else compare_at(out, o - 1, data, out, o, data, nt)
+        if order != 0 and o > start and out[o - 1, d] == 0:
+            copy_row(out, o, out, o - 1)
+            o -= 1
+            order = -1 if o == start else compare_at(out, o - 1, data, out, o, data, nt)
+        if order == 0:
+            total = out[o - 1, d] + out[o, d]
+            if sum_overflows(out[o - 1, d], out[o, d], total):
+                start = o - 1
+                o = OVERFLOW
+                break
+            out[o - 1, d] = total
+        else:
+            disordered = disordered or order > 0
+            o += 1
+    if o > start:
+        o = settle(out, start, o, data) if disordered else o - (out[o - 1, d] == 0)
+    if o < 0:
+        copy_row(out, start, out, 0)
+        copy_row(out, start + 1, out, 1)
+    return o
+
+
+@kernel("MVi")
+def advanced_already(m: np.ndarray, since: np.ndarray, nt: int) -> int:
     """Say whether no time would change."""
-    first = m.shape[1] - 1 - since.size
+    first = m.shape[1] - 1 - nt
     for c in range(since.size):
         for i in range(m.shape[0]):
             if m[i, first + c] < since[c]:
@@ -73,26 +124,22 @@ def rounds_equal(m: np.ndarray, at: int, rounds: tuple[int, ...]) -> bool:
 def advance(m: np.ndarray, since: tuple[int, ...], nt: int, *, owned: bool = False) -> np.ndarray:
     """Return consolidated rows at the lattice join of their `nt` times with `since`, consolidated. Raises DiffOverflow.
 
-    Gives `m` itself where that changes no time. `owned` says that nobody reads `m` any more: with one time lane the result is
-    then written over it, which spares as much fresh memory.
+    `since` may be shorter than a time: later coordinates (rounds of loops) stay as they are. To advance to a frontier is to advance
+    to the meet of its elements, as long as coordinates are ordered totally. Gives `m` itself where no time changes. `owned`
+    says that nobody reads `m` any more: the result is then written over it, which spares as much fresh memory.
 
     >>> advance(np.array([[7, 1, 1], [7, 2, -1], [8, 1, 1]]), (5,), 1).tolist()
     [[8, 5, 1]]
+    >>> advance(np.array([[7, 1, 3, 1], [7, 2, 0, 1]]), (5,), 2).tolist()
+    [[7, 5, 0, 1], [7, 5, 3, 1]]
     """
-    if len(since) != nt:
+    if len(since) > nt:
         raise ValueError(f"{len(since)} coordinates for {nt} time lanes")
     bound = np.array(since, np.int64)
-    if advanced_already(m, bound):
+    if advanced_already(m, bound, nt):
         return m
-    if nt == 1:
-        # In place a row is read before it is written over: no more rows are written than have been read.
-        out = m if owned else np.empty((m.shape[0], m.shape[1]), np.int64)
-        count = advance_one(m, bound, out)
-        if count < 0:
-            raise overflow("+", out[0], m[-1 - count])
-        return out[:count] if 2 * count >= out.shape[0] else out[:count].copy()
-    # From two coordinates on, rows can change their order.
-    joined = m.copy()
-    times = joined[:, -1 - nt : -1]
-    np.maximum(times, bound, out=times)
-    return consolidate(joined)
+    out = m if owned else np.empty((m.shape[0], m.shape[1]), np.int64)
+    count = advance_one(m, bound, out) if nt == 1 else advance_rows(m, bound, nt, out)
+    if count < 0:
+        raise overflow("+", out[0], out[1])
+    return out[:count] if 2 * count >= out.shape[0] else out[:count].copy()
