@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,36 +20,37 @@ from ddcli.engine.arrangement.batch import MemoryBatch
 from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import encode
-from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.base import Delta, Interval
 from ddcli.engine.pool import Pool
-from ddcli.engine.times import Frontier
-from ddcli.errors import InputError, SpecError, StateError
-from ddcli.expressions.types import Type
+from ddcli.engine.times import LEAST, Frontier, join
+from ddcli.errors import SpecError, StateError
 from ddcli.plan.build import build
 from ddcli.plan.lower import lower
-from ddcli.request import find_inputs, nothing_new
+from ddcli.request import DIFF, find_inputs, find_seen, find_time, find_upper, nothing_new
 from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
 from ddcli.store.log_schema import LogFormat, LogSchema
 from ddcli.store.logs import LogReader
 from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.output import output_bytes, write_output
 from ddcli.store.state import relative_output
+from ddcli.store.time_text import format_frontier, format_time
 from ddcli.summary import InputSummary, OutputSummary, RunSummary
-from ddcli.until import format_time, parse_time
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
     from ddcli.assemble.graph import Assembled
     from ddcli.engine.lanes import Layout
+    from ddcli.engine.times import Time
+    from ddcli.expressions.types import Schema, Type
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.request import Found, Request
     from ddcli.store.state import State, Transaction
 
 TIME = "time"
-LARGEST = 2**63 - 1
-BEGINNING = -(2**63)
-"""The lower bound of the first run: every time is at or after it."""
+"""What the time column of an output is called where the time has one coordinate."""
 
 
 def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
@@ -64,28 +66,26 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
             place=str(request.spec.path),
             hint="put the file back, or remove the state and the outputs to compute them anew",
         )
-    kind = _time_type(request, readers)
-    before = manifest.upper if manifest else None
-    upper = _upper(request, kind, found, readers, before)
-    if upper is None or (before is not None and upper <= before[0][0]):
+    time = _time_columns(request, manifest, readers)
+    before = Frontier(manifest.upper) if manifest else None
+    seen = _seen(manifest, readers)
+    upper = find_upper(request, time, found, before, seen)
+    if upper is None or upper == before:
         if manifest is not None:
             for reader in readers.values():
-                reader.read(
-                    (), before, manifest.upper
-                )  # takes nothing, but refuses new files with rows that come too late
+                # takes nothing, but refuses new files with rows that come too late
+                reader.read((), manifest.upper, manifest.upper)
             return nothing_new(request, manifest)
         return RunSummary(request.spec.name.value, None, None, changed=False)
-    return _Run(request, manifest, state, graph, readers, kind, upper).run()
+    return _Run(request, manifest, state, graph, readers, time, seen, upper).run()
 
 
 def _open_logs(request: Request, manifest: Manifest | None, found: dict[str, Found]) -> dict[str, LogReader]:
     """Return a reader for each input, held to the columns of earlier runs."""
     readers = {}
     for name, given in request.spec.inputs.items():
-        if len(given.time) > 1:
-            raise SpecError("an input has one time column", span=given.time[1].span, hint="name one: `time: column`")
         columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
-        diff = given.diff.value if given.diff else "diff"
+        diff = given.diff.value if given.diff else DIFF
         log = LogFormat(tuple(text.value for text in given.time), diff, columns)
         entry = manifest.inputs.get(name) if manifest else None
         known = LogSchema.from_json(entry.schema) if entry else None
@@ -93,47 +93,43 @@ def _open_logs(request: Request, manifest: Manifest | None, found: dict[str, Fou
     return readers
 
 
-def _time_type(request: Request, readers: dict[str, LogReader]) -> Type:
-    """Return the type that all inputs' times have, or refuse a mixture."""
-    kinds = {
-        name: next(iter(reader.schema.time.values()))
-        for name, reader in readers.items()
-        if reader.schema.diff is not None
+def _time_columns(request: Request, manifest: Manifest | None, readers: dict[str, LogReader]) -> Schema:
+    """Return the outputs' time columns, of the types that all inputs' times have, or refuse a mixture.
+
+    A single time is called `time`, the coordinates of a product as in the inputs.
+    """
+    # A log without files says nothing of its types; where no log has any, times are supposed to be integers.
+    known = {
+        name: tuple(reader.schema.time.values()) for name, reader in readers.items() if reader.schema.diff is not None
     }
-    first = next(iter(kinds.values()), Type("int64"))
-    for name, kind in kinds.items():
-        if kind != first:
-            other = next(iter(kinds))
+    columns = next(iter(readers.values())).schema.time
+    first, kinds = next(iter(known.items()), ("", tuple(columns.values())))
+    for name, other in known.items():
+        if other != kinds:
             raise SpecError(
-                f"the time of input '{name}' is {kind}, that of '{other}' is {first}",
+                f"the time of input '{name}' is {_told(other)}, that of '{first}' is {_told(kinds)}",
                 span=request.spec.inputs[name].name.span,
                 hint="the inputs of a pipeline share one time: write them with the same type",
             )
-    return first
+    time = dict(zip(columns if len(kinds) > 1 else (TIME,), kinds, strict=True))
+    if manifest is not None and [*(before := find_time(manifest)).items()] != [*time.items()]:
+        told = [", ".join(f"{name}: {kind}" for name, kind in one.items()) for one in (time, before)]
+        raise StateError(
+            f"the times of the inputs are {told[0]}, those of the state and the outputs are {told[1]}",
+            place=str(request.spec.path),
+            hint="write the inputs as they were, or remove the state and the outputs to compute them anew",
+        )
+    return time
 
 
-def _upper(
-    request: Request, kind: Type, found: dict[str, Found], readers: dict[str, LogReader], before: Times | None
-) -> int | None:
-    """Return the time before which this run closes all times, or None where there is nothing to go by.
-
-    What `--until` says; else the least upper of the inputs that carry their progress; else one past the largest time seen.
-    """
-    if request.until is not None:
-        return parse_time(request.until, kind)
-    carried = [given.progress for given in found.values() if given.progress is not None]
-    uppers = [progress[0][0] for progress in carried if progress]
-    if uppers:
-        return min(uppers)
-    seen = [_after(time[0]) for reader in readers.values() if (time := reader.largest_time()) is not None]
-    return max([*seen, *([before[0][0]] if before else [])], default=None)
+def _told(kinds: Sequence[Type]) -> str:
+    return ", ".join(map(str, kinds))
 
 
-def _after(time: int) -> int:
-    """Return the upper that closes a time."""
-    if time == LARGEST:
-        raise InputError(f"the time {time} is the largest there is: no upper could close it", hint="use an earlier one")
-    return time + 1
+def _seen(manifest: Manifest | None, readers: dict[str, LogReader]) -> Time | None:
+    """Return the largest value of each time coordinate in all files so far, None without a row."""
+    found = [find_seen(manifest), *(reader.largest_time() for reader in readers.values())]
+    return reduce(join, [time for time in found if time is not None]) if any(found) else None
 
 
 @dataclass
@@ -169,64 +165,72 @@ class _Run:
     state: State | None
     graph: PhysicalGraph
     readers: dict[str, LogReader]
-    kind: Type
-    upper: int
+    time: Schema
+    """The time columns of the outputs and their types, one a coordinate."""
+    seen: Time | None
+    upper: Frontier
 
     def run(self) -> RunSummary:
         pool = Pool()
         before = self.manifest.upper if self.manifest else None
-        lower = Frontier(before or ((BEGINNING,),))
-        upper = Frontier([(self.upper,)])
+        nt = len(self.time)
+        # The first run begins where every time is at or after.
+        lower = Frontier(before or [(LEAST,) * nt])
         traces = _StateTraces(self.request, self.manifest, pool, lower)
-        assembled = assemble(self.graph, Scope(lower), traces, pool, self._show)
+        assembled = assemble(self.graph, Scope(nt), traces, pool, self._show)
         inputs, fed, read = self._read(assembled, pool, before)
-        deltas = assembled.scope.step(fed, upper)
+        deltas = assembled.step(fed, Interval(lower, self.upper))
         fed.clear()
         outputs = {name: _consolidated(deltas.pop(name)) for name in list(deltas)}
         if self.state is None:
             return self._summary(read, {name: _count(rows) for name, rows in outputs.items()}, self.manifest)
         with self.state.begin() as transaction:
-            entries, wrote, arrangements = self._write(transaction, outputs, assembled, traces, upper)
-            kept = self.manifest.cache if self.manifest else {}
+            entries, wrote, arrangements = self._write(transaction, outputs, assembled, traces)
+            time = {name: str(kind) for name, kind in self.time.items()}
             committed = transaction.commit(
                 Manifest(
                     name=self.request.spec.name.value,
-                    upper=((self.upper,),),
+                    upper=self.upper.elements,
                     pipeline=self.request.digest,
                     plan=self.graph.fingerprint,
                     engine=__version__,
                     inputs=inputs,
                     arrangements=arrangements,
                     outputs=entries,
-                    cache=kept | {"time": str(self.kind)},
+                    cache={"time": time, "seen": self.seen},
                 )
             )
         return self._summary(read, wrote, committed)
 
+    @property
+    def kinds(self) -> list[Type]:
+        return list(self.time.values())
+
     def _show(self, label: str, updates: pl.DataFrame) -> None:
         """Say what an `inspect` sees, a line an update, the first few of many."""
-        shown = 100
-        for row in updates.sort("time", maintain_order=True).head(shown).iter_rows(named=True):
-            time, diff = row.pop("time"), row.pop("diff")
-            self.request.say(f"{label}: {row} @ {format_time(time, self.kind)} {diff:+d}")
+        shown, nt = 100, len(self.time)
+        *names, weight = updates.columns[-nt - 1 :]
+        for row in updates.sort(names, maintain_order=True).head(shown).iter_rows(named=True):
+            time, diff = tuple(row.pop(name) for name in names), row.pop(weight)
+            self.request.say(f"{label}: {row} @ {format_time(time, self.kinds)} {diff:+d}")
         if updates.height > shown:
             self.request.say(f"{label}: and {updates.height - shown} more updates")
 
     def _read(
         self, assembled: Assembled, pool: Pool, before: Times | None
-    ) -> tuple[dict[str, InputEntry], dict[int, Delta], dict[str, InputSummary]]:
+    ) -> tuple[dict[str, InputEntry], dict[str, Delta], dict[str, InputSummary]]:
         """Read each input's updates of the interval into lanes; an input that no output reads is only checked."""
         inputs, fed, summaries = {}, {}, {}
         for name, reader in self.readers.items():
             layout = assembled.layouts.get(name)
-            taken = reader.read(layout.names if layout else (), before, ((self.upper,),))
+            taken = reader.read(layout.names if layout else (), before, self.upper.elements)
             rows = len(taken.diffs)
             if layout is not None:
-                matrix = np.empty((rows, layout.width + 2), np.int64)
+                matrix = np.empty((rows, layout.width + len(self.time) + 1), np.int64)
                 encode(taken.frame, layout, pool, matrix)
                 taken.fill(matrix)
-                fed[assembled.sources[name].index] = Delta(matrix)
-            inputs[name] = InputEntry(((self.upper,),), taken.files, reader.schema.to_json())
+                fed[name] = Delta(matrix)
+            inputs[name] = InputEntry(self.upper.elements, taken.files, reader.schema.to_json())
             waiting = sum(not file.done for file in taken.files)
             summaries[name] = InputSummary(rows, len(reader.listing.to_read), waiting)
             del taken
@@ -239,11 +243,10 @@ class _Run:
         outputs: dict[str, np.ndarray],
         assembled: Assembled,
         traces: _StateTraces,
-        upper: Frontier,
     ) -> tuple[dict[str, OutputEntry], dict[str, OutputSummary], dict[str, ArrangementEntry]]:
         """Write the outputs' updates and the traces' new batches. Files' contents are made in threads, and added in order."""
         before = self.manifest.upper if self.manifest else None
-        times: Times = ((self.upper,),)
+        times = self.upper.elements
         held = [*outputs.values(), *(matrix for trace, _ in traces.made.values() for matrix in resident(trace))]
         shared = frozenset(memory for memory, count in Counter(map(memory_of, held)).items() if count > 1)
         with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -252,14 +255,14 @@ class _Run:
                 for name in list(outputs)
             }
             batches = {
-                identity: threads.submit(_batch, trace, layout, traces.pool, upper, shared)
+                identity: threads.submit(_batch, trace, layout, traces.pool, self.upper, shared)
                 for identity, (trace, layout) in traces.made.items()
             }
             entries, wrote = {}, {}
             for name in list(made):
                 data, counts = made.pop(name).result()
                 directory = self.request.outputs[name]
-                file = write_output(transaction, directory, data, counts.rows, {TIME: self.kind}, before, times)
+                file = write_output(transaction, directory, data, counts.rows, self.time, before, times)
                 known = self.manifest.outputs[name].files if self.manifest else ()
                 schema = {column: str(kind) for column, kind in assembled.outputs[name].schema.items()}
                 path = relative_output(self.request.state, directory)
@@ -271,7 +274,7 @@ class _Run:
                 files = [stored.entry for stored in kept]
                 if batch is not None:
                     lower = kept[-1].upper if kept else traces.lower
-                    files.append(write_batch(transaction, identity, 0, batch, rows, lower, upper, upper))
+                    files.append(write_batch(transaction, identity, 0, batch, rows, lower, self.upper, self.upper))
                 schema = {name: str(kind) for name, kind in layout.record.schema.items()}
                 arrangements[identity] = ArrangementEntry(
                     identity, times, times, layout.key.names, schema, (tuple(files),)
@@ -281,7 +284,7 @@ class _Run:
     def _output(self, updates: np.ndarray, layout: Layout, pool: Pool) -> tuple[memoryview | None, OutputSummary]:
         """Return the content of an output's file, None without updates, and what is in it."""
         counts = _count(updates)
-        return output_bytes(updates, layout, pool, {TIME: self.kind}) if len(updates) else None, counts
+        return output_bytes(updates, layout, pool, self.time) if len(updates) else None, counts
 
     def _summary(
         self, read: dict[str, InputSummary], wrote: dict[str, OutputSummary], manifest: Manifest | None
@@ -294,8 +297,8 @@ class _Run:
         ]
         return RunSummary(
             name=self.request.spec.name.value,
-            lower=format_time(self.manifest.upper[0][0], self.kind) if self.manifest else None,
-            upper=format_time(self.upper, self.kind),
+            lower=format_frontier(Frontier(self.manifest.upper), self.kinds) if self.manifest else None,
+            upper=format_frontier(self.upper, self.kinds),
             changed=True,
             inputs=read,
             outputs=wrote,

@@ -9,26 +9,31 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddcli import __version__
-from ddcli.errors import SpecError, SpecErrors, UsageError
-from ddcli.expressions.types import Type, parse_type
+from ddcli.engine.times import BEYOND, Frontier, box
+from ddcli.errors import InputError, SpecError, SpecErrors, UsageError
+from ddcli.expressions.types import parse_type
 from ddcli.spec import load_spec
 from ddcli.store.listing import Listing, list_input
-from ddcli.store.progress import read_progress
+from ddcli.store.progress import PROGRESS, read_progress
 from ddcli.store.state import check_outputs, unpublished
+from ddcli.store.time_text import format_frontier, parse_until
 from ddcli.summary import RunSummary
-from ddcli.until import format_time, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from ddcli.engine.times import Time
     from ddcli.errors import Text
+    from ddcli.expressions.types import Schema
     from ddcli.spec.model import Spec
-    from ddcli.store.manifest import Manifest, Times
+    from ddcli.store.manifest import Manifest
 
+DIFF = "diff"
 DEFAULT_STATE = ".dd"
 
 
@@ -49,7 +54,7 @@ class Request:
 class Found:
     """What there is of an input: the upper of its progress, if it carries one, and its files."""
 
-    progress: Times | None
+    progress: Frontier | None
     listing: Listing
 
 
@@ -62,6 +67,7 @@ def read_request(path: Path, state: Path | None, until: str | None, say: Callabl
     outputs = {name: _normal(base, output.path.value) for name, output in spec.outputs.items()}
     if not outputs:
         raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
+    _check_times(spec)
     _check_paths(spec, base, state.absolute())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Request(spec, digest, base, state.absolute(), outputs, until, say)
@@ -70,6 +76,28 @@ def read_request(path: Path, state: Path | None, until: str | None, say: Callabl
 def _normal(base: Path, path: str) -> Path:
     """Return a path of the file without `..`, as inputs are looked up: what one pipeline writes another finds."""
     return Path(os.path.normpath(base / path))
+
+
+def _check_times(spec: Spec) -> None:
+    """Refuse inputs whose times differ in their coordinates: those of a product are the columns of the outputs, too."""
+    errors = []
+    inputs = list(spec.inputs.values())
+    for given in inputs:
+        names, first = ([text.value for text in one.time] for one in (given, inputs[0]))
+        span = given.time[0].span
+        diff = given.diff.value if given.diff else DIFF
+        twice = [name for name in names if names.count(name) > 1 or name == diff or (len(names) > 1 and name == DIFF)]
+        if twice:
+            problem = (
+                f"inputs.{given.name.value}: '{twice[0]}' can't be a time column and another column of the log as well"
+            )
+            errors.append(SpecError(problem, span=span, hint="name each time column once, and none as the diff"))
+        elif len(names) != len(first) or (len(names) > 1 and names != first):
+            problem = f"inputs.{given.name.value}: its time is {', '.join(names)}, that of '{inputs[0].name.value}' is {', '.join(first)}"
+            hint = f"the inputs of a pipeline share one time: `time: [{', '.join(first if len(first) >= len(names) else names)}]`"
+            errors.append(SpecError(problem, span=span, hint=hint))
+    if errors:
+        raise SpecErrors(errors)
 
 
 def _check_paths(spec: Spec, base: Path, state: Path) -> None:
@@ -116,21 +144,64 @@ def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]
     """Return what there is of each input. Progress is read before files are listed: its writer goes the other way."""
     found = {}
     for name, given in request.spec.inputs.items():
-        progress = read_progress(request.base / given.path.value)
+        directory = request.base / given.path.value
+        progress = read_progress(directory)
+        if progress and len(progress[0]) != len(given.time):
+            problem = f"the progress has times of {len(progress[0])} coordinates, the input of {len(given.time)}"
+            raise InputError(
+                problem, place=str(directory / PROGRESS), hint="name the time's columns under the input's `time`"
+            )
         entry = manifest.inputs.get(name) if manifest else None
-        found[name] = Found(progress, list_input(given.path.value, request.base, entry.files if entry else ()))
+        listing = list_input(given.path.value, request.base, entry.files if entry else ())
+        found[name] = Found(None if progress is None else Frontier(progress), listing)
     return found
 
 
-def time_type(manifest: Manifest) -> Type:
-    """Return the type of the pipeline's time, as the first run found it."""
-    return parse_type(manifest.cache.get("time", "int64")) or Type("int64")
+def find_time(manifest: Manifest) -> Schema:
+    """Return the time columns of the outputs and their types, as the first run found them."""
+    types = {name: parse_type(text) for name, text in manifest.cache["time"].items()}
+    return {name: kind for name, kind in types.items() if kind is not None}
+
+
+def find_upper(
+    request: Request, time: Schema, found: Mapping[str, Found], before: Frontier | None, seen: Time | None
+) -> Frontier | None:
+    """Return the frontier up to which a run closes the times, `before` or one after it; None where there is nothing to go by.
+
+    What `--until` says; else the least upper of the inputs that carry their progress (one that is closed holds nobody
+    back); else the box up to `seen`, the largest value of each coordinate in all files so far.
+    """
+    carried = [given.progress for given in found.values() if given.progress]
+    if request.until is not None:
+        asked = parse_until(request.until, time)
+    elif carried:
+        asked = reduce(Frontier.meet, carried)
+    elif seen is not None:
+        asked = box(tuple(map(_after, seen)))
+    else:
+        return before
+    return asked.join(before) if before else asked
+
+
+def _after(value: int) -> int:
+    """Return the upper that closes a coordinate."""
+    if value == BEYOND - 1:
+        raise InputError(
+            f"the time {value} is the largest there is: no upper could close it", hint="use an earlier one"
+        )
+    return value + 1
+
+
+def find_seen(manifest: Manifest | None) -> Time | None:
+    """Return the largest value of each time coordinate in the files that earlier runs have looked into."""
+    seen = manifest.cache["seen"] if manifest else None
+    return None if seen is None else tuple(seen)
 
 
 def nothing_new(request: Request, manifest: Manifest) -> RunSummary:
     """Return the summary of a run that has nothing to do."""
-    (upper,) = manifest.upper[0]
-    return RunSummary(request.spec.name.value, None, format_time(upper, time_type(manifest)), changed=False)
+    upper = format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))
+    return RunSummary(request.spec.name.value, None, upper, changed=False)
 
 
 def is_idle(request: Request, manifest: Manifest) -> bool:
@@ -138,13 +209,11 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
     if manifest.pipeline != request.digest or manifest.engine != __version__ or unpublished(request.state, manifest):
         return False
     check_outputs(request.state, manifest, request.outputs)
-    if request.until is not None and parse_time(request.until, time_type(manifest)) <= manifest.upper[0][0]:
-        return True
+    time, before = find_time(manifest), Frontier(manifest.upper)
+    if request.until is not None:
+        return find_upper(request, time, {}, before, None) == before
     found = find_inputs(request, manifest)
-    if any(given.listing.new for given in found.values()) or request.until is not None:
-        return False
-    uppers = [given.progress[0][0] for given in found.values() if given.progress]
-    carried = any(given.progress is not None for given in found.values())
-    if uppers and min(uppers) > manifest.upper[0][0]:
-        return False
-    return carried or not any(given.listing.waiting for given in found.values())
+    # A row that waits and may be taken would move the upper: it is at or after the old one.
+    return not any(given.listing.new for given in found.values()) and (
+        find_upper(request, time, found, before, find_seen(manifest)) == before
+    )

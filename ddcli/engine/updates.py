@@ -26,10 +26,12 @@ def time_names(nt: int) -> list[str]:
 
 
 def to_frame(updates: np.ndarray, layout: Layout, pool: Pool, nt: int) -> pl.DataFrame:
-    """Return updates as a frame: the data columns, then int64 times and diffs."""
+    """Return updates as a frame: the data columns, then int64 times and diffs, with `_` in front where data have that name."""
     import polars as pl
 
     data = decode(updates, layout, pool)
     names = [*time_names(nt), DIFF]
+    while set(names) & set(layout.schema):
+        names = [f"_{name}" for name in names]
     tail = [pl.Series(name, updates[:, layout.width + at].copy()) for at, name in enumerate(names)]
     return pl.DataFrame([*data.get_columns(), *tail])

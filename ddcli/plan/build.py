@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
 
 
-OWN_COLUMNS = ("time", "diff")
-"""What every log of updates has beside its data."""
-
-
 class _Unbuilt(Exception):
     """The collection referred to could not be built; its own errors say why."""
 
@@ -61,7 +57,7 @@ class _Builder:
 
     def check_output(self, output: model.Output, relation: Relation) -> None:
         """Note a column that the log's own time or diff would meet."""
-        for name in OWN_COLUMNS:
+        for name in _own_columns(self.spec):
             if name in relation.schema:
                 source = output.source.value
                 rename = f"rename: {{{name}: {name}_1}}"
@@ -128,6 +124,12 @@ def apply_operators(
         except SpecErrors as found:
             raise SpecErrors([_placed(error, operator) for error in found.errors]) from found
     return relation
+
+
+def _own_columns(spec: model.Spec) -> tuple[str, ...]:
+    """Return what the outputs' logs have beside their data: coordinates of a product are called as in the inputs."""
+    time = next((given.time for given in spec.inputs.values()), ())
+    return (*(text.value for text in time), "diff") if len(time) > 1 else ("time", "diff")
 
 
 def _check_declared(given: model.Input) -> None:
@@ -333,8 +335,6 @@ class _Apply:
 
     @operator.register
     def _(self, operator: model.Inspect, relation: Relation) -> Relation:
-        for name in OWN_COLUMNS:
-            _require(name not in relation.schema, operator.label, f"the column '{name}' would hide the updates' own")
         return relation.over(logical.Inspect((relation.node,), relation.schema, operator.label.value))
 
 

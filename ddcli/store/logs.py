@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddcli.engine.times import Frontier, less_equal
 from ddcli.errors import InputError
 from ddcli.store.log_schema import INT64, LogFormat, LogSchema, check_file, first_schema
 from ddcli.store.parquet import collect, collect_each, fit, read_footer, refuse_nulls
+from ddcli.store.time_text import format_frontier, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,14 +45,14 @@ class FileTimes:
 
     def at_or_after(self, frontier: Times) -> pl.Series | None:
         """Return which rows are at or after a frontier, or None when none is: usually seen from the largest coordinates."""
-        if self.largest is None or not any(_reaches(self.largest, bound) for bound in frontier):
+        if self.largest is None or not any(less_equal(bound, self.largest) for bound in frontier):
             return None
         mask = self._mask(frontier)
         return mask if mask.any() else None
 
     def before(self, frontier: Times) -> pl.Series | None:
         """Return which rows are not at or after a frontier, or None when none is: usually seen from the least coordinates."""
-        if self.least is None or any(_reaches(self.least, bound) for bound in frontier):
+        if self.least is None or any(less_equal(bound, self.least) for bound in frontier):
             return None
         mask = ~self._mask(frontier)
         return mask if mask.any() else None
@@ -174,22 +176,15 @@ class LogReader:
         return self._surveyed
 
     def _late(self, path: Path, times: FileTimes, late: pl.Series, lower: Times) -> InputError:
-        row = late.arg_max() or 0
-        closed = " or ".join(self._show(time) for time in lower) or "the end: the input was closed"
+        row, kinds = late.arg_max() or 0, list(self.schema.time.values())
+        closed = format_frontier(Frontier(lower), kinds) if lower else "the end: the input was closed"
+        time = format_time(times.frame.row(row), kinds)
         return InputError(
-            f"late rows: row {row} (counted from 0) has the time {self._show(times.frame.row(row))}, which is before {closed}, "
-            "up to where earlier runs have closed the times",
+            f"late rows: row {row} (counted from 0) has the time {time}, which is before {closed}, up to where earlier runs "
+            "have closed the times",
             place=str(path),
             hint="a new file may only hold rows at times that are still open; leave times open for rows to come with `--until`",
         )
-
-    def _show(self, time: Sequence[int]) -> str:
-        """Return a time as people write it."""
-        values = []
-        for value, column in zip(time, self.schema.time.values(), strict=True):
-            physical = pl.Series([value], dtype=pl.Int32 if column.kind == "date" else pl.Int64)
-            values.append(str(physical.cast(column.to_polars())[0]))
-        return values[0] if len(values) == 1 else f"({', '.join(values)})"
 
     def _read_whole(self, group: Sequence[int], columns: Sequence[str]) -> _Rows:
         paths = [self._paths[at] for at in group]
@@ -236,8 +231,3 @@ class LogReader:
         frame = pl.DataFrame(series) if series else pl.DataFrame(height=raw.height)
         ones = pl.repeat(1, raw.height, dtype=pl.Int64, eager=True)
         return frame, fit(paths, raw[diff[0]], INT64) if diff else ones
-
-
-def _reaches(time: Sequence[int], bound: Sequence[int]) -> bool:
-    """Say whether a time is at or after a bound, coordinate by coordinate."""
-    return all(value >= least for value, least in zip(time, bound, strict=True))

@@ -15,6 +15,7 @@ import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.lanes import decode
+from ddcli.engine.times import BEYOND, LEAST, Frontier
 from ddcli.expressions.types import UNITS
 from ddcli.store.manifest import FileEntry, Times
 from ddcli.store.parquet import CHUNK, parquet_bytes
@@ -83,23 +84,33 @@ def time_column(name: str, lane: Matrix, kind: Type) -> pl.Series:
 def frontier_name(frontier: Times | None, time: Schema) -> str:
     """Return a frontier for a file name: different ones have different names, of letters, digits and `_+` only.
 
+    Where it closes boxes of times, it is named by them, as it is shown to people: `3x4`; else by its elements.
+
+    >>> from ddcli.engine.times import box
     >>> from ddcli.expressions.types import Type
     >>> frontier_name(((42,),), {"time": Type("int64")}), frontier_name(((15706,),), {"day": Type("date")})
     ('42', '20130101')
-    >>> frontier_name(((3, -1), (0, 4)), {"epoch": Type("int64"), "version": Type("int64")})
-    '3_m1+0_4'
+    >>> product = {"epoch": Type("int64"), "version": Type("int64")}
+    >>> frontier_name(box((3, 4)).elements, product), frontier_name(((0, 4), (3, -1)), product)
+    ('3x4', '0_4+3_m1')
     """
     if frontier is None:
         return "start"
     if not frontier:
         return "end"
     kinds = list(time.values())
-    text = "+".join("_".join(_coordinate(*pair) for pair in zip(element, kinds, strict=True)) for element in frontier)
+    elements = Frontier(frontier)
+    corners = elements.corners()
+    boxes = corners and all(BEYOND not in corner for corner in corners)
+    sign, times = ("x", corners) if boxes else ("_", elements)
+    text = "+".join(sign.join(_coordinate(*pair) for pair in zip(time, kinds, strict=True)) for time in times)
     return text if len(text) <= LONG else hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _coordinate(value: int, kind: Type) -> str:
     """Return a coordinate as people read it, a date or a datetime; its physical integer outside the years that have four digits."""
+    if value == LEAST:
+        return "start"
     if kind.kind == "date" and FIRST_DAY <= value <= LAST_DAY:
         return (EPOCH + timedelta(value)).date().isoformat().replace("-", "")
     if kind.kind == "datetime":

@@ -2,6 +2,9 @@
 
 A reader must read it *before* it lists the log's files: the writer publishes files first and progress last, so that whatever
 lies before the upper that was read is in files that are there by then.
+
+`upper` lists the elements of the frontier, times as lists of physical integers. A coordinate that is null stands for the
+least there is: `[[3, null], [null, 4]]` closes the times before 3 in the first and before 4 in the second coordinate.
 """
 
 from __future__ import annotations
@@ -9,11 +12,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from ddcli.engine.times import BEYOND, LEAST
 from ddcli.errors import InputError
-from ddcli.store.manifest import Times, times
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ddcli.store.manifest import Times
 
 PROGRESS = "_progress.json"
 
@@ -21,10 +26,11 @@ PROGRESS = "_progress.json"
 def progress_bytes(upper: Times) -> bytes:
     r"""Return the content of a progress file.
 
-    >>> progress_bytes(((3, 0), (0, 4)))
-    b'{"upper": [[3, 0], [0, 4]]}\n'
+    >>> progress_bytes(((LEAST, 4), (3, LEAST)))
+    b'{"upper": [[null, 4], [3, null]]}\n'
     """
-    return json.dumps({"upper": upper}).encode() + b"\n"
+    tree = [[None if value == LEAST else value for value in time] for time in upper]
+    return json.dumps({"upper": tree}).encode() + b"\n"
 
 
 def read_progress(directory: Path) -> Times | None:
@@ -43,9 +49,12 @@ def read_progress(directory: Path) -> Times | None:
             place=str(path),
             hint='it must look like {"upper": [[42]]}; remove it to close the times up to the largest one seen',
         )
-    frontier: Times = times(upper)
-    return frontier
+    return tuple(tuple(LEAST if value is None else value for value in time) for time in upper)
 
 
 def _is_time(tree: object) -> bool:
-    return isinstance(tree, list) and bool(tree) and all(type(value) is int for value in tree)
+    return isinstance(tree, list) and bool(tree) and all(_is_coordinate(value) for value in tree)
+
+
+def _is_coordinate(value: object) -> bool:
+    return value is None or (type(value) is int and LEAST <= value < BEYOND)

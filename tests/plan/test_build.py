@@ -117,7 +117,6 @@ WRONG = {
     "one alias twice": (["join: {with: u, as: x, on: [k]}", "join: {with: u, as: x, on: [k]}"], "9:9 collections.c.apply[1].join: the left side has columns 's' and 'x.s' already", "otherwise than 'x'"),
     "concat columns": (["concat: u"], "8:9 collections.c.apply[0].concat: `concat` sums collections with the same columns; these are not in all of them: d, f, n, v, w", "`project`"),
     "concat types": (["map: {a: k}", "concat: {from: t, apply: [{map: {a: s}}]}"], "9:9 collections.c.apply[1].concat: `concat`: column 'a' is int64 in one collection and string in another", "cast one of them"),
-    "inspect": (["extend: {time: v}", "inspect: here", "drop: [time]"], "9:18 collections.c.apply[1].inspect: the column 'time' would hide the updates' own", None),
     "module": (["map: {function: 'no.such:f', columns: {a: int64}}"], "8:25 collections.c.apply[0].map: module `no.such` can't be imported", "beside the pipeline file"),
     "function": (["map: {function: 'math:ceill', columns: {a: int64}}"], "8:25 collections.c.apply[0].map: module `math` has no function `ceill`", "did you mean `ceil`?"),
     "reducer": (["reduce: {by: [k], function: 'math:ceill', columns: {a: int64}}"], "8:37 collections.c.apply[0].reduce: module `math` has no function `ceill`", "did you mean `ceil`?"),

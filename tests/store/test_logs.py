@@ -1,13 +1,17 @@
 """Reading change logs: what is taken, and every way in which a file may be refused (with its name, column and row)."""
 
 # ruff: noqa: DTZ001 - datetimes without zone are a type of their own
+import itertools
 from dataclasses import replace
 from datetime import date, datetime
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.store.listing import list_input
@@ -125,7 +129,39 @@ def test_product_times(log):
     assert rows(read) == [(1, 0, 1, 1)]
     read = log.reader(read.files, **options).read(["a"], upper, ((4, 0), (0, 10)))
     assert rows(read) == [(2, 0, 9, 1), (3, 3, 0, 1), (4, 2, 5, 1)]
-    assert "(0, 1)" in log.refused(lower=upper, upper=((9, 9),), **options).problem
+    late = log.refused(lower=upper, upper=((9, 9),), **options).problem
+    assert "row 0 (counted from 0) has the time 0,1, which is before 0,* or 3,4 or *,0, up to where" in late
+
+
+# Every row is taken once, by the first run whose upper closes its time, and is late for all that come after.
+DOMAIN = list(itertools.product(range(3), repeat=3))
+uppers = st.lists(st.lists(st.sampled_from(DOMAIN), max_size=4).map(Frontier), min_size=1, max_size=4)
+
+
+@given(asked=uppers, files=st.lists(st.lists(st.sampled_from(DOMAIN), max_size=6), min_size=1, max_size=2))
+def test_each_row_is_taken_by_the_run_that_closes_its_time(tmp_path_factory, asked, files):
+    place = tmp_path_factory.mktemp("log")
+    for name, times in enumerate(files):
+        frame = pl.DataFrame(times, schema=dict.fromkeys("xyz", pl.Int64), orient="row")
+        frame.with_columns(a=pl.Series(range(len(times)), dtype=pl.Int64)).write_parquet(place / f"{name}.parquet")
+    consumed, lower = (), None
+    for upper in asked:
+        if lower is not None:
+            upper = upper.join(lower)
+        reader = LogReader(list_input(".", place, consumed), LogFormat(("x", "y", "z")))
+        read = reader.read(["a"], None if lower is None else lower.elements, upper.elements)
+        open_ = lambda time, lower=lower: lower is None or lower.less_equal(time)  # noqa: E731
+        want = [time for times in files for time in times if open_(time) and not upper.less_equal(time)]
+        assert sorted(read.times.rows()) == sorted(want)
+        assert [file.done for file in read.files] == [not any(map(upper.less_equal, times)) for times in files]
+        consumed, lower = read.files, upper
+    # Found anew, the files would be late if any of their rows had been taken.
+    reader = LogReader(list_input(".", place), LogFormat(("x", "y", "z")))
+    if all(map(lower.less_equal, itertools.chain(*files))):
+        reader.read([], lower.elements, ())
+    else:
+        with pytest.raises(InputError, match="late rows"):
+            reader.read([], lower.elements, ())
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
+from ddcli.engine.times import LEAST, Frontier, box
 from ddcli.expressions.types import from_polars, parse_type
 from ddcli.store.listing import list_input
 from ddcli.store.log_schema import LogFormat
@@ -94,8 +95,19 @@ def test_product_times_and_records_without_columns(tmp_path):
     entry, out = write(
         tmp_path, pl.DataFrame(height=3), [(1, 0, 1), (0, 9, 1), (0, 2, 4)], time, ((0, 0),), ((3, 0), (0, 14))
     )
-    assert entry.name == "updates-0_0-3_0+0_14.parquet"
+    assert entry.name == "updates-0_0-0_14+3_0.parquet"
     assert pl.read_parquet(out / entry.name).rows() == [(0, 2, 4), (0, 9, 1), (1, 0, 1)]
+
+
+def test_boxes_of_product_times_are_named_by_their_corners(tmp_path):
+    time = {"day": parse_type("date"), "version": parse_type("int64")}
+    first, second = box((15706, 4)), box((15706, 4)).join(box((2, 9)))
+    entry, out = write(tmp_path, pl.DataFrame({"a": [1]}), [(0, -3, 1)], time, None, first.elements)
+    assert entry.name == "updates-start-20130101x4.parquet"
+    assert pl.read_parquet(out / entry.name).rows() == [(1, date(1970, 1, 1), -3, 1)]
+    assert read_progress(out) == first.elements
+    entry, _ = write(tmp_path, pl.DataFrame({"a": [1]}), [(0, 7, 1)], time, first.elements, second.elements)
+    assert entry.name == "updates-20130101x4-19700103x9+20130101x4.parquet"
 
 
 def test_other_readers_sum_the_directory_as_it_stands(tmp_path):
@@ -131,14 +143,13 @@ def test_frontiers_are_named_as_people_write_them(kind, value, name):
     assert frontier_name(((value,),), {"t": parse_type(kind)}) == name
 
 
-frontiers = st.none() | st.lists(
-    st.tuples(st.integers(-(2**63), 2**63 - 1) | st.integers(-20, 20), st.integers(-20, 20)), max_size=12
-).map(tuple)
+coordinates = st.just(LEAST) | st.integers(LEAST, 2**63 - 1) | st.integers(-20, 20)
+frontiers = st.none() | st.lists(st.tuples(coordinates, coordinates), max_size=12).map(Frontier)
 
 
 @given(one=frontiers, other=frontiers, kind=st.sampled_from(["int64", "date", "datetime[us]"]))
 def test_different_frontiers_have_different_safe_names(one, other, kind):
     time = {"a": parse_type(kind), "b": parse_type("int64")}
-    texts = [frontier_name(frontier, time) for frontier in (one, other)]
+    texts = [frontier_name(frontier and frontier.elements, time) for frontier in (one, other)]
     assert (texts[0] == texts[1]) == (one == other)
     assert all(re.fullmatch(r"[A-Za-z0-9_+]{1,80}", text) for text in texts)

@@ -1,0 +1,97 @@
+"""Times as people write them and as lanes hold them: integers, dates, timestamps, products of those. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shlex
+from typing import TYPE_CHECKING
+
+from ddcli.engine.times import BEYOND, box
+from ddcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.engine.times import Frontier, Time
+    from ddcli.expressions.types import Schema, Type
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+LARGEST = 2**63 - 1
+EXAMPLES = {"date": "2013-01-31", "datetime": "2013-01-31 06:00"}
+
+
+def parse_until(text: str, time: Schema) -> Frontier:
+    """Return the frontier that closes the times before `text`: of a product the box before `x,y`.
+
+    A date means its midnight, in UTC for timestamps.
+
+    >>> from ddcli.expressions.types import Type
+    >>> parse_until("1970-01-03", {"time": Type("date")}).corners()
+    ((2,),)
+    >>> parse_until("3,4", {"epoch": Type("int64"), "version": Type("int64")}).corners()
+    ((3, 4),)
+    """
+    words = text.split(",") if len(time) > 1 else [text]
+    example = ",".join(EXAMPLES.get(kind.kind, "720") for kind in time.values())
+    hint = f"write it as in `--until {shlex.quote(example)}`"
+    if len(words) != len(time):
+        problem = f"'{text}' is {len(words)} of the {len(time)} coordinates of the inputs' time, {', '.join(time)}"
+        raise UsageError(problem, hint=hint)
+    return box(tuple(_parse(word, name, kind, hint) for word, (name, kind) in zip(words, time.items(), strict=True)))
+
+
+def _parse(text: str, name: str, kind: Type, hint: str) -> int:
+    """Return the physical integer of one coordinate."""
+    try:
+        value = _physical(text.strip(), kind)
+    except ValueError:
+        raise UsageError(f"'{text}' is no time: the inputs' {name} is {kind}", hint=hint) from None
+    if not -LARGEST <= value <= LARGEST:
+        raise UsageError(f"'{text}' is out of the range of {kind}", hint=f"times are between {-LARGEST} and {LARGEST}")
+    return value
+
+
+def _physical(text: str, kind: Type) -> int:
+    if kind.kind == "date":
+        return (dt.date.fromisoformat(text) - EPOCH.date()).days
+    if kind.kind == "datetime":
+        moment = dt.datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+        microseconds = (moment - EPOCH) // dt.timedelta(microseconds=1)
+        return microseconds * PER_SECOND[kind.unit or "us"] // 10**6
+    return int(text)
+
+
+def format_frontier(frontier: Frontier, kinds: Sequence[Type]) -> str:
+    """Return the times that a frontier closes, as a person reads "before": boxes, of which mostly there is one.
+
+    >>> from ddcli.expressions.types import Type
+    >>> format_frontier(box((3, 4)).join(box((5, 2))), [Type("int64"), Type("int64")])
+    '3,4 or 5,2'
+    """
+    return " or ".join(format_time(corner, kinds) for corner in frontier.corners()) or "the beginning"
+
+
+def format_time(time: Time, kinds: Sequence[Type]) -> str:
+    """Return a time as a person writes it; `*` is a coordinate after all others, the side of a box that has no end.
+
+    >>> from ddcli.expressions.types import Type
+    >>> format_time((2, 7, BEYOND), [Type("date"), Type("int64"), Type("int64")])
+    '1970-01-03,7,*'
+    """
+    return ",".join("*" if value == BEYOND else _format(value, kind) for value, kind in zip(time, kinds, strict=True))
+
+
+def _format(value: int, kind: Type) -> str:
+    try:
+        if kind.kind == "date":
+            return (EPOCH.date() + dt.timedelta(days=value)).isoformat()
+        if kind.kind == "datetime":
+            per_second = PER_SECOND[kind.unit or "us"]
+            seconds, rest = divmod(value, per_second)
+            text = (EPOCH + dt.timedelta(seconds=seconds)).replace(tzinfo=None).isoformat(" ")
+            return f"{text}.{rest:0{len(str(per_second)) - 1}d}" if rest else text
+    except OverflowError:
+        pass
+    return str(value)
