@@ -35,9 +35,9 @@ def run(
 ) -> RunSummary:
     """Bring the outputs of the pipeline file at `path` up to date and return what was done.
 
-    Closes the times before `until`; without it, those before the least upper of the inputs that carry their progress, else
-    all seen. A run with nothing new takes no lock and changes no file. `say` is given lines for a person. Raises a
-    DdError, after which state and outputs are as they were.
+    Closes the times before `until` (of a product the box before "x,y"); without it, those before the least upper of the
+    inputs that carry their progress, else all seen. A run with nothing new takes no lock and changes no file. `say` is
+    given lines for a person. Raises a DdError, after which state and outputs are as they were.
     """
     started = clock.perf_counter()
     request = read_request(path, state, until, say or (lambda _line: None))

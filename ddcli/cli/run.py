@@ -12,7 +12,8 @@ import click
 @click.option(
     "--until",
     metavar="T",
-    help="Close the times before T: an integer, a date or a timestamp, as the inputs' time is. [default: all that is complete]",
+    help="Close the times before T: an integer, a date or a timestamp, as the inputs' time is; of a product, X,Y: "
+    "those before X in the first and before Y in the second coordinate. [default: all that is complete]",
 )
 @click.option(
     "--state",

@@ -266,6 +266,13 @@ def test_the_output_of_one_pipeline_is_the_input_of_another(orders):
     assert "nothing new" in orders("run", "regions.yaml").err
 
 
+def test_rows_wait_for_a_plain_run_when_their_input_is_closed(orders):
+    (orders.folder / "orders/_progress.json").write_text('{"upper": []}')
+    assert summary(orders("run", "orders.yaml", "--until", "1", "-o", "json"))["upper"] == "1"
+    assert summary(orders("run", "orders.yaml", "-o", "json"))["upper"] == "3"
+    assert "nothing new" in orders("run", "orders.yaml").err
+
+
 def test_a_pipeline_written_otherwise_goes_on_with_its_state(orders):
     orders("run", "orders.yaml")
     orders.write(
