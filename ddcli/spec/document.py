@@ -7,11 +7,11 @@ from typing import Any
 
 from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
 from ddcli.spec import model
+from ddcli.spec.loops import A_COLLECTION, COLLECTION
 from ddcli.spec.names import check_names
 from ddcli.spec.operators import (
     COLUMN,
     COLUMNS,
-    FLOW,
     NAME,
     REFERENCE,
     SOURCE,
@@ -41,10 +41,6 @@ def _output(place: Place, arguments: dict[str, Any]) -> model.Output:
     return model.Output(place.word, **({"source": place.word} | arguments))
 
 
-def _collection(place: Place, arguments: dict[str, Any]) -> model.Collection:
-    return model.Collection(place.word, **arguments)
-
-
 def _no_column(_: Place) -> Text | None:
     return None
 
@@ -70,7 +66,6 @@ INPUT = ByKind(
     mapping=Record(_input, INPUT_KEYS, "a path or a mapping", "{path: landing/orders/}"),
     hint="for example `orders: landing/orders/`",
 )
-COLLECTION = Record(_collection, FLOW, "a mapping with `from`", "{from: orders, apply: [distinct]}")
 OUTPUT = ByKind(
     "a path or a mapping",
     scalar=As(PATH, lambda place, path: _output(place, {"path": path})),
@@ -111,7 +106,7 @@ SECTIONS = {
     "name": Key("name", PIPELINE_NAME, required=True, about="names the state: .dd/<name>/ beside this file"),
     "inputs": Key("inputs", Pairs(NAME, INPUT, "a mapping of names to inputs", things=True), required=True),
     "collections": Key(
-        "collections", Pairs(NAME, COLLECTION, "a mapping of names to collections", things=True, least=0)
+        "collections", Pairs(NAME, A_COLLECTION, "a mapping of names to collections", things=True, least=0)
     ),
     "outputs": Key("outputs", Pairs(NAME, OUTPUT, "a mapping of names to outputs", things=True), required=True),
     "state": Key("state", PATH, about="directory; default: .dd/<name>/ beside this file"),
@@ -189,7 +184,12 @@ def json_schema() -> JsonSchema:
     """Return the JSON Schema of pipeline files."""
     operator: Shape[model.Operator] = Defined("operator", OneOperator)
     apply = Many(operator, "a list of operators", least=0)
-    definitions = {"operator": OneOperator().schema(), "apply": apply.schema(), "source": SOURCE.schema()}
+    definitions = {
+        "operator": OneOperator().schema(),
+        "apply": apply.schema(),
+        "source": SOURCE.schema(),
+        "collection": COLLECTION.schema(),
+    }
     sections = {
         name: key.shape.schema() | ({"description": key.about} if key.about else {}) for name, key in SECTIONS.items()
     }

@@ -24,6 +24,9 @@ Assignments = tuple[tuple["Text", "Text"], ...]
 
 How = Literal["inner", "left", "right", "full"]
 
+GUARD = 10_000
+"""After how many rounds a loop without a bound is taken for one that never settles."""
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -233,6 +236,28 @@ class TopK(Operator):
 
 
 @dataclass(frozen=True, slots=True)
+class TemporalFilter(Operator):
+    """Keep each record while `lower` <= now < `upper`, at least one of them given; now is the time one reads at."""
+
+    lower: Text | None = None
+    upper: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinFunction(Operator):
+    """Turn each record into records of the function's columns, each with a time from which it is there, and a diff."""
+
+    function: Function
+
+
+@dataclass(frozen=True, slots=True)
+class Enter(Operator):
+    """Let each record into the loop around in the round that the integer expression `at` says."""
+
+    at: Text
+
+
+@dataclass(frozen=True, slots=True)
 class Arrange(Operator):
     """Index by columns, for all who join or reduce on them."""
 
@@ -262,12 +287,39 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
+class Iterate:
+    """A loop. `variables` and what they are at first; in the next round each is the collection of its name in `body`.
+
+    What leaves is `result`, a collection of the body, or several. After `bound` rounds, if it is given; else when
+    nothing changes any more, and in at most `guard` rounds. Each variable is in the body, and all in it that is no
+    variable refers to each other without circles. `span` is the word `iterate`.
+    """
+
+    variables: tuple[tuple[Text, Source], ...]
+    body: dict[str, Collection]
+    result: Text | tuple[Text, ...]
+    span: Span
+    bound: int | None = None
+    guard: int = GUARD
+
+
+@dataclass(frozen=True, slots=True)
 class Collection:
-    """A named collection: the sum of its sources, with operators applied in order."""
+    """A named collection: the sum of its sources, or what leaves a loop, with operators applied in order.
+
+    A loop with a list of results gives a collection for each, `name.result`; there are no operators then.
+    """
 
     name: Text
-    sources: tuple[Source, ...]
+    sources: tuple[Source, ...] | Iterate
     apply: tuple[Operator, ...] = ()
+
+    @property
+    def gives(self) -> tuple[str, ...]:
+        """The names by which others refer to it."""
+        if isinstance(self.sources, Iterate) and isinstance(self.sources.result, tuple):
+            return tuple(f"{self.name.value}.{result.value}" for result in self.sources.result)
+        return (self.name.value,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +333,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A whole pipeline file. Names in it are known to exist and collections don't refer in circles.
+    """A whole pipeline file. Names in it are known to exist and collections refer in circles through variables alone.
 
     `path` is the file; the paths inside are relative to its directory. `tests` are kept as the tree they are written in.
     """

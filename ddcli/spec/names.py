@@ -1,50 +1,184 @@
-"""Names across a file: each used one exists, none means two things, none needs itself, no path is written twice."""
+"""Names across a file: each used one exists, none means two things, none needs itself, no path is written twice.
+
+Names are looked up from inside out: in the body of a loop its variables and collections, then what is around it.
+"""
 
 from __future__ import annotations
 
 import posixpath
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from ddcli.spec.reading import Notes, Reference, suggest
-from ddcli.spec.tree import Mapping, Node
+from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddcli.errors import Text
     from ddcli.spec.model import Input, Output
+
+NO_ONE = "a loop with a list of results is no one collection"
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class _Scope:
+    """The collections of a section at `path`: the file's, or those of the body of a loop, which `owner` is.
+
+    `words` are its keys; `others` names what is no collection here: inputs, or the loop's variables. `given` says of
+    each name by which a collection is known which it is: `a.b` is a result of `a`. `names` is where each name that has
+    a meaning is written. `uses` collects which collection needs which.
+    """
+
+    path: str
+    words: dict[str, Text]
+    others: dict[str, Text]
+    given: dict[str, str]
+    outer: _Scope | None = None
+    owner: str = ""
+    names: dict[str, Text] = field(init=False)
+    uses: dict[str, dict[str, Text]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = {name: self.words[word] for name, word in self.given.items()} | self.others
+        self.uses = {name: {} for name in self.words}
+
+    def user(self, path: str) -> str:
+        """Return the collection of this section that a path leads into, or nothing."""
+        before, _, inside = path.partition(self.path + ".")
+        name = inside.partition(".")[0]
+        return name if not before and name in self.words else ""
+
+    def around(self) -> Iterator[_Scope]:
+        """Give this scope and those around it, from inside out."""
+        scope: _Scope | None = self
+        while scope:
+            yield scope
+            scope = scope.outer
+
+    def hidden(self, name: str) -> Text | None:
+        """Return what else a name would mean here. What a loop itself is called can't be meant inside: that is free."""
+        for inner in self.around():
+            outer = inner.outer
+            if outer and name in outer.names and (name in outer.others or outer.given[name] != inner.owner):
+                return outer.names[name]
+        return None
 
 
 def check_names(root: Mapping, found: dict[str, Any], notes: Notes) -> None:
     """Note what is wrong with names. Sections that could not be read still give theirs, so that one error hides no other."""
-    inputs, collections = _names(root.get("inputs")), _names(root.get("collections"))
-    for name, text in collections.items():
+    inputs = _names(root.get("inputs"))
+    top = _scope("collections", root.get("collections"), inputs)
+    for name, text in top.words.items():
         if name in inputs:
             problem = f"an input is named {name!r} too, at {inputs[name].span}"
             notes.refuse(
                 f"collections.{name}", problem, text.span, "inputs and collections share their names: rename one"
             )
-    known = [*inputs, *collections]
+    scopes = [top, *_bodies(top, root.get("collections"), notes)]
     for reference in [*notes.references, *_implied(root.get("outputs"))]:
-        name = reference.name.value
-        if name not in known:
-            scope = sorted(word for word in known if f"collections.{word}" != _thing(reference.owner))
-            hint = suggest(name, scope, f"(in scope: {', '.join(scope) or 'nothing'})")
-            notes.refuse(reference.owner, f"no input or collection is named {name!r}", reference.name.span, hint)
-    _check_circles(notes, collections)
+        _check_reference(reference, _innermost(scopes, reference.owner), notes)
+    for place in notes.entering:
+        if _innermost(scopes, place.path) is top:
+            hint = "it says in which round of the loop around it a record comes in: put it into the `body` of `iterate`"
+            notes.refuse(place.path, "`enter` stands outside of a loop", place.word.span, hint)
+    for scope in scopes:
+        _check_circles(scope, notes)
     _check_paths(found, notes)
-
-
-def _thing(owner: str) -> str:
-    """Return the path of the input, collection or output that a path lies in.
-
-    >>> _thing("collections.big.apply[0].join")
-    'collections.big'
-    """
-    return ".".join(owner.split(".")[:2])
 
 
 def _names(section: Node | None) -> dict[str, Text]:
     return {text.value: text for text, _ in section.entries} if isinstance(section, Mapping) else {}
+
+
+def _scope(
+    path: str, section: Node | None, others: dict[str, Text], outer: _Scope | None = None, owner: str = ""
+) -> _Scope:
+    words = _names(section)
+    given: dict[str, str] = {}
+    for word, node in section.entries if isinstance(section, Mapping) else ():
+        results = _loop(node).get("result")
+        if isinstance(results, Sequence):
+            given |= {f"{word.value}.{result.value}": word.value for result in _texts(results)}
+        else:
+            given[word.value] = word.value
+    return _Scope(path, words, others, given, outer, owner)
+
+
+def _loop(collection: Node) -> Mapping:
+    """Return what a collection says under `iterate`; an empty mapping if it is none."""
+    loop = collection.get("iterate") if isinstance(collection, Mapping) else None
+    return loop if isinstance(loop, Mapping) else Mapping((), collection.span, flow=True)
+
+
+def _texts(results: Node | None) -> list[Text]:
+    """Return the names in the result of a loop, one or a list."""
+    items = results.items if isinstance(results, Sequence) else (results,)
+    return [item.text for item in items if isinstance(item, Scalar) and item.kind != "null"]
+
+
+def _bodies(outer: _Scope, section: Node | None, notes: Notes) -> Iterator[_Scope]:
+    """Give the scopes of all bodies in a section, outer ones first, and note what is wrong with their own names."""
+    for word, node in section.entries if isinstance(section, Mapping) else ():
+        loop = _loop(node)
+        body = loop.get("body")
+        path = f"{outer.path}.{word.value}.iterate"
+        scope = _scope(f"{path}.body", body, _names(loop.get("variables")), outer, word.value)
+        if isinstance(body, Mapping):
+            _check_loop(path, scope, _texts(loop.get("result")), notes)
+            yield scope
+            yield from _bodies(scope, body, notes)
+
+
+def _check_loop(path: str, scope: _Scope, results: list[Text], notes: Notes) -> None:
+    """Note variables and results that are not in the body, and names that hide others."""
+    inside = f"in the body: {', '.join(scope.given)}"
+    for name, text in scope.others.items():
+        if name not in scope.given:
+            hint = suggest(name, scope.given, f"(add `{name}:` to `body`; {inside})")
+            if name in scope.words:
+                hint = f"{NO_ONE}: name one result without brackets"
+            notes.refuse(f"{path}.variables", f"the body does not say what {name!r} becomes", text.span, hint)
+    for text in results:
+        if text.value not in scope.given:
+            hint = suggest(text.value, scope.given, f"({inside})")
+            notes.refuse(f"{path}.result", f"no collection of the body is named {text.value!r}", text.span, hint)
+    for name, text in scope.names.items():
+        if other := scope.hidden(name):
+            section = "variables" if name in scope.others else "body"
+            problem = f"{name!r} is a name outside of the loop too, at {other.span}"
+            hint = "inside it would be hidden: rename one of the two"
+            notes.refuse(f"{path}.{section}", problem, text.span, hint)
+
+
+def _innermost(scopes: list[_Scope], path: str) -> _Scope:
+    """Return the scope in which what a path leads to looks names up."""
+    return max((scope for scope in scopes if scope.user(path)), key=lambda scope: len(scope.path), default=scopes[0])
+
+
+def _check_reference(reference: Reference, scope: _Scope, notes: Notes) -> None:
+    """Note a name that is unknown where it stands; note what a collection needs."""
+    name, owner = reference.name.value, reference.owner
+    for each in scope.around():
+        if name in each.others:
+            return
+        if name in each.given:
+            if user := each.user(owner):
+                each.uses[user].setdefault(each.given[name], reference.name)
+            return
+        if name in each.words:
+            hint = f"{NO_ONE}; name one: {', '.join(word for word, given in each.given.items() if given == name)}"
+            notes.refuse(owner, f"{name!r} names several collections", reference.name.span, hint)
+            return
+    known = {
+        word
+        for each in scope.around()
+        for word in each.names
+        if word in each.others or each.given[word] != each.user(owner)
+    }
+    hint = suggest(name, sorted(known), f"(in scope: {', '.join(sorted(known)) or 'nothing'})")
+    notes.refuse(owner, f"no input or collection is named {name!r}", reference.name.span, hint)
 
 
 def _implied(outputs: Node | None) -> list[Reference]:
@@ -54,20 +188,19 @@ def _implied(outputs: Node | None) -> list[Reference]:
     return [Reference(text, f"outputs.{text.value}") for text in silent]
 
 
-def _check_circles(notes: Notes, collections: dict[str, Text]) -> None:
-    """Note each circle of collections once, at a reference that closes it."""
-    uses: dict[str, dict[str, Text]] = {name: {} for name in collections}
-    for reference in notes.references:
-        section, _, user = _thing(reference.owner).partition(".")
-        if section == "collections" and user in uses and reference.name.value in collections:
-            uses[user].setdefault(reference.name.value, reference.name)
+def _check_circles(scope: _Scope, notes: Notes) -> None:
+    """Note each circle of a scope's collections once, at a reference that closes it."""
+    if scope.outer and not scope.others:  # variables that could not be read may be what is referred to
+        return
+    uses = scope.uses
     while circle := _circle(uses):
-        first = circle.index(next(name for name in collections if name in circle))
+        first = circle.index(next(name for name in scope.words if name in circle))
         circle = [*circle[first:], *circle[:first]]
         shown = " -> ".join([*circle, circle[0]])
         place = uses[circle[0]][circle[1 % len(circle)]]
         hint = "collections may refer to each other in any order, but not in a circle"
-        notes.refuse(f"collections.{circle[0]}", f"needs itself: {shown}", place.span, hint)
+        hint += ": only a variable refers to the round before" if scope.outer else ": that takes `iterate`"
+        notes.refuse(f"{scope.path}.{circle[0]}", f"needs itself: {shown}", place.span, hint)
         for user, used in zip(circle, [*circle[1:], circle[0]], strict=True):
             uses[user].pop(used)
 

@@ -234,6 +234,32 @@ JOIN = {
     "on": ON_KEY,
     "how": Key("how", Choice("kind of join", ("inner", "left", "right", "full"))),
 }
+WHILE = {
+    "from": Key("lower", EXPRESSION, about="the first time at which a record is there; without: always before `until`"),
+    "until": Key("upper", EXPRESSION, about="the first time at which it is gone; without: never gone"),
+}
+TEMPORAL_FILTER: Shape[model.TemporalFilter] = Record(
+    lambda place, arguments: model.TemporalFilter(**arguments, span=place.word.span, place=place.path),
+    WHILE,
+    "a mapping with `from`, `until` or both",
+    "temporal_filter: {from: placed_at, until: closed_at}",
+    least=1,
+)
+
+
+class Entering(Shape[model.Enter]):
+    """The round in which a record enters the loop around."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> model.Enter:
+        notes.entering.append(place)
+        return ENTER.read(node, place, notes)
+
+    def _schema(self) -> JsonSchema:
+        return ENTER.schema()
+
+
+AT = Key("at", EXPRESSION, required=True, about="the round, an integer; below 0 it is the first")
+ENTER = record(model.Enter, {"at": AT}, "enter: {at: priority}")
 
 OPERATORS: dict[str, Shape[Any]] = {
     "map": PythonOr(operator(model.PythonMap, "function", PYTHON), operator(model.Map, "columns", ASSIGNMENTS)),
@@ -257,6 +283,9 @@ OPERATORS: dict[str, Shape[Any]] = {
     "distinct": bare(model.Distinct),
     "threshold": operator(model.Threshold, "multiplicity", EXPRESSION),
     "top_k": record(model.TopK, TOP_K, "top_k: {by: [region], k: 3, order_by: [amount desc]}"),
+    "temporal_filter": TEMPORAL_FILTER,
+    "join_function": operator(model.JoinFunction, "function", PYTHON),
+    "enter": Entering(),
     "arrange": record(model.Arrange, {"by": Key("by", COLUMNS, required=True)}, "arrange: {by: [customer_id]}"),
     "inspect": operator(model.Inspect, "label", Words("a label")),
 }

@@ -113,16 +113,20 @@ def missing(keys: dict[str, Key], node: Mapping) -> list[str]:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Record(Shape[T]):
-    """A mapping with known keys, built by `build(place, arguments)`. `example` shows a right one."""
+    """A mapping with known keys, at least `least` of them, built by `build(place, arguments)`. `example` shows a right one."""
 
     build: Callable[[Place, dict[str, Any]], T]
     keys: dict[str, Key]
     wants: str
     example: str
+    least: int = 0
 
     def _read(self, node: Node, place: Place, notes: Notes) -> T:
         if not isinstance(node, Mapping):
             raise notes.mismatch(node, place, self.wants, f"for example `{self.example}`")
+        if len(node.entries) < self.least:
+            hint = f"for example `{self.example}`"
+            raise notes.refuse(place.path, f"wants {self.wants}, found an empty one", node.span, hint)
         found, wrong = {}, False
         for word, value in node.entries:
             key = self.keys.get(word.value)
@@ -148,7 +152,8 @@ class Record(Shape[T]):
         about = {name: {"description": key.about} if key.about else {} for name, key in self.keys.items()}
         properties = {name: key.shape.schema() | about[name] for name, key in self.keys.items()}
         required = [name for name, key in self.keys.items() if key.required]
-        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        whole = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        return whole | ({"minProperties": self.least} if self.least else {})
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -110,12 +110,7 @@ BROKEN = {
     "unk_op": (
         applied("- fliter: a > 0"),
         "8:9 collections.big.apply[0]: unknown operator 'fliter'",
-        "did you mean `filter`? (operators: map, extend, project, drop, rename, filter, flat_map, explode, negate, concat, consolidate, join, semijoin, antijoin, reduce, count, distinct, threshold, top_k, arrange, inspect)",
-    ),
-    "unk_op2": (
-        applied("- temporal_filter: {from: a, until: b}"),
-        "8:9 collections.big.apply[0]: unknown operator 'temporal_filter'",
-        "operators: map, extend, project, drop, rename, filter, flat_map, explode, negate, concat, consolidate, join, semijoin, antijoin, reduce, count, distinct, threshold, top_k, arrange, inspect",
+        "did you mean `filter`? (operators: map, extend, project, drop, rename, filter, flat_map, explode, negate, concat, consolidate, join, semijoin, antijoin, reduce, count, distinct, threshold, top_k, temporal_filter, join_function, enter, arrange, inspect)",
     ),
     "nocolon": (
         applied("- filter amount > 0"),
@@ -177,12 +172,12 @@ BROKEN = {
     "cycle": (
         HEAD + "collections:\n  a: {from: b}\n  b: {from: orders, apply: [{concat: [a]}]}\noutputs: {a: o/}\n",
         "5:13 collections.a: needs itself: a -> b -> a",
-        "collections may refer to each other in any order, but not in a circle",
+        "collections may refer to each other in any order, but not in a circle: that takes `iterate`",
     ),
     "selfcycle": (
         HEAD + "collections:\n  a: {from: a}\noutputs: {a: o/}\n",
         "5:13 collections.a: needs itself: a -> a",
-        "collections may refer to each other in any order, but not in a circle",
+        "collections may refer to each other in any order, but not in a circle: that takes `iterate`",
     ),
     "both": (
         HEAD + "collections:\n  orders: {from: customers}\noutputs: {orders: o/}\n",
@@ -359,6 +354,251 @@ BROKEN = {
         None,
     ),
 }
+
+
+LOOP = """\
+collections:
+  labels: {from: orders}
+  big:
+    iterate:
+      variables: {best: labels}
+      body:
+        best: {from: [best, near]}
+        near: {from: customers, apply: [{semijoin: {with: best, on: [id]}}]}
+      result: best
+"""
+EXAMPLE = "for example `{variables: {best: labels}, body: {best: {from: best, apply: [distinct]}}, result: best}`"
+ROUNDS = "write `max_rounds: 20` to stop there, `max_rounds: {guard: 20}` for an error if it changes still"
+
+# name: what is replaced in the loop above (whose first line is 4) by what, then as in `BROKEN`
+LOOPS = {
+    "variable_without_body": (
+        ("best: {from: [best, near]}", "bst: {from: [best, near]}"),
+        "8:19 collections.big.iterate.variables: the body does not say what 'best' becomes",
+        "did you mean `bst`? (add `best:` to `body`; in the body: bst, near)",
+        "12:15 collections.big.iterate.result: no collection of the body is named 'best'",
+        "did you mean `bst`? (in the body: bst, near)",
+    ),
+    "variables_without_body": (
+        ("{best: labels}", "{best: labels, q: orders, x: labels}"),
+        "8:33 collections.big.iterate.variables: the body does not say what 'q' becomes",
+        "add `q:` to `body`; in the body: best, near",
+        "8:44 collections.big.iterate.variables: the body does not say what 'x' becomes",
+        "add `x:` to `body`; in the body: best, near",
+    ),
+    "unknown_initial": (
+        ("{best: labels}", "{best: label}"),
+        "8:25 collections.big.iterate: no input or collection is named 'label'",
+        "did you mean `labels`? (in scope: customers, labels, orders)",
+    ),
+    "variable_as_initial": (
+        ("{best: labels}", "{best: {from: best}}"),
+        "8:32 collections.big.iterate.variables.best: no input or collection is named 'best'",
+        "did you mean `labels`? (in scope: customers, labels, orders)",
+    ),
+    "unknown_variable": (
+        ("with: best", "with: bast"),
+        "11:59 collections.big.iterate.body.near.apply[0].semijoin: no input or collection is named 'bast'",
+        "did you mean `best`? (in scope: best, customers, labels, orders)",
+    ),
+    "unknown_result": (
+        ("result: best", "result: beast"),
+        "12:15 collections.big.iterate.result: no collection of the body is named 'beast'",
+        "did you mean `best`? (in the body: best, near)",
+    ),
+    "result_from_outside": (
+        ("result: best", "result: [best, labels]"),
+        "12:22 collections.big.iterate.result: no collection of the body is named 'labels'",
+        "did you mean `best`? (in the body: best, near)",
+        "13:11 outputs.big: 'big' names several collections",
+        "a loop with a list of results is no one collection; name one: big.best, big.labels",
+    ),
+    "result_twice": (
+        ("result: best", "result: [best, best]"),
+        "12:22 collections.big.iterate.result: 'best' is listed twice",
+        "keep one of the two",
+        "13:11 outputs.big: 'big' names several collections",
+        "a loop with a list of results is no one collection; name one: big.best",
+    ),
+    "results_applied": (
+        ("result: best", "result: [best]\n    apply: [distinct]"),
+        "13:5 collections.big: a loop with a list of results is no one collection to apply operators to",
+        "begin a collection `from: big.best`, or name one result without brackets",
+        "14:11 outputs.big: 'big' names several collections",
+        "a loop with a list of results is no one collection; name one: big.best",
+    ),
+    "no_result": (
+        ("      result: best\n", ""),
+        "7:5 collections.big.iterate: the key 'result' is missing",
+        EXAMPLE,
+    ),
+    "no_variables": (
+        ("      variables: {best: labels}\n", ""),
+        "7:5 collections.big.iterate: the key 'variables' is missing",
+        EXAMPLE,
+    ),
+    "empty_variables": (
+        ("{best: labels}", "{}"),
+        "8:18 collections.big.iterate.variables: wants a mapping of variables to what they are at first, found an empty one",
+        None,
+    ),
+    "circle": (
+        ("with: best", "with: near"),
+        "11:59 collections.big.iterate.body.near: needs itself: near -> near",
+        "collections may refer to each other in any order, but not in a circle: only a variable refers to the round before",
+    ),
+    "circle_outside": (
+        ("labels: {from: orders}", "labels: {from: big}"),
+        "5:18 collections.labels: needs itself: labels -> big -> labels",
+        "collections may refer to each other in any order, but not in a circle: that takes `iterate`",
+    ),
+    "itself": (
+        ("from: customers", "from: big"),
+        "11:22 collections.big: needs itself: big -> big",
+        "collections may refer to each other in any order, but not in a circle: that takes `iterate`",
+    ),
+    "misspelt": (
+        ("variables:", "variable:"),
+        "8:7 collections.big.iterate: unknown key 'variable'",
+        "did you mean `variables`? (keys: variables, body, result, max_rounds)",
+    ),
+    "from_and_iterate": (
+        ("    iterate:", "    from: orders\n    iterate:"),
+        "7:5 collections.big: begins `from` others and with `iterate`: it is one or the other",
+        "name under `variables` what the loop starts from",
+    ),
+    "no_rounds": (
+        ("result: best", "result: best\n      max_rounds: 0"),
+        "13:19 collections.big.iterate.max_rounds: wants a whole number from 1, found '0'",
+        None,
+    ),
+    "no_guard": (
+        ("result: best", "result: best\n      max_rounds: {guard: 0}"),
+        "13:27 collections.big.iterate.max_rounds.guard: wants a whole number from 1, found '0'",
+        None,
+    ),
+    "many_rounds": (
+        ("result: best", "result: best\n      max_rounds: [1]"),
+        "13:19 collections.big.iterate.max_rounds: wants a number of rounds, or a mapping, found a list",
+        ROUNDS,
+    ),
+    "hides_a_collection": (
+        ("near", "labels"),
+        "11:9 collections.big.iterate.body: 'labels' is a name outside of the loop too, at p.yaml:5:3",
+        "inside it would be hidden: rename one of the two",
+    ),
+    "hides_an_input": (
+        ("best", "orders"),
+        "8:19 collections.big.iterate.variables: 'orders' is a name outside of the loop too, at p.yaml:3:10",
+        "inside it would be hidden: rename one of the two",
+    ),
+    "enter_outside": (
+        ("labels: {from: orders}", "labels: {from: orders, apply: [{enter: {at: id}}]}"),
+        "5:35 collections.labels.apply[0].enter: `enter` stands outside of a loop",
+        "it says in which round of the loop around it a record comes in: put it into the `body` of `iterate`",
+    ),
+    "enter_the_result": (
+        ("result: best", "result: best\n    apply: [{enter: {at: id}}]"),
+        "13:14 collections.big.apply[0].enter: `enter` stands outside of a loop",
+        "it says in which round of the loop around it a record comes in: put it into the `body` of `iterate`",
+    ),
+    "enter_the_initial": (
+        ("{best: labels}", "{best: {from: labels, apply: [enter: {at: id}]}}"),
+        "8:48 collections.big.iterate.variables.best.apply[0].enter: `enter` stands outside of a loop",
+        "it says in which round of the loop around it a record comes in: put it into the `body` of `iterate`",
+    ),
+    "enter_nowhere": (
+        ("[best, near]", "{from: near, apply: [enter: {}]}"),
+        "10:43 collections.big.iterate.body.best.from.apply[0].enter: the key 'at' is missing",
+        "for example `enter: {at: priority}`",
+    ),
+    "filter_nowhen": (
+        ("from: orders", "from: orders, apply: [temporal_filter: {}]"),
+        "5:51 collections.labels.apply[0].temporal_filter: wants a mapping with `from`, `until` or both, found an empty one",
+        "for example `temporal_filter: {from: placed_at, until: closed_at}`",
+    ),
+    "filter_to": (
+        ("from: orders", "from: orders, apply: [temporal_filter: {from: a, to: b}]"),
+        "5:61 collections.labels.apply[0].temporal_filter: unknown key 'to'",
+        "keys: from, until",
+    ),
+    "function_of_nothing": (
+        ("from: orders", "from: orders, apply: [join_function: 'm:f']"),
+        "5:49 collections.labels.apply[0].join_function: wants a mapping, found 'm:f'",
+        "for example `{function: 'prices:convert', columns: {price: int64}}`",
+    ),
+}
+NESTED = """\
+collections:
+  big:
+    iterate:
+      variables: {outer: orders}
+      body:
+        outer:
+          iterate:
+            variables: {inner: outer}
+            body:
+              inner: {from: [inner, outer, side, other]}
+              other: {from: customers, apply: [{enter: {at: id}}]}
+            result: [inner, other]
+        side: {from: outer}
+        last: {from: [outer.inner, outer.other]}
+      result: last
+"""
+# As above, of a loop in a loop
+LOOPS_INSIDE = {
+    "no_body_of_that_name": (
+        ("", ""),
+        "7:19 collections.big.iterate.variables: the body does not say what 'outer' becomes",
+        "a loop with a list of results is no one collection: name one result without brackets",
+    ),
+    "circle_through_the_inside": (
+        ("result: [inner, other]", "result: inner"),
+        "17:23 collections.big.iterate.body.last: no input or collection is named 'outer.inner'",
+        "did you mean `outer`? (in scope: customers, orders, outer, side)",
+        "17:36 collections.big.iterate.body.last: no input or collection is named 'outer.other'",
+        "did you mean `outer`? (in scope: customers, orders, outer, side)",
+    ),
+    "hides_a_variable": (
+        ("{inner: outer}", "{outer: orders}"),
+        "7:19 collections.big.iterate.variables: the body does not say what 'outer' becomes",
+        "a loop with a list of results is no one collection: name one result without brackets",
+        "11:25 collections.big.iterate.body.outer.iterate.variables: the body does not say what 'outer' becomes",
+        "did you mean `other`? (add `outer:` to `body`; in the body: inner, other)",
+        "11:25 collections.big.iterate.body.outer.iterate.variables: 'outer' is a name outside of the loop too, at p.yaml:7:19",
+        "inside it would be hidden: rename one of the two",
+        "13:30 collections.big.iterate.body.outer.iterate.body.inner: needs itself: inner -> inner",
+        "collections may refer to each other in any order, but not in a circle: only a variable refers to the round before",
+    ),
+}
+
+
+def looping(case):
+    """Return the text of a case of `LOOPS` or `LOOPS_INSIDE`, and what is said of it."""
+    (change, *expected), text = (LOOPS[case], LOOP) if case in LOOPS else (LOOPS_INSIDE[case], NESTED)
+    assert change[0] in text
+    return HEAD + text.replace(*change) + OUT, expected
+
+
+@pytest.mark.parametrize("case", [*LOOPS, *LOOPS_INSIDE])
+def test_broken_loop(case):
+    text, expected = looping(case)
+    assert said(text) == expected
+
+
+RIGHT = [
+    LOOP,
+    LOOP.replace("best", "big"),  # a loop's own name can't be meant inside, so it is free there
+    LOOP.replace("result: best", "result: [best, near]").replace("collections:", "collections:\n  more: {from: [big.best, big.near]}"),
+    NESTED.replace("variables: {outer: orders}", "variables: {side: orders}").replace("outer, side, other]", "side, other]").replace("inner: outer}", "inner: side}").replace("from: outer}", "from: outer.inner}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_right_loop(text):
+    """Nothing is wrong with what the broken ones are made from."""
+    output = "more" if "more" in text else "big"
+    assert parse_spec(f"{HEAD}{text}outputs: {{{output}: out/}}\n", "p.yaml")
 
 
 def said(text):

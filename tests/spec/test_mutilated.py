@@ -33,8 +33,19 @@ collections:
       - map:
           x: |
             x + 1
-  d: {from: c, apply: [*top, negate, {concat: [a, b]}]}
-outputs: {c: c/, d: {path: d/, from: c}}
+  d: {from: c, apply: [*top, negate, {concat: [a, b, l.w]}]}
+  l:
+    iterate:
+      variables: {v: c, w: {from: b}}
+      body:
+        v: {from: [v, x], apply: [{enter: {at: k}}, {temporal_filter: {from: x, until: y}}]}
+        w:
+          iterate: {variables: {i: v, j: w}, body: {i: {from: [i, x]}, j: {from: i}}, result: i, max_rounds: {guard: 9}}
+          apply: [{join_function: {function: "m:f", columns: {x: int64}}}]
+        x: {from: w, apply: [{join: {with: v, on: [k]}}]}
+      result: [v, w]
+      max_rounds: 3
+outputs: {c: c/, d: {path: d/, from: c}, l: {path: l/, from: l.v}}
 tests: [{a: 1}]
 """
 PIECES = [
@@ -81,6 +92,7 @@ PIECES += [
     "dd: 1",
 ]
 PIECES += ["function", "by", "apply", "from", "filter", "(", ")", "\\", "c", "\ud800"]
+PIECES += ["iterate", "variables", "body", "result", "v", "l.v", "enter", "."]
 
 
 @st.composite

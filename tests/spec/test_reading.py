@@ -102,6 +102,9 @@ SHAPES = {
             "by": (),
         }
     },
+    "temporal_filter: {from: a, until: a + 1}": {"TemporalFilter": {"lower": "a", "upper": "a + 1"}},
+    "temporal_filter: {until: a}": {"TemporalFilter": {"lower": None, "upper": "a"}},
+    "join_function: {function: m.n:f, columns: {a: int64?}}": {"JoinFunction": {"function": {"Function": PYTHON}}},
     "arrange: {by: [a]}": {"Arrange": {"by": ("a",)}},
     "inspect: after": {"Inspect": {"label": "after"}},
 }
@@ -142,6 +145,52 @@ def test_sections():
     assert (spec.name.value, spec.path, spec.state.value, len(spec.tests)) == ("p", Path("p.yaml"), "s/", 1)
     assert plain(spec.collections["big"].sources) == ("orders", {"Inline": {"sources": ("customers",), "apply": ()}})
     assert {name: output.source.value for name, output in spec.outputs.items()} == {"big": "big", "all": "orders"}
+
+
+LOOP = """\
+collections:
+  big:
+    iterate:
+      variables: {best: {from: orders, apply: [distinct]}, other: customers}
+      body:
+        best: {from: [best, near], apply: [{enter: {at: id}}]}
+        other:
+          iterate:
+            variables: {inner: best}
+            body: {inner: {from: inner}}
+            result: inner
+            max_rounds: {guard: 3}
+          apply: [negate]
+        near: {from: customers}
+      result: [best, near]
+      max_rounds: 20
+outputs: {best: {path: b/, from: big.best}, near: {path: n/, from: big.near}}
+"""
+
+
+def test_a_loop():
+    big = parse(HEAD + LOOP).collections["big"]
+    assert big.gives == ("big.best", "big.near")
+    inner = {
+        "variables": (("inner", "best"),),
+        "body": {"inner": {"Collection": {"name": "inner", "sources": ("inner",), "apply": ()}}},
+        "result": "inner", "bound": None, "guard": 3,
+    }  # fmt: skip
+    bodies = {
+        "best": ("best", ("best", "near"), ({"Enter": {"at": "id"}},)),
+        "other": ("other", {"Iterate": inner}, ({"Negate": {}},)),
+        "near": ("near", ("customers",), ()),
+    }
+    assert plain(big.sources)["Iterate"] == {
+        "variables": (("best", SUM), ("other", "customers")),
+        "body": {
+            key: {"Collection": dict(zip(("name", "sources", "apply"), body, strict=True))}
+            for key, body in bodies.items()
+        },
+        "result": ("best", "near"), "bound": 20, "guard": 10_000,
+    }  # fmt: skip
+    assert big.sources.body["other"].gives == ("other",)
+    assert big.sources.body["best"].apply[0].place == "collections.big.iterate.body.best.apply[0].enter"
 
 
 def test_collections_may_come_in_any_order():

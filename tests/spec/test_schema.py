@@ -95,6 +95,9 @@ RIGHT = [
     "count",
     "count: {by: [a], as: n}",
     "top_k: {by: [a], k: 3, order_by: [a desc]}",
+    "temporal_filter: {from: a, until: b}",
+    "temporal_filter: {until: b}",
+    "join_function: {function: 'm:f', columns: {a: int64}, batch: true}",
     "inspect: after",
 ]
 WRONG = [
@@ -122,6 +125,11 @@ WRONG = [
     "count: {of: a}",
     "top_k: {k: 0, order_by: [a]}",
     "top_k: {k: 1}",
+    "temporal_filter: {}",
+    "temporal_filter: a",
+    "temporal_filter: {from: a, to: b}",
+    "join_function: {a: b}",
+    "join_function: {function: 'm:f'}",
     "{distinct: , negate: }",
 ]
 
@@ -137,6 +145,55 @@ def test_wrong_operators(line):
     with pytest.raises(SpecErrors):
         parse_spec(applied(line), "p.yaml")
     assert not valid(data(applied(line)), SCHEMA)
+
+
+LOOP = "{variables: {v: orders}, body: {v: {from: v, apply: [enter: {at: id}]}}, result: v}"
+RIGHT_LOOPS = [
+    f"iterate: {LOOP}, apply: [distinct]",
+    f"iterate: {LOOP.replace('{from: v,', '{from: [v, w],').replace('}, result', ', w: {from: customers}}, result')}",
+    f"iterate: {LOOP.replace('{v: {from', '{w: {from: v}, v: {from')}",
+    f"iterate: {LOOP.replace('{v: orders}', '{v: {from: orders}}')}",
+    f"iterate: {{variables: {{u: orders}}, body: {{u: {{iterate: {LOOP.replace('v: orders', 'v: u')}}}}}, result: u}}",
+    f"iterate: {LOOP[:-1]}, max_rounds: 3}}",
+    f"iterate: {LOOP[:-1]}, max_rounds: {{guard: 3}}}}",
+]
+WRONG_LOOPS = [
+    f"iterate: {LOOP}, from: orders",
+    f"iterate: {LOOP}, apply: distinct",
+    "iterate: orders",
+    "apply: [distinct]",
+    f"iterate: {LOOP.replace('{v: orders}', 'v')}",
+    f"iterate: {LOOP.replace('{v: orders}', '{}')}",
+    f"iterate: {LOOP.replace(', result: v', '')}",
+    f"iterate: {LOOP.replace('result: v', 'result: []')}",
+    f"iterate: {LOOP.replace('result: v', 'result: [v, v]')}",
+    f"iterate: {LOOP.replace('result: v', 'result: {v: v}')}",
+    f"iterate: {LOOP.replace('at: id', 'to: id')}",
+    f"iterate: {LOOP.replace('{at: id}', 'id')}",
+    f"iterate: {LOOP.replace('{from: v,', '{')}",
+    f"iterate: {LOOP[:-1]}, max_rounds: 0}}",
+    f"iterate: {LOOP[:-1]}, max_rounds: many}}",
+    f"iterate: {LOOP[:-1]}, max_rounds: {{}}}}",
+    f"iterate: {LOOP[:-1]}, max_rounds: {{guard: 0}}}}",
+    f"iterate: {LOOP[:-1]}, rounds: 3}}",
+]
+
+
+def looping(collection):
+    return f"{HEAD}collections: {{big: {{{collection}}}}}\noutputs: {{big: out/}}\n"
+
+
+@pytest.mark.parametrize("collection", RIGHT_LOOPS)
+def test_right_loops(collection):
+    parse_spec(looping(collection), "p.yaml")
+    assert valid(data(looping(collection)), SCHEMA)
+
+
+@pytest.mark.parametrize("collection", WRONG_LOOPS)
+def test_wrong_loops(collection):
+    with pytest.raises(SpecErrors):
+        parse_spec(looping(collection), "p.yaml")
+    assert not valid(data(looping(collection)), SCHEMA)
 
 
 @pytest.mark.parametrize("change", [("dd: 1", "dd: 2"), ("name: p", "nam: p"), ("path: c/", "pth: c/"), ("in/", "")])
@@ -158,6 +215,6 @@ def test_schema_is_json_and_whole():
     """It survives JSON, and every reference in it leads somewhere."""
     text = json.dumps(SCHEMA)
     assert json.loads(text) == SCHEMA
-    for name in ("apply", "operator", "source"):
+    for name in ("apply", "operator", "source", "collection"):
         assert f'"#/$defs/{name}"' in text
         assert name in SCHEMA["$defs"]

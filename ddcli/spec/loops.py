@@ -1,0 +1,100 @@
+"""Collections, which begin `from` others or as a loop; and loops, whose bodies are collections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddcli.spec import model
+from ddcli.spec.names import NO_ONE
+from ddcli.spec.operators import A_SOURCE, FLOW, NAME
+from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape
+from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record
+from ddcli.spec.tree import Mapping, Node
+from ddcli.spec.values import Whole, Words
+
+
+def _iterate(place: Place, arguments: dict[str, Any]) -> model.Iterate:
+    body = {name.value: collection for name, collection in arguments.pop("body")}
+    rounds = arguments.pop("rounds", {})
+    return model.Iterate(body=body, span=place.word.span, **arguments, **rounds)
+
+
+def _collection(place: Place, arguments: dict[str, Any]) -> model.Collection:
+    return model.Collection(place.word, **arguments)
+
+
+def _a_collection() -> Shape[model.Collection]:
+    return COLLECTION
+
+
+A_COLLECTION: Shape[model.Collection] = Defined("collection", _a_collection)
+RESULT = Words("the name of a collection in the body")
+RESULTS: Shape[Any] = ByKind(
+    "a collection of the body, or a list of them",
+    scalar=RESULT,
+    sequence=Many(RESULT, "a list of collections of the body", distinct=True),
+)
+GUARD = {"guard": Key("guard", Whole(1), required=True, about="an error if it changes still after so many rounds")}
+ROUNDS: Shape[dict[str, Any]] = ByKind(
+    "a number of rounds, or a mapping",
+    scalar=As(Whole(1), lambda _, rounds: {"bound": rounds}),
+    mapping=Record(lambda _, arguments: arguments, GUARD, "a mapping", "{guard: 100}"),
+    hint="write `max_rounds: 20` to stop there, `max_rounds: {guard: 20}` for an error if it changes still",
+)
+ITERATE: Shape[model.Iterate] = Record(
+    _iterate,
+    {
+        "variables": Key(
+            "variables",
+            Pairs(NAME, A_SOURCE, "a mapping of variables to what they are at first"),
+            required=True,
+            about="each with what it is at first: an input, a collection, or one in place",
+        ),
+        "body": Key(
+            "body",
+            Pairs(NAME, A_COLLECTION, "a mapping of names to collections", things=True),
+            required=True,
+            about="a collection for each variable, what it is in the next round, and any others",
+        ),
+        "result": Key("result", RESULTS, required=True, about="what leaves the loop; of a list, each as name.result"),
+        "max_rounds": Key("rounds", ROUNDS, about="a bound, or {guard: n}; default: {guard: 10000}"),
+    },
+    "a mapping",
+    "{variables: {best: labels}, body: {best: {from: best, apply: [distinct]}}, result: best}",
+)
+BEGINNING = Record(_collection, FLOW, "a mapping with `from`", "{from: orders, apply: [distinct]}")
+LOOPING = Record(
+    _collection,
+    {"iterate": Key("sources", ITERATE, required=True, about="a loop"), "apply": FLOW["apply"]},
+    "a mapping with `iterate`",
+    "{iterate: {variables: {best: labels}, body: {best: {from: best}}, result: best}}",
+)
+
+
+class Beginning(Shape[model.Collection]):
+    """A collection: with `iterate` a loop, else `from` others."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> model.Collection:
+        words = {word.value: word for word, _ in node.entries} if isinstance(node, Mapping) else {}
+        if not isinstance(node, Mapping) or "iterate" not in words:
+            return BEGINNING.read(node, place, notes)
+        wrong = "from" in words
+        if wrong:
+            problem = "begins `from` others and with `iterate`: it is one or the other"
+            notes.refuse(place.path, problem, words["from"].span, "name under `variables` what the loop starts from")
+            node = Mapping(tuple(entry for entry in node.entries if entry[0].value != "from"), node.span, node.flow)
+        read = LOOPING.read(node, place, notes)
+        if read.apply and isinstance(read.sources, model.Iterate) and isinstance(read.sources.result, tuple):
+            problem = f"{NO_ONE} to apply operators to"
+            hint = f"begin a collection `from: {read.gives[0]}`, or name one result without brackets"
+            notes.refuse(place.path, problem, words["apply"].span, hint)
+            wrong = True
+        if wrong:
+            raise Refused
+        return read
+
+    def _schema(self) -> JsonSchema:
+        return {"anyOf": [BEGINNING.schema(), LOOPING.schema()]}
+
+
+COLLECTION = Beginning()
