@@ -1,13 +1,15 @@
 """The meaning of a logical graph: every collection at a time, recomputed from the definition.
 
 A collection is a dictionary from records (tuples in schema order) to counts that are not zero. Each operator is a
-function from collections to a collection and knows nothing of time, so what the engine does with changes can be judged
-by doing nothing of the kind: accumulate the inputs, run the pipeline from scratch.
+function from collections to a collection and knows no time but the one that is now, so what the engine does with changes
+can be judged by doing nothing of the kind: accumulate the inputs, run the pipeline from scratch, and its loops from their
+first round.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 from collections import defaultdict
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any
@@ -15,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.expressions import stage
-from ddcli.plan import logical
+from ddcli.plan import logical, loops
 from tests.reference.aggregates import aggregated, is_present
 from tests.reference.expressions import Fails, evaluate
-from tests.reference.values import FAILED, Descending, canonical, order, plain
+from tests.reference.values import FAILED, Descending, canonical, order, plain, time_value
 from tests.reference.xxhash64 import text_rank
 
 if TYPE_CHECKING:
@@ -77,15 +79,19 @@ class Row(dict[str, Any]):
 class Model:
     """A graph over inputs accumulated at a time, `now`.
 
-    `collection(node)` raises Fails when an expression fails on a record and its value is used. `failed` tells that one
-    failed at all: whether a value that nobody needs is computed is the engine's choice.
+    `collection(node)` raises Fails when an expression fails on a record and its value is used, LoopDiverges when a loop
+    has no result. `failed` tells that an expression failed at all: whether a value that nobody needs is computed is the
+    engine's choice.
     """
+
+    depth = 0
 
     def __init__(self, inputs: Mapping[str, Collection], now: Time) -> None:
         self.inputs = inputs
         self.now = now
         self.failed = False
         self._known: dict[str, Collection] = {}
+        self._looped: dict[str, list[Collection]] = {}
 
     def collection(self, node: logical.Node) -> Collection:
         """Return what a node's collection is."""
@@ -294,6 +300,84 @@ class Model:
                 result += [((*key, *record), count) for record, count in function(plain_record(key), rows)]
         return total(result)
 
+    @_counted.register
+    def _(self, node: logical.Temporal) -> Collection:
+        (now,) = self.now
+
+        def there(row: Row) -> bool:
+            """Say whether lower <= now < upper; a bound that is null is never met."""
+            lower, upper = (self._needed(bound, row) if bound else ... for bound in (node.lower, node.upper))
+            from_then = lower is ... or (lower is not None and lower <= time_value(now, node.lower.type))
+            return from_then and (upper is ... or (upper is not None and time_value(now, node.upper.type) < upper))
+
+        return total((record, count) for row, record, count in self._rows(node.inputs[0]) if there(row))
+
+    @_counted.register
+    def _(self, node: logical.JoinFunction) -> Collection:
+        return total(
+            (tuple(result[name] for name in node.schema), count * diff)
+            for row, _, count in self._rows(node.inputs[0])
+            for result, time, diff in python_updates(node, dict(row.items()))
+            if time is None or less_equal(time, self.now)
+        )
+
+    # --- loops --------------------------------------------------------------------------------------------------
+
+    @_counted.register
+    def _(self, node: loops.Leave) -> Collection:
+        (iterate,) = node.inputs
+        if iterate.fingerprint not in self._looped:
+            self._looped[iterate.fingerprint] = self._iterated(iterate)
+        return self._looped[iterate.fingerprint][node.which]
+
+    def _iterated(self, node: loops.Iterate) -> list[Collection]:
+        """Return the bodies after the last round: the `bound`-th, or one that gives the variables as they were."""
+        variables = [self.collection(initial) for initial in node.initials]
+        number = 0
+        while True:
+            this = Round(self, node.depth, variables, number)
+            bodies = [this.collection(body) for body in node.bodies]
+            self.failed = self.failed or this.failed
+            number += 1
+            settled = bodies[: node.variables] == variables and not this.entering
+            if settled or number == node.bound:
+                return bodies
+            if node.bound is None and number >= node.guard:
+                raise LoopDiverges(node.names)
+            variables = bodies[: node.variables]
+
+
+class Round(Model):
+    """A round of a loop, counted from 0. What does not depend on it is what it is in the model around.
+
+    `entering` tells that something comes in at a later round.
+    """
+
+    def __init__(self, around: Model, depth: int, variables: list[Collection], number: int) -> None:
+        super().__init__(around.inputs, around.now)
+        self.around = around
+        self.depth = depth
+        self.variables = variables
+        self.number = number
+        self.entering = False
+
+    def collection(self, node: logical.Node) -> Collection:
+        return self.around.collection(node) if loops.level(node) < self.depth else super().collection(node)
+
+    @singledispatchmethod
+    def _counted(self, node: logical.Node) -> Collection:
+        return super()._counted(node)
+
+    @_counted.register
+    def _(self, node: loops.Variable) -> Collection:
+        return self.variables[node.index]
+
+    @_counted.register
+    def _(self, node: loops.Enter) -> Collection:
+        rounds = [(self._needed(node.at, row), record, count) for row, record, count in self._rows(node.inputs[0])]
+        self.entering = self.entering or any(at > self.number for at, _, _ in rounds)
+        return total((record, count) for at, record, count in rounds if at <= self.number)
+
 
 Names = tuple[str, ...]
 
@@ -320,10 +404,26 @@ def python_rows(step: stage.Python, record: dict[str, Any]) -> Iterable[Mapping[
     """Return the records that a Python function makes of one; in batches, a batch of one."""
     function = load(step.function)
     if step.batch:
-        columns = {name: [value] for name, value in record.items()}
-        return function(pl.DataFrame({**columns, "row": [0]}, strict=False)).iter_rows(named=True)
+        return function(batch_of_one(record)).iter_rows(named=True)
     given = function(record)
     return [given] if isinstance(given, dict) else given
+
+
+def python_updates(node: logical.JoinFunction, record: dict[str, Any]) -> Iterator[tuple[Mapping[str, Any], Time, int]]:
+    """Give the updates that a Python function makes of one record, times as tuples; in batches, of a batch of one."""
+    function = load(node.function)
+    if node.batch:
+        for row in function(batch_of_one(record)).iter_rows(named=True):
+            times = tuple(row[name] for name in row if name == "time" or re.fullmatch("time[0-9]", name))
+            yield row, None if None in times else times, row["diff"]
+    else:
+        for result, time, diff in function(record):
+            yield result, time if time is None or isinstance(time, tuple) else (time,), diff
+
+
+def batch_of_one(record: dict[str, Any]) -> pl.DataFrame:
+    """Return a record as functions that take batches are given it."""
+    return pl.DataFrame({**{name: [value] for name, value in record.items()}, "row": [0]}, strict=False)
 
 
 def plain_record(record: Record) -> Record:

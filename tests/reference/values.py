@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import datetime as dt
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from ddcli.expressions.types import Type
+
+EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without a zone
+PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 NAN = float("nan")
 """The only NaN there is. A tuple that holds it equals another that does, because Python compares identities first."""
 
@@ -30,6 +36,20 @@ def canonical(value: Any) -> Any:
 def plain(value: Any) -> Any:
     """Return the value as expressions and functions want it: lists as lists."""
     return [plain(element) for element in value] if isinstance(value, tuple) else value
+
+
+def time_value(time: int, kind: Type) -> Any:
+    """Return a time, which the model counts in integers, as expressions of its type hold it.
+
+    >>> from ddcli.expressions.types import Type
+    >>> time_value(2, Type("date"))
+    datetime.date(1970, 1, 3)
+    """
+    if kind.kind == "date":
+        return EPOCH.date() + dt.timedelta(time)
+    if kind.kind == "datetime":
+        return EPOCH + dt.timedelta(microseconds=time * 10**6 // PER_SECOND[kind.unit])
+    return time
 
 
 def order(value: Any) -> tuple[Any, ...]:
