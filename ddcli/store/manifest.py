@@ -21,7 +21,7 @@ from ddcli.store.files import checksum
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMAT = 1
+FORMAT = 2
 NAME = re.compile(r"(\d{9})\.json")
 RESTORE = "restore the state directory from a backup, or remove it and the outputs to compute them anew"
 
@@ -219,11 +219,17 @@ def read_manifest(path: Path) -> Manifest:
     # The version is judged first: a newer format may well put its checksum elsewhere.
     if isinstance(version, int) and version > FORMAT:
         raise StateError(
-            f"the state was written by a newer version: its format is {version}, this version reads up to {FORMAT}",
+            f"the state was written by a newer version: its format is {version}, this version reads {FORMAT}",
             place=str(path),
             hint="run a newer `dd`, or use another state directory with `--state`",
         )
     rest = data[len(_head(b"")) :]
-    if data != _head(rest) + rest or version != FORMAT:
+    if data != _head(rest) + rest or not isinstance(version, int):
         raise damaged
+    if version < FORMAT:
+        raise StateError(
+            f"the state was written by an older version: its format is {version}, this version reads {FORMAT}",
+            place=str(path),
+            hint="run that version, or remove the state and the outputs to compute them anew",
+        )
     return Manifest.from_json(tree)

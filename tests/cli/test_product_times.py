@@ -83,7 +83,7 @@ def lengths(shop):
     return shop
 
 
-unkept = pytest.mark.xfail(reason="a reduction does not keep the times that lie between the boxes of an upper")
+unkept = pytest.mark.xfail(reason="what lies between the boxes of an upper is neither kept nor held back")
 
 
 @pytest.mark.parametrize(
@@ -204,6 +204,24 @@ def test_rows_that_all_are_taken_may_leave_their_box_open(lengths):
     assert upper(lengths) == "2,2"
     rows = sorted(read_log(lengths.folder / "out/lengths").rows())
     assert rows == [(1, 1, 0, 1, 1), (1, 1, 1, 0, 1), (1, 1, 1, 1, -2), (1, 2, 1, 1, 1)]
+
+
+@unkept
+def test_pairs_of_times_that_are_closed_are_open_where_both_are_there(shop):
+    """A pair is there from the join of its records' times on: that may lie outside of both boxes that are closed."""
+    shop.write("joined.yaml", JOINED.replace("[x, y, z]", "[x, y]"))
+    side = {"x": pl.Int64, "y": pl.Int64, "diff": pl.Int64}
+    shop.log("left/1.parquet", [("k", 1, 0, 1, 1), ("k", 2, 0, 0, 1)], k=pl.String, v=pl.Int64, **side)
+    shop.log("right/1.parquet", [("k", 10, 1, 0, 1)], k=pl.String, w=pl.Int64, **side)
+    for until, pairs in [("1,2", []), ("2,1", [(2, 1, 0)]), ("2,2", [(1, 1, 1), (2, 1, 0)])]:
+        assert shop("run", "joined.yaml", "--until", until).code == 0
+        found = read_log(shop.folder / "out/pairs").select("v", "x", "y") if pairs else pl.DataFrame()
+        assert sorted(found.rows()) == pairs
+    assert sorted(read_log(shop.folder / "out/best").rows()) == [
+        ("k", 1, 10, 1, 0, 1),
+        ("k", 1, 10, 1, 1, -1),
+        ("k", 2, 10, 1, 1, 1),
+    ]
 
 
 def test_a_time_beside_the_closed_ones_is_not_late(lengths):

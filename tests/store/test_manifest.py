@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ddcli.errors import StateError
-from ddcli.store.files import Files
+from ddcli.store.files import Files, checksum
 from ddcli.store.manifest import (
     FORMAT,
     ArrangementEntry,
@@ -88,6 +88,16 @@ def test_a_damaged_newest_manifest_is_never_skipped(written, tmp_path):
     with pytest.raises(StateError, match="damaged") as caught:
         read_newest(tmp_path)
     assert "000000008.json" in caught.value.render()
+
+
+def test_an_older_format_asks_for_its_version(written):
+    data = written.read_bytes().replace(b'"format":%d' % FORMAT, b'"format":%d' % (FORMAT - 1))
+    rest = data[data.index(b",") + 1 :]
+    written.write_bytes(b'{"crc32":"%s",' % checksum(rest).encode() + rest)
+    with pytest.raises(StateError, match="older version") as caught:
+        read_manifest(written)
+    assert caught.value.place == str(written)
+    assert "compute them anew" in caught.value.hint
 
 
 def test_a_newer_format_asks_for_a_newer_version(written):

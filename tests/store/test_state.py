@@ -270,7 +270,7 @@ def test_updates_that_the_state_does_not_know_are_noticed(place):
 
 def test_a_state_of_a_newer_version_is_left_alone(place):
     run(place, 0)
-    manifest_path(place[0], 1).write_bytes(b'{"format": 2}')
+    manifest_path(place[0], 1).write_bytes(b'{"format": 99}')
     before = tree(*place)
     with pytest.raises(StateError, match="newer version"):
         open_state(place)
