@@ -20,6 +20,7 @@ class Sketch:
     """A pipeline file while it is being drawn: its inputs as declared, collections with their columns, fresh names."""
 
     inputs: dict[str, dict[str, str]]
+    nt: int = 1
     collections: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, Columns] = field(default_factory=dict)
     names: int = 0
@@ -31,7 +32,8 @@ class Sketch:
 
     def text(self, outputs: list[str]) -> str:
         """Return the file."""
-        inputs = {name: {"path": f"in/{name}/", "columns": columns} for name, columns in self.inputs.items()}
+        time = {} if self.nt == 1 else {"time": [f"t{at}" for at in range(self.nt)]}
+        inputs = {name: {"path": f"in/{name}/", "columns": columns} | time for name, columns in self.inputs.items()}
         tree: dict[str, Any] = {"dd": 1, "name": "judged", "inputs": inputs}
         if self.collections:
             tree["collections"] = self.collections
@@ -40,9 +42,9 @@ class Sketch:
 
 
 @st.composite
-def pipelines(draw, inputs: dict[str, dict[str, str]], *, fallible: bool = False) -> str:
-    """Give the text of a pipeline over declared inputs."""
-    sketch = Sketch(inputs)
+def pipelines(draw, inputs: dict[str, dict[str, str]], *, nt: int = 1, fallible: bool = False) -> str:
+    """Give the text of a pipeline over declared inputs whose times have `nt` coordinates."""
+    sketch = Sketch(inputs, nt)
     for name, columns in inputs.items():
         kinds = {column: KIND_OF[kind.removesuffix("?")] for column, kind in columns.items()}
         sketch.columns[name] = Columns(kinds, fallible)

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.judge.harness import graph_of, judge
 from tests.judge.logs import cases
@@ -25,6 +26,14 @@ SEARCH = settings(
 @given(cases())
 def test_the_outputs_are_what_the_pipeline_means(case):
     """At every time, however the input is cut into files and runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        judge(case, Path(folder))
+
+
+@settings(SEARCH, max_examples=EXAMPLES // 2)
+@given(st.sampled_from([2, 2, 3]).flatmap(lambda nt: cases(nt=nt)))
+def test_times_of_several_coordinates(case):
+    """Ordered coordinate by coordinate, closed by boxes and by any other frontier that an input's progress says."""
     with tempfile.TemporaryDirectory() as folder:
         judge(case, Path(folder))
 
