@@ -13,8 +13,10 @@ from ddcli.engine.kernels.picking import concat, distinct_keys, gather, gather_b
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.settings import set_announce, set_cache_dir
 from ddcli.engine.kernels.shards import shard_of
+from ddcli.engine.kernels.shifting import enter_at, join_times, shift
 from ddcli.engine.kernels.sorting import consolidate, is_consolidated, is_sorted, sort_by
 from ddcli.engine.kernels.times import advance, rounds_equal
+from ddcli.engine.kernels.walking import walk
 
 __all__ = [
     "DiffOverflow",
@@ -25,6 +27,7 @@ __all__ = [
     "concat",
     "consolidate",
     "distinct_keys",
+    "enter_at",
     "gather",
     "gather_bounds",
     "hash_bytes",
@@ -32,12 +35,15 @@ __all__ = [
     "is_sorted",
     "join",
     "join_chunks",
+    "join_times",
     "merge",
     "partition",
     "rounds_equal",
     "set_announce",
     "set_cache_dir",
     "shard_of",
+    "shift",
     "sort_by",
     "take",
+    "walk",
 ]

@@ -123,7 +123,7 @@ class Linear(Stateless):
         if not self.computed.width:
             out = permute(updates, self.lanes, self.tail)
             return Delta(
-                _weigh(out, weights), deltas[0].distinct and self.lanes == tuple(range(data)) and weights is None
+                weigh(out, weights), deltas[0].distinct and self.lanes == tuple(range(data)) and weights is None
             )
         fresh = encode(computed, self.computed, self.pool)
         out = np.empty((len(updates), len(self.lanes) + self.tail), np.int64)
@@ -133,10 +133,10 @@ class Linear(Stateless):
             else:
                 fill(out[:, at : at + 1], [lane], updates)
         out[:, len(self.lanes) :] = updates[:, data:]
-        return Delta(_weigh(out, weights))
+        return Delta(weigh(out, weights))
 
 
-def _weigh(updates: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+def weigh(updates: np.ndarray, weights: np.ndarray | None, by: str = "`explode`") -> np.ndarray:
     """Multiply diffs by `weights`, refusing to wrap around, and drop updates of weight zero."""
     if weights is None:
         return updates
@@ -144,11 +144,20 @@ def _weigh(updates: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     product = diffs * weights
     # In floating point the true product differs from a wrapped one by at least 2**64 less rounding, far over 2**63.
     if len(product) and np.abs(diffs.astype(np.float64) * weights - product).max() > 2.0**62:
-        raise DiffOverflow("a diff left 64 bits when a record was multiplied by `explode`")
+        raise DiffOverflow(f"a diff left 64 bits when a record was multiplied by {by}")
     weighed = updates.copy()
     weighed[:, -1] = product
     kept: np.ndarray = weighed[product != 0]
     return kept
+
+
+def negate(updates: np.ndarray) -> None:
+    """Negate the diffs, of at least one update, in place, refusing to wrap around."""
+    diffs = updates[:, -1]
+    if diffs.min() == np.iinfo(np.int64).min:
+        raise DiffOverflow("a diff left 64 bits when it was negated")
+    # Not np.negative: numpy 2.4.6 reads wrong rows of a lane that is strided by 64 bytes.
+    np.multiply(diffs, -1, out=diffs)
 
 
 class Concat(Stateless):
@@ -169,11 +178,7 @@ class Concat(Stateless):
         for delta, sign in parts:
             end = start + len(delta.updates)
             if sign < 0:
-                negated = out[start:end, -1]
-                if negated.min() == np.iinfo(np.int64).min:
-                    raise DiffOverflow("a diff left 64 bits when it was negated")
-                # Not np.negative: numpy 2.4.6 reads wrong rows of a lane that is strided by 64 bytes.
-                np.multiply(negated, -1, out=negated)
+                negate(out[start:end])
             start = end
         return Delta(out, len(parts) == 1 and parts[0][0].distinct)
 

@@ -1,0 +1,160 @@
+"""Operators that move updates to later times, and the one that keeps them until those times are reached.
+
+A time is the input's coordinates, then a round for each loop around. Only `EnterAt` moves rounds, of the innermost loop; the
+others move the input's coordinates, and what they give may lie beyond the interval: a `Delay` reads them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.lanes import decode, encode
+from ddcli.engine.operators.base import Delta, Keeping, Stateless, empty
+from ddcli.engine.operators.linear import negate, weigh
+from ddcli.engine.operators.reduce_instances import before, locate
+from ddcli.engine.rounds import split_rounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import polars as pl
+
+    from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.rounds import Rounds
+
+
+class EnterAt(Stateless):
+    """Have each record in a loop from the round on that its last data lane says: a negative one is as good as 0."""
+
+    def __init__(self, nt: int):
+        self.nt = nt
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        return Delta(kernels.enter_at(deltas[0].updates, self.nt))
+
+
+class Shift(Stateless):
+    """Have each record from one time to another, its last data lanes: a temporal filter, `from <= now < until`.
+
+    Either may be left out: `lower` and `upper` say which are there. An update at a time t comes at t join `from` and goes at
+    t join `until`; so a record that is taken back in between goes at once, and its going is taken back. Time has one input
+    coordinate; `nt` counts the rounds behind it, too.
+    """
+
+    def __init__(self, nt: int, *, lower: bool, upper: bool):
+        self.nt = nt
+        self.lower = lower
+        self.upper = upper
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        return Delta(kernels.shift(deltas[0].updates, self.nt, lower=self.lower, upper=self.upper))
+
+
+class PythonShift(Stateless):
+    """Make updates of each record: (data, time, diff) becomes (data2, time join time2, diff * diff2), any number of them.
+
+    All linear operators in one. `logic` takes the input's columns and gives those of the result, the input row of each result
+    row (None: each once, in order), a factor for each diff (None: 1), and int64 times, (n, input coordinates); None, as the least
+    integer in their place, is no delay.
+    """
+
+    def __init__(
+        self,
+        logic: Callable[[pl.DataFrame], tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None, np.ndarray | None]],
+        source: Layout,
+        result: Layout,
+        pool: Pool,
+        nt: int,
+    ):
+        self.logic = logic
+        self.source = source
+        self.result = result
+        self.pool = pool
+        self.nt = nt
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        updates = deltas[0].updates
+        if not len(updates):
+            return Delta(empty(self.result.width + self.nt + 1), distinct=True)
+        frame, rows, weights, times = self.logic(decode(updates, self.source, self.pool))
+        tail = updates[:, self.source.width :] if rows is None else updates[rows, self.source.width :]
+        out = np.empty((len(tail), self.result.width + self.nt + 1), np.int64)
+        encode(frame, self.result, self.pool, out)
+        out[:, self.result.width :] = tail
+        if times is not None:
+            kernels.join_times(out, self.result.width, np.ascontiguousarray(times))
+        return Delta(weigh(out, weights, "a diff that `join_function` gave"))
+
+
+class Delay(Keeping):
+    """Hold updates back until their time is in the interval. The trace holds those that wait, with their time as the key.
+
+    Its matrices are [times | data | times | diff]: those in front stay as they are when the others are compacted, and
+    with one input coordinate what is due is a range of rows. A row that leaves is taken back by its negation, and both are gone when
+    their batches merge. Whatever has a time before the interval's lower has left: nothing before it is looked at.
+
+    `depth` of the times are rounds. What waits with the rounds of a loop leaves in those rounds.
+    """
+
+    def __init__(self, trace: Trace, depth: int = 0):
+        super().__init__(trace)
+        nt, nv = trace.nt, trace.nv
+        self.depth = depth
+        self._in = [*range(nv, nv + nt), *range(nv + nt + 1)]
+        self._out = [*range(nt, nt + nv), *range(nt), 2 * nt + nv]
+        self._due: dict[Rounds, np.ndarray] = {}
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        """Find what is due in the interval, and return its rounds."""
+        if not self.trace.rows:
+            return ()
+        due = kernels.consolidate(kernels.take(self._within(interval), self._out))
+        self._due = dict(split_rounds(due, self.trace.nv + self.trace.nt - self.depth, self.depth))
+        return self._due
+
+    def _within(self, interval: Interval) -> np.ndarray:
+        """Return the trace's rows whose time is in the interval: those that have come, and those that have left again."""
+        matrices = self.trace.matrices()
+        nt = self.trace.nt - self.depth
+        if nt == 1:
+            edges = [element for frontier in (interval.lower, interval.upper) for element in frontier]
+            found = locate(np.array(edges, np.int64), matrices)[:, ::2]
+            end = found[1] if interval.upper else [len(matrix) for matrix in matrices]
+            return kernels.gather_bounds(matrices, np.stack([found[0], end], axis=1).reshape(1, -1))
+        parts = []
+        for matrix in matrices:
+            past = before(matrix[:, :nt], interval.lower)
+            if past is None:
+                continue
+            early = before(matrix[:, :nt], interval.upper)
+            parts.append(matrix[~past] if early is None else matrix[early & ~past])
+        return kernels.concat(parts) if parts else matrices[0][:0]
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        ((updates, distinct),) = deltas
+        nt, nv = self.trace.nt, self.trace.nv
+        due = self._due.pop(interval.rounds, self.batch[:0])
+        early = before(updates[:, nv : nv + nt - self.depth], interval.upper)
+        moves = []
+        if early is not None:
+            moves.append(kernels.take(updates[~early], self._in))
+            updates = updates[early]
+        if len(due):
+            left = kernels.take(due, self._in)
+            negate(left)
+            moves.append(left)
+        if moves:
+            self.batch = kernels.consolidate(kernels.concat(moves))
+        if not len(due):
+            return Delta(updates, distinct)
+        return Delta(kernels.concat([updates, due]), distinct=not len(updates))
+
+    def close(self, interval: Interval) -> None:
+        assert not self._due, "a round in which something was due has not been stepped"
+        super().close(interval)
