@@ -11,7 +11,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddcli.expressions import stage
 
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 def digest(*parts: Any) -> str:
     """Return a short stable hash of JSON-able parts."""
     return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()[:20]
+
+
+class Loop(NamedTuple):
+    """A loop by name, and how many loops deep its body is."""
+
+    depth: int
+    name: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +54,8 @@ class Node:
         return digest(type(self).__name__, self.says, columns, [node.fingerprint for node in self.inputs])
 
     @cached_property
-    def free(self) -> frozenset[tuple[int, str]]:
-        """The loops whose round the collection depends on, (depth, loop) each; none: it is the same in every round."""
+    def free(self) -> frozenset[Loop]:
+        """The loops whose round the collection depends on; without any, it is the same in every round."""
         return frozenset().union(*(node.free for node in self.inputs))
 
     def __eq__(self, other: object) -> bool:

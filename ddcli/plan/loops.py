@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ddcli.plan.logical import Node, digest
+from ddcli.plan.logical import Loop, Node, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,9 +35,9 @@ class OfLoop(Node):
         return (self.loop, self.depth)
 
     @cached_property
-    def free(self) -> frozenset[tuple[int, str]]:
+    def free(self) -> frozenset[Loop]:
         """The loops whose round the collection depends on: this one, and those of the inputs."""
-        return _free(self.inputs) | {(self.depth, self.loop)}
+        return _free(self.inputs) | {Loop(self.depth, self.loop)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +91,9 @@ class Iterate(OfLoop):
         return self.inputs[self.variables :]
 
     @cached_property
-    def free(self) -> frozenset[tuple[int, str]]:
+    def free(self) -> frozenset[Loop]:
         """The loops around this one whose round it depends on: its own round ends here."""
-        return _free(self.initials) | (_free(self.bodies) - {(self.depth, self.loop)})
+        return _free(self.initials) | (_free(self.bodies) - {Loop(self.depth, self.loop)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class Leave(Node):
 
 def level(node: Node) -> int:
     """Return the depth of the innermost loop whose round a node depends on; 0: it depends on none."""
-    return max((depth for depth, _ in node.free), default=0)
+    return max((loop.depth for loop in node.free), default=0)
 
 
 def identified(iterate: Iterate) -> Iterate:
@@ -119,7 +119,7 @@ def identified(iterate: Iterate) -> Iterate:
     Those inside are named by it too, so that under two outer loops they are two. A loop inside of the body that does
     not depend on this one stands outside, as any such node, and keeps its name.
     """
-    depth = 1 + max((depth for depth, loop in _free(iterate.inputs) if loop != iterate.loop), default=0)
+    depth = 1 + max((loop.depth for loop in iterate.free), default=0)
     numbers = {iterate.loop: "0"}
     plain = _renamed(iterate, lambda loop: numbers.setdefault(loop, str(len(numbers))), iterate.depth - depth)
     return _renamed(plain, lambda loop: digest(plain.fingerprint, loop), 0)
@@ -150,5 +150,5 @@ def _renamed(iterate: Iterate, name: Callable[[str], str], rise: int) -> Iterate
     return found
 
 
-def _free(nodes: Iterable[Node]) -> frozenset[tuple[int, str]]:
-    return frozenset[tuple[int, str]]().union(*(node.free for node in nodes))
+def _free(nodes: Iterable[Node]) -> frozenset[Loop]:
+    return frozenset[Loop]().union(*(node.free for node in nodes))

@@ -16,7 +16,7 @@ from ddcli.spec.values import Whole, Words
 def _iterate(place: Place, arguments: dict[str, Any]) -> model.Iterate:
     body = {name.value: collection for name, collection in arguments.pop("body")}
     rounds = arguments.pop("rounds", {})
-    return model.Iterate(body=body, span=place.word.span, **arguments, **rounds)
+    return model.Iterate(body=body, span=place.word.span, place=place.path, **arguments, **rounds)
 
 
 def _collection(place: Place, arguments: dict[str, Any]) -> model.Collection:

@@ -292,13 +292,14 @@ class Iterate:
 
     What leaves is `result`, a collection of the body, or several. After `bound` rounds, if it is given; else when
     nothing changes any more, and in at most `guard` rounds. Each variable is in the body, and all in it that is no
-    variable refers to each other without circles. `span` is the word `iterate`.
+    variable refers to each other without circles. `place` is its path, `span` the word `iterate`.
     """
 
     variables: tuple[tuple[Text, Source], ...]
     body: dict[str, Collection]
     result: Text | tuple[Text, ...]
     span: Span
+    place: str
     bound: int | None = None
     guard: int = GUARD
 

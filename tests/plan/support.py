@@ -11,8 +11,9 @@ SCHEMAS = {
     "t": {"k": "int64", "v": "int64", "s": "string", "n": "int64?", "f": "float64", "d": "decimal(10, 2)"},
     "u": {"k": "int64", "w": "int64", "s": "string"},
     "m": {"manager": "int64", "employee": "int64"},
-}
-HEAD = "dd: 1\nname: p\ninputs: {t: t/, u: u/, m: m/}\ncollections:\n"
+    "w": {"i": "int32", "n": "int64?", "u": "uint64", "d": "date", "m": "datetime[ms]", "t": "datetime[us]?", "z": "datetime[ns, UTC]", "s": "string"},
+}  # fmt: skip
+HEAD = "dd: 1\nname: p\ninputs: {t: t/, u: u/, m: m/, w: w/}\ncollections:\n"
 
 
 def chain(*operators, source="t", name="c"):
@@ -20,11 +21,11 @@ def chain(*operators, source="t", name="c"):
     return f"  {name}:\n    from: {source}\n    apply:\n" + "".join(f"      - {operator}\n" for operator in operators)
 
 
-def logical(collections, outputs="{c: out/}"):
+def logical(collections, outputs="{c: out/}", time=("int64",)):
     """Return the logical graph of a file with these collections, or raise what is wrong with it."""
     spec = parse_spec(f"{HEAD}{collections}outputs: {outputs}\n", "p.yaml")
     schemas = {name: {c: parse_type(kind) for c, kind in columns.items()} for name, columns in SCHEMAS.items()}
-    return build(spec, schemas)
+    return build(spec, schemas, [parse_type(kind) for kind in time])
 
 
 def plan(collections, outputs="{c: out/}"):
@@ -53,10 +54,10 @@ def kinds(graph):
     return [type(node).__name__ for node in graph.nodes]
 
 
-def problems(collections, outputs="{c: out/}"):
+def problems(collections, outputs="{c: out/}", time=("int64",)):
     """Return what is wrong with a file: (line:column problem, hint) each."""
     try:
-        logical(collections, outputs)
+        logical(collections, outputs, time)
     except (SpecErrors, DdError) as error:
         found = error.errors if isinstance(error, SpecErrors) else [error]
         return [(f"{e.span.line}:{e.span.column} {e.problem}", e.hint) for e in found]

@@ -1,0 +1,76 @@
+"""Closing a loop over relations: the types of its variables, its body, its identity. For pipeline files and programs alike."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+from ddcli.errors import DdError, SpecError, SpecErrors, Text
+from ddcli.plan.logical import Loop
+from ddcli.plan.loops import Iterate, Leave, Variable, identified
+from ddcli.plan.relation import Relation
+from ddcli.plan.summing import common_schema, with_schema
+from ddcli.spec.model import GUARD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ddcli.expressions.types import Schema
+
+    Bodies = Callable[[Loop, Sequence[Relation]], tuple[Sequence[Relation], Sequence[Relation]]]
+
+_opened = count()
+
+
+def iterate(
+    initials: Sequence[tuple[Text, Relation]],
+    bodies: Bodies,
+    around: Loop | None = None,
+    *,
+    bound: int | None = None,
+    guard: int = GUARD,
+) -> list[Relation]:
+    """Return what leaves a loop of these variables, each given by name with what it is at first.
+
+    `bodies(loop, variables)` builds the body inside of `loop` and returns what each variable is in the next round,
+    then whatever else leaves; all of these leave, in this order. A variable has the columns of its initial, of types
+    that hold all values it ever has: where the body gives wider ones, it is built again. `around` is the loop in whose
+    body this one is. Raise SpecError where a variable's columns don't fit, and where a body reads a variable of
+    another loop.
+    """
+    depth = around.depth + 1 if around else 1
+    schemas = [dict(relation.schema) for _, relation in initials]
+    stable = False
+    while not stable:
+        # Each building has a name of its own, so that no variable of another is taken for one of this.
+        loop = Loop(depth, f"open {next(_opened)}")
+        variables = [Relation(Variable((), schema, loop.name, depth, at)) for at, schema in enumerate(schemas)]
+        results, others = bodies(loop, variables)
+        wider = _widened([name for name, _ in initials], schemas, results)
+        stable, schemas = wider == schemas, wider
+    inputs = [with_schema(relation.node, schema) for (_, relation), schema in zip(initials, schemas, strict=True)]
+    inputs += [with_schema(relation.node, schema) for relation, schema in zip(results, schemas, strict=True)]
+    inputs += [relation.node for relation in others]
+    foreign = {free for node in inputs for free in node.free if free not in (loop, around) and free.depth >= depth - 1}
+    if foreign:
+        problem = "the body of a loop reads what belongs to the body of another"
+        raise SpecError(problem, span=initials[0][0].span, hint="let it leave that loop first")
+    names = tuple(name.value for name, _ in initials)
+    closed = identified(Iterate(tuple(inputs), {}, loop.name, depth, len(initials), names, bound, guard))
+    return [Relation(Leave((closed,), node.schema, which)) for which, node in enumerate(closed.bodies)]
+
+
+def _widened(names: Sequence[Text], schemas: Sequence[Schema], results: Sequence[Relation]) -> list[Schema]:
+    """Return the variables' columns, of types that hold the results too."""
+    found: list[Schema] = []
+    errors: list[DdError] = []
+    for name, schema, result in zip(names, schemas, results, strict=True):
+        what = f"the variable '{name.value}'"
+        rule = f"{what} has the same columns in every round"
+        try:
+            found.append(common_schema(schema, result.schema, rule, what, ("at first", "in the body"), name.span))
+        except SpecError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else SpecErrors(errors)
+    return found

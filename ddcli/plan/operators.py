@@ -1,0 +1,320 @@
+"""The operators of a pipeline file over relations: what each gives, and what is wrong with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING
+
+from ddcli.errors import SpecError, SpecErrors, Text
+from ddcli.expressions import stage
+from ddcli.expressions.foreign import load_function
+from ddcli.expressions.tree import Column
+from ddcli.expressions.types import INTEGERS, Schema, Type
+from ddcli.plan import logical, loops
+from ddcli.plan.joining import join, match_keys
+from ddcli.plan.placing import placing
+from ddcli.plan.relation import Relation
+from ddcli.plan.summing import concat
+from ddcli.plan.temporal import bound
+from ddcli.spec import model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.tree import Expression
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is around operators: the types of the coordinates of time, and the loop in whose body they are, if any."""
+
+    time: tuple[Type, ...] = (Type("int64"),)
+    loop: logical.Loop | None = None
+
+
+HERE = Surroundings()
+
+
+def apply_operators(
+    relation: Relation,
+    operators: Iterable[model.Operator],
+    source: Callable[[model.Source], Relation],
+    around: Surroundings = HERE,
+) -> Relation:
+    """Return `relation` with the operators applied in order; `source` gives the relation that a name means."""
+    apply = _Apply(source, around)
+    for operator in operators:
+        with placing(operator.place, operator.span):
+            relation = apply.operator(operator, relation)
+    return relation
+
+
+@dataclass(frozen=True)
+class _Apply:
+    """One method for each operator of the spec: a relation in, a relation out."""
+
+    source: Callable[[model.Source], Relation]
+    around: Surroundings
+
+    @singledispatchmethod
+    def operator(self, operator: model.Operator, relation: Relation) -> Relation:
+        raise AssertionError(type(operator), relation)
+
+    @operator.register
+    def _(self, operator: model.Map, relation: Relation) -> Relation:
+        return _map(relation, _parse_all(relation, operator.columns))
+
+    @operator.register
+    def _(self, operator: model.Extend, relation: Relation) -> Relation:
+        columns = _keep(relation.schema) | dict(_parse_all(relation, operator.columns))
+        return relation.over(_map(relation, columns.items()).node)
+
+    @operator.register
+    def _(self, operator: model.Project, relation: Relation) -> Relation:
+        columns = {text.value: relation.column(text) for text in operator.columns}
+        return relation.over(_map(relation, [(n, Column(c, relation.schema[c])) for n, c in columns.items()]).node)
+
+    @operator.register
+    def _(self, operator: model.Drop, relation: Relation) -> Relation:
+        dropped = {relation.column(text) for text in operator.columns}
+        kept = _keep({name: kind for name, kind in relation.schema.items() if name not in dropped})
+        return relation.over(_map(relation, kept.items()).node)
+
+    @operator.register
+    def _(self, operator: model.Rename, relation: Relation) -> Relation:
+        new = {relation.column(old): to.value for old, to in operator.columns}
+        names = [new.get(name, name) for name in relation.schema]
+        for _, to in operator.columns:
+            if names.count(to.value) > 1:
+                raise SpecError(
+                    f"two columns would be named '{to.value}'", span=to.span, hint="drop or rename the other one"
+                )
+        return _map(relation, [(new.get(name, name), column) for name, column in _keep(relation.schema).items()])
+
+    @operator.register
+    def _(self, operator: model.Filter, relation: Relation) -> Relation:
+        condition = relation.scalar(operator.condition)
+        _require(
+            condition.type.kind in ("bool", "null"),
+            operator.condition,
+            f"a filter is a bool, not {condition.type}",
+            "compare it, for example with `= 1` or `is not null`",
+        )
+        return relation.over(logical.Apply((relation.node,), relation.schema, stage.Filter(condition)))
+
+    @operator.register
+    def _(self, operator: model.FlatMap, relation: Relation) -> Relation:
+        call = relation.table(operator.expression)
+        schema = relation.schema | {operator.column.value: call.type}
+        return relation.over(logical.Apply((relation.node,), schema, stage.Unnest(operator.column.value, call)))
+
+    @operator.register(model.PythonMap)
+    @operator.register(model.PythonFlatMap)
+    def _(self, operator: model.PythonMap | model.PythonFlatMap, relation: Relation) -> Relation:
+        function = _loadable(operator.function)
+        schema = {name: kind for name, (_, kind) in function.columns.items()}
+        step = stage.Python(function.name.value, function.batch, tuple(schema.items()))
+        return Relation(logical.Apply((relation.node,), schema, step))
+
+    @operator.register
+    def _(self, operator: model.Explode, relation: Relation) -> Relation:
+        weight = _integer(relation, operator.weight, "explode takes", "drops records whose weight is null")
+        return relation.over(logical.Apply((relation.node,), relation.schema, stage.Explode(weight)))
+
+    @operator.register
+    def _(self, operator: model.Negate, relation: Relation) -> Relation:
+        return relation.over(logical.Negate((relation.node,), relation.schema))
+
+    @operator.register
+    def _(self, operator: model.Concat, relation: Relation) -> Relation:
+        others = [self.source(source) for source in operator.sources]
+        return relation.over(concat([relation, *others], operator.span, "concat").node)
+
+    @operator.register
+    def _(self, operator: model.Consolidate, relation: Relation) -> Relation:
+        return relation.over(logical.Consolidate((relation.node,), relation.schema))
+
+    @operator.register
+    def _(self, operator: model.Join, relation: Relation) -> Relation:
+        named = operator.right.value if isinstance(operator.right, Text) else None
+        name = operator.name.value if operator.name else named
+        return join(relation, self.source(operator.right), operator.on, operator.how, name, operator.span)
+
+    @operator.register(model.Semijoin)
+    @operator.register(model.Antijoin)
+    def _(self, operator: model.Semijoin | model.Antijoin, relation: Relation) -> Relation:
+        right = self.source(operator.right)
+        on = match_keys(relation, right, operator.on)
+        anti = isinstance(operator, model.Antijoin)
+        schema = dict(relation.schema)
+        if not anti:
+            schema |= {left: schema[left].required() for left, _ in on}
+        return relation.over(logical.Semijoin((relation.node, right.node), schema, on, anti))
+
+    @operator.register
+    def _(self, operator: model.Reduce, relation: Relation) -> Relation:
+        by = _keys(relation, operator.by)
+        calls: dict[str, AggregateCall] = {}
+        results = []
+        for name, text in operator.columns:
+            _require(name.value not in dict(by), name, f"'{name.value}' is a column of `by` already")
+            reduction = relation.reduction(text)
+            places: dict[str, Expression] = {}
+            for at, call in enumerate(reduction.calls):
+                calls.setdefault(call.text(), call)
+                places[f"${at}"] = Column(f"${list(calls).index(call.text())}", call.type)
+            results.append((name.value, reduction.result.substitute(places)))
+        schema = {name: expression.type for name, expression in [*by, *results]}
+        return Relation(logical.Reduce((relation.node,), schema, by, tuple(calls.values()), tuple(results)))
+
+    @operator.register
+    def _(self, operator: model.PythonReduce, relation: Relation) -> Relation:
+        by = _keys(relation, operator.by)
+        names = tuple(name for name, _ in by)
+        if operator.values is None:
+            values = tuple(name for name in relation.schema if name not in names)
+        else:
+            values = tuple(relation.column(text) for text in operator.values)
+        values = tuple(dict.fromkeys(values))
+        prepared = _map(relation, [*by, *[(v, Column(v, relation.schema[v])) for v in values if v not in names]]).node
+        given = {name: kind for name, (_, kind) in _loadable(operator.function).columns.items()}
+        schema = {name: expression.type for name, expression in by} | given
+        return Relation(logical.PythonReduce((prepared,), schema, names, values, operator.function.name.value))
+
+    @operator.register
+    def _(self, operator: model.Count, relation: Relation) -> Relation:
+        keys = tuple(relation.schema) if operator.by is None else tuple(relation.column(text) for text in operator.by)
+        if operator.name in keys:
+            raise SpecError(f"there is a column '{operator.name}' already", hint="name the count: `count: {as: n}`")
+        reduction = relation.reduction(Text("count(*)", operator.span))
+        by = tuple((name, Column(name, relation.schema[name])) for name in keys)
+        schema = {name: relation.schema[name] for name in keys} | {operator.name: reduction.result.type}
+        results = ((operator.name, reduction.result),)
+        return relation.over(logical.Reduce((relation.node,), schema, by, reduction.calls, results))
+
+    @operator.register
+    def _(self, operator: model.Distinct, relation: Relation) -> Relation:
+        return relation.over(logical.Threshold((relation.node,), relation.schema, None))
+
+    @operator.register
+    def _(self, operator: model.Threshold, relation: Relation) -> Relation:
+        counts = Relation(logical.Source((), {"count": Type("int64")}, "count"))
+        function = _integer(counts, operator.multiplicity, "threshold gives")
+        return relation.over(logical.Threshold((relation.node,), relation.schema, function))
+
+    @operator.register
+    def _(self, operator: model.TopK, relation: Relation) -> Relation:
+        by = tuple(relation.column(text) for text in operator.by)
+        order, hidden = [], {}
+        for at, item in enumerate(operator.order_by):
+            expression = relation.scalar(item.expression)
+            if isinstance(expression, Column):
+                order.append((expression.name, item.descending))
+            else:
+                hidden[f"$order{at}"] = expression
+                order.append((f"$order{at}", item.descending))
+        node = _map(relation, (_keep(relation.schema) | hidden).items()).node if hidden else relation.node
+        top = Relation(logical.TopK((node,), node.schema, by, operator.k, tuple(order)))
+        return relation.over(_map(top, _keep(relation.schema).items()).node if hidden else top.node)
+
+    @operator.register
+    def _(self, operator: model.TemporalFilter, relation: Relation) -> Relation:
+        if len(self.around.time) > 1:
+            problem = f"a temporal_filter needs one time coordinate; here time has {len(self.around.time)}"
+            raise SpecError(problem, hint="now is not before or after a bound where times have no order")
+        bounds = [
+            bound(relation.scalar(text), text, self.around.time[0]) if text else None
+            for text in (operator.lower, operator.upper)
+        ]
+        return relation.over(logical.Temporal((relation.node,), relation.schema, *bounds))
+
+    @operator.register
+    def _(self, operator: model.JoinFunction, relation: Relation) -> Relation:
+        function = _loadable(operator.function)
+        schema = {name: kind for name, (_, kind) in function.columns.items()}
+        several = len(self.around.time) > 1
+        own = {"row", "diff", *(f"time{at}" if several else "time" for at, _ in enumerate(self.around.time))}
+        for name, (text, _) in function.columns.items():
+            problem = f"the column '{name}' would hide the frame's own: it says the row, time and diff of each update"
+            _require(not function.batch or name not in own, text, problem, "rename it, or leave `batch` out")
+        return Relation(logical.JoinFunction((relation.node,), schema, function.name.value, function.batch))
+
+    @operator.register
+    def _(self, operator: model.Enter, relation: Relation) -> Relation:
+        loop = self.around.loop
+        if loop is None:
+            raise SpecError(
+                "`enter` stands outside of a loop", hint="it says in which round of a loop a record comes in"
+            )
+        at = _integer(relation, operator.at, "enter takes", "lets records in at once whose round is null")
+        return relation.over(loops.Enter((relation.node,), relation.schema, loop.name, loop.depth, at))
+
+    @operator.register
+    def _(self, operator: model.Arrange, relation: Relation) -> Relation:
+        by = tuple(relation.column(text) for text in operator.by)
+        return relation.over(logical.Arrange((relation.node,), relation.schema, by))
+
+    @operator.register
+    def _(self, operator: model.Inspect, relation: Relation) -> Relation:
+        return relation.over(logical.Inspect((relation.node,), relation.schema, operator.label.value))
+
+
+def _loadable(function: model.Function) -> model.Function:
+    """Return the function, which can be imported, or say where the file names one that can't."""
+    try:
+        load_function(function.name.value)
+    except SpecError as error:
+        raise SpecError(error.problem, span=function.name.span, hint=error.hint) from error
+    return function
+
+
+def _require(holds: bool, text: Text, problem: str, hint: str | None = None) -> None:
+    if not holds:
+        raise SpecError(problem, span=text.span, hint=hint)
+
+
+def _integer(relation: Relation, text: Text, what: str, coalesced: str | None = None) -> Expression:
+    """Parse an expression that must be an integer and never null; `coalesced` tells what 0 for null does."""
+    expression = relation.scalar(text)
+    fits = expression.type.kind in INTEGERS and not expression.type.nullable
+    hint = f"coalesce({text.value}, 0) {coalesced}" if coalesced and expression.type.is_integer else None
+    _require(fits, text, f"{what} an integer that is never null, not {expression.type}", hint)
+    return expression
+
+
+def _keep(schema: Schema) -> dict[str, Expression]:
+    return {name: Column(name, kind) for name, kind in schema.items()}
+
+
+def _parse_all(relation: Relation, columns: model.Assignments) -> list[tuple[str, Expression]]:
+    """Parse each column's expression, gathering the errors of all of them."""
+    parsed, errors = [], []
+    for name, text in columns:
+        try:
+            parsed.append((name.value, relation.scalar(text)))
+        except SpecError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise SpecErrors(errors)
+    return parsed
+
+
+def _map(relation: Relation, columns: Iterable[tuple[str, Expression]]) -> Relation:
+    columns = tuple(columns)
+    schema = {name: expression.type for name, expression in columns}
+    return Relation(logical.Apply((relation.node,), schema, stage.Map(columns)))
+
+
+def _keys(relation: Relation, keys: Iterable[model.Key]) -> tuple[tuple[str, Expression], ...]:
+    by = []
+    for key in keys:
+        if key.expression is not None:
+            by.append((key.name.value, relation.scalar(key.expression)))
+        else:
+            column = relation.column(key.name)
+            by.append((key.name.value, Column(column, relation.schema[column])))
+    return tuple(by)

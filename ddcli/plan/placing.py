@@ -1,0 +1,37 @@
+"""Errors on their way up: each told with the path of what it is about, and all of several."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ddcli.errors import SpecError, SpecErrors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddcli.errors import DdError, Span
+
+
+def each_of(error: SpecError | SpecErrors) -> tuple[DdError, ...]:
+    """Return the single errors that an exception stands for."""
+    return error.errors if isinstance(error, SpecErrors) else (error,)
+
+
+@contextmanager
+def placing(place: str, span: Span) -> Iterator[None]:
+    """Tell errors with their place in the file's tree, which says what operator of a long chain is meant.
+
+    An error from within a collection in place has one already. `span` is for those that have no place in the text.
+    """
+
+    def placed(error: DdError) -> DdError:
+        if error.problem.startswith("collections."):
+            return error
+        return SpecError(f"{place}: {error.problem}", span=error.span or span, hint=error.hint)
+
+    try:
+        yield
+    except (SpecError, SpecErrors) as error:
+        found = [placed(each) for each in each_of(error)]
+        raise found[0] if len(found) == 1 else SpecErrors(found) from error
