@@ -97,7 +97,8 @@ class Loop:
             if self.limit.bound is not None and now >= self.limit.bound:
                 scope.drop(outer)
                 break
-            found = scope.turn(fed, interval.at((*outer, now)))
+            round_now = interval.at((*outer, now))
+            found = scope.turn(fed, round_now)
             fed = {}
             for at, index in enumerate(self.leaving):
                 if index in found:
@@ -105,7 +106,7 @@ class Loop:
             for variable in self.variables:
                 if variable.result.index in found:
                     scope.later(variable.place.index, (*outer, now + 1), _a_round_later(found[variable.result.index]))
-            scope.seal(interval)
+            scope.seal(round_now)
             if self.limit.bound is None and now >= self.limit.guard:
                 self._check_settled(found)
             now = scope.next_round(outer)

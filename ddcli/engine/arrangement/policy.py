@@ -16,6 +16,12 @@ FUEL = 8
 LEAST_FUEL = 256
 """Rows of merging paid at each insertion however small, so that a trickle of tiny batches is merged as well."""
 
+MOST_RUNS = 16
+"""Runs of rounds, within one interval of a loop, that are kept apart."""
+
+LITTLE = 100_000
+"""Rows of an interval's rounds that are put together at once, however many runs they are."""
+
 
 def next_merge(sizes: Sequence[int]) -> int | None:
     """Return the index of the older of two adjacent batches to merge, the youngest such pair, or None.
@@ -36,3 +42,19 @@ def next_merge(sizes: Sequence[int]) -> int | None:
 def fuel(inserted: int) -> int:
     """Return how many rows each merge under way may take on after `inserted` rows came in."""
     return max(LEAST_FUEL, FUEL * inserted)
+
+
+def to_join(sizes: Sequence[int]) -> int:
+    """Return how many of the smallest runs of an interval to merge at once: all, or those that are a quarter of the rows.
+
+    >>> to_join([10, 20, 30]), to_join([10**6, 10**5, 10**5, 10**6])
+    (3, 2)
+    """
+    budget = max(LITTLE, sum(sizes) // 4)
+    count = 0
+    for size in sorted(sizes):
+        budget -= size
+        if budget < 0:
+            break
+        count += 1
+    return count

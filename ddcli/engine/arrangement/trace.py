@@ -45,6 +45,7 @@ class Trace:
         self.upper = batches[-1].upper if batches else since
         self.batches: list[Batch] = list(batches)
         self._merges: list[_Merging] = []
+        self._runs: list[np.ndarray] = []
         self._resident = sum(isinstance(batch, MemoryBatch) for batch in self.batches)
         self._settled = 0
         self._settle()
@@ -52,15 +53,15 @@ class Trace:
     @property
     def rows(self) -> int:
         """Return the number of updates held."""
-        return sum(batch.rows for batch in self.batches)
+        return sum(batch.rows for batch in self.batches) + sum(len(run) for run in self._runs)
 
     def matrices(self) -> list[np.ndarray]:
         """Return every batch whole."""
-        return [batch.matrix() for batch in self.batches]
+        return [*(batch.matrix() for batch in self.batches), *self._runs]
 
     def batches_for(self, keys: np.ndarray) -> list[np.ndarray]:
         """Return matrices that together hold each update of the sorted, distinct `keys` exactly once."""
-        return [batch.for_keys(keys) for batch in self.batches]
+        return [*(batch.for_keys(keys) for batch in self.batches), *self._runs]
 
     def matching(self, updates: np.ndarray) -> list[np.ndarray]:
         """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
@@ -82,6 +83,30 @@ class Trace:
         fuel = policy.fuel(len(updates))
         self._fold(fuel)
         self._work(fuel)
+
+    def append(self, updates: np.ndarray) -> None:
+        """Take in the consolidated updates of one round of a loop as they are, to be read from now on; then `settle`."""
+        if len(updates):
+            self._runs.append(updates)
+            if len(self._runs) > policy.MOST_RUNS:
+                self._runs = _join_smallest(self._runs, len(self._runs) // 2)
+
+    def settle(self, upper: Frontier) -> None:
+        """Make what was appended the batches of [self.upper, upper).
+
+        It is put together where that is little. Of much, only the smaller runs are: the others are merged behind later insertions.
+        """
+        if not self._runs:
+            return
+        runs, self._runs = self._runs, []
+        runs = _join_smallest(runs, policy.to_join([len(run) for run in runs]))
+        if len(runs) < 2:
+            self.insert(runs[0], upper)
+            return
+        self.batches.extend(MemoryBatch(run, self.upper, upper) for run in runs)
+        self.upper = upper
+        self._resident += len(runs)
+        self._start_merges()
 
     def _fold(self, fuel: int) -> None:
         """Merge the youngest batches that are due and small enough to be merged at once, in one go."""
@@ -134,3 +159,10 @@ class Trace:
         busy = {id(merging.younger) for merging in self._merges}
         alone = [at for at, batch in enumerate(self.batches) if id(batch) in busy or not isinstance(batch, MemoryBatch)]
         self._settled = alone[-1] + 1 if alone else 0
+
+
+def _join_smallest(runs: list[np.ndarray], count: int) -> list[np.ndarray]:
+    """Merge the `count` smallest of sorted matrices; return all, the largest first."""
+    ordered = sorted(runs, key=len, reverse=True)
+    kept = len(ordered) - count
+    return ordered if count < 2 else sorted([*ordered[:kept], kernels.merge(ordered[kept:])], key=len, reverse=True)

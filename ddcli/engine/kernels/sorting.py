@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PIECE_BITS: Final = 15
 PIECE: Final = 1 << PIECE_BITS  # rows that are sorted at once; with their keys they should fit the second-level cache
 TARGET: Final = 1 << 12  # rows a piece should have when dealing
-DEAL_BITS: Final = 11  # most bits to deal by: more open destinations than that thrash the cache
+DEAL_BITS: Final = 10  # most bits to deal by: more open destinations than that thrash the cache
 TINY: Final = 32  # rows up to which insertion sort is quickest
 DIGIT: Final = 11  # most bits of a radix digit
 LEAD_DIGIT: Final = 9  # bits of a digit, three of which are sorted by at first

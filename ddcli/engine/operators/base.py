@@ -92,9 +92,13 @@ class Keeping(Stateless):
 
     def seal(self, interval: Interval) -> None:
         """Take the step's batch into the trace."""
-        self.trace.insert(self.batch, interval.upper)
+        if interval.rounds:
+            self.trace.append(self.batch)
+        else:
+            self.trace.insert(self.batch, interval.upper)
         self.batch = self.batch[:0]
 
     def close(self, interval: Interval) -> None:
-        """Let the times before the interval's upper become equal."""
+        """Let the times before the interval's upper become equal, now that nobody reads them apart any more."""
         self.trace.set_logical_compaction(interval.upper)
+        self.trace.settle(interval.upper)

@@ -1,24 +1,27 @@
-"""Sweeping over rounds: what a reduction in a loop reads, its groups as they are at the current round.
+"""Reductions in a loop: what they read at the current round, and when they must look again.
 
-A reduction at round r needs each touched group as accumulated up to r. To walk the group's whole history of rounds each time
-is what would cost. Instead two working traces, of the input and of the output, hold the touched groups with the round
-dropped: all updates of rounds up to the current one. Moving on adds the updates of the next round, new and old. The times that
-are left are the input's own coordinates, so that one evaluation covers all epochs, by the same code as outside of loops.
+At round r a reduction needs its groups as accumulated up to r, of the groups that some update touched. With the round dropped,
+the times that are left are the input's own coordinates: one evaluation covers all epochs, by the same code as outside
+of loops.
 
-Why that is enough. Let R and O be the working traces at round r, and f(e) = what the aggregates want of R at e, less O at e.
-After the step of round r - 1, f was 0 everywhere. In round r some updates d are added: new ones, and those that earlier
-intervals left at round r. f(e) can differ from 0 only where e is the lattice join of times in R and O, and is at or after
-both a time of d and a new time (before any new time all is as it was when that history was made). So it is
-evaluated at the times of the new updates and, for groups with old ones, at the earliest new time, closed under join with
-what R and O hold.
+Why that is enough. Let R and O be the group's input and output up to round r, and f(e) what the aggregates want of R at e,
+less O at e. After the step of round r - 1, f was 0 everywhere. In round r some updates d are added: new ones, and those that
+earlier intervals left at round r. f(e) can differ from 0 only where e is the lattice join of times in R and O, and is
+at or after both a time of d and a new time (before any new time all is as it was when that history was made). So it
+is evaluated at the times of the new updates and, for groups with old ones, at the first new times, closed under join
+with what R and O hold.
 
 Hence the rule that makes it differential: a group touched at some round is reconsidered at every later round at which its
-history has an update. With loops around, the sweep is over the innermost round, and begins anew when an outer round moves on.
+history has an update. With loops around, a change at an outer round reaches later outer rounds in the same way.
+
+There are two ways to R and O. A few groups are walked: their histories are read, all rounds of them, each time they are
+looked at. To do that with many, round after round, is what would cost; they are swept: working traces hold them up to
+the current round, and moving on adds the updates of the next round, new and old.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
 Lanes = np.ndarray
 NEVER = 2**63 - 1
 
+FEW = 4_096
+"""Groups that are walked at most."""
+
 
 class Evaluate(Protocol):
     """A reduction over traces without rounds."""
@@ -44,6 +50,16 @@ class Evaluate(Protocol):
         self, delta: Lanes, output: Reader, inputs: Reader, seeds: Lanes | None, *, ahead: bool
     ) -> tuple[Lanes, Lanes]:
         """Return the output's updates, and rows [key | time] to be evaluated in later intervals."""
+
+
+class Held(NamedTuple):
+    """Some groups, whole."""
+
+    updates: Lanes
+
+    def batches_for(self, keys: Lanes) -> list[Lanes]:
+        """Return them."""
+        return [self.updates]
 
 
 class _View:
@@ -67,6 +83,14 @@ class _View:
         """Return every update of these keys in the history, rounds and all."""
         found = [kernels.gather(batch, self.history.nk, keys) for batch in self.history.batches_for(keys)]
         return kernels.concat(found) if found else np.empty((0, self.at + self.depth + 1), np.int64)
+
+    def walk(self, keys: Lanes, interval: Interval) -> tuple[Held, Lanes]:
+        """Return the groups as of the current rounds, and rows [rounds | key | 1]: when they have updates after them."""
+        batches = self.history.batches_for(keys)
+        bounds = locate(keys, batches)
+        since = interval.lower.as_time()
+        held, later = kernels.walk(batches, bounds, int(sizes(bounds).sum()), self.history.nk, since, interval.rounds)
+        return Held(kernels.consolidate(held)), later
 
     def add(self, updates: Lanes, interval: Interval) -> None:
         """Take consolidated updates without rounds into the working trace."""
@@ -92,6 +116,8 @@ class Sweep:
         self._scheduled: dict[Rounds, list[Lanes]] = {}
         self._within: object = None
         self._around: object = None
+        self._first, self._last = Frontier(), 0
+        self._swept = self._fresh = False
 
     def step(self, evaluate: Evaluate, delta: Lanes, interval: Interval) -> tuple[Lanes, Lanes]:
         """Return the output's updates of the current round, sorted, and rows [key | time | rounds] still to be evaluated.
@@ -105,18 +131,49 @@ class Sweep:
         delta = kernels.take(delta, [*range(at), at + depth])
         if len(delta):
             self._note_times(delta[:, at - nt : at])
-        seeds = None
+        called = self._scheduled.pop(rounds, [])
+        keys = _union([kernels.distinct_keys(delta, self.nk), *called])
+        if self._swept or len(keys) > FEW:
+            updates, pending = self._sweep(evaluate, delta, keys, called, interval)
+        else:
+            updates, pending = self._walk(evaluate, delta, keys, called, interval)
+        return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
+
+    def _walk(
+        self, evaluate: Evaluate, delta: Lanes, keys: Lanes, called: list[Lanes], interval: Interval
+    ) -> tuple[Lanes, Lanes]:
+        """Read the histories of the groups."""
+        held, later = zip(*(view.walk(keys, interval) for view in self.views), strict=True)
+        counted = kernels.consolidate(kernels.concat(later))
+        for rounds, rows in split_rounds(counted, 0, len(interval.rounds)):
+            self._schedule(rounds, [np.ascontiguousarray(rows[:, len(rounds) : -1])])
+        seeds = self._at_first(called) if called else None
+        return evaluate(delta, held[-1], held[0], seeds, ahead=self._ahead(delta, seeds))
+
+    def _sweep(
+        self, evaluate: Evaluate, delta: Lanes, keys: Lanes, called: list[Lanes], interval: Interval
+    ) -> tuple[Lanes, Lanes]:
+        """Move the working traces on to the current round."""
+        if not self._swept:
+            self._swept = True
+            # With no history at all nothing is to be looked up, whoever is touched.
+            self._fresh = not any(view.history.rows for view in self.views)
+            self._touched = Trace(self.nk, 0, 0, since=Frontier())
+            for view in self.views:
+                view.restart(interval)
         if not self._fresh:
-            called = self._scheduled.pop(rounds, [])
-            self._touch(self._untouched([kernels.distinct_keys(delta, self.nk), *called]), interval)
-            seeds = self._seeds(called, interval)
-        ahead = nt == 1 and self._last > (self._first.elements[0][0] if seeds is not None else _least(delta[:, at - 1]))
+            self._touch(self._untouched(keys), interval)
+            for view in self.views:
+                old = view.later.pop(interval.rounds[-1], None)
+                if old is not None:
+                    called = [*called, view.add_old(old, interval)]
+        seeds = self._at_first(called) if called else None
         inputs = self.inputs or self.output
-        updates, pending = evaluate(delta, self.output.working, inputs.working, seeds, ahead=ahead)
+        updates, pending = evaluate(delta, self.output.working, inputs.working, seeds, ahead=self._ahead(delta, seeds))
         if self.inputs:
             self.inputs.add(delta, interval)
         self.output.add(updates, interval)
-        return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
+        return updates, pending
 
     def _move(self, interval: Interval) -> None:
         """Begin anew where the interval or an outer round has moved on."""
@@ -126,11 +183,7 @@ class Sweep:
             self._first, self._last = Frontier(), 0
         if self._within != interval.rounds[:-1]:
             self._within = interval.rounds[:-1]
-            # With no history at all nothing is to be looked up, whoever is touched.
-            self._fresh = not any(view.history.rows for view in self.views)
-            self._touched = Trace(self.nk, 0, 0, since=Frontier())
-            for view in self.views:
-                view.restart(interval)
+            self._swept = False
 
     def _note_times(self, times: Lanes) -> None:
         """Remember the earliest new times of the interval and, of totally ordered time, the latest."""
@@ -142,9 +195,21 @@ class Sweep:
         if not self._first or low < self._first.elements[0][0]:
             self._first = Frontier([(low,)])
 
-    def _untouched(self, parts: list[Lanes]) -> Lanes:
+    def _ahead(self, delta: Lanes, seeds: Lanes | None) -> bool:
+        """Say whether some time in the interval so far is after the first one to be evaluated now, in totally ordered time."""
+        if self.output.nt > 1:
+            return False
+        first = self._first.elements[0][0] if seeds is not None else int(delta[:, -2].min(initial=NEVER))
+        return self._last > first
+
+    def _at_first(self, called: list[Lanes]) -> Lanes:
+        """Return rows [key | time]: these keys at the first new times of the interval."""
+        keys = _union(called)
+        times = np.array(self._first.elements, np.int64)
+        return np.concatenate([np.repeat(keys, len(times), axis=0), np.tile(times, (len(keys), 1))], axis=1)
+
+    def _untouched(self, keys: Lanes) -> Lanes:
         """Return which of the keys are new to this sweep, and note that they no longer are."""
-        keys = _union(parts)
         fresh = keys[sizes(locate(keys, self._touched.matrices())) == 0] if self._touched.rows else keys
         self._touched.insert(np.concatenate([fresh, np.ones((len(fresh), 1), np.int64)], axis=1), Frontier())
         return fresh
@@ -173,23 +238,6 @@ class Sweep:
     def _schedule(self, rounds: Rounds, keys: list[Lanes]) -> None:
         self._scheduled.setdefault(rounds, []).extend(keys)
         self.wakes.append(rounds)
-
-    def _seeds(self, called: list[Lanes], interval: Interval) -> Lanes | None:
-        """Take in what the history has at this round; its keys, and those called, are evaluated at the first new times."""
-        parts = list(called)
-        for view in self.views:
-            old = view.later.pop(interval.rounds[-1], None)
-            if old is not None:
-                parts.append(view.add_old(old, interval))
-        if not parts:
-            return None
-        keys = _union(parts)
-        times = np.array(self._first.elements, np.int64)
-        return np.concatenate([np.repeat(keys, len(times), axis=0), np.tile(times, (len(keys), 1))], axis=1)
-
-
-def _least(lane: Lanes) -> int:
-    return int(lane.min()) if len(lane) else NEVER
 
 
 def _union(parts: list[Lanes]) -> Lanes:

@@ -1,0 +1,98 @@
+"""Walk the histories of a few groups in a loop: what they hold up to a round, and when they change after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine.kernels.loader import kernel, matrix_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@kernel("LMiiVVMMV")
+def walk_groups(
+    sources: list[np.ndarray],
+    bounds: np.ndarray,
+    nk: int,
+    nt: int,
+    since: np.ndarray,
+    rounds: np.ndarray,
+    held: np.ndarray,
+    later: np.ndarray,
+    counts: np.ndarray,
+) -> int:
+    """Copy the rows in `bounds` that are at or before `rounds` to `held`, without rounds, their `nt` times advanced to `since`.
+
+    For the others `later` gets rows [lattice join with `rounds` | key | 1]: in a single loop the earliest of each group,
+    else all. Both need as much room as there are rows. `counts` gets how many they are. Returns 0.
+    """
+    depth = rounds.size
+    o = 0
+    p = 0
+    for g in range(bounds.shape[0]):
+        start = p
+        for s in range(len(sources)):
+            m = matrix_of(sources, s)
+            at = m.shape[1] - 1 - depth
+            for i in range(bounds[g, 2 * s], bounds[g, 2 * s + 1]):
+                now = True
+                for c in range(depth):
+                    now = now and m[i, at + c] <= rounds[c]
+                if now:
+                    for c in range(at - nt):
+                        held[o, c] = m[i, c]
+                    for c in range(nt):
+                        held[o, at - nt + c] = max(m[i, at - nt + c], since[c])
+                    held[o, at] = m[i, at + depth]
+                    o += 1
+                elif depth == 1 and p > start:
+                    later[start, 0] = min(later[start, 0], m[i, at])
+                else:
+                    for c in range(depth):
+                        later[p, c] = max(m[i, at + c], rounds[c])
+                    for c in range(nk):
+                        later[p, depth + c] = m[i, c]
+                    later[p, depth + nk] = 1
+                    p += 1
+    counts[0] = o
+    counts[1] = p
+    return 0
+
+
+def walk(
+    sources: Sequence[np.ndarray],
+    bounds: np.ndarray,
+    rows: int,
+    nk: int,
+    since: tuple[int, ...],
+    rounds: tuple[int, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the `rows` rows in `bounds` as of `rounds`, and rows [later rounds | key | 1]; neither is consolidated.
+
+    `sources` are sorted matrices [key | value | times | rounds | diff], `bounds` their rows of each group as
+    `reduce_instances.locate` finds them. The times are advanced to `since`, the first lanes of the result's keep their order.
+
+    >>> history = np.array([[7, 0, 1, 1], [7, 0, 4, -1], [8, 0, 9, 1]])
+    >>> [found.tolist() for found in walk([history], np.array([[0, 2], [2, 3]]), 3, 1, (5,), (2,))]
+    [[[7, 5, 1]], [[4, 7, 1], [9, 8, 1]]]
+    """
+    depth = len(rounds)
+    width = sources[0].shape[1] if sources else nk + len(since) + depth + 1
+    held = np.empty((rows, width - depth), np.int64)
+    later = np.empty((rows, depth + nk + 1), np.int64)
+    counts = np.zeros(2, np.int64)
+    walk_groups(
+        list(sources),
+        bounds,
+        nk,
+        len(since),
+        np.array(since, np.int64),
+        np.array(rounds, np.int64),
+        held,
+        later,
+        counts,
+    )
+    return held[: counts[0]], later[: counts[1]]
