@@ -17,6 +17,7 @@ import polars as pl
 
 from ddcli.errors import EngineError, InputError
 from ddcli.expressions import stage
+from ddcli.expressions.types import Type
 from ddcli.pipeline import run
 from ddcli.plan import logical
 from ddcli.plan.build import build
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tests.judge.case import Case, Run
     from tests.reference.model import Record
 
+SOON = 9
 Log = dict[tuple["Record", "Time"], int]
 
 
@@ -57,7 +59,7 @@ def judge(case: Case, root: Path) -> None:
 def graph_of(case: Case) -> Graph:
     """Return the logical graph of a case's pipeline."""
     spec = parse_spec(case.text, "p.yaml")
-    return build(spec, {name: case.schema(name) for name in spec.inputs})
+    return build(spec, {name: case.schema(name) for name in spec.inputs}, [Type("int64")] * len(case.times))
 
 
 @dataclass
@@ -84,8 +86,10 @@ class Meaning:
         return self.known[time]
 
     def times(self) -> list[Time]:
-        """Return the times at which an output may change, and more."""
+        """Return the times at which an output may change, and more: what is moved to later times is not moved far."""
         times = {time for name in self.graph.sources() for _, time, _ in self.case.updates(name)}
+        if any(isinstance(node, logical.Temporal | logical.JoinFunction) for node in self.graph.nodes()):
+            times |= {(soon,) * len(self.case.times) for soon in range(SOON)}
         return grid(times)
 
 

@@ -38,8 +38,16 @@ def test_times_of_several_coordinates(case):
         judge(case, Path(folder))
 
 
+@SEARCH
+@given(st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)))
+def test_loops(case):
+    """Recursive and mutually recursive, nested two deep, bounded or not, at every time of any number of coordinates."""
+    with tempfile.TemporaryDirectory() as folder:
+        judge(case, Path(folder))
+
+
 @settings(SEARCH, max_examples=max(5, EXAMPLES // 4))
-@given(cases(fallible=True))
+@given(st.booleans().flatmap(lambda looping: cases(looping=looping, fallible=True)))
 def test_a_row_that_an_expression_fails_on_refuses_the_run(case):
     """Divisions and casts that fail on some row: the run is refused and leaves no trace."""
     with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +55,7 @@ def test_a_row_that_an_expression_fails_on_refuses_the_run(case):
 
 
 @settings(SEARCH, max_examples=100)
-@given(cases())
+@given(st.booleans().flatmap(lambda looping: cases(looping=looping)))
 def test_generated_pipelines_are_valid(case):
     """A search among pipelines that are refused would find nothing."""
     assert graph_of(case).outputs

@@ -331,7 +331,10 @@ class Model:
         return self._looped[iterate.fingerprint][node.which]
 
     def _iterated(self, node: loops.Iterate) -> list[Collection]:
-        """Return the bodies after the last round: the `bound`-th, or one that gives the variables as they were."""
+        """Return the bodies after the last round: the `bound`-th, or one that gives the variables as they were.
+
+        After `guard` rounds the variables must change no more.
+        """
         variables = [self.collection(initial) for initial in node.initials]
         number = 0
         while True:
@@ -339,10 +342,10 @@ class Model:
             bodies = [this.collection(body) for body in node.bodies]
             self.failed = self.failed or this.failed
             number += 1
-            settled = bodies[: node.variables] == variables and not this.entering
-            if settled or number == node.bound:
+            changing = bodies[: node.variables] != variables
+            if number == node.bound or not (changing or this.entering):
                 return bodies
-            if node.bound is None and number >= node.guard:
+            if node.bound is None and changing and number > node.guard:
                 raise LoopDiverges(node.names)
             variables = bodies[: node.variables]
 
