@@ -14,6 +14,7 @@ import numpy as np
 
 from ddcli.assemble.groups import accumulations, aggregates, multiplicity, python_reducer, told, top, value_layout
 from ddcli.assemble.linear import linear_operator, order_lanes
+from ddcli.assemble.shifts import python_shift
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Entry, Limit, Loop, Variable
@@ -22,7 +23,9 @@ from ddcli.engine.operators.join import Arrange, Entered, Join
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_evaluate import SumOverflow
+from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
 from ddcli.engine.operators.threshold import Threshold
+from ddcli.expressions.types import Type
 from ddcli.plan import loops, physical
 from ddcli.plan.loops import level
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from ddcli.engine.rounds import Rounds
     from ddcli.plan.logical import Node
 
+INT64 = Type("int64")
 SHOWN = 3
 """Records of a collection that a message shows."""
 
@@ -68,14 +72,19 @@ class Assembled:
 
 
 def assemble(
-    graph: physical.PhysicalGraph, scope: Scope, traces: Traces, pool: Pool, show: Callable[[str, pl.DataFrame], None]
+    graph: physical.PhysicalGraph,
+    scope: Scope,
+    traces: Traces,
+    pool: Pool,
+    show: Callable[[str, pl.DataFrame], None],
+    time: Sequence[Type] = (INT64,),
 ) -> Assembled:
-    """Fill `scope` with the operators of `graph`; `show` is given what an `inspect` sees."""
+    """Fill `scope` with the operators of `graph`; `show` is given what an `inspect` sees, `time` are its coordinates' types."""
     left: dict[str, list[int]] = defaultdict(list)
     for node in graph.nodes:
         if isinstance(node, loops.Leave):
             left[node.inputs[0].fingerprint].append(node.which)
-    assembly = _Assembly(scope, None, _Surroundings(traces, pool, show, left))
+    assembly = _Assembly(scope, None, _Surroundings(traces, pool, show, time, left))
     result = Assembled(scope)
     for name, node in graph.outputs.items():
         result.leaving[name] = assembly.handle(node)
@@ -122,6 +131,7 @@ class _Surroundings:
     traces: Traces
     pool: Pool
     show: Callable[[str, pl.DataFrame], None]
+    time: Sequence[Type]
     left: dict[str, list[int]]
 
 
@@ -270,6 +280,22 @@ class _Assembly:
         take = [lane + offset[side] for _, side, source in node.columns for lane in lanes[side].lanes(source)]
         return Join(self.arranged[left.fingerprint][shard], self.arranged[right.fingerprint][shard], take)
 
+    @operator.register(physical.EnterAt)
+    def _(self, node: physical.EnterAt, shard: int) -> Operator:
+        return EnterAt(self.scope.nt)
+
+    @operator.register(physical.Shift)
+    def _(self, node: physical.Shift, shard: int) -> Operator:
+        return Shift(self.scope.nt, lower=node.lower, upper=node.upper)
+
+    @operator.register(physical.PythonShift)
+    def _(self, node: physical.PythonShift, shard: int) -> Operator:
+        return python_shift(node, self.pool, self.surroundings.time, self.scope.nt)
+
+    @operator.register(physical.Delay)
+    def _(self, node: physical.Delay, shard: int) -> Operator:
+        return Delay(self.waiting_trace(node, Layout(node.schema)), self.scope.depth)
+
     @operator.register(physical.OrderLanes)
     def _(self, node: physical.OrderLanes, shard: int) -> Operator:
         return Permute(order_lanes(node), self.scope.nt)
@@ -279,7 +305,11 @@ class _Assembly:
         key = Layout({name: node.schema[name] for name in node.by})
         values = value_layout(node.inputs[0].schema, node.by)
         reduce = Reduce(key.width, values.width, self.times, accumulations(node))
-        return _Told(Accumulate(reduce, self.output_trace(node, node.by), self.scope.depth), node, self.pool)
+        return _Told(
+            Accumulate(reduce, self.output_trace(node, node.by), self.waiting(node, node.by), self.scope.depth),
+            node,
+            self.pool,
+        )
 
     @operator.register(physical.Group)
     def _(self, node: physical.Group, shard: int) -> Operator:
@@ -301,7 +331,9 @@ class _Assembly:
         threshold = Threshold(Layout(node.schema).width, self.times, multiplicity(node.function))
         if self.scope.nt == 1:
             return Multiplicity(threshold, arranged)
-        return Group(threshold, arranged, self.output_trace(node, tuple(node.schema)), self.scope.depth)
+        record = tuple(node.schema)
+        output, waiting = self.output_trace(node, record), self.waiting(node, record)
+        return Group(threshold, arranged, output, waiting, self.scope.depth)
 
     @property
     def times(self) -> int:
@@ -312,7 +344,8 @@ class _Assembly:
         (arranged,) = node.inputs
         key = Layout({name: node.schema[name] for name in by})
         reduce = Reduce(key.width, value_layout(arranged.schema, by).width, self.times, found)
-        return Group(reduce, self.own_arranged(node, shard), self.output_trace(node, by), self.scope.depth)
+        output, waiting = self.output_trace(node, by), self.waiting(node, by)
+        return Group(reduce, self.own_arranged(node, shard), output, waiting, self.scope.depth)
 
     def own_arranged(self, node: Node, shard: int) -> Arrange:
         """Return the arrangement that a reduction reads. It is of this scope: a reduction of what entered would be outside."""
@@ -326,6 +359,17 @@ class _Assembly:
     def output_trace(self, node: Node, by: Sequence[str]) -> Trace:
         key = Layout({name: node.schema[name] for name in by})
         return self.trace(node, key, value_layout(node.schema, by))
+
+    def waiting_trace(self, node: Node, data: Layout) -> Trace:
+        """Return the trace of what waits for its time: that is the key, the data its value."""
+        times = Layout({f"$time{at}": INT64 for at in range(self.scope.nt)})
+        return self.surroundings.traces.trace(f"{node.fingerprint}-waiting", times, data, self.scope.nt)
+
+    def waiting(self, node: Node, by: Sequence[str]) -> Waiting | None:
+        """Return where a reduction keeps what it must evaluate later; in totally ordered time that is nothing."""
+        if self.times == 1:
+            return None
+        return Waiting(self.waiting_trace(node, Layout({name: node.schema[name] for name in by})), self.scope.depth)
 
 
 def route(node: Node) -> Sequence[int]:

@@ -7,32 +7,48 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta, Keeping, Stateless
 from ddcli.engine.operators.sweep import Sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
+    from collections.abc import Iterable, Sequence
 
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.join import Arrange
     from ddcli.engine.operators.reduce import Reader, Reduce
+    from ddcli.engine.operators.shift import Waiting
     from ddcli.engine.operators.threshold import Threshold
+    from ddcli.engine.rounds import Rounds
 
 
 class Group(Keeping):
-    """A reduction that reads the rows of its groups from an arrangement, in a loop of `depth`. Its trace holds its output."""
+    """A reduction that reads the rows of its groups from an arrangement, in a loop of `depth`. Its trace holds its output.
 
-    def __init__(self, reduce: Reduce | Threshold, arranged: Arrange | None, trace: Trace, depth: int = 0):
+    In partially ordered time a step finds interesting times that are not closed yet: they wait in `waiting`.
+    """
+
+    def __init__(
+        self,
+        reduce: Reduce | Threshold,
+        arranged: Arrange | None,
+        trace: Trace,
+        waiting: Waiting | None = None,
+        depth: int = 0,
+    ):
         super().__init__(trace)
         self.reduce = reduce
         self.arranged = arranged
+        self.waiting = waiting
         self.sweep = Sweep(arranged.trace if arranged else None, trace, depth) if depth else None
         if self.sweep:
             self.wakes = self.sweep.wakes
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        return self.waiting.begin(interval) if self.waiting else ()
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         def evaluate(
@@ -42,19 +58,39 @@ class Group(Keeping):
             return self.reduce.step(delta, output=output, inputs=inputs, seeds=seeds, upper=upper, ahead=ahead)
 
         updates = deltas[0].updates
+        seeds = self._due(interval)
         if self.sweep:
-            self.batch, _ = self.sweep.step(evaluate, updates, interval)
+            self.batch, pending = self.sweep.step(evaluate, updates, seeds, interval)
         else:
             inputs = self.arranged.trace if self.arranged else self.trace
-            self.batch, _ = evaluate(updates, self.trace, inputs, None, ahead=False)
+            self.batch, pending = evaluate(updates, self.trace, inputs, seeds, ahead=False)
+        if self.waiting and len(pending):
+            self.waiting.exchange(interval, np.concatenate([pending, np.ones((len(pending), 1), np.int64)], axis=1))
         return Delta(self.batch, distinct=True)
+
+    def _due(self, interval: Interval) -> np.ndarray | None:
+        """Return rows [key | time] that were to be evaluated in this interval and these rounds."""
+        if not self.waiting:
+            return None
+        due = self.waiting.exchange(interval, self.waiting.batch[:0])
+        return np.ascontiguousarray(due[:, : due.shape[1] - 1 - len(interval.rounds)]) if len(due) else None
+
+    def seal(self, interval: Interval) -> None:
+        super().seal(interval)
+        if self.waiting:
+            self.waiting.seal(interval)
+
+    def close(self, interval: Interval) -> None:
+        super().close(interval)
+        if self.waiting:
+            self.waiting.close(interval)
 
 
 class Accumulate(Group):
     """Counts and sums of groups. Its trace holds them, `[key | number of records | sums | time | diff]`, and no input."""
 
-    def __init__(self, reduce: Reduce, trace: Trace, depth: int = 0):
-        super().__init__(reduce, None, trace, depth)
+    def __init__(self, reduce: Reduce, trace: Trace, waiting: Waiting | None = None, depth: int = 0):
+        super().__init__(reduce, None, trace, waiting, depth)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = kernels.sort_by(deltas[0].updates, range(self.trace.nk))

@@ -92,8 +92,8 @@ class PythonShift(Stateless):
         return Delta(weigh(out, weights, "a diff that `join_function` gave"))
 
 
-class Delay(Keeping):
-    """Hold updates back until their time is in the interval. The trace holds those that wait, with their time as the key.
+class Waiting(Keeping):
+    """Rows [data | times | diff] that wait until their time is in the interval. The trace holds them with the time as the key.
 
     Its matrices are [times | data | times | diff]: those in front stay as they are when the others are compacted, and
     with one input coordinate what is due is a range of rows. A row that leaves is taken back by its negation, and both are gone when
@@ -136,25 +136,36 @@ class Delay(Keeping):
             parts.append(matrix[~past] if early is None else matrix[early & ~past])
         return kernels.concat(parts) if parts else matrices[0][:0]
 
-    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        ((updates, distinct),) = deltas
-        nt, nv = self.trace.nt, self.trace.nv
-        due = self._due.pop(interval.rounds, self.batch[:0])
-        early = before(updates[:, nv : nv + nt - self.depth], interval.upper)
+    def exchange(self, interval: Interval, fresh: np.ndarray) -> np.ndarray:
+        """Return the rows that are due in these rounds, and let others wait: `fresh` ones, whose time is still to come."""
+        due = self._due.pop(interval.rounds, self.batch[:0, self.trace.nt :])
         moves = []
-        if early is not None:
-            moves.append(kernels.take(updates[~early], self._in))
-            updates = updates[early]
+        if len(fresh):
+            moves.append(kernels.take(fresh, self._in))
         if len(due):
             left = kernels.take(due, self._in)
             negate(left)
             moves.append(left)
         if moves:
-            self.batch = kernels.consolidate(kernels.concat(moves))
-        if not len(due):
-            return Delta(updates, distinct)
-        return Delta(kernels.concat([updates, due]), distinct=not len(updates))
+            self.batch = kernels.consolidate(kernels.concat([self.batch, *moves]))
+        return due
 
     def close(self, interval: Interval) -> None:
         assert not self._due, "a round in which something was due has not been stepped"
         super().close(interval)
+
+
+class Delay(Waiting):
+    """Hold updates back until their time is in the interval."""
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        ((updates, distinct),) = deltas
+        nt, nv = self.trace.nt, self.trace.nv
+        early = before(updates[:, nv : nv + nt - self.depth], interval.upper)
+        fresh = updates[:0] if early is None else updates[~early]
+        if early is not None:
+            updates = updates[early]
+        due = self.exchange(interval, fresh)
+        if not len(due):
+            return Delta(updates, distinct)
+        return Delta(kernels.concat([updates, due]), distinct=not len(updates))

@@ -119,10 +119,11 @@ class Sweep:
         self._first, self._last = Frontier(), 0
         self._swept = self._fresh = False
 
-    def step(self, evaluate: Evaluate, delta: Lanes, interval: Interval) -> tuple[Lanes, Lanes]:
+    def step(self, evaluate: Evaluate, delta: Lanes, due: Lanes | None, interval: Interval) -> tuple[Lanes, Lanes]:
         """Return the output's updates of the current round, sorted, and rows [key | time | rounds] still to be evaluated.
 
-        `delta` holds the input's updates of this round, in ascending order of keys.
+        `delta` holds the input's updates of this round, in ascending order of keys; `due` are rows [key | time] that earlier
+        intervals left to be evaluated in this round.
         """
         rounds = interval.rounds
         self._move(interval)
@@ -132,26 +133,28 @@ class Sweep:
         if len(delta):
             self._note_times(delta[:, at - nt : at])
         called = self._scheduled.pop(rounds, [])
-        keys = _union([kernels.distinct_keys(delta, self.nk), *called])
-        if self._swept or len(keys) > FEW:
-            updates, pending = self._sweep(evaluate, delta, keys, called, interval)
-        else:
-            updates, pending = self._walk(evaluate, delta, keys, called, interval)
+        parts = [kernels.distinct_keys(delta, self.nk), *called]
+        if due is not None:
+            self._note_times(due[:, self.nk :])
+            parts.append(kernels.distinct_keys(due, self.nk))
+        keys = _union(parts)
+        way = self._sweep if self._swept or len(keys) > FEW else self._walk
+        updates, pending = way(evaluate, delta, keys, called, due, interval)
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
 
     def _walk(
-        self, evaluate: Evaluate, delta: Lanes, keys: Lanes, called: list[Lanes], interval: Interval
+        self, evaluate: Evaluate, delta: Lanes, keys: Lanes, called: list[Lanes], due: Lanes | None, interval: Interval
     ) -> tuple[Lanes, Lanes]:
         """Read the histories of the groups."""
         held, later = zip(*(view.walk(keys, interval) for view in self.views), strict=True)
         counted = kernels.consolidate(kernels.concat(later))
         for rounds, rows in split_rounds(counted, 0, len(interval.rounds)):
             self._schedule(rounds, [np.ascontiguousarray(rows[:, len(rounds) : -1])])
-        seeds = self._at_first(called) if called else None
+        seeds = self._seeds(called, due)
         return evaluate(delta, held[-1], held[0], seeds, ahead=self._ahead(delta, seeds))
 
     def _sweep(
-        self, evaluate: Evaluate, delta: Lanes, keys: Lanes, called: list[Lanes], interval: Interval
+        self, evaluate: Evaluate, delta: Lanes, keys: Lanes, called: list[Lanes], due: Lanes | None, interval: Interval
     ) -> tuple[Lanes, Lanes]:
         """Move the working traces on to the current round."""
         if not self._swept:
@@ -167,7 +170,7 @@ class Sweep:
                 old = view.later.pop(interval.rounds[-1], None)
                 if old is not None:
                     called = [*called, view.add_old(old, interval)]
-        seeds = self._at_first(called) if called else None
+        seeds = self._seeds(called, due)
         inputs = self.inputs or self.output
         updates, pending = evaluate(delta, self.output.working, inputs.working, seeds, ahead=self._ahead(delta, seeds))
         if self.inputs:
@@ -202,11 +205,14 @@ class Sweep:
         first = self._first.elements[0][0] if seeds is not None else int(delta[:, -2].min(initial=NEVER))
         return self._last > first
 
-    def _at_first(self, called: list[Lanes]) -> Lanes:
-        """Return rows [key | time]: these keys at the first new times of the interval."""
+    def _seeds(self, called: list[Lanes], due: Lanes | None) -> Lanes | None:
+        """Return rows [key | time]: the keys that are called at the first new times of the interval, and what is due."""
+        if not called:
+            return due
         keys = _union(called)
         times = np.array(self._first.elements, np.int64)
-        return np.concatenate([np.repeat(keys, len(times), axis=0), np.tile(times, (len(keys), 1))], axis=1)
+        seeds = np.concatenate([np.repeat(keys, len(times), axis=0), np.tile(times, (len(keys), 1))], axis=1)
+        return seeds if due is None else np.concatenate([seeds, due])
 
     def _untouched(self, keys: Lanes) -> Lanes:
         """Return which of the keys are new to this sweep, and note that they no longer are."""

@@ -1,0 +1,64 @@
+"""Where plan and engine meet for functions that give updates: `record -> (record, time, diff)*` in Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.engine.lanes import Layout
+from ddcli.engine.operators.shift import PythonShift
+from ddcli.engine.times import LEAST
+from ddcli.engine.updates import DIFF, time_names
+from ddcli.expressions.foreign import Foreign
+from ddcli.expressions.stage import Python
+from ddcli.expressions.types import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import polars as pl
+
+    from ddcli.engine.pool import Pool
+    from ddcli.plan import physical
+
+INT64 = Type("int64")
+
+
+def python_shift(node: physical.PythonShift, pool: Pool, time: Sequence[Type], nt: int) -> PythonShift:
+    """Return the operator of a function whose times are of the types `time`, one an input coordinate; `nt` counts rounds, too.
+
+    A function that is called by record gives (record, time, diff); one for batches gives columns of those names beside
+    the record's. Either way they are columns of one output, checked as those of any Python function.
+    """
+    (child,) = node.inputs
+    names = [*time_names(len(time)), DIFF] if node.batch else [f"${at}" for at in range(len(time) + 1)]
+    added = dict(zip(names, [*(kind.or_null() for kind in time), INT64], strict=True))
+    foreign = Foreign(Python(node.function, node.batch, tuple((node.schema | added).items())), child.schema)
+    if not node.batch:
+        foreign.function = _flat(foreign.function, names)
+
+    def logic(frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
+        found, rows, _ = foreign.run((frame, None, None))
+        times = np.empty((found.height, len(time)), np.int64)
+        for at, name in enumerate(names[:-1]):
+            times[:, at] = found[name].to_physical().cast(INT64.to_polars()).fill_null(LEAST).to_numpy()
+        return found.select(list(node.schema)), rows, found[names[-1]].to_numpy(), times
+
+    return PythonShift(logic, Layout(child.schema), Layout(node.schema), pool, nt)
+
+
+def _flat(function: Callable[..., Iterable[Any]], names: Sequence[str]) -> Callable[..., Iterator[Any]]:
+    """Return the function with each (record, time, diff) as one record, in which time and diff have these names."""
+
+    def flat(record: dict[str, Any]) -> Iterator[Any]:
+        for given in function(record):
+            if not isinstance(given, tuple) or len(given) != 3 or not isinstance(given[0], dict):
+                raise TypeError(f"it gave {given!r}, expected (record, time, diff), the record as a dict")
+            data, time, diff = given
+            times = time if isinstance(time, tuple) else (time,) * (len(names) - 1) if time is None else (time,)
+            if len(times) != len(names) - 1:
+                raise TypeError(f"it gave the time {time!r}, expected {len(names) - 1} coordinates, or None")
+            yield data | dict(zip(names, (*times, diff), strict=True))
+
+    return flat
