@@ -110,7 +110,7 @@ def skip_nulls(sources: list[np.ndarray], cursor: np.ndarray, lane: int, null: i
         cursor[RIGHT, s] = low
 
 
-@kernel("LMiiVMiiiiVVVVMM")
+@kernel("LMiiVMiiiiVVMVMiM")
 def first_values(
     sources: list[np.ndarray],
     bounds: np.ndarray,
@@ -123,10 +123,11 @@ def first_values(
     null_lane: int,
     null: int,
     take: np.ndarray,
-    following: np.ndarray,
-    wanted: np.ndarray,
+    nothing: np.ndarray,
+    scratch: np.ndarray,
     present: np.ndarray,
     cursor: np.ndarray,
+    lane: int,
     out: np.ndarray,
 ) -> int:
     """Find the first k records (the last, if `backwards`) of each instance's group, counting multiplicities.
@@ -135,17 +136,22 @@ def first_values(
     Values are walked in order; each paints the instances at which its count is positive and that still want records,
     and the walk ends when none does: a change in a large group costs what it takes to find a new first record.
 
-    Times are one lane, at nk + nv. `following`, `wanted` and `present` have room for an instance each (the latter says
-    afterwards whether the instance's group is not empty), `cursor` is 4 rows of one lane a source. Writes
-    [instance | lanes in `take` (absolute) | count]; returns how many rows, NO_ROOM, or OVERFLOW.
+    Times are one lane, at nk + nv. `scratch` is 2 rows of a lane an instance and one more, `cursor` 4 rows of one lane a
+    source. If `lane` is -1, `out` receives rows [instance | lanes in `take` (absolute) | count], group by group.
+    Otherwise, for a k of 1, the lanes of instance i are written to its row i from `lane` on, and `present` says which instances have
+    a record; those that have none, but whose group is not empty, have the lanes `nothing`, unless those are none at all.
+    Returns how many records were found, NO_ROOM, or OVERFLOW.
     """
     o = 0
     at = nk + nv
+    following = scratch[0]
+    wanted = scratch[1]
     for g in range(first.shape[0] - 1):
         for i in range(first[g], first[g + 1]):
             following[i] = i
             wanted[i] = k
-            present[i] = 0
+            if lane >= 0:
+                present[i] = 0
         end = first[g + 1]
         unpainted = end - first[g]
         if unpainted == 0:
@@ -188,24 +194,29 @@ def first_values(
                     if o == out.shape[0]:
                         return NO_ROOM
                     some = min(count, wanted[i])
-                    out[o, 0] = i
-                    for c in range(take.shape[0]):
-                        out[o, 1 + c] = model[row, take[c]]
-                    out[o, 1 + take.shape[0]] = some
+                    if lane >= 0:
+                        for c in range(take.shape[0]):
+                            out[i, lane + c] = model[row, take[c]]
+                        present[i] = 1
+                    else:
+                        out[o, 0] = i
+                        for c in range(take.shape[0]):
+                            out[o, 1 + c] = model[row, take[c]]
+                        out[o, 1 + take.shape[0]] = some
                     o += 1
-                    present[i] = 1
                     wanted[i] -= some
                     if wanted[i] == 0:
                         following[i] = i + 1
                         unpainted -= 1
                     i = find_open(following, i + 1)
-        missing = False
-        for i in range(first[g], end):
-            missing = missing or present[i] == 0
-        if not missing:
+        if unpainted == 0 or nothing.size == 0:
             continue
         # Some instance has no candidate: only then must all of the group be read, to tell an empty group from
         # one with nulls or negative counts alone. `wanted` now counts the records that come and go.
+        for i in range(first[g], end):
+            if present[i] == 0:
+                for c in range(nothing.size):
+                    out[i, lane + c] = nothing[c]
         for i in range(first[g], end):
             wanted[i] = 0
         rewind(cursor, bounds, g)

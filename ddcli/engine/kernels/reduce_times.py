@@ -156,12 +156,12 @@ def seek_far(a: np.ndarray, low: int, high: int, b: np.ndarray, j: int, lanes: i
     return bisect(a, low, high, b, j, lanes, 0)
 
 
-@kernel("MiiiVVM")
-def new_times(m: np.ndarray, nk: int, at: int, nt: int, rows: np.ndarray, first: np.ndarray, times: np.ndarray) -> int:
+@kernel("MiiiMVM")
+def new_times(m: np.ndarray, nk: int, at: int, nt: int, keys: np.ndarray, first: np.ndarray, times: np.ndarray) -> int:
     """List the distinct times of each key of `m`, whose rows are together by key and hold their time from lane `at`.
 
-    Fills rows[g] (the first row of the g-th key), `first` and `times`, the former two with an end mark; each needs as
-    much room as `m` has rows, plus the mark. Returns the number of keys.
+    Fills `keys`, `first`, with an end mark, and `times`; each needs as much room as `m` has rows, plus the mark.
+    Returns the number of keys.
     """
     n = m.shape[0]
     g = 0
@@ -169,10 +169,11 @@ def new_times(m: np.ndarray, nk: int, at: int, nt: int, rows: np.ndarray, first:
     i = 0
     while i < n:
         start = o
-        rows[g] = i
+        for c in range(nk):
+            keys[g, c] = m[i, c]
         first[g] = o
         ascending = True
-        while i < n and (i == rows[g] or same(m, i, m, i - 1, nk)):
+        while i < n and same(m, i, keys, g, nk):
             order = -1 if o == start else compare_at(times, o - 1, 0, m, i, at, nt)
             if order != 0:
                 ascending = ascending and order < 0
@@ -190,7 +191,6 @@ def new_times(m: np.ndarray, nk: int, at: int, nt: int, rows: np.ndarray, first:
                         times[o, c] = times[j, c]
                     o += 1
         g += 1
-    rows[g] = n
     first[g] = o
     return g
 

@@ -14,23 +14,25 @@ keeps its inputs, and a group is present while any record of it, as arranged, ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ddcli.engine.kernels import reduce_rows
-from ddcli.engine.operators.reduce_aggregates import Count, First, Gather, Sum, TopK, null_test
-from ddcli.engine.operators.reduce_difference import difference
+from ddcli.engine.operators.reduce_aggregates import Count, First, Gather, Sum, TopK
+from ddcli.engine.operators.reduce_difference import Output, Single, collect, difference
 from ddcli.engine.operators.reduce_evaluate import (
+    Sources,
     Sums,
     evaluate,
-    first_values,
+    first_records,
     presence,
     replay,
-    scatter,
+    search_for,
     several,
+    top_rows,
 )
-from ddcli.engine.operators.reduce_instances import before, close, locate, new_instances, sizes
+from ddcli.engine.operators.reduce_instances import History, before, close, located, new_instances, sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -77,7 +79,9 @@ class Reduce:
         self.width = sum(a.width for a in aggregates) + self.accumulable
         ordered = tuple(a for a in aggregates if isinstance(a, First | TopK))
         lanes_first = all(a.order == tuple(range(len(a.order))) for a in ordered)
-        self._in_order = ordered if nt == 1 and len(ordered) == len(self.aggregates) and lanes_first else ()
+        in_order = nt == 1 and len(ordered) == len(self.aggregates) and lanes_first
+        # Where the arrangement is in the aggregates' order already, its rows are searched as they are.
+        self._searches = [search_for(aggregate, nk) for aggregate in ordered] if in_order else []
         self._several = bool(alone)
         self._spreads = nt > 1 or any(isinstance(a, Gather) for a in aggregates)
         self._chunk = chunk
@@ -104,34 +108,43 @@ class Reduce:
         pending = np.empty((0, nk + nt), np.int64)
         if not len(instances):
             return Reduced(np.empty((0, nk + self.width + nt + 1), np.int64), pending)
-        outputs = output.batches_for(instances.keys)
-        out_bounds = locate(instances.keys, outputs)
-        sources = [delta]
+        keys = instances.keys
+        past = output.batches_for(keys)
+        outputs = Output(past, *located(keys, past))
+        past = []
         if not self.accumulable:
             assert inputs is not None, "this reduction reads its inputs"
-            sources = [*inputs.batches_for(instances.keys), delta]
-        bounds = locate(instances.keys, sources)
+            past = inputs.batches_for(keys)
+        sources = [*past, delta]
+        bounds, rows = located(keys, sources)
         if nt > 1 or ahead:
-            past = np.ascontiguousarray(bounds[:, :-2])
-            instances = close(instances, [(sources[:-1], past, nk + nv), (outputs, out_bounds, nk + self.width)])
+            instances = close(
+                instances,
+                History(past, bounds, nk + nv, rows),
+                History(outputs.sources, outputs.bounds, nk + self.width, outputs.rows),
+            )
             early = before(instances.times, upper)
             if early is not None:
                 pending = instances.pairs()[~early]
                 instances, left = instances.where(early)
-                bounds, out_bounds = bounds[left], out_bounds[left]
-        parts = [
-            self._difference(instances.slice(start, stop), sources, bounds[start:stop], outputs, out_bounds[start:stop])
-            for start, stop in self._chunks(instances, bounds)
-        ]
-        if len(parts) == 1:
-            return Reduced(parts[0], pending)
+                bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
+        if self._work(rows, len(instances)) <= self._chunk:
+            return Reduced(self._difference(instances, sources, bounds, outputs), pending)
+        parts = [np.empty((0, nk + self.width + nt + 1), np.int64)]
+        for start, stop in self._chunks(instances, bounds):
+            there = outputs.bounds[start:stop]
+            part = Output(outputs.sources, there, int(sizes(there).sum()))
+            parts.append(self._difference(instances.slice(start, stop), sources, bounds[start:stop], part))
         # Chunks are cut between keys, so their results follow each other in order.
-        return Reduced(np.concatenate([np.empty((0, nk + self.width + nt + 1), np.int64), *parts]), pending)
+        return Reduced(np.concatenate(parts), pending)
+
+    def _work(self, rows: Any, instances: Any) -> Any:
+        """Return about how many rows it takes to evaluate instances of groups of so many rows, at most."""
+        return (rows + 1) * instances if self._spreads else rows + instances
 
     def _chunks(self, instances: Instances, bounds: Lanes) -> Iterator[tuple[int, int]]:
         """Yield ranges of groups with about as many rows to evaluate as a chunk has; a larger group is alone."""
-        times = np.diff(instances.first)
-        work = np.cumsum((sizes(bounds) + 1) * times if self._spreads else sizes(bounds) + times)
+        work = np.cumsum(self._work(sizes(bounds), np.diff(instances.first)))
         start = 0
         while start < len(work):
             done = work[start - 1] if start else 0
@@ -139,23 +152,12 @@ class Reduce:
             yield start, stop
             start = stop
 
-    def _difference(
-        self, instances: Instances, sources: list[Lanes], bounds: Lanes, outputs: list[Lanes], out_bounds: Lanes
-    ) -> Lanes:
-        placed = int(self.nt == 1)
-        history = np.empty((int(sizes(out_bounds).sum()), self.width + self.nt + 2), np.int64)
-        reduce_rows.collect(
-            outputs, out_bounds, self.nk, self.width, self.nt, placed, instances.first, instances.times, history
-        )
+    def _difference(self, instances: Instances, sources: list[Lanes], bounds: Lanes, outputs: Output) -> Lanes:
         if self.accumulable:
-            want = self._totals(instances, sources[0], bounds, outputs, out_bounds, history)
-        else:
-            want = self._want(instances, sources, bounds)
-        return difference(instances, want, history, single=not self._several)
+            return difference(instances, self._totals(instances, sources[0], bounds, outputs), outputs)
+        return difference(instances, self._want(instances, sources, bounds), outputs)
 
-    def _totals(
-        self, instances: Instances, delta: Lanes, bounds: Lanes, outputs: list[Lanes], out_bounds: Lanes, history: Lanes
-    ) -> Lanes:
+    def _totals(self, instances: Instances, delta: Lanes, bounds: Lanes, outputs: Output) -> Single:
         """Return what accumulable aggregates want: the output's own numbers so far, and what the batch adds to them."""
         sums = Sums(len(instances), (Count(), *self.sums))
         first = instances.first
@@ -166,51 +168,29 @@ class Reduce:
             rows = np.append(bounds[:, 0], stop) - start
             reduce_rows.assign(batch, self.nk + self.nv, rows, first, instances.times, at)
             sums.add(batch, self.nk, at)
+            history = collect(instances, outputs, self.width)
             sums.add_totals(history, 1, np.ascontiguousarray(history[:, -2]))
         else:
             new = replay(instances, [delta], bounds, self.nv)
             sums.add(new.rows, 1, np.ascontiguousarray(new.rows[:, -2]))
-            old = replay(instances, outputs, out_bounds, self.width)
+            old = replay(instances, outputs.sources, outputs.bounds, self.width)
             sums.add_totals(old.rows, 1, np.ascontiguousarray(old.rows[:, -2]))
             first = new.first
-        lanes, present = sums.settle(instances, first, position=-1)
-        return _rows(lanes, present)
+        return Single(*sums.settle(instances, first, position=-1))
 
-    def _want(self, instances: Instances, sources: list[Lanes], bounds: Lanes) -> Lanes:
-        """Return the rows [instance | output | count] that the aggregates give, in the order of instances."""
-        lanes: list[Lanes] = []
-        if self._in_order:
-            present = np.ones(len(instances), np.int64)
-            for aggregate in self._in_order:
-                take = np.array(aggregate.take, np.int64) + self.nk
-                null = null_test(aggregate.skip, self.nk)
-                want, there = first_values(
-                    aggregate, sources, bounds, self.nk, self.nv, instances.first, instances.times, null, take
-                )
-                if isinstance(aggregate, TopK):
-                    return want
-                out, some = scatter(aggregate, want, len(instances))
-                lanes.append(out)
-                present = present & there if some is None else present & there & some
-            return _rows(np.concatenate(lanes, axis=1), present)
+    def _want(self, instances: Instances, sources: list[Lanes], bounds: Lanes) -> Single | Lanes:
+        """Return what the aggregates give: one record an instance, or rows [instance | output | count]."""
+        if self._searches:
+            groups = Sources(sources, bounds, self.nk, self.nv, instances.first, instances.times)
+            return top_rows(self._searches[0], groups) if self._several else first_records(self._searches, groups)
         rows = replay(instances, sources, bounds, self.nv)
         if self._several:
             (alone,) = self.aggregates
             assert isinstance(alone, TopK | Gather)
             return several(alone, rows)
-        present = presence(rows)
+        lanes, present = [], presence(rows)
         for position, other in enumerate(self.aggregates):
             out, some = evaluate(other, rows, position)
             lanes.append(out)
             present = present if some is None else present & some
-        return _rows(np.concatenate(lanes, axis=1), present)
-
-
-def _rows(lanes: Lanes, present: Lanes) -> Lanes:
-    """Return rows [instance | lanes | 1] for the instances that are present."""
-    at = np.flatnonzero(present)
-    out = np.empty((len(at), lanes.shape[1] + 2), np.int64)
-    out[:, 0] = at
-    out[:, 1:-1] = lanes if len(at) == len(lanes) else lanes[at]
-    out[:, -1] = 1
-    return out
+        return Single(np.concatenate(lanes, axis=1), present)

@@ -6,7 +6,7 @@ Every aggregate is evaluated from the same `Replay`, and gives its lanes for all
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,10 +27,13 @@ from ddcli.engine.operators.reduce_aggregates import (
     TopK,
     null_test,
 )
+from ddcli.engine.operators.reduce_difference import Single
 from ddcli.engine.operators.reduce_instances import Instances, sizes
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.operators.reduce_instances import Lanes
 
@@ -123,7 +126,8 @@ def evaluate(aggregate: Aggregate, rows: Replay, position: int) -> tuple[Lanes, 
         case CountDistinct():
             return _distinct(aggregate.column, rows)[:, None], None
         case First():
-            return _first(aggregate, rows)
+            search, sources = _ordered(aggregate, rows)
+            return first_records([search], sources)
         case Gather():
             given = gathered(aggregate, rows)
             out = np.zeros((len(rows.instances), aggregate.width), np.int64)
@@ -134,12 +138,11 @@ def evaluate(aggregate: Aggregate, rows: Replay, position: int) -> tuple[Lanes, 
 
 
 def several(aggregate: TopK | Gather, rows: Replay) -> Lanes:
-    """Return the rows [instance | lanes | count] of an aggregate that gives several an instance."""
+    """Return the rows [instance | lanes | count], in the order of instances, of an aggregate that gives several an instance."""
     if isinstance(aggregate, Gather):
         given = gathered(aggregate, rows)
         return given[np.argsort(given[:, 0], kind="stable")]
-    want, _ = ordered_rows(aggregate, rows)
-    return want
+    return top_rows(*_ordered(aggregate, rows))
 
 
 class Sums:
@@ -213,78 +216,84 @@ def _distinct(column: Column, rows: Replay) -> Lanes:
     return out
 
 
-def _first(aggregate: First, rows: Replay) -> tuple[Lanes, Lanes | None]:
-    want, _ = ordered_rows(aggregate, rows)
-    return scatter(aggregate, want, len(rows.instances))
+class Search(NamedTuple):
+    """How to look for the first `k` records of a group: its sources are in their order, and lanes are numbered as there."""
+
+    k: int
+    last: int
+    null: NullTest
+    take: Lanes
+    nothing: Lanes
 
 
-def scatter(aggregate: First, want: Lanes, instances: int) -> tuple[Lanes, Lanes | None]:
-    """Return rows [instance | lanes | 1] as lanes for every instance, and which have any unless all have."""
-    out = np.empty((instances, aggregate.width), np.int64)
-    some = None
-    if len(want) < instances:
-        out[:] = aggregate.nothing or 0
-        if aggregate.nothing is None:
-            some = np.zeros(instances, np.int64)
-            some[want[:, 0]] = 1
-    out[want[:, 0]] = want[:, 1:-1]
-    return out, some
+def search_for(aggregate: First | TopK, offset: int, where: Sequence[int] | None = None) -> Search:
+    """Return the search in sources whose value lanes begin at `offset`, or are moved: lane i to offset + where[i]."""
+    null = null_test(aggregate.skip, offset)
+    take = np.array(aggregate.take, np.int64)
+    if where is not None:
+        take = np.array(where, np.int64)[take]
+        if aggregate.skip is not None and null.lane >= 0:
+            null = null._replace(lane=offset + where[aggregate.skip.lane])
+    k, nothing = (aggregate.k, None) if isinstance(aggregate, TopK) else (1, aggregate.nothing)
+    return Search(k, int(aggregate.last), null, take + offset, np.array(nothing or (), np.int64))
 
 
-def ordered_rows(aggregate: First | TopK, rows: Replay) -> tuple[Lanes, Lanes]:
-    """Return the rows [instance | lanes | count] of an aggregate by order, and which instances are present."""
+class Sources(NamedTuple):
+    """Groups, each with its instances: rows `bounds` of matrices [`nk` key lanes | `nv` value lanes | time | diff]."""
+
+    matrices: list[Lanes]
+    bounds: Lanes
+    nk: int
+    nv: int
+    first: Lanes
+    times: Lanes
+
+
+def first_records(searches: Sequence[Search], sources: Sources) -> Single:
+    """Return the lanes of the first record by each search, side by side; present are the instances that have all of them.
+
+    Reads only as much of each group as it takes to find them.
+    """
+    instances = len(sources.times)
+    lanes = np.empty((instances, sum(len(search.take) for search in searches)), np.int64)
+    present = np.empty(instances, np.int64)
+    lane = 0
+    for search in searches:
+        here = present if not lane else np.empty(instances, np.int64)
+        _seek(search, sources, here, lane, lanes)
+        if lane:
+            present &= here
+        lane += len(search.take)
+    return Single(lanes, present)
+
+
+def top_rows(search: Search, sources: Sources) -> Lanes:
+    """Return the rows [instance | lanes | count] of the first records, group by group."""
+    room = int((np.minimum(sizes(sources.bounds), search.k) * np.diff(sources.first)).sum())
+    out = np.empty((room, len(search.take) + 2), np.int64)
+    return out[: _seek(search, sources, np.empty(0, np.int64), -1, out)]
+
+
+def _seek(search: Search, sources: Sources, present: Lanes, lane: int, out: Lanes) -> int:
+    matrices, bounds, nk, nv, first, times = sources
+    scratch = np.empty((2, len(times) + 1), np.int64)
+    cursor = np.empty((4, len(matrices)), np.int64)
+    k, last, null, take, nothing = search
+    return checked(
+        reduce_ordered.first_values(
+            matrices, bounds, nk, nv, first, times, k, last, *null, take, nothing, scratch, present, cursor, lane, out
+        )
+    )
+
+
+def _ordered(aggregate: First | TopK, rows: Replay) -> tuple[Search, Sources]:
+    """Return replayed rows in the aggregate's order, and the search for its records there."""
     lanes = aggregate.order + tuple(lane for lane in range(rows.nv) if lane not in aggregate.order)
     moved = rows.by_values(lanes)
-    where = {lane: at for at, lane in enumerate(lanes)}
+    where = sorted(range(rows.nv), key=lanes.__getitem__)
     bounds = np.stack([moved.starts[:-1], moved.starts[1:]], axis=1)
     times = np.arange(len(rows.instances))[:, None]
-    null = null_test(aggregate.skip, 1)
-    if aggregate.skip is not None and null.lane >= 0:
-        null = null._replace(lane=1 + where[aggregate.skip.lane])
-    take = np.array([1 + where[lane] for lane in aggregate.take], np.int64)
-    return first_values(aggregate, [moved.rows], bounds, 1, rows.nv, moved.first, times, null, take)
-
-
-def first_values(
-    aggregate: First | TopK,
-    sources: list[Lanes],
-    bounds: Lanes,
-    nk: int,
-    nv: int,
-    first: Lanes,
-    times: Lanes,
-    null: NullTest,
-    take: Lanes,
-) -> tuple[Lanes, Lanes]:
-    """Return the rows [instance | lanes | count] of an aggregate over sources in its order, and which instances are present.
-
-    Reads only as much of each group as it takes to find them. `null` and `take` name lanes of the sources.
-    """
-    instances = len(times)
-    k = aggregate.k if isinstance(aggregate, TopK) else 1
-    room = instances if k == 1 else int((np.minimum(sizes(bounds), k) * np.diff(first)).sum())
-    out = np.empty((room, len(take) + 2), np.int64)
-    following, wanted = np.empty(instances + 1, np.int64), np.empty(instances, np.int64)
-    present = np.empty(instances, np.int64)
-    cursor = np.empty((4, len(sources)), np.int64)
-    rows = reduce_ordered.first_values(
-        sources,
-        bounds,
-        nk,
-        nv,
-        first,
-        times,
-        k,
-        int(aggregate.last),
-        *null,
-        take,
-        following,
-        wanted,
-        present,
-        cursor,
-        out,
-    )
-    return out[: checked(rows)], present
+    return search_for(aggregate, 1, where), Sources([moved.rows], bounds, 1, rows.nv, moved.first, times)
 
 
 def gathered(aggregate: Gather, rows: Replay) -> Lanes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels import reduce_times
+from ddcli.engine.kernels import reduce_times, reduce_turns
 from ddcli.engine.kernels.reduce_rows import runs
 
 if TYPE_CHECKING:
@@ -72,19 +72,22 @@ def new_instances(updates: Lanes, nk: int, at: int, nt: int, seeds: Lanes | None
         pairs[len(updates) :, : nk + nt] = seeds
         updates, at = kernels.consolidate(pairs), nk
     n = len(updates)
-    starts, rows = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
-    times = np.empty((n, nt), np.int64)
-    groups = reduce_times.new_times(updates, nk, at, nt, rows, starts, times)
-    keys = np.ascontiguousarray(updates[rows[:groups], :nk])
-    first = starts[: groups + 1].copy()
-    return Instances(keys, first, times[: first[-1]])
+    keys, times = np.empty((n, nk), np.int64), np.empty((n, nt), np.int64)
+    first = np.empty(n + 1, np.int64)
+    groups = reduce_times.new_times(updates, nk, at, nt, keys, first, times)
+    first = first[: groups + 1]
+    return Instances(keys[:groups], first, times[: first[-1]])
 
 
 def locate(keys: Lanes, sources: list[Lanes]) -> Lanes:
     """Return where the rows of each key are in each source: bounds (keys, 2 * sources), begin and end by turns."""
+    return located(keys, sources)[0]
+
+
+def located(keys: Lanes, sources: list[Lanes]) -> tuple[Lanes, int]:
+    """Do as `locate` does, and return the number of those rows, too."""
     bounds = np.empty((len(keys), 2 * len(sources)), np.int64)
-    reduce_times.locate(keys, sources, keys.shape[1], bounds)
-    return bounds
+    return bounds, reduce_times.locate(keys, sources, keys.shape[1], bounds)
 
 
 def sizes(bounds: Lanes) -> Lanes:
@@ -93,23 +96,36 @@ def sizes(bounds: Lanes) -> Lanes:
     return rows
 
 
-def close(new: Instances, histories: Sequence[tuple[list[Lanes], Lanes, int]]) -> Instances:
+class History(NamedTuple):
+    """The rows `bounds` of some sources, `rows` at most; bounds of further sources are not looked at. The time is at lane `at`."""
+
+    sources: list[Lanes]
+    bounds: Lanes
+    at: int
+    rows: int
+
+
+def close(new: Instances, inputs: History, outputs: History) -> Instances:
     """Close the new times of each key under lattice join with each other and with the times of its history.
 
-    A history is (sources, bounds, lane of the time). The times of the batch come as they were when it arrived: consolidated
-    with a compacted history, an update could cancel and hide its time.
+    The times of the batch come as they were when it arrived: consolidated with a compacted history, an update could cancel
+    and hide its time.
     """
     nt = new.times.shape[1]
+    first = np.empty(len(new.first), np.int64)
+    if nt == 1:
+        times = np.empty((len(new) + inputs.rows + outputs.rows, 1), np.int64)
+        found = reduce_turns.later_times(new.first, new.times, *inputs[:3], *outputs[:3], first, times)
+        return Instances(new.keys, first, times[:found])
     parts = []
-    for sources, bounds, at in histories:
-        part = np.empty((int(sizes(bounds).sum()), nt + 2), np.int64)
+    for sources, bounds, at, rows in (inputs, outputs):
+        part = np.empty((rows, nt + 2), np.int64)
         parts.append(part[: reduce_times.collect_times(sources, bounds, at, nt, part)])
     history = np.concatenate(parts)
     history[:, -1] = 1
     history = kernels.consolidate(history)
     past = np.empty(len(new.keys) + 1, np.int64)
     runs(history, 0, past)
-    first = np.empty_like(new.first)
     room = 2 * len(new) + 64
     while True:
         times = np.empty((room, nt), np.int64)

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ddcli.engine.kernels import reduce_rows
 from ddcli.engine.kernels import threshold as threshold_kernels
-from ddcli.engine.operators.reduce_difference import difference
+from ddcli.engine.operators.reduce_difference import Output, difference
 from ddcli.engine.operators.reduce_evaluate import checked
-from ddcli.engine.operators.reduce_instances import before, close, locate, new_instances, sizes
+from ddcli.engine.operators.reduce_instances import History, before, close, located, new_instances
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ddcli.engine.operators.reduce import Reader
-    from ddcli.engine.operators.reduce_instances import Instances, Lanes
+    from ddcli.engine.operators.reduce_instances import Lanes
 
 
 def positive(counts: Lanes) -> Lanes:
@@ -84,21 +83,26 @@ class Threshold:
             return Thresholded(np.empty((0, nk + nt + 1), np.int64), pending)
         past = inputs.batches_for(instances.keys)
         sources = [*past, delta]
-        bounds = locate(instances.keys, sources)
-        outputs = output.batches_for(instances.keys) if output else []
-        out_bounds = locate(instances.keys, outputs)
+        bounds, rows = located(instances.keys, sources)
+        kept = output.batches_for(instances.keys) if output else []
+        outputs = Output(kept, *located(instances.keys, kept))
         if nt > 1 or ahead:
-            histories = [(past, np.ascontiguousarray(bounds[:, :-2]), nk), (outputs, out_bounds, nk)]
-            instances = close(instances, histories)
+            instances = close(
+                instances, History(past, bounds, nk, rows), History(outputs.sources, outputs.bounds, nk, outputs.rows)
+            )
             early = before(instances.times, upper)
             if early is not None:
                 pending = instances.pairs()[~early]
                 instances, left = instances.where(early)
-                bounds, out_bounds = bounds[left], out_bounds[left]
+                bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
         old, new = np.zeros(len(instances), np.int64), np.zeros(len(instances), np.int64)
         checked(threshold_kernels.count_at(sources, bounds, nk, nt, instances.first, instances.times, old, new))
         if output:
-            return Thresholded(self._compared(instances, self._apply(new), outputs, out_bounds), pending)
+            # A record without value lanes, as often as its count says.
+            counts = self._apply(new)
+            some = np.flatnonzero(counts)
+            want = np.stack([some, counts[some]], axis=1)
+            return Thresholded(difference(instances, want, outputs), pending)
         changed = self._apply(new) - self._apply(old)
         inner = np.ones(len(changed), np.bool_)
         inner[instances.first[:-1]] = False
@@ -109,16 +113,6 @@ class Threshold:
         out[:, nk:-1] = instances.times[some]
         out[:, -1] = changed[some]
         return Thresholded(out, pending)
-
-    def _compared(self, instances: Instances, counts: Lanes, outputs: list[Lanes], out_bounds: Lanes) -> Lanes:
-        """Return what brings the kept output to `counts` at each instance: a record without value lanes, so many times."""
-        some = np.flatnonzero(counts)
-        want = np.stack([some, counts[some]], axis=1)
-        history = np.empty((int(sizes(out_bounds).sum()), self.nt + 2), np.int64)
-        reduce_rows.collect(
-            outputs, out_bounds, self.nk, 0, self.nt, int(self.nt == 1), instances.first, instances.times, history
-        )
-        return difference(instances, want, history, single=True)
 
     def _apply(self, counts: Lanes) -> Lanes:
         out = np.asarray(self.function(counts))

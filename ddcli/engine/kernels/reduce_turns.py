@@ -1,0 +1,208 @@
+"""Kernels for totally ordered time, where instances take turns: what one wants is there until the group's next one.
+
+What an instance wants comes at its time and goes at the next instance's; what the output was before goes at the
+first one's, or later if it came later. No accumulation is needed: want(t) is given whole for every instance.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ddcli.engine.kernels.joining import settle
+from ddcli.engine.kernels.loader import inline, kernel, matrix_of
+from ddcli.engine.kernels.reduce_rows import OVERFLOW, place
+from ddcli.engine.kernels.reduce_times import sort_rows
+from ddcli.engine.kernels.rows import SMALLEST, same
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SETTLED_ROWS: Final = (
+    4096  # updates of a group up to which they are put in order at once; a sort of all is better at more
+)
+
+
+@kernel("VMLMiLMiVM")
+def later_times(
+    first: np.ndarray,
+    fresh: np.ndarray,
+    inputs: list[np.ndarray],
+    in_bounds: np.ndarray,
+    in_at: int,
+    outputs: list[np.ndarray],
+    out_bounds: np.ndarray,
+    out_at: int,
+    closed: np.ndarray,
+    times: np.ndarray,
+) -> int:
+    """Close each key's new times, rows first[g] to first[g + 1] of `fresh`, under lattice join with its history's.
+
+    In total order those are the new times and the history's times after the first of them. `times` needs room for all.
+    """
+    o = 0
+    for g in range(first.shape[0] - 1):
+        start = o
+        closed[g] = start
+        for i in range(first[g], first[g + 1]):
+            times[o, 0] = fresh[i, 0]
+            o += 1
+        new = o
+        if new == start:
+            continue
+        least = times[start, 0]
+        for s in range(len(inputs)):
+            m = matrix_of(inputs, s)
+            for r in range(in_bounds[g, 2 * s], in_bounds[g, 2 * s + 1]):
+                if m[r, in_at] > least and m[r, in_at] != times[o - 1, 0]:
+                    times[o, 0] = m[r, in_at]
+                    o += 1
+        for s in range(len(outputs)):
+            m = matrix_of(outputs, s)
+            for r in range(out_bounds[g, 2 * s], out_bounds[g, 2 * s + 1]):
+                if m[r, out_at] > least and m[r, out_at] != times[o - 1, 0]:
+                    times[o, 0] = m[r, out_at]
+                    o += 1
+        if o > new:
+            sort_rows(times, start, o, 1)
+            end = o
+            o = start + 1
+            for i in range(start + 1, end):
+                if times[i, 0] != times[o - 1, 0]:
+                    times[o, 0] = times[i, 0]
+                    o += 1
+    closed[first.shape[0] - 1] = o
+    return o
+
+
+@inline
+def put_old(
+    outputs: list[np.ndarray],
+    bounds: np.ndarray,
+    g: int,
+    low: int,
+    high: int,
+    times: np.ndarray,
+    out: np.ndarray,
+    o: int,
+) -> int:
+    """Take the group's output so far back, at its first instance or when it came; gives the row after, or OVERFLOW."""
+    d = out.shape[1] - 1
+    for s in range(len(outputs)):
+        m = matrix_of(outputs, s)
+        for r in range(bounds[g, 2 * s], bounds[g, 2 * s + 1]):
+            if m[r, d] == SMALLEST:
+                return OVERFLOW
+            for c in range(d - 1):
+                out[o, c] = m[r, c]
+            out[o, d - 1] = times[place(times, low, high, m[r, d - 1]), 0]
+            out[o, d] = -m[r, d]
+            o += 1
+    return o
+
+
+@inline
+def put(keys: np.ndarray, g: int, m: np.ndarray, r: int, first: int, no: int, out: np.ndarray, o: int) -> None:
+    """Write a group's key and the `no` lanes from `first` of a row."""
+    nk = keys.shape[1]
+    for c in range(nk):
+        out[o, c] = keys[g, c]
+    for c in range(no):
+        out[o, nk + c] = m[r, first + c]
+
+
+@kernel("MVMMVLMM")
+def take_turns(
+    keys: np.ndarray,
+    first: np.ndarray,
+    times: np.ndarray,
+    lanes: np.ndarray,
+    present: np.ndarray,
+    outputs: list[np.ndarray],
+    bounds: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """Subtract the output so far from one wanted record an instance: its row of `lanes`, if `present`.
+
+    Writes [key | output | time | diff], in order and consolidated but for groups of very many; `out` needs room for two rows an
+    instance and the rows in `bounds`. Returns how many, or OVERFLOW.
+    """
+    nk = keys.shape[1]
+    no = lanes.shape[1]
+    o = 0
+    for g in range(keys.shape[0]):
+        start = o
+        low = first[g]
+        high = first[g + 1]
+        if low == high:
+            continue
+        o = put_old(outputs, bounds, g, low, high, times, out, o)
+        if o < 0:
+            return OVERFLOW
+        for i in range(low, high):
+            before = i > low and present[i - 1] != 0
+            if before and present[i] != 0 and same(lanes, i, lanes, i - 1, no):
+                continue
+            if before:
+                put(keys, g, lanes, i - 1, 0, no, out, o)
+                out[o, nk + no] = times[i, 0]
+                out[o, nk + no + 1] = -1
+                o += 1
+            if present[i] != 0:
+                put(keys, g, lanes, i, 0, no, out, o)
+                out[o, nk + no] = times[i, 0]
+                out[o, nk + no + 1] = 1
+                o += 1
+        if 1 < o - start <= SETTLED_ROWS:
+            o = settle(out, start, o, nk)
+            if o < 0:
+                return OVERFLOW
+    return o
+
+
+@kernel("MVMMLMM")
+def take_turns_several(
+    keys: np.ndarray,
+    first: np.ndarray,
+    times: np.ndarray,
+    want: np.ndarray,
+    outputs: list[np.ndarray],
+    bounds: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """Do as `take_turns` does for any number of wanted records: rows [instance | output | count], group by group.
+
+    `out` needs room for two rows of each of them and the rows in `bounds`.
+    """
+    nk = keys.shape[1]
+    no = want.shape[1] - 2
+    o = 0
+    w = 0
+    for g in range(keys.shape[0]):
+        start = o
+        low = first[g]
+        high = first[g + 1]
+        if low == high:
+            continue
+        o = put_old(outputs, bounds, g, low, high, times, out, o)
+        if o < 0:
+            return OVERFLOW
+        while w < want.shape[0] and want[w, 0] < high:
+            i = want[w, 0]
+            count = want[w, 1 + no]
+            put(keys, g, want, w, 1, no, out, o)
+            out[o, nk + no] = times[i, 0]
+            out[o, nk + no + 1] = count
+            o += 1
+            if i + 1 < high:
+                if count == SMALLEST:
+                    return OVERFLOW
+                put(keys, g, want, w, 1, no, out, o)
+                out[o, nk + no] = times[i + 1, 0]
+                out[o, nk + no + 1] = -count
+                o += 1
+            w += 1
+        if 1 < o - start <= SETTLED_ROWS:
+            o = settle(out, start, o, nk)
+            if o < 0:
+                return OVERFLOW
+    return o
