@@ -224,14 +224,14 @@ class Scope:
             self._agenda.setdefault(rounds, set()).add(index)
         wakes.clear()
 
-    def _hold(self, index: int, deltas: Deltas, rounds: Rounds) -> Deltas:
+    def _hold(self, index: int, deltas: Deltas, rounds: Rounds) -> Deltas | None:
         """Return the updates of these rounds; the others are held at their place until their round comes."""
         if all(_all_at(delta.updates, rounds) for delta in deltas):
             return deltas
+        depth = self.depth
         here = [self._places[index].none] * len(deltas)
         for shard, delta in enumerate(deltas):
-            at = delta.updates.shape[1] - 1 - self.depth
-            for when, updates in split_rounds(delta.updates, at, self.depth):
+            for when, updates in split_rounds(delta.updates, delta.updates.shape[1] - 1 - depth, depth):
                 part = Delta(updates, delta.distinct)
                 if when == rounds:
                     here[shard] = part
@@ -239,32 +239,37 @@ class Scope:
                     held = [self._places[index].none] * len(deltas)
                     held[shard] = part
                     self.later(index, when, held)
-        return here
+        return here if any(len(delta.updates) for delta in here) else None
 
     # --- shards ---------------------------------------------------------------------------------------------------
 
     def _stepped_shards(
         self, index: int, place: _Place, given: Sequence[Deltas | None], interval: Interval
     ) -> Deltas | None:
-        inputs = [
-            deltas or [self._places[i].none] * self.workers.count for i, deltas in zip(place.inputs, given, strict=True)
-        ]
-        if place.route and self.workers.count > 1:
+        count = self.workers.count
+        inputs = [deltas or [self._places[i].none] * count for i, deltas in zip(place.inputs, given, strict=True)]
+        if count == 1:
+            found = [place.shards[0].step([deltas[0] for deltas in inputs], interval)]
+        else:
+            found = self._side_by_side(place, inputs, interval)
+        self._stepped.append(place)
+        for operator in place.shards:
+            if operator.wakes:
+                self._wake(index, operator.wakes)
+        assert found[0].updates.shape[1] == place.none.updates.shape[1]
+        if not any(len(delta.updates) for delta in found):
+            return None
+        return self._hold(index, found, interval.rounds) if place.shifts else found
+
+    def _side_by_side(self, place: _Place, inputs: list[Deltas], interval: Interval) -> Deltas:
+        if place.route:
             inputs = [self._exchanged(inputs[0], place.route)]
         rows = sum(len(delta.updates) for deltas in inputs for delta in deltas)
 
         def step(shard: int) -> Delta:
             return place.shards[shard].step([deltas[shard] for deltas in inputs], interval)
 
-        found = self.workers.each(step, range(self.workers.count), rows)
-        assert all(delta.updates.shape[1] == place.none.updates.shape[1] for delta in found)
-        self._stepped.append(place)
-        for operator in place.shards:
-            if operator.wakes:
-                self._wake(index, operator.wakes)
-        if place.shifts and any(len(delta.updates) for delta in found):
-            found = self._hold(index, found, interval.rounds)
-        return found if any(len(delta.updates) for delta in found) else None
+        return self.workers.each(step, range(self.workers.count), rows)
 
     def _exchanged(self, deltas: Deltas, route: tuple[int, ...]) -> Deltas:
         """Bring each update to the shard that owns its key."""

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.join import Entered
     from ddcli.engine.rounds import Rounds
 
+LITTLE = 1_000_000
+"""Rows that leave a loop before what has left is summed up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -91,7 +94,7 @@ class Loop:
         scope = self.scope
         initials, entering = deltas[: len(self.variables)], deltas[len(self.variables) :]
         fed = self._enter(initials, entering, outer)
-        left: list[list[Deltas]] = [[] for _ in self.leaving]
+        left: dict[int, list[_Leaving]] = {}
         now: int | None = 0 if fed else scope.next_round(outer)
         while now is not None:
             if self.limit.bound is not None and now >= self.limit.bound:
@@ -100,9 +103,12 @@ class Loop:
             round_now = interval.at((*outer, now))
             found = scope.turn(fed, round_now)
             fed = {}
-            for at, index in enumerate(self.leaving):
+            for index in self.leaving:
                 if index in found:
-                    left[at].append(found[index])
+                    for shard, delta in zip(
+                        left.setdefault(index, [_Leaving() for _ in found[index]]), found[index], strict=True
+                    ):
+                        shard.add(delta.updates)
             for variable in self.variables:
                 if variable.result.index in found:
                     scope.later(variable.place.index, (*outer, now + 1), _a_round_later(found[variable.result.index]))
@@ -111,7 +117,7 @@ class Loop:
                 self._check_settled(found)
             now = scope.next_round(outer)
         self.wakes.extend(rounds for rounds in scope.waits() if rounds != outer)
-        return [_leave(parts) for parts in left]
+        return [[shard.delta() for shard in left[index]] if index in left else None for index in self.leaving]
 
     def _enter(
         self, initials: Sequence[Deltas | None], entering: Sequence[Deltas | None], outer: Rounds
@@ -157,15 +163,25 @@ def _a_round_later(deltas: Deltas) -> Deltas:
     return moved
 
 
-def _leave(parts: Sequence[Deltas]) -> Deltas | None:
-    """Return updates without their rounds, shard by shard; updates of different rounds may be equal then."""
-    if not parts:
-        return None
-    left = []
-    for deltas in zip(*parts, strict=True):
-        updates = kernels.concat([delta.updates for delta in deltas])
+class _Leaving:
+    """What leaves a shard, without its rounds: much of it cancels, so that what has gathered is summed up now and then."""
+
+    def __init__(self) -> None:
+        self.parts: list[np.ndarray] = []
+        self.rows = 0
+        self.room = LITTLE
+
+    def add(self, updates: np.ndarray) -> None:
+        """Take in a round's updates."""
         width = updates.shape[1]
-        left.append(
-            Delta(kernels.take(updates, [*range(width - 2), width - 1]), len(parts) == 1 and deltas[0].distinct)
-        )
-    return left
+        self.parts.append(kernels.take(updates, [*range(width - 2), width - 1]))
+        self.rows += len(updates)
+        if self.rows > self.room:
+            # Each round's are mostly in order already, and merging is quicker than sorting all of them.
+            self.parts = [kernels.merge([kernels.consolidate(part) for part in self.parts])]
+            self.rows = len(self.parts[0])
+            self.room = LITTLE + 3 * self.rows
+
+    def delta(self) -> Delta:
+        """Return the sum of all rounds."""
+        return Delta(kernels.concat(self.parts), distinct=len(self.parts) == 1 and self.room > LITTLE)
