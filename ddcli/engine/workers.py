@@ -36,3 +36,9 @@ class Workers:
             if isinstance(result, BaseException):
                 raise result
         return [*(future.result() for future in futures), mine]
+
+    def close(self) -> None:
+        """Let the threads go: from now on all is done in the thread that asks for it."""
+        if self._threads is not None:
+            self._threads.shutdown()
+            self._threads = None

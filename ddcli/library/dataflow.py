@@ -1,0 +1,150 @@
+"""A dataflow: inputs, collections over them, outputs, and the steps that close times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from ddcli.assemble.graph import Assembled, assemble
+from ddcli.engine.arrangement.trace import Trace
+from ddcli.engine.dataflow import Scope
+from ddcli.engine.lanes import Layout
+from ddcli.engine.operators.base import Interval
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import Frontier
+from ddcli.engine.workers import Workers
+from ddcli.errors import UsageError
+from ddcli.library.clock import Clock
+from ddcli.library.outputs import Output
+from ddcli.library.sessions import Feed, Input
+from ddcli.library.words import schema as schema_of
+from ddcli.plan import logical
+from ddcli.plan.lower import lower
+from ddcli.plan.operators import Surroundings
+from ddcli.plan.relation import Relation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import polars as pl
+
+    from ddcli.expressions.types import Type
+
+
+class Dataflow:
+    """Inputs, collections over them, outputs. The first `step` fixes the graph.
+
+    `time` is the number of coordinates of times, which are integers and begin at 0, or their types: `"date"`,
+    `["date", "int64"]`. With several `workers` each operator is cut by key into as many shards, which step side by side in threads;
+    what is emitted is the same.
+
+    >>> df = Dataflow()
+    >>> numbers = df.input("numbers", {"n": "int64"})
+    >>> even = numbers.filter("n % 2 = 0").output()
+    >>> numbers.insert((2,))
+    >>> numbers.insert((3,))
+    >>> numbers.advance_to(1)
+    >>> print(df.step())
+    1
+    >>> even.updates()
+    [((2,), 0, 1)]
+    """
+
+    def __init__(self, workers: int = 1, time: int | str | Type | Sequence[str | Type] = 1) -> None:
+        if workers < 1:
+            raise UsageError(f"{workers} workers: it takes at least one worker to run a dataflow")
+        self.clock = Clock(time)
+        self.pool = Pool()
+        self.frontier = Frontier([self.clock.start])
+        self.surroundings = Surroundings(self.clock.kinds)
+        self._workers = Workers(workers)
+        self._feeds: dict[str, Feed] = {}
+        self._outputs: dict[str, Output] = {}
+        self._assembled: Assembled | None = None
+        self._show: Callable[[str, pl.DataFrame], None] = print
+
+    # --- building -------------------------------------------------------------------------------------------------
+
+    def input(self, name: str, schema: Mapping[str, str | Type]) -> Input:
+        """Return a new input with these columns; it is a collection, and a session that takes updates."""
+        session = Input(self, self.source(name, schema), name)
+        self._feeds[name] = session
+        return session
+
+    def source(self, name: str, schema: Mapping[str, str | Type]) -> Relation:
+        """Return the collection of an input that is new."""
+        self._open()
+        if name in self._feeds:
+            raise UsageError(f"there is an input '{name}' already")
+        columns = schema_of(schema, f"input '{name}'")
+        return Relation(logical.Source((), columns, name, tuple(self.clock.names)))
+
+    def output_of(self, relation: Relation) -> Output:
+        """Let the updates of a collection be read."""
+        self._open()
+        output = Output(self, relation, Layout(relation.schema))
+        self._outputs[f"output{len(self._outputs)}"] = output
+        return output
+
+    def _open(self) -> None:
+        if self._assembled is not None:
+            raise UsageError(
+                "the dataflow has run: its graph is fixed", hint="make all inputs, collections and outputs first"
+            )
+
+    # --- stepping -------------------------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> Any:
+        """Return the time before which all is closed; None where the frontier is not a single one."""
+        return self.clock.value(self.frontier.elements[0]) if len(self.frontier) == 1 else None
+
+    def step(self) -> Frontier:
+        """Close every time that all inputs have passed, and return the new frontier."""
+        assembled = self._assembled or self._assemble()
+        if not self._feeds:
+            return self.frontier
+        first, *others = [feed.frontier for feed in self._feeds.values()]
+        # The meet of several is computed only where they differ: one small step is not to notice it.
+        upper = first if all(other == first for other in others) else Frontier(t for f in (first, *others) for t in f)
+        if upper == self.frontier:
+            return upper
+        fed = {}
+        for name, feed in self._feeds.items():
+            updates = feed.take_before(upper)
+            if updates is not None and name in assembled.sources:
+                fed[name] = updates
+        for name, delta in assembled.step(fed, Interval(self.frontier, upper)).items():
+            self._outputs[name].accept(delta)
+        self.frontier = upper
+        return upper
+
+    def step_while(self, condition: Callable[[], bool]) -> None:
+        """Step while `condition` holds and stepping moves the frontier."""
+        while condition():
+            before = self.frontier
+            if self.step() == before:
+                return
+
+    def _assemble(self) -> Assembled:
+        graph = lower(logical.Graph({name: output.relation.node for name, output in self._outputs.items()}))
+        scope = Scope(self.clock.count, workers=self._workers)
+        self._assembled = assemble(graph, scope, self, self.pool, self._show)
+        for name, layout in self._assembled.layouts.items():
+            self._feeds[name].fit(layout)
+        return self._assembled
+
+    def trace(self, identity: str, key: Layout, value: Layout, nt: int) -> Trace:
+        """Return an empty trace: the dataflow's state is its own."""
+        return Trace(key.width, value.width, nt, since=self.frontier)
+
+    # --- ending ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let the workers' threads go; from now on a step does all its work in the thread that calls it."""
+        self._workers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

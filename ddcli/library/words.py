@@ -1,0 +1,70 @@
+"""What a method's arguments say, as the operators of a pipeline file say it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import Span, Text, UsageError
+from ddcli.expressions.types import Schema, Type, parse_type
+from ddcli.spec import model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+HERE = Span("<python>", 1, 1)
+
+By = "Sequence[str] | Mapping[str, str]"
+
+
+def place(name: str) -> dict[str, Any]:
+    """Return what every operator says of its place."""
+    return {"span": HERE, "place": name}
+
+
+def text(value: str) -> Text:
+    """Return a name or an expression."""
+    return Text(value, HERE)
+
+
+def texts(values: Iterable[str]) -> tuple[Text, ...]:
+    """Return names."""
+    return tuple(text(value) for value in values)
+
+
+def assign(columns: Mapping[str, str]) -> model.Assignments:
+    """Return columns with their expressions."""
+    return tuple((text(name), text(value)) for name, value in columns.items())
+
+
+def pairs(on: Sequence[str] | Mapping[str, str]) -> tuple[tuple[Text, Text], ...]:
+    """Return the columns that a join pairs."""
+    return tuple((text(one), text(other)) for one, other in _items(on))
+
+
+def keys(by: Sequence[str] | Mapping[str, str]) -> tuple[model.Key, ...]:
+    """Return what groups are made by: columns, or names with expressions."""
+    return tuple(model.Key(text(name), None if name == value else text(value)) for name, value in _items(by))
+
+
+def _items(given: Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:
+    if isinstance(given, str):
+        raise UsageError(f"'{given}' is one name where several are expected", hint=f"write ['{given}']")
+    return list(given.items()) if hasattr(given, "items") else [(name, name) for name in given]
+
+
+def orders(order_by: Iterable[str]) -> tuple[model.Order, ...]:
+    """Return sort keys: a column or expression, perhaps with ` desc`."""
+    return tuple(
+        model.Order(text(order.removesuffix(" desc")), descending=order.endswith(" desc")) for order in order_by
+    )
+
+
+def schema(columns: Mapping[str, str | Type], what: str) -> Schema:
+    """Return columns with their types; raise UsageError for a text that names none."""
+    found: Schema = {}
+    for name, given in columns.items():
+        kind = parse_type(given) if isinstance(given, str) else given
+        if kind is None:
+            raise UsageError(f"{what}: column '{name}' has an unknown type '{given}'")
+        found[name] = kind
+    return found
