@@ -59,14 +59,15 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
         sys.path.insert(0, str(request.base))
     found = find_inputs(request, manifest)
     readers = _open_logs(request, manifest, found)
-    graph = lower(build(request.spec, {name: reader.schema.columns for name, reader in readers.items()}))
+    time = _time_columns(request, manifest, readers)
+    schemas = {name: reader.schema.columns for name, reader in readers.items()}
+    graph = lower(build(request.spec, schemas, list(time.values())))
     if manifest is not None and manifest.plan != graph.fingerprint:
         raise StateError(
             "the pipeline has changed since its state was made: its outputs hold the results of another plan",
             place=str(request.spec.path),
             hint="put the file back, or remove the state and the outputs to compute them anew",
         )
-    time = _time_columns(request, manifest, readers)
     before = Frontier(manifest.upper) if manifest else None
     seen = _seen(manifest, readers)
     upper = find_upper(request, time, found, before, seen)
@@ -177,7 +178,7 @@ class _Run:
         # The first run begins where every time is at or after.
         lower = Frontier(before or [(LEAST,) * nt])
         traces = _StateTraces(self.request, self.manifest, pool, lower)
-        assembled = assemble(self.graph, Scope(nt), traces, pool, self._show)
+        assembled = assemble(self.graph, Scope(nt), traces, pool, self._show, tuple(self.time.values()))
         inputs, fed, read = self._read(assembled, pool, before)
         deltas = assembled.step(fed, Interval(lower, self.upper))
         fed.clear()
