@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ddcli.engine.kernels.errors import overflow
-from ddcli.engine.kernels.loader import kernel
-from ddcli.engine.kernels.rows import compare, copy_row, copy_rows, seek, sum_overflows
+from ddcli.engine.kernels.loader import kernel, matrix_of
+from ddcli.engine.kernels.rows import compare, copy_row, copy_rows, same, seek, sum_overflows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STREAK: Final = 16  # rows won in a row by one side, after which its run's end is sought and copied at once
+FEW: Final = 4096  # rows, times batches, up to which all batches are merged at once
 OVERFLOW: Final = -1
 # Words of the state of a merge: next rows of both sides and of the output.
 NEXT_A, NEXT_B, NEXT_OUT = 0, 1, 2
@@ -85,6 +86,43 @@ def merge_some(a: np.ndarray, b: np.ndarray, out: np.ndarray, state: np.ndarray,
     return result
 
 
+@kernel("LVM")
+def merge_heads(batches: list[np.ndarray], heads: np.ndarray, out: np.ndarray) -> int:
+    """Merge any number of batches at once, the least of their next rows each time; gives the rows written, or OVERFLOW.
+
+    `heads` are the next rows, all 0 at first. After an OVERFLOW the two rows are the first of `out`.
+    """
+    d = out.shape[1] - 1
+    o = 0
+    while True:
+        best = -1
+        for s in range(len(batches)):
+            if heads[s] < matrix_of(batches, s).shape[0] and (
+                best < 0 or compare(matrix_of(batches, s), heads[s], matrix_of(batches, best), heads[best], d) < 0
+            ):
+                best = s
+        if best < 0:
+            break
+        m = matrix_of(batches, best)
+        i = heads[best]
+        heads[best] = i + 1
+        if o > 0 and same(out, o - 1, m, i, d):
+            total = out[o - 1, d] + m[i, d]
+            if sum_overflows(out[o - 1, d], m[i, d], total):
+                copy_row(out, o - 1, out, 0)
+                copy_row(m, i, out, 1)
+                return OVERFLOW
+            out[o - 1, d] = total
+        else:
+            if o > 0 and out[o - 1, d] == 0:
+                o -= 1
+            copy_row(m, i, out, o)
+            o += 1
+    if o > 0 and out[o - 1, d] == 0:
+        o -= 1
+    return o
+
+
 class Merge:
     """A two-way merge that is paid for in portions: `work` until it says that it is done, then read `result`.
 
@@ -132,9 +170,13 @@ def merge(batches: Sequence[np.ndarray]) -> np.ndarray:
     if not batches:
         msg = "nothing to merge: not even a width is known"
         raise ValueError(msg)
-    waiting = sorted((batch for batch in batches if batch.shape[0]), key=len, reverse=True)
-    if not waiting:
-        return batches[0]
+    waiting = [batch for batch in batches if batch.shape[0]]
+    if len(waiting) < 2:
+        return waiting[0] if waiting else batches[0]
+    rows = sum(map(len, waiting))
+    if rows * len(waiting) <= FEW:
+        return _merged_at_once(waiting, rows)
+    waiting.sort(key=len, reverse=True)
     while len(waiting) > 1:
         small = waiting.pop()
         pair = Merge(waiting.pop(), small)
@@ -142,3 +184,15 @@ def merge(batches: Sequence[np.ndarray]) -> np.ndarray:
         waiting.append(pair.result)
         waiting.sort(key=len, reverse=True)
     return waiting[0]
+
+
+def _merged_at_once(batches: list[np.ndarray], rows: int) -> np.ndarray:
+    """Merge a few rows in one call: looking at the next row of each batch costs less than preparing merges of two."""
+    width = batches[0].shape[1]
+    if any(batch.shape[1] != width for batch in batches):
+        raise ValueError(f"matrices of widths {[batch.shape[1] for batch in batches]} can't be merged")
+    out = np.empty((rows, width), np.int64)
+    count = merge_heads(batches, np.zeros(len(batches), np.int64), out)
+    if count < 0:
+        raise overflow("+", out[0], out[1])
+    return out[:count]

@@ -96,7 +96,10 @@ def first_keys(m: np.ndarray, out: np.ndarray) -> int:
 
 @kernel("MVM")
 def copy_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
-    """Copy the given lanes of every row."""
+    """Copy the given lanes of every row; -1 if one of them isn't there."""
+    for c in range(lanes.size):
+        if not 0 <= lanes[c] < m.shape[1]:
+            return -1
     for i in range(m.shape[0]):
         for c in range(lanes.size):
             out[i, c] = m[i, lanes[c]]
@@ -155,10 +158,9 @@ def distinct_keys(m: np.ndarray, nk: int) -> np.ndarray:
 def take(m: np.ndarray, lanes: np.ndarray | Sequence[int]) -> np.ndarray:
     """Return the given lanes of every row as a matrix of their own: a permutation, a projection or a repetition."""
     by = np.asarray(lanes, np.int64)
-    if by.size and not (by.min() >= 0 and by.max() < m.shape[1]):
-        raise ValueError(f"lanes {by.tolist()} of a matrix of {m.shape[1]}")
     out = np.empty((m.shape[0], by.size), np.int64)
-    copy_lanes(m, by, out)
+    if copy_lanes(m, by, out) < 0:
+        raise ValueError(f"lanes {by.tolist()} of a matrix of {m.shape[1]}")
     return out
 
 

@@ -323,11 +323,11 @@ def order_of(m: np.ndarray, lanes: np.ndarray) -> int:
     return result
 
 
-@kernel("MVMH")
-def consolidate_tiny(m: np.ndarray, lanes: np.ndarray, out: np.ndarray, order: np.ndarray) -> int:
-    """Sort and consolidate a few rows."""
+@kernel("MVMHi")
+def sort_tiny(m: np.ndarray, lanes: np.ndarray, out: np.ndarray, order: np.ndarray, consolidate: int) -> int:
+    """Sort a few rows, and consolidate them if asked; else as `emit`."""
     insertion_sort(m, 0, m.shape[0], lanes, order)
-    return emit(m, 0, m.shape[0], lanes, order, out, 0, 1)
+    return emit(m, 0, m.shape[0], lanes, order, out, 0, consolidate)
 
 
 @kernel("MVM")
@@ -468,7 +468,7 @@ def consolidate(m: np.ndarray) -> np.ndarray:
     if n <= TINY:
         out = np.empty((n, width), np.int64)
         order = np.empty(n, np.uint32)
-        count = consolidate_tiny(m, lanes, out, order)
+        count = sort_tiny(m, lanes, out, order, 1)
         if count < 0:
             raise overflow("+", out[0], m[order[-1 - count]])
         return out[:count]
@@ -492,10 +492,9 @@ def sort_by(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
     >>> sort_by(np.array([[1, 9], [2, 8], [3, 8]]), [1]).tolist()
     [[2, 8], [3, 8], [1, 9]]
     """
-    by = np.array(lanes, np.int64)
-    if by.size and not (by.min() >= 0 and by.max() < m.shape[1]):
+    if lanes and not 0 <= min(lanes) <= max(lanes) < m.shape[1]:
         raise ValueError(f"lanes {list(lanes)} of a matrix of {m.shape[1]}")
-    return _ordered(m, by)
+    return _ordered(m, np.array(lanes, np.int64))
 
 
 def is_sorted(m: np.ndarray) -> bool:
@@ -528,6 +527,9 @@ def _ordered(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
 def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
     n, width = m.shape
     out = np.empty((n, width), np.int64)
+    if n <= TINY and not consolidating:
+        sort_tiny(m, lanes, out, np.empty(n, np.uint32), 0)
+        return out
     if n <= PIECE:
         pieces, largest, source = np.array([0, n]), n, m
         rows = np.empty((0, width), np.int64)

@@ -8,16 +8,30 @@ import numpy as np
 
 from ddcli.engine.kernels.errors import overflow
 from ddcli.engine.kernels.joining import settle
-from ddcli.engine.kernels.loader import kernel
+from ddcli.engine.kernels.loader import inline, kernel
 from ddcli.engine.kernels.reduce_times import compare_at
 from ddcli.engine.kernels.rows import copy_row, same, sum_overflows
 
 OVERFLOW: Final = -1
+UNCHANGED: Final = -2
+
+
+@inline
+def advanced_already(m: np.ndarray, since: np.ndarray, nt: int) -> bool:
+    """Say whether no time would change."""
+    first = m.shape[1] - 1 - nt
+    for c in range(since.size):
+        for i in range(m.shape[0]):
+            if m[i, first + c] < since[c]:
+                return False
+    return True
 
 
 @kernel("MVM")
 def advance_one(m: np.ndarray, since: np.ndarray, out: np.ndarray) -> int:
     """Do as `advance_rows` does, for one time lane: the largest of a time and a bound is monotone, so the rows stay sorted."""
+    if advanced_already(m, since, 1):
+        return UNCHANGED
     d = m.shape[1] - 1
     bound = since[0]
     o = 0
@@ -45,12 +59,14 @@ def advance_one(m: np.ndarray, since: np.ndarray, out: np.ndarray) -> int:
 
 @kernel("MViM")
 def advance_rows(m: np.ndarray, since: np.ndarray, nt: int, out: np.ndarray) -> int:
-    """Advance the first since.size of the `nt` times of consolidated rows, consolidated; gives the rows written, or OVERFLOW.
+    """Advance the first since.size of the `nt` times of consolidated rows, consolidated; gives the rows written.
 
     `out` may be `m`: what is written is never ahead of what is read. Rows of equal data stay together, and they
-    mostly stay in order too: only a run that does not is sorted. After an OVERFLOW the two rows that can't be
-    added are the first of `out`.
+    mostly stay in order too: only a run that does not is sorted. Returns UNCHANGED where there is nothing to do, and OVERFLOW
+    after writing the two rows that can't be added to the beginning of `out`.
     """
+    if advanced_already(m, since, nt):
+        return UNCHANGED
     d = m.shape[1] - 1
     data = d - nt
     start = 0  # of the rows whose data are those of the row at hand
@@ -89,17 +105,6 @@ def advance_rows(m: np.ndarray, since: np.ndarray, nt: int, out: np.ndarray) -> 
     return o
 
 
-@kernel("MVi")
-def advanced_already(m: np.ndarray, since: np.ndarray, nt: int) -> int:
-    """Say whether no time would change."""
-    first = m.shape[1] - 1 - nt
-    for c in range(since.size):
-        for i in range(m.shape[0]):
-            if m[i, first + c] < since[c]:
-                return 0
-    return 1
-
-
 @kernel("MiV")
 def all_hold(m: np.ndarray, at: int, values: np.ndarray) -> int:
     """Say whether every row has these values from lane `at` on."""
@@ -136,10 +141,10 @@ def advance(m: np.ndarray, since: tuple[int, ...], nt: int, *, owned: bool = Fal
     if len(since) > nt:
         raise ValueError(f"{len(since)} coordinates for {nt} time lanes")
     bound = np.array(since, np.int64)
-    if advanced_already(m, bound, nt):
-        return m
     out = m if owned else np.empty((m.shape[0], m.shape[1]), np.int64)
-    count = advance_one(m, bound, out) if nt == 1 else advance_rows(m, bound, nt, out)
+    count = advance_one(m, bound, out) if nt == 1 == len(since) else advance_rows(m, bound, nt, out)
+    if count == UNCHANGED:
+        return m
     if count < 0:
         raise overflow("+", out[0], out[1])
     return out[:count] if 2 * count >= out.shape[0] else out[:count].copy()
