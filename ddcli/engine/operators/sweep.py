@@ -40,7 +40,7 @@ Lanes = np.ndarray
 NEVER = 2**63 - 1
 
 FEW = 4_096
-"""Groups that are walked at most."""
+"""Updates of histories that are walked at most."""
 
 
 class Evaluate(Protocol):
@@ -62,6 +62,14 @@ class Held(NamedTuple):
         return [self.updates]
 
 
+class Found(NamedTuple):
+    """Some groups' histories: `rows` updates, at these bounds of these batches."""
+
+    batches: list[Lanes]
+    bounds: Lanes
+    rows: int
+
+
 class _View:
     """One trace's updates of the touched groups, rounds dropped: `working` up to the current round, `later` by round."""
 
@@ -79,18 +87,11 @@ class _View:
     def flat(self, updates: Lanes) -> Lanes:
         return kernels.take(updates, self._flat)
 
-    def of(self, keys: Lanes) -> Lanes:
-        """Return every update of these keys in the history, rounds and all."""
-        found = [kernels.gather(batch, self.history.nk, keys) for batch in self.history.batches_for(keys)]
-        return kernels.concat(found) if found else np.empty((0, self.at + self.depth + 1), np.int64)
-
-    def walk(self, keys: Lanes, interval: Interval) -> tuple[Held, Lanes]:
-        """Return the groups as of the current rounds, and rows [rounds | key | 1]: when they have updates after them."""
+    def find(self, keys: Lanes) -> Found:
+        """Return where the history of these keys lies."""
         batches = self.history.batches_for(keys)
         bounds = locate(keys, batches)
-        since = interval.lower.as_time()
-        held, later = kernels.walk(batches, bounds, int(sizes(bounds).sum()), self.history.nk, since, interval.rounds)
-        return Held(kernels.consolidate(held)), later
+        return Found(batches, bounds, int(sizes(bounds).sum()))
 
     def add(self, updates: Lanes, interval: Interval) -> None:
         """Take consolidated updates without rounds into the working trace."""
@@ -138,18 +139,30 @@ class Sweep:
             self._note_times(due[:, self.nk :])
             parts.append(kernels.distinct_keys(due, self.nk))
         keys = _union(parts)
-        way = self._sweep if self._swept or len(keys) > FEW else self._walk
-        updates, pending = way(evaluate, delta, keys, called, due, interval)
+        histories = [] if self._swept else [view.find(keys) for view in self.views]
+        if self._swept or sum(history.rows for history in histories) + len(delta) > FEW:
+            updates, pending = self._sweep(evaluate, delta, keys, called, due, interval)
+        else:
+            updates, pending = self._walk(evaluate, delta, histories, called, due, interval)
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
 
     def _walk(
-        self, evaluate: Evaluate, delta: Lanes, keys: Lanes, called: list[Lanes], due: Lanes | None, interval: Interval
+        self,
+        evaluate: Evaluate,
+        delta: Lanes,
+        histories: list[Found],
+        called: list[Lanes],
+        due: Lanes | None,
+        interval: Interval,
     ) -> tuple[Lanes, Lanes]:
-        """Read the histories of the groups."""
-        held, later = zip(*(view.walk(keys, interval) for view in self.views), strict=True)
-        counted = kernels.consolidate(kernels.concat(later))
-        for rounds, rows in split_rounds(counted, 0, len(interval.rounds)):
-            self._schedule(rounds, [np.ascontiguousarray(rows[:, len(rounds) : -1])])
+        """Read the whole histories of the groups, and schedule the rounds at which they go on."""
+        since = interval.lower.as_time()
+        held = []
+        for batches, bounds, rows in histories:
+            now, later = kernels.walk(batches, bounds, rows, self.nk, since, interval.rounds)
+            held.append(Held(kernels.consolidate(now)))
+            for rounds, keys in split_rounds(kernels.consolidate(later), 0, len(interval.rounds)):
+                self._schedule(rounds, [np.ascontiguousarray(keys[:, len(rounds) : -1])])
         seeds = self._seeds(called, due)
         return evaluate(delta, held[-1], held[0], seeds, ahead=self._ahead(delta, seeds))
 
@@ -226,7 +239,11 @@ class Sweep:
         for view in self.views if len(keys) else ():
             parts: list[Lanes] = []
             beyond: dict[Rounds, list[Lanes]] = {}
-            for rounds, rows in split_rounds(view.of(keys), view.at, view.depth):
+            found = view.find(keys)
+            if not found.rows:
+                continue
+            history = kernels.gather_bounds(found.batches, found.bounds)
+            for rounds, rows in split_rounds(history, view.at, view.depth):
                 within = tuple(map(max, rounds[:-1], outer))
                 if within != tuple(outer):
                     # A join with an outer round still to come: the sweep there finds the rest of the group's history.
@@ -238,8 +255,8 @@ class Sweep:
                     self.wakes.append((*within, rounds[-1]))
             if parts:
                 view.add_old(parts, interval)
-            for rounds, found in beyond.items():
-                self._schedule(rounds, found)
+            for rounds, scheduled in beyond.items():
+                self._schedule(rounds, scheduled)
 
     def _schedule(self, rounds: Rounds, keys: list[Lanes]) -> None:
         self._scheduled.setdefault(rounds, []).extend(keys)
