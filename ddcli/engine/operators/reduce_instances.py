@@ -140,7 +140,10 @@ def before(times: Lanes, upper: Iterable[Sequence[int]] | None) -> NDArray[np.bo
     """Say which times are before the frontier `upper` (not at or after any of its elements); None when all are."""
     if upper is None:
         return None
+    elements = list(upper)
+    if times.shape[1] == 1 and len(times) and (not elements or times.max() < min(elements)[0]):
+        return None  # soon seen where order is total, and mostly so
     late = np.zeros(len(times), np.bool_)
-    for element in upper:
+    for element in elements:
         late |= (times >= np.asarray(element, np.int64)).all(axis=1)
     return ~late if late.any() else None
