@@ -141,7 +141,7 @@ def before(times: Lanes, upper: Iterable[Sequence[int]] | None) -> NDArray[np.bo
     if upper is None:
         return None
     elements = list(upper)
-    if times.shape[1] == 1 and len(times) and (not elements or times.max() < min(elements)[0]):
+    if times.shape[1] == 1 and len(times) and (not elements or times.max() < min(element[0] for element in elements)):
         return None  # soon seen where order is total, and mostly so
     late = np.zeros(len(times), np.bool_)
     for element in elements:
