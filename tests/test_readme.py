@@ -1,9 +1,11 @@
-"""What the README shows is so: its pipeline is the one in pipelines/, its program runs, its operators and exit codes exist."""
+"""What the README shows is so: its pipelines are those in pipelines/, its program runs, its operators and exit codes exist."""
 
 import contextlib
 import io
 import re
 from pathlib import Path
+
+import pytest
 
 from ddcli import errors
 from ddcli.spec.operators import OPERATORS
@@ -16,10 +18,17 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-def test_the_pipeline_is_the_one_in_pipelines():
-    (shown,) = blocks("yaml")
-    written = (ROOT / "pipelines" / "airborne.yaml").read_text()
-    assert "".join(re.sub(r" *#.*", "", line) for line in written.splitlines(keepends=True)).strip() == shown.strip()
+@pytest.mark.parametrize(("which", "name"), list(enumerate(["airborne", "reachable"])))
+def test_a_pipeline_is_the_one_in_pipelines(which, name):
+    written = (ROOT / "pipelines" / f"{name}.yaml").read_text()
+    lines = [re.sub(r" *#.*", "", line) for line in written.splitlines()]
+    assert "\n".join(line for line in lines if line) == blocks("yaml")[which].strip()
+
+
+def test_every_pipeline_with_a_loop_is_in_the_table():
+    table = README[README.index("| pipeline | keeps up to date |") : README.index("## Runs")]
+    loops = [path.name for path in (ROOT / "pipelines").glob("*.yaml") if "iterate:" in path.read_text()]
+    assert sorted(re.findall(r"^\| `(\w+\.yaml)`", table, re.MULTILINE)) == sorted(loops)
 
 
 def test_the_program_prints_what_it_says():

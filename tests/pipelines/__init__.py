@@ -1,0 +1,1 @@
+"""The pipelines of pipelines/ against other people's graph algorithms, at every time."""
