@@ -86,12 +86,10 @@ def _check_times(spec: Spec) -> None:
         names, first = ([text.value for text in one.time] for one in (given, inputs[0]))
         span = given.time[0].span
         diff = given.diff.value if given.diff else DIFF
-        twice = [name for name in names if names.count(name) > 1 or name == diff or (len(names) > 1 and name == DIFF)]
-        if twice:
-            problem = (
-                f"inputs.{given.name.value}: '{twice[0]}' can't be a time column and another column of the log as well"
-            )
-            errors.append(SpecError(problem, span=span, hint="name each time column once, and none as the diff"))
+        # The outputs have the names of a product's coordinates, and `diff`.
+        if taken := {diff, *([DIFF] if len(names) > 1 else [])} & set(names):
+            problem = f"inputs.{given.name.value}: '{min(taken)}' can't be a time column and the diff as well"
+            errors.append(SpecError(problem, span=span, hint="name another column under `time` or `diff`"))
         elif len(names) != len(first) or (len(names) > 1 and names != first):
             problem = f"inputs.{given.name.value}: its time is {', '.join(names)}, that of '{inputs[0].name.value}' is {', '.join(first)}"
             hint = f"the inputs of a pipeline share one time: `time: [{', '.join(first if len(first) >= len(names) else names)}]`"
