@@ -17,7 +17,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.rounds import with_rounds
+from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
@@ -173,8 +173,7 @@ class _Leaving:
 
     def add(self, updates: np.ndarray) -> None:
         """Take in a round's updates."""
-        width = updates.shape[1]
-        self.parts.append(kernels.take(updates, [*range(width - 2), width - 1]))
+        self.parts.append(without_rounds(updates, 1))
         self.rows += len(updates)
         if self.rows > self.room:
             # Each round's are mostly in order already, and merging is quicker than sorting all of them.

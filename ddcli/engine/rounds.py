@@ -5,6 +5,7 @@ The time lanes of a matrix in a loop are the coordinates of the input's time, th
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,21 @@ def with_rounds(m: np.ndarray, rounds: Rounds, tail: int) -> np.ndarray:
     out[:, at : at + len(rounds)] = rounds
     out[:, at + len(rounds) :] = m[:, at:]
     return out
+
+
+def without_rounds(m: np.ndarray, depth: int) -> np.ndarray:
+    """Return updates without the lanes of their rounds, in their order.
+
+    >>> without_rounds(np.array([[7, 0, 3, 1]]), 1).tolist()
+    [[7, 0, 1]]
+    """
+    return kernels.take(m, _others(m.shape[1], depth))
+
+
+@cache
+def _others(width: int, depth: int) -> np.ndarray:
+    """Return the lanes of updates that are no rounds."""
+    return np.array([*range(width - 1 - depth), width - 1], np.int64)
 
 
 def split_rounds(m: np.ndarray, at: int, depth: int) -> Iterator[tuple[Rounds, np.ndarray]]:

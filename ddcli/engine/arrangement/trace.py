@@ -63,6 +63,15 @@ class Trace:
         """Return matrices that together hold each update of the sorted, distinct `keys` exactly once."""
         return [*(batch.for_keys(keys) for batch in self.batches), *self._runs]
 
+    def settled_for(self, keys: np.ndarray) -> list[np.ndarray]:
+        """Return what `batches_for` returns less the rounds of this interval: it is the same until the interval is closed."""
+        return [batch.for_keys(keys) for batch in self.batches]
+
+    @property
+    def runs(self) -> list[np.ndarray]:
+        """Return what was appended in this interval."""
+        return self._runs
+
     def matching(self, updates: np.ndarray) -> list[np.ndarray]:
         """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
         if self._resident == len(self.batches):

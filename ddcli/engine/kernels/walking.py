@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ddcli.engine.kernels.loader import kernel, matrix_of
+from ddcli.engine.kernels.errors import DiffOverflow
+from ddcli.engine.kernels.loader import inline, kernel, matrix_of
+from ddcli.engine.kernels.reduce_times import sort_rows
+from ddcli.engine.kernels.rows import copy_row, same, sum_overflows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+OVERFLOW: Final = -1
+
+
+@inline
+def sum_group(held: np.ndarray, start: int, end: int) -> int:
+    """Sort and consolidate held[start:end] in place; gives the row after its last one, or OVERFLOW."""
+    d = held.shape[1] - 1
+    sort_rows(held, start, end, d)
+    o = start
+    for i in range(start, end):
+        if o > start and same(held, o - 1, held, i, d):
+            total = held[o - 1, d] + held[i, d]
+            if sum_overflows(held[o - 1, d], held[i, d], total):
+                return OVERFLOW
+            held[o - 1, d] = total
+        else:
+            if o > start and held[o - 1, d] == 0:
+                o -= 1
+            copy_row(held, i, held, o)
+            o += 1
+    if o > start and held[o - 1, d] == 0:
+        o -= 1
+    return o
 
 
 @kernel("LMiiVVMMV")
@@ -26,13 +53,15 @@ def walk_groups(
 ) -> int:
     """Copy the rows in `bounds` that are at or before `rounds` to `held`, without rounds, their `nt` times advanced to `since`.
 
-    For the others `later` gets rows [lattice join with `rounds` | key | 1]: in a single loop the earliest of each group,
-    else all. Both need as much room as there are rows. `counts` gets how many they are. Returns 0.
+    Each group is consolidated. For the other rows `later` gets [lattice join with `rounds` | key | 1]: in a single loop the
+    earliest of each group, else all. Both need as much room as there are rows. `counts` gets how many they are.
+    Returns 0 or OVERFLOW.
     """
     depth = rounds.size
     o = 0
     p = 0
     for g in range(bounds.shape[0]):
+        first = o
         start = p
         for s in range(len(sources)):
             m = matrix_of(sources, s)
@@ -57,6 +86,9 @@ def walk_groups(
                         later[p, depth + c] = m[i, c]
                     later[p, depth + nk] = 1
                     p += 1
+        o = sum_group(held, first, o)
+        if o < 0:
+            return OVERFLOW
     counts[0] = o
     counts[1] = p
     return 0
@@ -70,10 +102,10 @@ def walk(
     since: tuple[int, ...],
     rounds: tuple[int, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the `rows` rows in `bounds` as of `rounds`, and rows [later rounds | key | 1]; neither is consolidated.
+    """Return the `rows` rows in `bounds` as of `rounds`, consolidated, and rows [later rounds | key | 1], as they come.
 
     `sources` are sorted matrices [key | value | times | rounds | diff], `bounds` their rows of each group as
-    `reduce_instances.locate` finds them. The times are advanced to `since`, the first lanes of the result's keep their order.
+    `reduce_instances.locate` finds them. The times are advanced to `since`. Raises DiffOverflow.
 
     >>> history = np.array([[7, 0, 1, 1], [7, 0, 4, -1], [8, 0, 9, 1]])
     >>> [found.tolist() for found in walk([history], np.array([[0, 2], [2, 3]]), 3, 1, (5,), (2,))]
@@ -83,16 +115,8 @@ def walk(
     width = sources[0].shape[1] if sources else nk + len(since) + depth + 1
     held = np.empty((rows, width - depth), np.int64)
     later = np.empty((rows, depth + nk + 1), np.int64)
-    counts = np.zeros(2, np.int64)
-    walk_groups(
-        list(sources),
-        bounds,
-        nk,
-        len(since),
-        np.array(since, np.int64),
-        np.array(rounds, np.int64),
-        held,
-        later,
-        counts,
-    )
+    counts = np.empty(2, np.int64)
+    bound, now = np.array(since, np.int64), np.array(rounds, np.int64)
+    if walk_groups(list(sources), bounds, nk, len(since), bound, now, held, later, counts) == OVERFLOW:
+        raise DiffOverflow("the accumulated multiplicity of a record leaves the 64-bit range")
     return held[: counts[0]], later[: counts[1]]

@@ -27,8 +27,8 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.arrangement.trace import Trace
-from ddcli.engine.operators.reduce_instances import locate, sizes
-from ddcli.engine.rounds import split_rounds, with_rounds
+from ddcli.engine.operators.reduce_instances import locate, located, sizes
+from ddcli.engine.rounds import split_rounds, with_rounds, without_rounds
 from ddcli.engine.times import Frontier
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 Lanes = np.ndarray
 NEVER = 2**63 - 1
+
+RUNS = 12
+"""Runs of remembered rows that are kept apart."""
 
 FEW = 4_096
 """Updates of histories that are walked at most."""
@@ -78,20 +81,31 @@ class _View:
         self.depth = depth
         self.nt = history.nt - depth
         self.at = history.nk + history.nv + self.nt
-        self._flat = np.array([*range(self.at), self.at + depth], np.int64)
+        self.remembered: list[Lanes] = []
 
     def restart(self, interval: Interval) -> None:
         self.working = Trace(self.history.nk, self.history.nv, self.nt, since=interval.lower)
         self.later: dict[int, list[Lanes]] = {}
 
-    def flat(self, updates: Lanes) -> Lanes:
-        return kernels.take(updates, self._flat)
-
     def find(self, keys: Lanes) -> Found:
         """Return where the history of these keys lies."""
         batches = self.history.batches_for(keys)
-        bounds = locate(keys, batches)
-        return Found(batches, bounds, int(sizes(bounds).sum()))
+        return Found(batches, *located(keys, batches))
+
+    def find_settled(self, keys: Lanes) -> Found:
+        """Return where the history of these keys lies, less that of this interval."""
+        batches = self.history.settled_for(keys)
+        return Found(batches, *located(keys, batches))
+
+    def remember(self, found: Found) -> None:
+        """Copy some history: what is looked at again and again is found quickly where it is small."""
+        if found.rows:
+            _keep(self.remembered, kernels.gather_bounds(found.batches, found.bounds))
+
+    def recall(self, keys: Lanes) -> Found:
+        """Return where the history of keys that are remembered lies, with that of this interval."""
+        batches = [*self.remembered, *self.history.runs]
+        return Found(batches, *located(keys, batches))
 
     def add(self, updates: Lanes, interval: Interval) -> None:
         """Take consolidated updates without rounds into the working trace."""
@@ -119,6 +133,7 @@ class Sweep:
         self._around: object = None
         self._first, self._last = Frontier(), 0
         self._swept = self._fresh = False
+        self._remembered: list[Lanes] = []
 
     def step(self, evaluate: Evaluate, delta: Lanes, due: Lanes | None, interval: Interval) -> tuple[Lanes, Lanes]:
         """Return the output's updates of the current round, sorted, and rows [key | time | rounds] still to be evaluated.
@@ -129,22 +144,38 @@ class Sweep:
         rounds = interval.rounds
         self._move(interval)
         nt, depth = self.output.nt, len(rounds)
-        at = delta.shape[1] - 1 - depth
-        delta = kernels.take(delta, [*range(at), at + depth])
+        delta = without_rounds(delta, depth)
         if len(delta):
-            self._note_times(delta[:, at - nt : at])
+            self._note_times(delta[:, -1 - nt : -1])
         called = self._scheduled.pop(rounds, [])
         parts = [kernels.distinct_keys(delta, self.nk), *called]
         if due is not None:
             self._note_times(due[:, self.nk :])
             parts.append(kernels.distinct_keys(due, self.nk))
         keys = _union(parts)
-        histories = [] if self._swept else [view.find(keys) for view in self.views]
-        if self._swept or sum(history.rows for history in histories) + len(delta) > FEW:
+        histories = None if self._swept else self._few_histories(keys)
+        if histories is None:
             updates, pending = self._sweep(evaluate, delta, keys, called, due, interval)
         else:
             updates, pending = self._walk(evaluate, delta, histories, called, due, interval)
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
+
+    def _few_histories(self, keys: Lanes) -> list[Found] | None:
+        """Return where the histories of the groups lie, or None where they are too long to be walked."""
+        if len(keys) > FEW:
+            return None
+        fresh = keys
+        if self._remembered:
+            fresh = np.ascontiguousarray(keys[sizes(locate(keys, self._remembered)) == 0])
+        if len(fresh):
+            found = [view.find_settled(fresh) for view in self.views]
+            if sum(history.rows for history in found) > FEW:
+                return None
+            _keep(self._remembered, np.concatenate([fresh, np.ones((len(fresh), 1), np.int64)], axis=1))
+            for view, history in zip(self.views, found, strict=True):
+                view.remember(history)
+        histories = [view.recall(keys) for view in self.views]
+        return histories if sum(history.rows for history in histories) <= FEW else None
 
     def _walk(
         self,
@@ -157,12 +188,13 @@ class Sweep:
     ) -> tuple[Lanes, Lanes]:
         """Read the whole histories of the groups, and schedule the rounds at which they go on."""
         since = interval.lower.as_time()
-        held = []
+        held, later = [], []
         for batches, bounds, rows in histories:
-            now, later = kernels.walk(batches, bounds, rows, self.nk, since, interval.rounds)
-            held.append(Held(kernels.consolidate(now)))
-            for rounds, keys in split_rounds(kernels.consolidate(later), 0, len(interval.rounds)):
-                self._schedule(rounds, [np.ascontiguousarray(keys[:, len(rounds) : -1])])
+            now, then = kernels.walk(batches, bounds, rows, self.nk, since, interval.rounds)
+            held.append(Held(now))
+            later.append(then)
+        for rounds, keys in split_rounds(kernels.concat(later), 0, len(interval.rounds)):
+            self._schedule(rounds, keys[:, len(rounds) : -1])
         seeds = self._seeds(called, due)
         return evaluate(delta, held[-1], held[0], seeds, ahead=self._ahead(delta, seeds))
 
@@ -197,6 +229,9 @@ class Sweep:
             self._around = (interval.lower, interval.upper)
             self._within = None
             self._first, self._last = Frontier(), 0
+            self._remembered = []
+            for view in self.views:
+                view.remembered = []
         if self._within != interval.rounds[:-1]:
             self._within = interval.rounds[:-1]
             self._swept = False
@@ -223,8 +258,10 @@ class Sweep:
         if not called:
             return due
         keys = _union(called)
-        times = np.array(self._first.elements, np.int64)
-        seeds = np.concatenate([np.repeat(keys, len(times), axis=0), np.tile(times, (len(keys), 1))], axis=1)
+        seeds = np.empty((len(self._first) * len(keys), self.nk + self.output.nt), np.int64)
+        for at, time in enumerate(self._first):
+            seeds[at * len(keys) : (at + 1) * len(keys), : self.nk] = keys
+            seeds[at * len(keys) : (at + 1) * len(keys), self.nk :] = time
         return seeds if due is None else np.concatenate([seeds, due])
 
     def _untouched(self, keys: Lanes) -> Lanes:
@@ -238,7 +275,6 @@ class Sweep:
         *outer, current = interval.rounds
         for view in self.views if len(keys) else ():
             parts: list[Lanes] = []
-            beyond: dict[Rounds, list[Lanes]] = {}
             found = view.find(keys)
             if not found.rows:
                 continue
@@ -247,27 +283,33 @@ class Sweep:
                 within = tuple(map(max, rounds[:-1], outer))
                 if within != tuple(outer):
                     # A join with an outer round still to come: the sweep there finds the rest of the group's history.
-                    beyond.setdefault((*within, rounds[-1]), []).append(kernels.distinct_keys(rows, self.nk))
+                    self._schedule((*within, rounds[-1]), kernels.distinct_keys(rows, self.nk))
                 elif rounds[-1] <= current:
-                    parts.append(view.flat(rows))
+                    parts.append(without_rounds(rows, view.depth))
                 else:
-                    view.later.setdefault(rounds[-1], []).append(view.flat(rows))
+                    view.later.setdefault(rounds[-1], []).append(without_rounds(rows, view.depth))
                     self.wakes.append((*within, rounds[-1]))
             if parts:
                 view.add_old(parts, interval)
-            for rounds, scheduled in beyond.items():
-                self._schedule(rounds, scheduled)
 
-    def _schedule(self, rounds: Rounds, keys: list[Lanes]) -> None:
-        self._scheduled.setdefault(rounds, []).extend(keys)
+    def _schedule(self, rounds: Rounds, keys: Lanes) -> None:
+        """Have keys reconsidered at these rounds."""
+        self._scheduled.setdefault(rounds, []).append(keys)
         self.wakes.append(rounds)
 
 
+def _keep(runs: list[Lanes], rows: Lanes) -> None:
+    """Add rows to runs that are each sorted by key, and keep those few."""
+    runs.append(rows)
+    if len(runs) > RUNS:
+        runs[:] = [kernels.consolidate(kernels.concat(runs))]
+
+
 def _union(parts: list[Lanes]) -> Lanes:
-    """Return the distinct keys of several sorted matrices of keys, sorted."""
+    """Return the distinct keys of several matrices of keys, sorted."""
     filled = [part for part in parts if len(part)]
-    if len(filled) < 2:
-        return filled[0] if filled else parts[0]
-    keys = np.concatenate(filled)
-    counted = kernels.consolidate(np.concatenate([keys, np.ones((len(keys), 1), np.int64)], axis=1))
-    return np.ascontiguousarray(counted[:, :-1])
+    if not filled:
+        return parts[0]
+    keys = np.ones((sum(map(len, filled)), filled[0].shape[1] + 1), np.int64)
+    np.concatenate(filled, out=keys[:, :-1])
+    return kernels.distinct_keys(kernels.consolidate(keys), keys.shape[1] - 1)
