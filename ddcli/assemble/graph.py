@@ -174,7 +174,12 @@ class _Assembly:
         if isinstance(shards[0], Arrange):
             self.arranged[node.fingerprint] = [shard for shard in shards if isinstance(shard, Arrange)]
         shifts = isinstance(node, physical.EquiJoin | physical.EnterAt)
-        return self.scope.add(shards, *inputs, width=width, route=route(node), shifts=shifts)
+        handle = self.scope.add(shards, *inputs, width=width, route=route(node), shifts=shifts)
+        if self.times > 1 and isinstance(node, physical.EquiJoin):
+            # The lattice join of two closed times may be open: a join's updates wait for it.
+            delays = [Delay(self.waiting_trace(node, Layout(node.schema)), self.scope.depth) for _ in shards]
+            handle = self.scope.add(delays, handle, width=width)
+        return handle
 
     # --- loops ----------------------------------------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ class Dataflow:
     def _assemble(self) -> Assembled:
         graph = lower(logical.Graph({name: output.relation.node for name, output in self._outputs.items()}))
         scope = Scope(self.clock.count, workers=self._workers)
-        self._assembled = assemble(graph, scope, self, self.pool, self._show)
+        self._assembled = assemble(graph, scope, self, self.pool, self._show, self.clock.kinds)
         for name, layout in self._assembled.layouts.items():
             self._feeds[name].fit(layout)
         return self._assembled

@@ -54,7 +54,7 @@ def test_the_first_test_of_partial_order(steps):
     assert lengths(UPDATES, STEPS[steps]) == CHANGES
 
 
-@pytest.mark.parametrize("steps", ["at once", "by boxes"])
+@pytest.mark.parametrize("steps", STEPS)
 def test_without_its_last_line_something_changes_where_nothing_arrives(steps):
     """At (1, 1) the counts are a: -1 and b: -1, two texts that are not there zero times."""
     without = {time: records for time, records in UPDATES.items() if time != (1, 1)}

@@ -21,3 +21,12 @@ def test_products_closed_by_boxes(nt, data):
     """A box holds the lattice join of any two of its times."""
     plan = data.draw(plans(nt, boxes=True))
     run(plan, Dataflow(time=nt), [len(plan.operators) + 1])
+
+
+@pytest.mark.parametrize("nt", [2, 3])
+@settings(max_examples=60)
+@given(data=st.data())
+def test_products_closed_by_any_antichain(nt, data):
+    """The lattice join of two closed times may be open: what changes there has to wait."""
+    plan = data.draw(plans(nt))
+    run(plan, Dataflow(time=nt), [len(plan.operators) + 1])
