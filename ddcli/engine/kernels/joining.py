@@ -7,6 +7,7 @@ product of two step functions is found by walking their times once.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -342,13 +343,11 @@ def join_chunks(
     rights = [b] if isinstance(b, np.ndarray) else list(b)
     nta, ntb = (nt, nt) if isinstance(nt, int) else nt
     width = take.size + max(nta, ntb) + 1
-    rows_a = sum(map(len, lefts))
-    rows_b = sum(map(len, rights))
-    few, many = min(rows_a, rows_b), max(rows_a, rows_b)
+    few, many = sorted((sum(map(len, lefts)), sum(map(len, rights))))
     if few == 0:
         yield np.empty((0, width), np.int64)
         return
-    settling = _settles(lefts[0].shape[1] - nta + rights[0].shape[1] - ntb - 2 - nk, nk, take)
+    settling = _settles(lefts[0].shape[1] - nta + rights[0].shape[1] - ntb - 2 - nk, nk, take.tobytes())
     # Memory is used only as it is written to, so room for much costs little; asking for very much at each small step would.
     room = 64 + 2 * few + (many if many < SPARSE * few else 0)
     state = np.zeros(STATE, np.int64)
@@ -363,9 +362,10 @@ def join_chunks(
         room = max(4 * room, int(state[NEED]))
 
 
-def _settles(data: int, nk: int, take: np.ndarray) -> int:
+@cache
+def _settles(data: int, nk: int, take: bytes) -> int:
     """Return 1 where rows of one key may be equal though their values differ, and their key lanes are all kept."""
-    taken = set(take.tolist())
+    taken = set(np.frombuffer(take, np.int64).tolist())
     if taken and not (min(taken) >= 0 and max(taken) < data):
         raise ValueError(f"lanes {sorted(taken)} of {data}")
     return int(len(taken) < data and taken.issuperset(range(nk)))
