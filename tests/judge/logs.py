@@ -26,8 +26,11 @@ COMMON = ["int64", "int64?", "string?", "float64?", "string"]
 
 
 @st.composite
-def declared_columns(draw) -> dict[str, str]:
-    """Give the columns of an input with their types, a key first."""
+def declared_columns(draw, *, looping: bool) -> dict[str, str]:
+    """Give the columns of an input with their types, a key first; for loops mostly two that name things of a kind."""
+    if looping and draw(st.integers(0, 3)):
+        kind = draw(st.sampled_from(["int64", "int64?"]))
+        return {"k": kind, "v": kind}
     columns = {"k": draw(st.sampled_from(["int64", "int64?", "int32", "int32?"]))}
     for name in draw(st.lists(st.sampled_from(["v", "s", "x"]), max_size=2, unique=True)):
         rare = draw(st.integers(0, 2)) == 2
@@ -47,8 +50,8 @@ def updates(draw, columns: dict[str, str], nt: int, *, valid: bool) -> list:
     change = st.tuples(st.tuples(*fields), times, st.sampled_from([1, -1, 1, 2, -2]))
     # A fixed number of which some are nothing: lists of any length would mostly be short, and those find little.
     number = draw(st.sampled_from([4, 8, 12, 16]))
-    slots = draw(st.lists(st.one_of(st.none(), change, change), min_size=number, max_size=number))
-    drawn = [update for update in slots if update]
+    slots = draw(st.lists(st.tuples(st.integers(0, 3), change), min_size=number, max_size=number))
+    drawn = [update for there, update in slots if there]
     if not valid:
         return drawn
     kept: dict[Record, list] = defaultdict(list)
@@ -111,7 +114,7 @@ def cuts(draw, inputs: dict[str, list], nt: int = 1) -> tuple[Run, ...]:
 @st.composite
 def cases(draw, *, nt: int = 1, looping: bool = False, fallible: bool = False) -> Case:
     """Give a pipeline over 1 to 3 inputs whose times have `nt` coordinates, their logs, and the runs."""
-    columns = {name: draw(declared_columns()) for name in ("p", "q", "w")[: draw(st.integers(1, 3))]}
+    columns = {name: draw(declared_columns(looping=looping)) for name in ("p", "q", "w")[: draw(st.integers(1, 3))]}
     valid = draw(st.booleans())
     runs = draw(cuts({name: draw(updates(kinds, nt, valid=valid)) for name, kinds in columns.items()}, nt))
     return Case(draw(pipelines(columns, nt=nt, looping=looping, fallible=fallible)), runs)

@@ -8,6 +8,7 @@ made distinct before, as a record that is there less than no times would take ot
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -24,14 +25,21 @@ CLIP = {"threshold": "greatest(least(count, 3), -3)"}
 
 
 @st.composite
-def loops(draw, sketch: Sketch) -> None:
-    """Add a loop to a section, with what it begins from."""
-    forms = [closures, extremes, bounded, *([components] if sketch.depth + 1 < DEEPEST else []), unsettled]
+def loops(draw, sketch: Sketch) -> str:
+    """Add a loop to a section, with what it begins from, and return the name of what leaves it."""
+    forms = [closures, extremes, bounded, *([components] if sketch.depth + 1 < DEEPEST else []), closures, unsettled]
     form = draw(st.sampled_from(forms))
-    draw(form(sketch))
+    return draw(form(sketch))
 
 
 # --- what goes in and what comes out --------------------------------------------------------------------------------
+
+
+@st.composite
+def _kind(draw, sketch: Sketch) -> str:
+    """Give a kind of what can be connected, mostly one that some collection has."""
+    there = [kind for kind in ("string", "date") if any(columns.of(kind) for columns in sketch.columns.values())]
+    return draw(st.sampled_from(["int", "int", "int", *there]))
 
 
 @st.composite
@@ -45,12 +53,15 @@ def _finite(draw, columns: Columns, kind: str) -> str:
 
 @st.composite
 def _beginning(draw, sketch: Sketch, kinds: dict[str, str]) -> str:
-    """Add a collection of distinct records with columns of these kinds and return its name."""
-    source = draw(st.sampled_from(list(sketch.columns)))
-    columns = sketch.columns[source]
-    texts = {name: draw(_finite(columns, kind)) for name, kind in kinds.items()}
-    apply = [{"map": texts}, "distinct"]
-    return sketch.add("i", {"from": source, "apply": apply}, Columns(kinds, columns.fallible))
+    """Add a collection of distinct records with columns of these kinds, each mostly another one's; return its name."""
+    wanted = Counter(kinds.values())
+    fitting = [n for n, has in sketch.columns.items() if all(len(has.of(kind)) >= wanted[kind] for kind in wanted)]
+    source = draw(st.sampled_from(fitting if fitting and draw(st.integers(0, 4)) else list(sketch.columns)))
+    columns, texts = sketch.columns[source], {}
+    for name, kind in kinds.items():
+        free = [quoted(column) for column in columns.of(kind) if quoted(column) not in texts.values()]
+        texts[name] = draw(st.sampled_from(free)) if free and draw(st.integers(0, 4)) else draw(_finite(columns, kind))
+    return sketch.add("i", {"from": source, "apply": [{"map": texts}, "distinct"]}, Columns(kinds, columns.fallible))
 
 
 @st.composite
@@ -83,7 +94,7 @@ def _entering(draw, name: str, columns: Columns) -> Any:
 
 
 @st.composite
-def closures(draw, sketch: Sketch, constant: list[str] | None = None) -> None:
+def closures(draw, sketch: Sketch, constant: list[str] | None = None) -> str:
     """Add a loop in which records make others until there are no new ones: reachability and its like.
 
     `constant` is what does not grow in a loop of this kind around, if there is one.
@@ -93,7 +104,8 @@ def closures(draw, sketch: Sketch, constant: list[str] | None = None) -> None:
     names = ["x", "y"][: draw(st.integers(1, 2))]
     beginnings, variables, more = {}, {}, []
     for stem in names:
-        kinds = {column: draw(st.sampled_from(["int", "int", "string"])) for column in draw(subset(["k", "v"]))}
+        columns = ["k", "v"] if draw(st.integers(0, 3)) else ["k"]
+        kinds = {column: draw(_kind(sketch)) for column in columns}
         beginning = draw(_beginning(sketch, kinds))
         name = body.fresh(stem)
         body.columns |= {beginning: sketch.columns[beginning], name: sketch.columns[beginning]}
@@ -111,11 +123,27 @@ def closures(draw, sketch: Sketch, constant: list[str] | None = None) -> None:
         more.append(body.add("a", {"from": source, "apply": apply}, columns))
     for name, beginning in beginnings.items():
         source = draw(st.sampled_from(list(reversed(more)) + [name] * 3))
-        apply, columns = draw(_growing(body, more, constant, body.columns[source]))
-        fit = {column: draw(_finite(columns, kind)) for column, kind in body.columns[name].kinds.items()}
+        if body.columns[source].kinds == {"k": "int", "v": "int"} == body.columns[name].kinds and draw(
+            st.integers(0, 2)
+        ):
+            apply, fit = draw(_composed(body, more))
+        else:
+            apply, columns = draw(_growing(body, more, constant, body.columns[source]))
+            fit = {column: draw(_finite(columns, kind)) for column, kind in body.columns[name].kinds.items()}
         known = draw(_entering(beginning, body.columns[beginning]))
         body.collections[name] = {"from": source, "apply": [*apply, {"map": fit}, {"concat": known}, "distinct"]}
-    draw(_placed(sketch, body, variables))
+    return draw(_placed(sketch, body, variables))
+
+
+@st.composite
+def _composed(draw, body: Sketch, more: list[str]) -> tuple[list[Any], dict[str, str]]:
+    """Give the join of links with links that go on where they end, and what makes one link of two."""
+    links = [name for name in more if body.columns[name].kinds == {"k": "int", "v": "int"}]
+    name = body.fresh("r")
+    return [{"join": {"with": draw(st.sampled_from(links)), "as": name, "on": {"v": "k"}}}], {
+        "k": "k",
+        "v": f"{name}.v",
+    }
 
 
 @st.composite
@@ -151,7 +179,7 @@ def _growing(draw, body: Sketch, more: list[str], constant: list[str], columns: 
 
 
 @st.composite
-def extremes(draw, sketch: Sketch) -> None:
+def extremes(draw, sketch: Sketch) -> str:
     """Add a loop in which labels run along links, and each node keeps the least (or greatest): components, distances."""
     node, label = (
         draw(st.sampled_from(["int", "int", "string"])),
@@ -159,7 +187,7 @@ def extremes(draw, sketch: Sketch) -> None:
     )
     links = draw(_beginning(sketch, {"a": node, "b": node}))
     labels = draw(_beginning(sketch, {"n": node, "l": label}))
-    draw(_spreading(sketch, links, labels, label))
+    return draw(_spreading(sketch, links, labels, label))
 
 
 @st.composite
@@ -184,7 +212,7 @@ def _spreading(draw, sketch: Sketch, links: str, labels: str, label: str) -> str
 
 
 @st.composite
-def components(draw, sketch: Sketch) -> None:
+def components(draw, sketch: Sketch) -> str:
     """Add a loop that drops links between nodes whose labels differ, which a loop inside finds anew along what is left."""
     links = draw(_beginning(sketch, {"a": "int", "b": "int"}))
     body = sketch.inner()
@@ -198,24 +226,24 @@ def components(draw, sketch: Sketch) -> None:
     apply.append({"join": {"with": found, "as": other, "on": {"b": "n"}}})
     apply += [{"filter": draw(st.sampled_from(["l = {}.l", "l <= {}.l"])).format(other)}, {"project": ["a", "b"]}]
     body.collections[kept] = {"from": kept, "apply": [*apply, "distinct"]}
-    draw(_placed(sketch, body, {kept: links}))
+    return draw(_placed(sketch, body, {kept: links}))
 
 
 # --- any body, for so many rounds -----------------------------------------------------------------------------------
 
 
 @st.composite
-def bounded(draw, sketch: Sketch) -> None:
+def bounded(draw, sketch: Sketch) -> str:
     """Add a loop of any operators, over one or two variables, that ends after a few rounds."""
     body, variables = draw(_anything(sketch))
-    draw(_placed(sketch, body, variables, draw(st.integers(1, 4))))
+    return draw(_placed(sketch, body, variables, draw(st.integers(1, 4))))
 
 
 @st.composite
-def unsettled(draw, sketch: Sketch) -> None:
+def unsettled(draw, sketch: Sketch) -> str:
     """Add a loop of any operators, which settles or is refused."""
     body, variables = draw(_anything(sketch))
-    draw(_placed(sketch, body, variables, {"guard": draw(st.integers(1, 9))}))
+    return draw(_placed(sketch, body, variables, {"guard": draw(st.integers(1, 9))}))
 
 
 @st.composite
@@ -226,9 +254,10 @@ def _anything(draw, sketch: Sketch) -> tuple[Sketch, dict[str, Any]]:
     for stem in ["x", "y"][: draw(st.integers(1, 2))]:
         source = draw(st.sampled_from(outside))
         columns = sketch.columns[source]
-        kinds = {name: draw(st.sampled_from(SIMPLE)) for name in draw(subset(["k", "v", "s"], most=3))}
-        texts = {name: draw(expressions(columns, kind, 1)) for name, kind in kinds.items()}
+        simple = [column for column in columns.of(*SIMPLE) if "." not in column]
+        kinds = {column: columns.kinds[column] for column in draw(subset(simple, least=2))} if simple else {"k": "int"}
         name = body.fresh(stem)
+        texts = {column: draw(_value(columns, kind)) for column, kind in kinds.items()}
         variables[name] = {"from": source, "apply": [{"map": texts}]}
         body.columns[name] = replace(columns, kinds=kinds)
     for _ in range(draw(st.integers(0, 2))):
@@ -239,12 +268,19 @@ def _anything(draw, sketch: Sketch) -> tuple[Sketch, dict[str, Any]]:
         body.add("a", {"from": source, "apply": apply}, columns)
     for name in variables:
         apply, columns = draw(_changing(body, source := draw(_near(body, outside))))
-        fit = {column: draw(expressions(columns, kind, 1)) for column, kind in body.columns[name].kinds.items()}
+        fit = {column: draw(_value(columns, kind)) for column, kind in body.columns[name].kinds.items()}
         body.collections[name] = {
             "from": source,
             "apply": [*apply, {"map": fit}, draw(st.sampled_from(["distinct", CLIP]))],
         }
     return body, variables
+
+
+@st.composite
+def _value(draw, columns: Columns, kind: str) -> str:
+    """Give an expression, mostly just a column."""
+    there = columns.of(kind) if draw(st.integers(0, 3)) else []
+    return quoted(draw(st.sampled_from(there))) if there else draw(expressions(columns, kind, 1))
 
 
 @st.composite

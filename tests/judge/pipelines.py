@@ -29,14 +29,15 @@ def pipelines(
         sketch.add("f", {"from": source, "apply": [operator]}, columns)
     # Each of some is there or not: a number by itself would mostly be small.
     left = max(1, sum(draw(st.integers(0, 3)) > 0 for _ in range(MOST_OPERATORS)))
+    wanted = []
     if looping:
         left //= 2
-    at = draw(st.integers(0, left))
+        at = draw(st.integers(0, left))
     while left:
         here = draw(st.integers(1, left))
         left -= here
         if looping and left < at:
-            draw(loops(sketch))
+            wanted.append(draw(loops(sketch)))
             looping = draw(st.integers(0, 3)) == 3
         source = draw(st.sampled_from(list(reversed(sketch.columns))))
         columns, apply = sketch.columns[source], []
@@ -45,9 +46,10 @@ def pipelines(
             apply.append(operator)
         sketch.add("c", {"from": source, "apply": apply}, columns)
     if looping:
-        draw(loops(sketch))
-    *earlier, last = [name for name in sketch.columns if name not in inputs]
-    return _text(inputs, sketch, [last, *(name for name in earlier if draw(st.integers(0, 2)) == 2)])
+        wanted.append(draw(loops(sketch)))
+    made = [name for name in sketch.columns if name not in inputs]
+    wanted += [name for name in made if name not in wanted and (name == made[-1] or draw(st.integers(0, 2)) == 2)]
+    return _text(inputs, sketch, wanted)
 
 
 def _text(declared: dict[str, dict[str, str]], sketch: Sketch, outputs: list[str]) -> str:
