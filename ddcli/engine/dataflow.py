@@ -287,6 +287,12 @@ class Scope:
 
         return self.workers.each(gather, range(count), rows)
 
+    def gathered(self, deltas: Deltas) -> Deltas:
+        """Bring equal updates to one shard."""
+        if self.workers.count == 1:
+            return deltas
+        return self._exchanged(deltas, tuple(range(deltas[0].updates.shape[1] - 1 - self.nt)))
+
     def _dealt(self, delta: Delta) -> Deltas:
         """Spread what is fed evenly."""
         count = self.workers.count

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 LITTLE = 1_000_000
 """Rows that leave a loop before what has left is summed up."""
 
+GATHERING = 64
+"""Rounds after which updates are looked at across shards for whether they cancel; within a shard it is done in each round."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -111,7 +114,7 @@ class Loop:
                         shard.add(delta.updates)
             for variable in self.variables:
                 if variable.result.index in found:
-                    scope.later(variable.place.index, (*outer, now + 1), _a_round_later(found[variable.result.index]))
+                    self._feed_back(variable, found[variable.result.index], (*outer, now + 1))
             scope.seal(round_now)
             if self.limit.bound is None and now >= self.limit.guard:
                 self._check_settled(found)
@@ -140,6 +143,19 @@ class Loop:
                 )
         return fed
 
+    def _feed_back(self, variable: Variable, deltas: Deltas, rounds: Rounds) -> None:
+        """Have a variable's result appear in the next round. What cancels is dropped: else it might go round for ever."""
+        later = []
+        if rounds[-1] % GATHERING == 0:
+            deltas = self.scope.gathered(deltas)
+        for delta in deltas:
+            updates = delta.updates if delta.distinct else kernels.consolidate(delta.updates)
+            updates = updates.copy() if updates is delta.updates else updates
+            updates[:, -2] += 1
+            later.append(Delta(updates, distinct=True))
+        if any(len(delta.updates) for delta in later):
+            self.scope.later(variable.place.index, rounds, later)
+
     def _check_settled(self, found: dict[int, Deltas]) -> None:
         """Refuse to go on where a variable still changes."""
         for at, variable in enumerate(self.variables):
@@ -151,16 +167,6 @@ class Loop:
                         f"its variable '{variable.name}' still changes, among others by {self.show(at, changes)}",
                         hint="`max_rounds: n` takes the collection after n rounds, `max_rounds: {guard: n}` allows for more",
                     )
-
-
-def _a_round_later(deltas: Deltas) -> Deltas:
-    """Return updates with their round, the last time lane, moved on by one."""
-    moved = []
-    for delta in deltas:
-        updates = delta.updates.copy()
-        updates[:, -2] += 1
-        moved.append(Delta(updates, delta.distinct))
-    return moved
 
 
 class _Leaving:

@@ -229,6 +229,8 @@ class Sweep:
             self._around = (interval.lower, interval.upper)
             self._within = None
             self._first, self._last = Frontier(), 0
+            # What a bounded loop was not to look at any more is all that can be left here.
+            self._scheduled.clear()
             self._remembered = []
             for view in self.views:
                 view.remembered = []
