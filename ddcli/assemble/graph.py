@@ -215,8 +215,9 @@ class _Assembly:
         left = sorted(set(self.surroundings.left[node.fingerprint]))
 
         def show(at: int, changes: np.ndarray) -> str:
-            records = decode_records(np.ascontiguousarray(changes[:SHOWN]), layouts[at], self.pool)
-            return ", ".join(map(str, records))
+            shown = np.ascontiguousarray(changes[:SHOWN])
+            records = decode_records(shown, layouts[at], self.pool)
+            return ", ".join(f"{record} {diff:+d}" for record, diff in zip(records, shown[:, -1].tolist(), strict=True))
 
         loop = Loop(
             scope,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.join import Entered
     from ddcli.engine.rounds import Rounds
+    from ddcli.errors import Text
 
 LITTLE = 1_000_000
 """Rows that leave a loop before what has left is summed up."""
@@ -49,7 +50,7 @@ class Variable:
 
     place: Handle
     result: Handle
-    name: str
+    name: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Limit:
 class Loop:
     """A loop as an inner scope. Its inputs are the variables' initials, then what else enters.
 
-    `show` gives the text of a few records of the i-th variable, for the message that the loop doesn't settle: EngineError.
+    `show` gives the text of a few changes [data | diff] of the i-th variable, for the message that it doesn't settle: EngineError.
     """
 
     def __init__(
@@ -162,9 +163,13 @@ class Loop:
             for delta in found.get(variable.result.index, ()):
                 changes = kernels.consolidate(delta.updates)
                 if len(changes):
+                    # One change a record: how it goes on from epoch to epoch tells nothing more.
+                    data = without_rounds(changes, self.scope.nt)
+                    net = kernels.consolidate(data)
                     raise EngineError(
-                        f"the loop has not settled after {self.limit.guard} rounds: "
-                        f"its variable '{variable.name}' still changes, among others by {self.show(at, changes)}",
+                        f"the loop has not settled after {self.limit.guard} rounds: its variable '{variable.name.value}' "
+                        f"still changes, among others by {self.show(at, net if len(net) else data)}",
+                        span=variable.name.span,
                         hint="`max_rounds: n` takes the collection after n rounds, `max_rounds: {guard: n}` allows for more",
                     )
 

@@ -55,7 +55,7 @@ def iterate(
     if foreign:
         problem = "the body of a loop reads what belongs to the body of another"
         raise SpecError(problem, span=initials[0][0].span, hint="let it leave that loop first")
-    names = tuple(name.value for name, _ in initials)
+    names = tuple(name for name, _ in initials)
     closed = identified(Iterate(tuple(inputs), {}, loop.name, depth, len(initials), names, bound, guard))
     return [Relation(Leave((closed,), node.schema, which)) for which, node in enumerate(closed.bodies)]
 

@@ -20,6 +20,7 @@ from ddcli.plan.logical import Loop, Node, digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ddcli.errors import Text
     from ddcli.expressions.tree import Expression
 
 
@@ -73,7 +74,7 @@ class Iterate(OfLoop):
     """
 
     variables: int
-    names: tuple[str, ...]
+    names: tuple[Text, ...]
     bound: int | None
     guard: int
 

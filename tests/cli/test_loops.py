@@ -91,7 +91,7 @@ collections:
     iterate:
       variables: {numbers: start}
       body:
-        numbers: {from: numbers, apply: [map: {n: case when n < 50 then n + 1 when n > 50 then n + 2 else n end}, consolidate]}
+        numbers: {from: numbers, apply: [map: {n: case when n < 50 then n + 1 when n > 50 then n + 2 else n end}]}
       result: numbers
       max_rounds: {guard: 100}
 outputs: {grown: out/grown/}
