@@ -46,7 +46,12 @@ def test_a_loop_gives_its_result_after_the_last_round():
     (iterate_,) = of(found, Iterate)
     (variable,) = of(found, Variable)
     (leave,) = of(found, Leave)
-    assert (iterate_.names, iterate_.bound, iterate_.guard, iterate_.depth) == (("best",), None, 10_000, 1)
+    assert ([name.value for name in iterate_.names], iterate_.bound, iterate_.guard, iterate_.depth) == (
+        ["best"],
+        None,
+        10_000,
+        1,
+    )
     assert (variable.loop, variable.depth, variable.index) == (iterate_.loop, 1, 0)
     assert (leave.inputs, leave.which) == ((iterate_,), 0)
     assert level(iterate_.bodies[0]) == 1
@@ -63,7 +68,7 @@ def test_several_variables_and_others_leave():
     outputs = "{x: {from: c.x, path: x/}, b: {from: c.b, path: b/}, again: {from: c.x, path: y/}}"
     graph = logical(loop(body, "{a: labels, b: labels}", "[x, b]"), outputs)
     (iterate_,) = of(graph.nodes(), Iterate)
-    assert iterate_.names == ("a", "b")
+    assert [name.value for name in iterate_.names] == ["a", "b"]
     assert len(iterate_.inputs) == 2 + 2 + 1
     assert {name: node.which for name, node in graph.outputs.items()} == {"x": 2, "b": 1, "again": 2}
     assert isinstance(iterate_.bodies[2], nodes.Threshold)
@@ -107,7 +112,7 @@ def test_loops_nest():
     found = logical(LABELS + NESTED).nodes()
     deep, inner, outer = of(found, Iterate)
     assert [each.depth for each in (deep, inner, outer)] == [3, 2, 1]
-    assert [each.names for each in (deep, inner, outer)] == [("d",), ("in",), ("out",)]
+    assert [[name.value for name in each.names] for each in (deep, inner, outer)] == [["d"], ["in"], ["out"]]
     assert [level(each) for each in (deep, inner, outer)] == [2, 1, 0]
     assert sorted((each.depth, each.at.text(), each.loop) for each in of(found, Enter)) == [
         (1, "v", outer.loop),
