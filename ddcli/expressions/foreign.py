@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import polars as pl
@@ -20,8 +20,32 @@ if TYPE_CHECKING:
 ROW = "row"
 
 
+class AtHand(str):
+    """The name of a function that comes along with it, as a program gives it: nothing is imported.
+
+    The name tells functions apart as long as they are held, which `held` is, the object that the program made.
+    """
+
+    __slots__ = ("function", "held")
+    function: Callable[..., Any]
+    held: object
+
+    def __new__(cls, function: Callable[..., Any], role: str, held: object) -> Self:
+        """Return the name of `function`, which plays a `role` for what the program gave."""
+        called = getattr(held, "__qualname__", type(held).__qualname__)
+        named = super().__new__(cls, f"{called} at {id(held):#x} ({role})")
+        named.function = function
+        named.held = held
+        return named
+
+
 def load_function(name: str) -> Callable[..., Any]:
-    """Return the function that `module:function` names; raises SpecError. The caller has put its folder on sys.path."""
+    """Return the function that `module:function` names, or that is at hand; raises SpecError.
+
+    The caller has put its folder on sys.path.
+    """
+    if isinstance(name, AtHand):
+        return name.function
     module_name, _, function_name = name.partition(":")
     if not module_name or not function_name:
         raise SpecError(f"`{name}` names no function", hint="write module:function")

@@ -12,7 +12,8 @@ Expressions are those of pipeline files. Nothing is emitted for a time until the
 
 from ddcli.library.collection import Collection
 from ddcli.library.dataflow import Dataflow
+from ddcli.library.functions import followed_by
 from ddcli.library.outputs import Output, Probe
 from ddcli.library.sessions import Input
 
-__all__ = ["Collection", "Dataflow", "Input", "Output", "Probe"]
+__all__ = ["Collection", "Dataflow", "Input", "Output", "Probe", "followed_by"]

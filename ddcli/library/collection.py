@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import Text, UsageError
+from ddcli.library.functions import filtering, flat_mapping, joining, mapping, reducing
 from ddcli.library.outputs import Probe
-from ddcli.library.words import assign, keys, orders, pairs, place, text, texts
+from ddcli.library.words import assign, keys, needed, orders, pairs, place, said, text, texts
 from ddcli.plan.operators import apply_operators
 from ddcli.spec import model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ddcli.expressions.types import Schema
     from ddcli.library.dataflow import Dataflow
+    from ddcli.library.functions import Columns
     from ddcli.library.outputs import Output
     from ddcli.plan.relation import Relation
 
@@ -31,13 +34,35 @@ class Collection:
         """The columns, in order, with their types."""
         return self.relation.schema
 
-    def map(self, **columns: str) -> Collection:
-        """Give exactly these columns, each by an expression."""
-        return self._apply(model.Map(**place("map"), columns=assign(columns)))
+    # --- record by record -----------------------------------------------------------------------------------------
 
-    def extend(self, **columns: str) -> Collection:
+    def map(
+        self,
+        to: Callable[..., Any] | Mapping[str, str] | None = None,
+        /,
+        *,
+        columns: Columns | None = None,
+        batch: bool = False,
+        **expressions: str,
+    ) -> Collection:
+        """Give exactly these columns, each by an expression; or what a function makes of each record, of the types `columns`.
+
+        The function gets a tuple that knows its columns by name, and gives a tuple or a dictionary. With `batch` it gets a
+        DataFrame with a column `row` more, and gives one whose `row` says which row each of its rows came from.
+
+        >>> from ddcli import Dataflow
+        >>> edges = Dataflow().input("edges", {"src": "int64", "dst": "int64"})
+        >>> edges.map(src="dst", dst="src").schema == edges.map(lambda e: (e[1], e["src"]), columns=edges.schema).schema
+        True
+        """
+        if to is not None and not isinstance(to, Mapping):
+            given = mapping(to, self.schema, needed(columns, "map"), batch=batch)
+            return self._apply(model.PythonMap(**place("map"), function=given))
+        return self._apply(model.Map(**place("map"), columns=assign(said(to, expressions, columns, "map"))))
+
+    def extend(self, to: Mapping[str, str] | None = None, /, **expressions: str) -> Collection:
         """Add or replace columns."""
-        return self._apply(model.Extend(**place("extend"), columns=assign(columns)))
+        return self._apply(model.Extend(**place("extend"), columns=assign(said(to, expressions, None, "extend"))))
 
     def project(self, *columns: str) -> Collection:
         """Keep these columns, in this order."""
@@ -51,17 +76,56 @@ class Collection:
         """Rename columns, old=new."""
         return self._apply(model.Rename(**place("rename"), columns=assign(columns)))
 
-    def filter(self, condition: str) -> Collection:
-        """Keep the records for which the condition is true."""
-        return self._apply(model.Filter(**place("filter"), condition=text(condition)))
+    def filter(self, condition: str | Callable[..., Any]) -> Collection:
+        """Keep the records for which the condition is true: an expression, or a function of the record."""
+        if isinstance(condition, str):
+            return self._apply(model.Filter(**place("filter"), condition=text(condition)))
+        function = filtering(condition, self.schema)
+        kept = self._apply(model.PythonFlatMap(**place("filter"), function=function))
+        return Collection(self.dataflow, self.relation.over(kept.relation.node))
 
-    def flat_map(self, column: str, expression: str) -> Collection:
-        """Give one record for each element of a table expression, `unnest(...)` or `generate_series(...)`, in `column`."""
-        return self._apply(model.FlatMap(**place("flat_map"), column=text(column), expression=text(expression)))
+    def flat_map(
+        self,
+        to: Callable[..., Any] | Mapping[str, str] | None = None,
+        /,
+        *,
+        columns: Columns | None = None,
+        batch: bool = False,
+        **expressions: str,
+    ) -> Collection:
+        """Give a record for each element of a table expression, `word="unnest(split(text, ' '))"`, in a column beside the others.
+
+        Or all records that a function gives for each; see `map`.
+        """
+        if to is not None and not isinstance(to, Mapping):
+            given = flat_mapping(to, self.schema, needed(columns, "flat_map"), batch=batch)
+            return self._apply(model.PythonFlatMap(**place("flat_map"), function=given))
+        ((column, expression), *more) = assign(said(to, expressions, columns, "flat_map"))
+        if more:
+            raise UsageError("`flat_map` takes one expression", hint="write another `flat_map` for the other")
+        return self._apply(model.FlatMap(**place("flat_map"), column=column, expression=expression))
+
+    def join_function(self, function: Callable[..., Any], columns: Columns, *, batch: bool = False) -> Collection:
+        """Give the updates that a function makes of each record: any number of (record, time, diff).
+
+        Each comes at `time`, if the record is there by then, as often as the record times `diff`; None as the time is no delay.
+        `map`, `filter`, `flat_map`, `explode` and `temporal_filter` are instances of it.
+        """
+        given = joining(function, self.schema, columns, batch=batch)
+        return self._apply(model.JoinFunction(**place("join_function"), function=given))
+
+    def temporal_filter(self, from_: str | None = None, until: str | None = None) -> Collection:
+        """Keep each record while `from_ <= now < until`, expressions of the type of time; now is the time one reads at."""
+        lower, upper = (None if bound is None else text(bound) for bound in (from_, until))
+        if lower is upper:
+            raise UsageError("`temporal_filter` takes at least one of `from_` and `until`")
+        return self._apply(model.TemporalFilter(**place("temporal_filter"), lower=lower, upper=upper))
 
     def explode(self, weight: str) -> Collection:
         """Multiply each diff by an integer expression."""
         return self._apply(model.Explode(**place("explode"), weight=text(weight)))
+
+    # --- all together ---------------------------------------------------------------------------------------------
 
     def negate(self) -> Collection:
         """Change the sign of every diff."""
@@ -75,6 +139,8 @@ class Collection:
     def consolidate(self) -> Collection:
         """Give at most one update for a record and time."""
         return self._apply(model.Consolidate(**place("consolidate")))
+
+    # --- by key ---------------------------------------------------------------------------------------------------
 
     def join(
         self,
@@ -95,9 +161,26 @@ class Collection:
         """Keep the records that have no match in `other`."""
         return self._apply(model.Antijoin(**place("antijoin"), right=text("0"), on=pairs(on)), other)
 
-    def reduce(self, by: Sequence[str] | Mapping[str, str], **columns: str) -> Collection:
-        """Aggregate each group: the columns are `by`, then these."""
-        return self._apply(model.Reduce(**place("reduce"), by=keys(by), columns=assign(columns)))
+    def reduce(
+        self,
+        by: Sequence[str] | Mapping[str, str],
+        to: Callable[..., Any] | Mapping[str, str] | None = None,
+        *,
+        columns: Columns | None = None,
+        values: Sequence[str] | None = None,
+        **aggregates: str,
+    ) -> Collection:
+        """Aggregate each group: the columns are `by`, then these, each by an expression of aggregates.
+
+        Or `by` and then what a function gives for each group, of the types `columns`: it gets (key, [(value, count), ...]) and gives
+        [(value, count), ...], all tuples; a value has the columns `values`, by default all that are not in `by`.
+        """
+        if to is not None and not isinstance(to, Mapping):
+            function = reducing(to, needed(columns, "reduce"))
+            chosen = None if values is None else texts(values)
+            return self._apply(model.PythonReduce(**place("reduce"), by=keys(by), function=function, values=chosen))
+        given = said(to, aggregates, columns or values, "reduce")
+        return self._apply(model.Reduce(**place("reduce"), by=keys(by), columns=assign(given)))
 
     def count(self, by: Sequence[str] | None = None, name: str = "count") -> Collection:
         """Count how often each record occurs, or, with `by`, the records of each group."""
@@ -114,6 +197,18 @@ class Collection:
     def top_k(self, k: int, order_by: Sequence[str], by: Sequence[str] = ()) -> Collection:
         """Keep the first `k` records of each group; an order is a column or expression, perhaps with ` desc`."""
         return self._apply(model.TopK(**place("top_k"), k=k, order_by=orders(order_by), by=texts(by)))
+
+    # --- looking --------------------------------------------------------------------------------------------------
+
+    def inspect(self, show: str | Callable[[tuple[Any, Any, int]], Any] = "") -> Collection:
+        """Give the same, and show each update that passes, (record, time, diff): print it under a label, or call a function.
+
+        In a loop the time is a tuple that ends with the loops' rounds.
+        """
+        label = self.dataflow.shown(show, len(self.schema))
+        passed = self._apply(model.Inspect(**place("inspect"), label=text(label)))
+        self.dataflow.watch(label, passed.relation)
+        return passed
 
     def output(self) -> Output:
         """Return a handle from which the collection's updates can be read."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.assemble.graph import Assembled, assemble
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.expressions.types import Type
+    from ddcli.library.outputs import Update
 
 
 class Dataflow:
@@ -59,8 +62,10 @@ class Dataflow:
         self._workers = Workers(workers)
         self._feeds: dict[str, Feed] = {}
         self._outputs: dict[str, Output] = {}
+        self._watched: dict[str, Relation] = {}
+        self._showing: dict[str, tuple[int, Callable[[Update], Any]]] = {}
+        self._one_at_a_time = Lock()
         self._assembled: Assembled | None = None
-        self._show: Callable[[str, pl.DataFrame], None] = print
 
     # --- building -------------------------------------------------------------------------------------------------
 
@@ -84,6 +89,18 @@ class Dataflow:
         output = Output(self, relation, Layout(relation.schema))
         self._outputs[f"output{len(self._outputs)}"] = output
         return output
+
+    def shown(self, show: str | Callable[[Update], Any], columns: int) -> str:
+        """Return the label under which updates of so many columns are shown by a function, or printed under a text."""
+        self._open()
+        label = f"inspect{len(self._showing)}"
+        self._showing[label] = columns, show if callable(show) else partial(print, *([f"{show}:"] if show else []))
+        return label
+
+    def watch(self, label: str, relation: Relation) -> None:
+        """Have a collection whose updates are shown computed, though nobody may read it. In a loop it is, if the loop is."""
+        if not relation.node.free:
+            self._watched[label] = relation
 
     def _open(self) -> None:
         if self._assembled is not None:
@@ -114,7 +131,8 @@ class Dataflow:
             if updates is not None and name in assembled.sources:
                 fed[name] = updates
         for name, delta in assembled.step(fed, Interval(self.frontier, upper)).items():
-            self._outputs[name].accept(delta)
+            if name in self._outputs:
+                self._outputs[name].accept(delta)
         self.frontier = upper
         return upper
 
@@ -126,7 +144,8 @@ class Dataflow:
                 return
 
     def _assemble(self) -> Assembled:
-        graph = lower(logical.Graph({name: output.relation.node for name, output in self._outputs.items()}))
+        relations = {name: output.relation for name, output in self._outputs.items()} | self._watched
+        graph = lower(logical.Graph({name: relation.node for name, relation in relations.items()}))
         scope = Scope(self.clock.count, workers=self._workers)
         self._assembled = assemble(graph, scope, self, self.pool, self._show, self.clock.kinds)
         for name, layout in self._assembled.layouts.items():
@@ -136,6 +155,17 @@ class Dataflow:
     def trace(self, identity: str, key: Layout, value: Layout, nt: int) -> Trace:
         """Return an empty trace: the dataflow's state is its own."""
         return Trace(key.width, value.width, nt, since=self.frontier)
+
+    def _show(self, label: str, updates: pl.DataFrame) -> None:
+        """Show the updates of a frame that ends with times and diffs; shards step in threads, and take turns here."""
+        columns, show = self._showing[label]
+        count = columns + self.clock.count
+        with self._one_at_a_time:
+            for row in updates.iter_rows():
+                time, rounds = self.clock.value(row[columns:count]), row[count:-1]
+                if rounds:
+                    time = (*time, *rounds) if isinstance(time, tuple) else (time, *rounds)
+                show((row[:columns], time, row[-1]))
 
     # --- ending ---------------------------------------------------------------------------------------------------
 

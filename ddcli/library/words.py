@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 HERE = Span("<python>", 1, 1)
 
-By = "Sequence[str] | Mapping[str, str]"
-
 
 def place(name: str) -> dict[str, Any]:
     """Return what every operator says of its place."""
@@ -34,6 +32,25 @@ def texts(values: Iterable[str]) -> tuple[Text, ...]:
 def assign(columns: Mapping[str, str]) -> model.Assignments:
     """Return columns with their expressions."""
     return tuple((text(name), text(value)) for name, value in columns.items())
+
+
+def said(given: Mapping[str, str] | None, named: Mapping[str, str], columns: object, what: str) -> dict[str, str]:
+    """Return the expressions that a method is given, as a mapping or by name; `columns` are for functions."""
+    if columns is not None:
+        hint = "a column of such a name is written in a mapping: {'columns': expression}"
+        raise UsageError(f"`{what}` takes `columns` with a function only", hint=hint)
+    found = {**(given or {}), **named}
+    if not found and what != "reduce":
+        raise UsageError(f"`{what}` takes expressions by column, or a function")
+    return found
+
+
+def needed(columns: Mapping[str, str | Type] | None, what: str) -> Mapping[str, str | Type]:
+    """Return the columns that a function gives, which must be said."""
+    if columns is None:
+        hint = "for example `columns={'src': 'int64', 'name': 'string?'}`"
+        raise UsageError(f"`{what}` with a function takes the columns that it gives", hint=hint)
+    return columns
 
 
 def pairs(on: Sequence[str] | Mapping[str, str]) -> tuple[tuple[Text, Text], ...]:

@@ -23,7 +23,7 @@ SIDE = 4
 OPERATORS = {
     "filter": lambda one, other: one.filter("k >= v"),
     "map": lambda one, other: one.map(k="v", v="k"),
-    "flat_map": lambda one, other: one.flat_map("v", "generate_series(0, v)"),
+    "flat_map": lambda one, other: one.flat_map(v="generate_series(0, v)"),
     "explode": lambda one, other: one.explode("v - 1"),
     "negate": lambda one, other: one.negate(),
     "concat": lambda one, other: one.concat(other),
