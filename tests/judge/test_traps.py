@@ -1,0 +1,300 @@
+"""Where incremental computation goes wrong: known traps, each through the whole path from files to files and in many cuts."""
+
+from __future__ import annotations
+
+from itertools import pairwise, permutations, product
+
+import polars as pl
+import pytest
+
+from ddcli.pipeline import run
+from tests.judge.case import Arrival, Case, Run, write_file
+from tests.judge.frontiers import Frontier, minimal
+from tests.judge.harness import judge
+from tests.reference.model import less_equal
+
+
+def orders(times: list, most: int = 2):
+    """Give ways to take times one after the other, none before one that is before it."""
+    coordinates = range(len(times[0]))
+    found = [sorted(times, key=lambda time: [time[at] for at in order]) for order in permutations(coordinates)]
+    found.append(sorted(times, key=lambda time: (sum(time), time)))
+    return [list(order) for order in dict.fromkeys(map(tuple, found))][:most]
+
+
+def cuts(times: list):
+    """Give where to cut an order of times: everywhere, at each place alone. The judge itself leaves it whole as well."""
+    return dict.fromkeys([tuple(range(1, len(times))), *((at,) for at in range(1, len(times)))])
+
+
+def closing(done: list, times: list) -> Frontier:
+    """Return the frontier that closes just some times and what is before one of them."""
+    sides = [range(min(values), max(values) + 2) for values in zip(*times, strict=True)]
+    return minimal(time for time in product(*sides) if not any(less_equal(time, other) for other in done))
+
+
+def judge_cuts(tmp_path, head: str, logs: dict[str, list]) -> None:
+    """Judge a pipeline over logs of updates, cut at their times in many ways."""
+    times = sorted({time for rows in logs.values() for _, time, _ in rows})
+    number = 0
+    for order in orders(times):
+        for cut in cuts(order):
+            runs = []
+            for start, end in zip((0, *cut), (*cut, len(order)), strict=True):
+                files = tuple(
+                    Arrival(name, tuple(update for update in rows if update[1] in order[start:end]))
+                    for name, rows in logs.items()
+                )
+                upper = closing(order[:end], times)
+                runs.append(Run(files, progress=((next(iter(logs)), upper),)))
+            number += 1
+            judge(Case(head, tuple(runs)), tmp_path / str(number))
+
+
+def head(columns: str, time: str, collections: str, *outputs: str) -> str:
+    """Return a pipeline over inputs `name: columns; ...`, with these collections as they stand in a file."""
+    inputs = "\n".join(
+        f"  {name}: {{path: in/{name}/, time: {time}, columns: {{{kinds}}}}}"
+        for name, kinds in (line.split(": ", 1) for line in columns.split("; "))
+    )
+    written = ", ".join(f"{name}: out/{name}/" for name in outputs)
+    return f"dd: 1\nname: trap\ninputs:\n{inputs}\ncollections:\n{collections}outputs: {{{written}}}\n"
+
+
+LEAST_LABELS = """\
+  best:
+    iterate:
+      variables: {best: labels}
+      body:
+        best:
+          from: best
+          apply:
+            - join: {with: links, on: {n: a}}
+            - map: {n: b, l: l}
+            - concat: labels
+            - reduce: {by: [n], l: min(l)}
+      result: best
+"""
+
+
+def chain(start: int, length: int, end: int) -> list:
+    """Return links of a way of so many from a node to another, over nodes that nobody else has."""
+    nodes = [start, *(100 * start + at for at in range(1, length)), end]
+    return list(pairwise(nodes))
+
+
+def test_a_change_at_an_early_round_is_reconsidered_at_later_ones(tmp_path):
+    """At node 1 the least label sinks at rounds 4, 7 and 9; from time 1 to 2 another label comes at round 3.
+
+    It is the least until round 7, so what time 0 did at rounds 4 and 7 must be looked at again there, and not in between.
+    """
+    text = head("links: a: int64, b: int64; labels: n: int64, l: int64", "time", LEAST_LABELS, "best")
+    ways = [(4, 4, 8), (7, 7, 6), (9, 9, 5), (3, 3, 7)]
+    links = [(link, (0,), 1) for start, length, _ in ways for link in chain(start, length, 1)] + [((1, 2), (0,), 1)]
+    labels = [((1, 9), (0,), 1), *(((start, label), (0,), 1) for start, _, label in ways[:3])]
+    labels += [((3, 7), (1,), 1), ((3, 7), (2,), -1), ((3, 6), (3,), 1), ((9, 5), (3,), -1), ((7, 6), (4,), -1)]
+    judge_cuts(tmp_path, text, {"links": links, "labels": labels})
+
+
+AXES = [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
+"""Three times, pairwise incomparable, whose joins of two are none of all three."""
+TRIPLE = [((1, 0), (0, 0, 0), -2), ((1, 9), (0, 0, 0), 1), *(((1, 0), time, 1) for time in AXES)]
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "reduce: {by: [k], v: min(v)}",
+        "reduce: {by: [k], v: sum(v + 1)}",
+        "top_k: {by: [k], k: 1, order_by: [v]}",
+        "distinct",
+        "antijoin: {with: {from: p, apply: [filter: v = 0]}, on: [k]}",
+    ],
+)
+def test_three_incomparable_times_meet_in_a_triple_join(operator, tmp_path):
+    """The record that outweighs the others is there only where all three times have come."""
+    text = head("p: k: int64, v: int64", "[x, y, z]", f"  c: {{from: p, apply: [{operator}]}}\n", "c")
+    judge_cuts(tmp_path, text, {"p": TRIPLE})
+
+
+def test_two_coordinates_and_a_round_meet_in_a_triple_join(tmp_path):
+    """The label 0 is there -2 times, once more from either time on, and once more when it has come along three links."""
+    text = head(
+        "links: a: int64, b: int64; labels: n: int64, l: int64",
+        "[x, y]",
+        LEAST_LABELS.replace("      result: best\n", "      result: best\n      max_rounds: 6\n"),
+        "best",
+    )
+    links = [(link, (0, 0), 1) for link in [*chain(5, 3, 1), (1, 2)]]
+    labels = [((1, 0), (0, 0), -2), ((1, 9), (0, 0), 1), ((5, 0), (0, 0), 1)]
+    labels += [((1, 0), (1, 0), 1), ((1, 0), (0, 1), 1)]
+    judge_cuts(tmp_path, text, {"links": links, "labels": labels})
+
+
+def test_three_coordinates_and_a_round(tmp_path):
+    """All three times meet within a loop, so that four coordinates do."""
+    text = head(
+        "links: a: int64, b: int64; labels: n: int64, l: int64",
+        "[x, y, z]",
+        LEAST_LABELS.replace("      result: best\n", "      result: best\n      max_rounds: 5\n"),
+        "best",
+    )
+    links = [(link, (0, 0, 0), 1) for link in [*chain(5, 2, 1), (1, 2)]]
+    labels = [((1, 0), (0, 0, 0), -3), ((1, 9), (0, 0, 0), 1), ((5, 0), (0, 0, 0), 1)]
+    judge_cuts(tmp_path, text, {"links": links, "labels": [*labels, *(((1, 0), time, 1) for time in AXES)]})
+
+
+def least(value: int, time: tuple, diff: int) -> tuple:
+    return (1, value), time, diff
+
+
+def test_a_retraction_that_meets_what_compaction_moved_onto_its_time(tmp_path):
+    """After a run, older updates stand at its upper: a retraction there cancels, but its time is interesting all the same."""
+    text = head("p: k: int64, v: int64", "time", "  c: {from: p, apply: [{reduce: {by: [k], v: min(v)}}]}\n", "c")
+    rows = [least(5, (0,), 1), least(7, (0,), 1), least(5, (3,), -1), least(5, (4,), 1), least(5, (5,), -1)]
+    judge_cuts(tmp_path, text, {"p": [*rows, least(7, (6,), -1), least(7, (7,), 1), least(7, (8,), -1)]})
+
+
+@pytest.mark.parametrize("upper", [((2, 0),), ((2, 1), (3, 0)), ((2, 0), (1, 2))])
+def test_such_a_retraction_at_times_of_two_coordinates(upper, tmp_path):
+    """The history of the first run stands at the meet of its upper or after it, where the next run's retraction comes."""
+    text = head("p: k: int64, v: int64", "[x, y]", "  c: {from: p, apply: [{reduce: {by: [k], v: min(v)}}]}\n", "c")
+    early = [least(7, (0, 0), 1), least(5, (1, 1) if upper[0][0] == 2 else (0, 1), 1), least(4, (0, 0), 1)]
+    late = [least(5, (2, 2), -1), least(4, (3, 1), -1), least(4, (2, 3), -1), least(4, (3, 3), 1)]
+    runs = (Run((Arrival("p", tuple(early)),), progress=(("p", upper),)),)
+    runs += (Run((Arrival("p", tuple(late)),), progress=(("p", ((3, 2), (2, 3))),)), Run(progress=(("p", ((4, 4),)),)))
+    judge(Case(text, runs), tmp_path)
+
+
+REACHED = """\
+  near: {from: starts, apply: [distinct]}
+  reached:
+    iterate:
+      variables: {people: near}
+      body:
+        people:
+          from: people
+          apply:
+            - join: {with: links, on: {n: a}}
+            - map: {n: b}
+            - concat: near
+            - distinct
+      result: people
+  counted: {from: reached, apply: [{reduce: {n: count(*)}}]}
+"""
+TWO = "links: a: int64, b: int64; starts: n: int64"
+
+
+def test_mutual_support_keeps_nothing_alive(tmp_path):
+    """1, 2 and 3 lead to each other: when nothing leads to them any more they are gone, and they come back whole."""
+    text = head(TWO, "time", REACHED, "reached", "counted")
+    links = [((a, b), (0,), 1) for a, b in [(0, 1), (1, 2), (2, 3), (3, 1), (2, 1), (3, 3), (3, 4)]]
+    starts = [((0,), (0,), 1), ((2,), (1,), 1), ((0,), (2,), -1), ((2,), (3,), -1), ((3,), (4,), 1)]
+    links += [((0, 1), (1,), -1), ((3, 1), (4,), -1)]
+    judge_cuts(tmp_path, text, {"links": links, "starts": starts})
+
+
+def test_a_loop_over_a_collection_that_becomes_empty(tmp_path):
+    """Nothing at first, then something, nothing again, then the same once more."""
+    text = head(TWO, "time", REACHED, "reached", "counted")
+    all_links = [(0, 1), (1, 2), (2, 0)]
+    links = [(link, (time,), diff) for time, diff in [(1, 1), (2, -1), (4, 1)] for link in all_links]
+    starts = [((0,), (0,), 1), ((0,), (3,), -1), ((1,), (4,), 1), ((1,), (5,), -1)]
+    judge_cuts(tmp_path, text, {"links": links, "starts": starts})
+
+
+def test_a_loop_whose_input_is_empty_for_ever(tmp_path):
+    text = head(TWO, "time", REACHED, "reached", "counted")
+    judge(Case(text, (Run((Arrival("links", ()), Arrival("starts", ()))), Run(until="3"), Run(until="5"))), tmp_path)
+
+
+NEGATIVE = """\
+  c: {from: p, apply: [{reduce: {by: [k], n: count(*), s: sum(v), lo: min(v), d: count(distinct v)}}]}
+  d: {from: p, apply: [distinct]}
+  l:
+    iterate:
+      variables: {x: p}
+      body:
+        half: {from: x, apply: [{reduce: {by: [k], v: sum(v)}}, {map: {k: k, v: v % 3}}]}
+        x: {from: half, apply: [{concat: p}, negate, {threshold: 'greatest(least(count, 2), -2)'}]}
+      result: [x, half]
+      max_rounds: 5
+"""
+
+
+@pytest.mark.parametrize("time", ["time", "[x, y]"])
+def test_less_than_nothing_passes_through_reductions(time, tmp_path):
+    """Retractions come before their insertions, so that counts are negative, in and out of a loop."""
+    text = head("p: k: int64, v: int64", time, NEGATIVE, "c", "d")
+    text = text.replace("d: out/d/", "d: out/d/, x: {path: out/x/, from: l.x}, h: {path: out/h/, from: l.half}")
+    rows = [((1, 2), 0, -2), ((1, 1), 0, 1), ((2, 2), 0, -1), ((1, 2), 1, 1), ((2, 2), 1, 2), ((1, 1), 2, -2)]
+    rows += [((1, 2), 3, 2), ((1, 1), 3, 1), ((2, 2), 3, -1)]
+    place = {0: (0, 0), 1: (0, 1), 2: (1, 0), 3: (1, 1)}
+    judge_cuts(tmp_path, text, {"p": [(r, (t,) if time == "time" else place[t], diff) for r, t, diff in rows]})
+
+
+NESTED = """\
+  kept:
+    iterate:
+      variables: {kept: links}
+      body:
+        own: {from: kept, apply: [{map: {n: a, l: a}}, distinct]}
+        first:
+          iterate:
+            variables: {best: own}
+            body:
+              best:
+                from: best
+                apply:
+                  - join: {with: kept, on: {n: a}}
+                  - map: {n: b, l: l}
+                  - concat: own
+                  - reduce: {by: [n], l: min(l)}
+            result: best
+        kept:
+          from: kept
+          apply:
+            - join: {with: first, as: one, on: {a: n}}
+            - join: {with: first, as: other, on: {b: n}}
+            - filter: l = other.l
+            - map: {a: b, b: a}
+      result: kept
+"""
+
+
+def test_circles_within_circles(tmp_path):
+    """Strongly connected components: a link that closes a circle is set and taken away, and another circle with it."""
+    text = head(
+        "links: a: int64, b: int64",
+        "time",
+        NESTED.replace("      result: kept\n", "      result: kept\n      max_rounds: 8\n"),
+        "kept",
+    )
+    links = [((a, b), (0,), 1) for a, b in [(0, 1), (1, 2), (2, 3), (3, 4), (4, 2), (5, 0)]]
+    links += [((3, 0), (1,), 1), ((1, 2), (2,), -1), ((4, 5), (3,), 1), ((1, 2), (3,), 1), ((2, 3), (4,), -1)]
+    judge_cuts(tmp_path, text, {"links": links})
+
+
+WORDS = [("a", (0, 0), 1), ("b", (0, 0), 3), ("cc", (0, 0), 2), ("a", (0, 1), -1), ("b", (0, 1), -3)]
+WORDS += [("a", (1, 0), -1), ("b", (1, 0), -1)]
+LAST = [("a", (1, 1), 1), ("b", (1, 1), 2)]
+SAID = {(0, 0): {(1, 2): 1, (2, 1): 1}, (0, 1): {(1, 2): -1}, (1, 0): {(1, 1): 1, (1, 2): -1}}
+
+
+@pytest.mark.parametrize(
+    ("words", "corner"), [([*WORDS, *LAST], {(1, 2): 1}), (WORDS, {(1, 1): -1, (1, 2): 2})], ids=["full", "short"]
+)
+def test_the_first_example_of_partial_order(words, corner, tmp_path):
+    """How many distinct words of each length: at (1, 1) that changes even where nothing arrives there."""
+    apply = "[{reduce: {by: {len: length(s)}, n: count(distinct s)}}]"
+    text = head("words: s: string", "[x, y]", f"  c: {{from: words, apply: {apply}}}\n", "c")
+    rows = [((word,), time, diff) for word, time, diff in words]
+    judge_cuts(tmp_path / "cuts", text, {"words": rows})
+    case = Case(text, (Run((Arrival("words", tuple(rows)),)),))
+    write_file(case, case.runs[0].files[0], tmp_path / "in/words/1.parquet")
+    (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
+    run(tmp_path / "p.yaml", until="2,2")
+    log = {}
+    for length, n, x, y, diff in pl.read_parquet(tmp_path / "out/c/*.parquet").rows():
+        log.setdefault((x, y), {})[length, n] = diff
+    assert log == {**SAID, (1, 1): corner}
