@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench import files
 from tests.bench.files import size
+from tests.bench.loop_cases import LOOPS
 from tests.bench.processes import measure, python
 from tests.bench.table import Asked, Figure
 
@@ -77,4 +78,5 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "engine-change": partial(engine, case="change"),
     "engine-min": partial(engine, case="least"),
     "engine-count": partial(engine, case="count"),
+    **{f"loops-{name}": case.figures for name, case in LOOPS.items()},
 }

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-HEADINGS = ("case", "dd", "polars", "DuckDB", "dd / polars", "peak", "asked", "met", "Rust")
+HEADINGS = ("case", "dd", "polars", "DuckDB", "scipy", "ratio", "peak", "asked", "met", "Rust")
+PEERS = ("polars", "duckdb", "scipy")
 GIGABYTE = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A bound on our median: seconds, a multiple of polars, to be faster than every peer; and on peak memory in bytes."""
+    """A bound on our median: seconds, a multiple of polars, to be faster than every peer, so many times faster than the load
+    before; and on peak memory in bytes.
+    """
 
     seconds: float | None = None
     times_polars: float | None = None
     fastest: bool = False
+    times_faster: float | None = None
     peak: float | None = None
 
     def text(self) -> str:
@@ -25,6 +29,8 @@ class Asked:
             parts.append(f"{self.times_polars:g}x polars")
         if self.fastest:
             parts.append("faster than both")
+        if self.times_faster is not None:
+            parts.append(f"1/{self.times_faster:g} of load")
         if self.seconds is not None:
             parts.append(duration(self.seconds))
         if self.peak is not None:
@@ -37,6 +43,7 @@ class Asked:
             (self.seconds is not None and figure.seconds > self.seconds)
             or (self.times_polars is not None and figure.seconds > self.times_polars * figure.peers["polars"])
             or (self.fastest and figure.seconds >= min(figure.peers.values()))
+            or (self.times_faster is not None and figure.seconds * self.times_faster > (figure.load or 0))
             or (self.peak is not None and (figure.peak or 0) > self.peak)
         )
 
@@ -45,13 +52,14 @@ class Asked:
 class Figure:
     """A row of the table: medians in seconds, ours and the peers', our peak memory, and Rust's on a machine of this kind.
 
-    `full` says that it was measured at the size that `asked` speaks of.
+    `load` is what we took to load all that a change is compared with. `full` says that it was measured at the size that `asked` speaks of.
     """
 
     case: str
     seconds: float
     asked: Asked = Asked()
     peers: dict[str, float] = field(default_factory=dict)
+    load: float | None = None
     peak: int | None = None
     reference: float | None = None
     full: bool = True
@@ -59,19 +67,25 @@ class Figure:
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as texts, as `HEADINGS` say."""
-        polars = self.peers.get("polars")
         bound = self.asked.text()
         met = ("yes" if self.asked.met_by(self) else "NO") if bound and self.full else ""
         return (
             self.case,
             duration(self.seconds),
-            *(duration(self.peers[name]) if name in self.peers else "" for name in ("polars", "duckdb")),
-            f"{self.seconds / polars:.2f}" if polars else "",
+            *(duration(self.peers[name]) if name in self.peers else "" for name in PEERS),
+            self.ratio(),
             f"{self.peak / GIGABYTE:.2f} GB" if self.peak else "",
             bound,
             met,
             duration(self.reference) if self.reference else "",
         )
+
+    def ratio(self) -> str:
+        """Return our seconds in comparison: to those of the load, else to those of a peer."""
+        if self.load:
+            times = self.load / self.seconds
+            return f"1/{times:.3g} of load" if times > 1 else f"{1 / times:.3g}x load"
+        return next((f"{self.seconds / self.peers[name]:.3g}x {name}" for name in PEERS if name in self.peers), "")
 
     def to_json(self) -> dict[str, object]:
         """Return the row as plain values."""
@@ -80,6 +94,7 @@ class Figure:
             "seconds": self.seconds,
             "runs": self.runs,
             "peers": self.peers,
+            "load": self.load,
             "peak": self.peak,
             "asked": self.asked.text(),
             "met": self.asked.met_by(self) if self.full else None,
@@ -101,11 +116,13 @@ def duration(seconds: float) -> str:
 
 
 def render(figures: list[Figure], style: str) -> str:
-    """Return the table as `text`, `markdown` or `json`."""
+    """Return the table as `text`, `markdown` or `json`; a column in which there is nothing is left out."""
     if style == "json":
         return json.dumps([figure.to_json() for figure in figures], indent=1)
-    rows = [HEADINGS, *(figure.cells() for figure in figures)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(HEADINGS))]
+    cells = [figure.cells() for figure in figures]
+    filled = [at for at in range(len(HEADINGS)) if any(row[at] for row in cells)]
+    rows = [[row[at] for at in filled] for row in (HEADINGS, *cells)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
     rule = ["-" * width for width in widths]
     if style == "markdown":

@@ -2,9 +2,12 @@
 
 import json
 import subprocess
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from tests.bench import loops
 from tests.bench.__main__ import main
 from tests.bench.cases import CASES
 from tests.bench.engine import CASES as ENGINE_CASES
@@ -13,8 +16,8 @@ from tests.bench.processes import measure, python
 from tests.bench.table import Asked, Figure, duration, render
 
 ROWS = 2_000
-# Engine cases run in this process below, and compiling all kernels anew takes long; the tests of kernels do that.
-WHOLE = [name for name in CASES if name != "compile" and not name.startswith("engine")]
+# Cases in memory run in this process below, and compiling all kernels anew takes long; the tests of kernels do that.
+WHOLE = [name for name in CASES if name != "compile" and not name.startswith(("engine", "loops"))]
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +38,33 @@ def test_a_case_of_whole_processes_agrees_with_the_peers(name, folder):
 @pytest.mark.parametrize("name", ENGINE_CASES)
 def test_a_case_of_the_engine_gives_the_right_answer(name):
     assert all(seconds > 0 for seconds in ENGINE_CASES[name](ROWS).values())
+
+
+@pytest.mark.parametrize(("name", "workers"), [*((name, 1) for name in loops.CASES), ("components", 2), ("strong", 2)])
+def test_a_case_of_loops_gives_the_right_answer(name, workers, monkeypatch):
+    monkeypatch.setattr(loops, "CHANGES", 20)
+    assert all(seconds > 0 for seconds in loops.CASES[name](200, workers).values())
+
+
+def test_a_case_of_loops_that_is_wrong_is_no_figure():
+    results = loops.Results(lambda edges, nodes: edges, 4)
+    results.kept = [np.array([[0, 1, 5, 1], [0, 2, 6, 1]])]
+    results.check(5, np.array([[0, 1]]))
+    with pytest.raises(AssertionError, match=r"the sign turned: \[\(0, 2, 1\)\]"):
+        results.check(6, np.array([[0, 1]]))
+
+
+def test_figures_of_loops_are_held_against_the_load_and_scipy(folder):
+    found = CASES["loops-strong-by-length"](Session(10_000, 1, folder))
+    load, one, _, together = found
+    assert load.case == "loops: strong components, short labels first, 100 nodes, 300 edges, 1 worker"
+    assert load.ratio().endswith("x scipy")
+    assert one.load == together.load == load.seconds
+    assert one.ratio().endswith(" of load")
+    assert replace(one, seconds=load.seconds * 3).ratio() == "3x load"
+    assert one.peers == load.peers
+    assert not together.peers
+    assert "1/100 of load" in render(found, "text")
 
 
 def test_the_command_prints_a_table_with_what_was_asked(folder, capsys):
@@ -68,8 +98,14 @@ def test_programs_that_disagree_are_no_figure():
         same("polars", (1, 2), (1, 3))
 
 
+def test_a_column_without_any_figure_is_left_out():
+    shown = render([Figure("case", 1.0, peers={"polars": 2.0}), Figure("other", 1.0)], "markdown").splitlines()
+    assert shown[0] == "| case  | dd  | polars | ratio       |"
+    assert shown[2] == "| case  | 1 s | 2 s    | 0.5x polars |"
+
+
 def test_the_peers_are_programs_by_themselves(root):
-    for program in (root / "tests" / "bench" / "peers").glob("*_files.py"):
+    for program in (root / "tests" / "bench" / "peers").glob("*_*.py"):
         assert "tests.bench" not in program.read_text()
         assert "ddcli" not in program.read_text()
 
@@ -83,12 +119,14 @@ def test_the_peers_are_programs_by_themselves(root):
         (Asked(times_polars=3), 6.1, None, False),
         (Asked(fastest=True), 0.9, None, True),
         (Asked(fastest=True), 1.5, None, False),
+        (Asked(times_faster=100), 0.9, None, True),
+        (Asked(times_faster=100), 1.1, None, False),
         (Asked(peak=2e9), 1.0, 1_000_000_000, True),
         (Asked(peak=2e9), 1.0, 3_000_000_000, False),
     ],
 )
 def test_a_bound_is_met_or_not(asked, seconds, peak, met):
-    figure = Figure("case", seconds, asked, {"polars": 2.0, "duckdb": 1.0}, peak)
+    figure = Figure("case", seconds, asked, {"polars": 2.0, "duckdb": 1.0}, 100.0, peak)
     assert asked.met_by(figure) is met
     assert json.loads(render([figure], "json"))[0]["met"] is met
     assert ("yes" if met else "NO") in render([figure], "text")

@@ -1,0 +1,166 @@
+"""The cases of loops: queries of a random graph, from edges in memory to output in memory.
+
+    python -m tests.bench.loops CASE NODES [WORKERS]
+
+runs one case in this process and prints its figures, in seconds, as JSON: to load all edges; then, awaited one after the
+other, changes that each remove an edge and add one; then as many, each at a time of its own, that are submitted together.
+What comes out is compared with what scipy finds in the same edges. That is timed too: it is what a program pays for each change
+that keeps nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tests.bench import graphs
+from tests.bench.data import SEED
+from tests.bench.peers import scipy_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddcli.library import Dataflow, Input, Output
+
+    Flow = tuple[Dataflow, Input, Output]
+    Judge = Callable[[np.ndarray, int], np.ndarray]
+    Change = tuple[tuple[int, int], tuple[int, int]]
+
+CHANGES = 100
+WARM = 500
+
+
+class Graph:
+    """A random graph that changes: `edges` as they are now."""
+
+    def __init__(self, nodes: int, count: int) -> None:
+        self.nodes = nodes
+        self._random = np.random.default_rng(SEED)
+        self.edges = self._random.integers(0, nodes, (count, 2))
+
+    @property
+    def root(self) -> int:
+        """A node that many have an edge to, so that it stays connected."""
+        return int(np.bincount(self.edges.ravel()).argmax())
+
+    def replace(self) -> Change:
+        """Replace an edge by another; return both."""
+        place = self._random.integers(len(self.edges))
+        new = self._random.integers(0, self.nodes, 2)
+        removed, added = map(tuple, [self.edges[place].tolist(), new.tolist()])
+        self.edges[place] = new
+        return removed, added
+
+
+class Results:
+    """The updates that have come out, to be held against what the judge finds in the edges that there were."""
+
+    def __init__(self, judge: Judge, nodes: int) -> None:
+        self.kept: list[np.ndarray] = []
+        self.seconds: list[float] = []
+        self._judge = judge
+        self._nodes = nodes
+
+    def check(self, moment: int, edges: np.ndarray) -> None:
+        """Refuse figures where the collection at a time is another; note how long the judge takes."""
+        start = time.perf_counter()
+        expected = self._judge(edges, self._nodes)
+        self.seconds.append(time.perf_counter() - start)
+        updates = np.concatenate(self.kept)
+        found = updates[updates[:, -2] <= moment][:, [0, 1, 3]]
+        both = pl.DataFrame(
+            np.concatenate([found, np.insert(expected, 2, -1, axis=1)]), ["a", "b", "diff"], orient="row"
+        )
+        wrong = both.group_by("a", "b").agg(pl.col("diff").sum()).filter(pl.col("diff") != 0)
+        assert wrong.is_empty(), f"at time {moment} dd has, or scipy has with the sign turned: {wrong.head(5).rows()}"
+
+
+def measured(flow: Flow, judge: Judge, graph: Graph) -> dict[str, float]:
+    """Load the graph, await changes one by one, and then many together."""
+    dataflow, given, output = flow
+    results = Results(judge, graph.nodes)
+    with dataflow:
+        start = time.perf_counter()
+        given.insert_many(graph.edges)
+        given.advance_to(1)
+        dataflow.step()
+        results.kept.append(output.lanes())
+        load = time.perf_counter() - start
+        results.check(0, graph.edges)
+        singles = []
+        for change in [graph.replace() for _ in range(CHANGES)]:
+            start = time.perf_counter()
+            _submit(given, change)
+            dataflow.step()
+            results.kept.append(output.lanes())
+            singles.append(time.perf_counter() - start)
+        results.check(given.time - 1, graph.edges)
+        # The collection half-way is only in the times of what comes out.
+        half = [graph.replace() for _ in range(CHANGES // 2)]
+        moment, edges = given.time + len(half) - 1, graph.edges.copy()
+        changes = half + [graph.replace() for _ in range(CHANGES // 2)]
+        start = time.perf_counter()
+        for change in changes:
+            _submit(given, change)
+        dataflow.step()
+        results.kept.append(output.lanes())
+        together = time.perf_counter() - start
+        results.check(moment, edges)
+        results.check(given.time - 1, graph.edges)
+    return {
+        "load": load,
+        "one_p50": statistics.median(singles),
+        "one_p99": sorted(singles)[len(singles) * 99 // 100],
+        "together": together,
+        "scipy": statistics.median(results.seconds),
+    }
+
+
+def _submit(given: Input, change: Change) -> None:
+    removed, added = change
+    given.remove(removed)
+    given.insert(added)
+    given.advance_to(given.time + 1)
+
+
+def components(nodes: int, workers: int, at: str | None = None) -> dict[str, float]:
+    """Label the connected components, each node of which has four edges on average."""
+    return measured(graphs.components(workers, at), scipy_graphs.components, Graph(nodes, 2 * nodes))
+
+
+def distances(nodes: int, workers: int) -> dict[str, float]:
+    """Find how far all nodes of the same graph are from one."""
+    graph = Graph(nodes, 2 * nodes)
+    return measured(graphs.distances(workers, graph.root), partial(scipy_graphs.distances, root=graph.root), graph)
+
+
+def cyclic(nodes: int, workers: int, at: str | None = None) -> dict[str, float]:
+    """Find the strongly connected components of a graph where three edges on average begin at a node."""
+    return measured(graphs.cyclic(workers, at), scipy_graphs.cyclic, Graph(nodes, 3 * nodes))
+
+
+CASES = {
+    "components": components,
+    "components-by-length": partial(components, at=graphs.BY_LENGTH),
+    "distances": distances,
+    "strong": cyclic,
+    "strong-by-length": partial(cyclic, at=graphs.BY_LENGTH),
+}
+
+
+def main(name: str, nodes: str, workers: str = "1") -> None:
+    """Run a case in little, which loads the kernels, and then as it was asked for."""
+    if int(nodes) > WARM:
+        CASES[name](WARM, int(workers))
+    print(json.dumps(CASES[name](int(nodes), int(workers))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
