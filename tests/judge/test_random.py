@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.judge.harness import graph_of, judge
 from tests.judge.logs import cases
+from tests.judge.sizes import AS_THEY_ARE, few
 
 EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "40"))
 # Drawing a whole pipeline with its logs is much drawing, and much of it is thrown away when a failure is made small.
@@ -39,10 +40,12 @@ def test_times_of_several_coordinates(case):
 
 
 @SEARCH
-@given(st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)))
-def test_loops(case):
+@given(
+    st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)), st.sampled_from([AS_THEY_ARE, 0, 5])
+)
+def test_loops(case, most):
     """Recursive and mutually recursive, nested two deep, bounded or not, at every time of any number of coordinates."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, few(most):
         judge(case, Path(folder))
 
 

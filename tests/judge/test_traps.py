@@ -11,7 +11,10 @@ from ddcli.pipeline import run
 from tests.judge.case import Arrival, Case, Run, write_file
 from tests.judge.frontiers import Frontier, minimal
 from tests.judge.harness import judge
+from tests.judge.sizes import AS_THEY_ARE, few
 from tests.reference.model import less_equal
+
+small_and_large = pytest.mark.parametrize("most", [AS_THEY_ARE, 0])
 
 
 def orders(times: list, most: int = 2):
@@ -33,8 +36,8 @@ def closing(done: list, times: list) -> Frontier:
     return minimal(time for time in product(*sides) if not any(less_equal(time, other) for other in done))
 
 
-def judge_cuts(tmp_path, head: str, logs: dict[str, list]) -> None:
-    """Judge a pipeline over logs of updates, cut at their times in many ways."""
+def judge_cuts(tmp_path, head: str, logs: dict[str, list], most: int = AS_THEY_ARE) -> None:
+    """Judge a pipeline over logs of updates, cut at their times in many ways; `most` as in `few`."""
     times = sorted({time for rows in logs.values() for _, time, _ in rows})
     number = 0
     for order in orders(times):
@@ -48,7 +51,8 @@ def judge_cuts(tmp_path, head: str, logs: dict[str, list]) -> None:
                 upper = closing(order[:end], times)
                 runs.append(Run(files, progress=((next(iter(logs)), upper),)))
             number += 1
-            judge(Case(head, tuple(runs)), tmp_path / str(number))
+            with few(most):
+                judge(Case(head, tuple(runs)), tmp_path / str(number))
 
 
 def head(columns: str, time: str, collections: str, *outputs: str) -> str:
@@ -83,7 +87,8 @@ def chain(start: int, length: int, end: int) -> list:
     return list(pairwise(nodes))
 
 
-def test_a_change_at_an_early_round_is_reconsidered_at_later_ones(tmp_path):
+@small_and_large
+def test_a_change_at_an_early_round_is_reconsidered_at_later_ones(most, tmp_path):
     """At node 1 the least label sinks at rounds 4, 7 and 9; from time 1 to 2 another label comes at round 3.
 
     It is the least until round 7, so what time 0 did at rounds 4 and 7 must be looked at again there, and not in between.
@@ -93,7 +98,7 @@ def test_a_change_at_an_early_round_is_reconsidered_at_later_ones(tmp_path):
     links = [(link, (0,), 1) for start, length, _ in ways for link in chain(start, length, 1)] + [((1, 2), (0,), 1)]
     labels = [((1, 9), (0,), 1), *(((start, label), (0,), 1) for start, _, label in ways[:3])]
     labels += [((3, 7), (1,), 1), ((3, 7), (2,), -1), ((3, 6), (3,), 1), ((9, 5), (3,), -1), ((7, 6), (4,), -1)]
-    judge_cuts(tmp_path, text, {"links": links, "labels": labels})
+    judge_cuts(tmp_path, text, {"links": links, "labels": labels}, most)
 
 
 AXES = [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
@@ -117,7 +122,8 @@ def test_three_incomparable_times_meet_in_a_triple_join(operator, tmp_path):
     judge_cuts(tmp_path, text, {"p": TRIPLE})
 
 
-def test_two_coordinates_and_a_round_meet_in_a_triple_join(tmp_path):
+@small_and_large
+def test_two_coordinates_and_a_round_meet_in_a_triple_join(most, tmp_path):
     """The label 0 is there -2 times, once more from either time on, and once more when it has come along three links."""
     text = head(
         "links: a: int64, b: int64; labels: n: int64, l: int64",
@@ -128,10 +134,11 @@ def test_two_coordinates_and_a_round_meet_in_a_triple_join(tmp_path):
     links = [(link, (0, 0), 1) for link in [*chain(5, 3, 1), (1, 2)]]
     labels = [((1, 0), (0, 0), -2), ((1, 9), (0, 0), 1), ((5, 0), (0, 0), 1)]
     labels += [((1, 0), (1, 0), 1), ((1, 0), (0, 1), 1)]
-    judge_cuts(tmp_path, text, {"links": links, "labels": labels})
+    judge_cuts(tmp_path, text, {"links": links, "labels": labels}, most)
 
 
-def test_three_coordinates_and_a_round(tmp_path):
+@small_and_large
+def test_three_coordinates_and_a_round(most, tmp_path):
     """All three times meet within a loop, so that four coordinates do."""
     text = head(
         "links: a: int64, b: int64; labels: n: int64, l: int64",
@@ -141,7 +148,7 @@ def test_three_coordinates_and_a_round(tmp_path):
     )
     links = [(link, (0, 0, 0), 1) for link in [*chain(5, 2, 1), (1, 2)]]
     labels = [((1, 0), (0, 0, 0), -3), ((1, 9), (0, 0, 0), 1), ((5, 0), (0, 0, 0), 1)]
-    judge_cuts(tmp_path, text, {"links": links, "labels": [*labels, *(((1, 0), time, 1) for time in AXES)]})
+    judge_cuts(tmp_path, text, {"links": links, "labels": [*labels, *(((1, 0), time, 1) for time in AXES)]}, most)
 
 
 def least(value: int, time: tuple, diff: int) -> tuple:
@@ -185,22 +192,24 @@ REACHED = """\
 TWO = "links: a: int64, b: int64; starts: n: int64"
 
 
-def test_mutual_support_keeps_nothing_alive(tmp_path):
+@small_and_large
+def test_mutual_support_keeps_nothing_alive(most, tmp_path):
     """1, 2 and 3 lead to each other: when nothing leads to them any more they are gone, and they come back whole."""
     text = head(TWO, "time", REACHED, "reached", "counted")
     links = [((a, b), (0,), 1) for a, b in [(0, 1), (1, 2), (2, 3), (3, 1), (2, 1), (3, 3), (3, 4)]]
     starts = [((0,), (0,), 1), ((2,), (1,), 1), ((0,), (2,), -1), ((2,), (3,), -1), ((3,), (4,), 1)]
     links += [((0, 1), (1,), -1), ((3, 1), (4,), -1)]
-    judge_cuts(tmp_path, text, {"links": links, "starts": starts})
+    judge_cuts(tmp_path, text, {"links": links, "starts": starts}, most)
 
 
-def test_a_loop_over_a_collection_that_becomes_empty(tmp_path):
+@small_and_large
+def test_a_loop_over_a_collection_that_becomes_empty(most, tmp_path):
     """Nothing at first, then something, nothing again, then the same once more."""
     text = head(TWO, "time", REACHED, "reached", "counted")
     all_links = [(0, 1), (1, 2), (2, 0)]
     links = [(link, (time,), diff) for time, diff in [(1, 1), (2, -1), (4, 1)] for link in all_links]
     starts = [((0,), (0,), 1), ((0,), (3,), -1), ((1,), (4,), 1), ((1,), (5,), -1)]
-    judge_cuts(tmp_path, text, {"links": links, "starts": starts})
+    judge_cuts(tmp_path, text, {"links": links, "starts": starts}, most)
 
 
 def test_a_loop_whose_input_is_empty_for_ever(tmp_path):
@@ -223,14 +232,15 @@ NEGATIVE = """\
 
 
 @pytest.mark.parametrize("time", ["time", "[x, y]"])
-def test_less_than_nothing_passes_through_reductions(time, tmp_path):
+@small_and_large
+def test_less_than_nothing_passes_through_reductions(time, most, tmp_path):
     """Retractions come before their insertions, so that counts are negative, in and out of a loop."""
     text = head("p: k: int64, v: int64", time, NEGATIVE, "c", "d")
     text = text.replace("d: out/d/", "d: out/d/, x: {path: out/x/, from: l.x}, h: {path: out/h/, from: l.half}")
     rows = [((1, 2), 0, -2), ((1, 1), 0, 1), ((2, 2), 0, -1), ((1, 2), 1, 1), ((2, 2), 1, 2), ((1, 1), 2, -2)]
     rows += [((1, 2), 3, 2), ((1, 1), 3, 1), ((2, 2), 3, -1)]
     place = {0: (0, 0), 1: (0, 1), 2: (1, 0), 3: (1, 1)}
-    judge_cuts(tmp_path, text, {"p": [(r, (t,) if time == "time" else place[t], diff) for r, t, diff in rows]})
+    judge_cuts(tmp_path, text, {"p": [(r, (t,) if time == "time" else place[t], diff) for r, t, diff in rows]}, most)
 
 
 NESTED = """\
@@ -262,7 +272,8 @@ NESTED = """\
 """
 
 
-def test_circles_within_circles(tmp_path):
+@small_and_large
+def test_circles_within_circles(most, tmp_path):
     """Strongly connected components: a link that closes a circle is set and taken away, and another circle with it."""
     text = head(
         "links: a: int64, b: int64",
@@ -272,7 +283,7 @@ def test_circles_within_circles(tmp_path):
     )
     links = [((a, b), (0,), 1) for a, b in [(0, 1), (1, 2), (2, 3), (3, 4), (4, 2), (5, 0)]]
     links += [((3, 0), (1,), 1), ((1, 2), (2,), -1), ((4, 5), (3,), 1), ((1, 2), (3,), 1), ((2, 3), (4,), -1)]
-    judge_cuts(tmp_path, text, {"links": links})
+    judge_cuts(tmp_path, text, {"links": links}, most)
 
 
 WORDS = [("a", (0, 0), 1), ("b", (0, 0), 3), ("cc", (0, 0), 2), ("a", (0, 1), -1), ("b", (0, 1), -3)]
