@@ -13,7 +13,8 @@ Expressions are those of pipeline files. Nothing is emitted for a time until the
 from ddcli.library.collection import Collection
 from ddcli.library.dataflow import Dataflow
 from ddcli.library.functions import followed_by
+from ddcli.library.loops import Loop, Variable
 from ddcli.library.outputs import Output, Probe
 from ddcli.library.sessions import Input
 
-__all__ = ["Collection", "Dataflow", "Input", "Output", "Probe", "followed_by"]
+__all__ = ["Collection", "Dataflow", "Input", "Loop", "Output", "Probe", "Variable", "followed_by"]

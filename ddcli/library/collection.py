@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import Text, UsageError
 from ddcli.library.functions import filtering, flat_mapping, joining, mapping, reducing
 from ddcli.library.outputs import Probe
-from ddcli.library.words import assign, keys, needed, orders, pairs, place, said, text, texts
+from ddcli.library.words import assign, keys, needed, orders, pairs, parameter_name, place, said, text, texts
 from ddcli.plan.operators import apply_operators
 from ddcli.spec import model
 
@@ -27,7 +27,12 @@ class Collection:
 
     def __init__(self, dataflow: Dataflow, relation: Relation):
         self.dataflow = dataflow
-        self.relation = relation
+        self._relation = relation
+
+    @property
+    def relation(self) -> Relation:
+        """What the plan knows of the collection."""
+        return self._relation
 
     @property
     def schema(self) -> Schema:
@@ -197,6 +202,48 @@ class Collection:
     def top_k(self, k: int, order_by: Sequence[str], by: Sequence[str] = ()) -> Collection:
         """Keep the first `k` records of each group; an order is a column or expression, perhaps with ` desc`."""
         return self._apply(model.TopK(**place("top_k"), k=k, order_by=orders(order_by), by=texts(by)))
+
+    # --- loops ----------------------------------------------------------------------------------------------------
+
+    def iterate(
+        self, body: Callable[[Collection], Any], *, max_rounds: int | None = None, guard: int = model.GUARD
+    ) -> Any:
+        """Return what `body` makes of the collection when it is done again and again until nothing changes.
+
+        The body is given the loop's variable and returns what that is in the next round. Or a tuple: that, and other
+        collections that leave the loop; then a tuple is returned. See `Dataflow.iterate` for the rest.
+
+        >>> from ddcli import Dataflow
+        >>> df = Dataflow()
+        >>> links = df.input("links", {"src": "int64", "dst": "int64"})
+        >>> reached = links.iterate(
+        ...     lambda far: far.join(links, on={"dst": "src"}, name="next").map(src="src", dst="next.dst").concat(links).distinct()
+        ... ).output()
+        >>> for link in [(1, 2), (2, 3)]:
+        ...     links.insert(link)
+        >>> links.close()
+        >>> df.step_while(lambda: True)
+        >>> sorted(reached.updates())
+        [((1, 2), 0, 1), ((1, 3), 0, 1), ((2, 3), 0, 1)]
+        """
+        return self.dataflow.iterate({parameter_name(body): self}, body, max_rounds=max_rounds, guard=guard)
+
+    def enter(self, at: str | None = None) -> Collection:
+        """Return the collection as it is in the loop whose body is being written: there in every round.
+
+        A body may read what is outside as it is; this is for `at`, an integer expression: each record from that round on.
+        """
+        if self.dataflow.surroundings.loop is None:
+            raise UsageError("`enter` stands outside of a loop", hint="call it in the body of one")
+        return self if at is None else self._apply(model.Enter(**place("enter"), at=text(at)))
+
+    def leave(self) -> Collection:
+        """Return the collection as it is after the last round of the `with df.loop()` around; read it after the block."""
+        loop = self.dataflow.written_loop
+        if loop is None:
+            hint = "`iterate` returns what its body returns; `leave` is for the block of `with df.loop()`"
+            raise UsageError("`leave` stands outside of a loop that is written step by step", hint=hint)
+        return loop.leave(self)
 
     # --- looking --------------------------------------------------------------------------------------------------
 

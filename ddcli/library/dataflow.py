@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +18,7 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.workers import Workers
 from ddcli.errors import UsageError
 from ddcli.library.clock import Clock
+from ddcli.library.loops import Loop, iterated
 from ddcli.library.outputs import Output
 from ddcli.library.sessions import Feed, Input
 from ddcli.library.words import schema as schema_of
@@ -23,14 +26,17 @@ from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.operators import Surroundings
 from ddcli.plan.relation import Relation
+from ddcli.spec.model import GUARD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import polars as pl
 
     from ddcli.expressions.types import Type
+    from ddcli.library.collection import Collection
     from ddcli.library.outputs import Update
+    from ddcli.plan.logical import Loop as LoopName
 
 
 class Dataflow:
@@ -59,6 +65,7 @@ class Dataflow:
         self.pool = Pool()
         self.frontier = Frontier([self.clock.start])
         self.surroundings = Surroundings(self.clock.kinds)
+        self.written_loop: Loop | None = None
         self._workers = Workers(workers)
         self._feeds: dict[str, Feed] = {}
         self._outputs: dict[str, Output] = {}
@@ -83,9 +90,47 @@ class Dataflow:
         columns = schema_of(schema, f"input '{name}'")
         return Relation(logical.Source((), columns, name, tuple(self.clock.names)))
 
+    def iterate(
+        self,
+        variables: Mapping[str, Collection],
+        body: Callable[..., Any],
+        *,
+        max_rounds: int | None = None,
+        guard: int = GUARD,
+    ) -> Any:
+        """Return what leaves a loop with several variables, each given by name with what it is in the first round.
+
+        `body` is given the variables, in their order, and returns what each is in the next round: a collection, a tuple in the
+        same order, or a dictionary by name, in which further collections leave too. The same form is returned. It may be called
+        more than once: until the variables' types hold what the body makes of them. The loop goes on until nothing changes,
+        and after `guard` rounds that is an error; or it takes `max_rounds` rounds, and what leaves is as it is then.
+        """
+        return iterated(self, variables, body, max_rounds, guard)
+
+    @contextmanager
+    def loop(self, *, max_rounds: int | None = None, guard: int = GUARD) -> Iterator[Loop]:
+        """Give a loop to write the body of, in a `with` block; see `loops`."""
+        self._open()
+        loop = Loop(self, max_rounds, guard)
+        with self.inside(loop.name, loop):
+            yield loop
+        loop.close()
+
+    @contextmanager
+    def inside(self, name: LoopName, loop: Loop | None = None) -> Iterator[None]:
+        """Take what is written now for a part of a loop's body."""
+        around = self.surroundings, self.written_loop
+        self.surroundings, self.written_loop = replace(self.surroundings, loop=name), loop
+        try:
+            yield
+        finally:
+            self.surroundings, self.written_loop = around
+
     def output_of(self, relation: Relation) -> Output:
         """Let the updates of a collection be read."""
         self._open()
+        if relation.node.free:
+            raise UsageError("a collection of a loop's body is read outside of the loop", hint="let it leave the loop")
         output = Output(self, relation, Layout(relation.schema))
         self._outputs[f"output{len(self._outputs)}"] = output
         return output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import Span, Text, UsageError
@@ -9,7 +10,7 @@ from ddcli.expressions.types import Schema, Type, parse_type
 from ddcli.spec import model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 HERE = Span("<python>", 1, 1)
 
@@ -85,3 +86,11 @@ def schema(columns: Mapping[str, str | Type], what: str) -> Schema:
             raise UsageError(f"{what}: column '{name}' has an unknown type '{given}'")
         found[name] = kind
     return found
+
+
+def parameter_name(body: Callable[..., Any]) -> str:
+    """Return what a body calls its variable, for messages."""
+    try:
+        return next(iter(inspect.signature(body).parameters), "variable")
+    except (TypeError, ValueError):
+        return "variable"

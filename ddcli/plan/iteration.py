@@ -38,29 +38,51 @@ def iterate(
     body this one is. Raise SpecError where a variable's columns don't fit, and where a body reads a variable of
     another loop.
     """
-    depth = around.depth + 1 if around else 1
     schemas = [dict(relation.schema) for _, relation in initials]
     stable = False
     while not stable:
-        # Each building has a name of its own, so that no variable of another is taken for one of this.
-        loop = Loop(depth, f"open {next(_opened)}")
-        variables = [Relation(Variable((), schema, loop.name, depth, at)) for at, schema in enumerate(schemas)]
-        results, others = bodies(loop, variables)
-        wider = _widened([name for name, _ in initials], schemas, results)
+        loop = opened(around)
+        results, others = bodies(loop, [variable(loop, at, schema) for at, schema in enumerate(schemas)])
+        wider = widened([name for name, _ in initials], schemas, results)
         stable, schemas = wider == schemas, wider
+    return closed(loop, around, initials, schemas, results, others, bound=bound, guard=guard)
+
+
+def opened(around: Loop | None) -> Loop:
+    """Return a loop to build a body in, under a name of its own: no variable of another is taken for one of this."""
+    return Loop(around.depth + 1 if around else 1, f"open {next(_opened)}")
+
+
+def variable(loop: Loop, index: int, schema: Schema) -> Relation:
+    """Return the `index`-th variable of a loop that is being built."""
+    return Relation(Variable((), schema, loop.name, loop.depth, index))
+
+
+def closed(
+    loop: Loop,
+    around: Loop | None,
+    initials: Sequence[tuple[Text, Relation]],
+    schemas: Sequence[Schema],
+    results: Sequence[Relation],
+    others: Sequence[Relation],
+    *,
+    bound: int | None = None,
+    guard: int = GUARD,
+) -> list[Relation]:
+    """Return what leaves a loop whose body is built: the results, then the others. `schemas` must hold all that variables are."""
     inputs = [with_schema(relation.node, schema) for (_, relation), schema in zip(initials, schemas, strict=True)]
     inputs += [with_schema(relation.node, schema) for relation, schema in zip(results, schemas, strict=True)]
     inputs += [relation.node for relation in others]
-    foreign = {free for node in inputs for free in node.free if free not in (loop, around) and free.depth >= depth - 1}
-    if foreign:
+    apart = {free for node in inputs for free in node.free if free not in (loop, around)}
+    if any(free.depth >= loop.depth - 1 for free in apart):
         problem = "the body of a loop reads what belongs to the body of another"
         raise SpecError(problem, span=initials[0][0].span, hint="let it leave that loop first")
     names = tuple(name for name, _ in initials)
-    closed = identified(Iterate(tuple(inputs), {}, loop.name, depth, len(initials), names, bound, guard))
-    return [Relation(Leave((closed,), node.schema, which)) for which, node in enumerate(closed.bodies)]
+    node = identified(Iterate(tuple(inputs), {}, loop.name, loop.depth, len(initials), names, bound, guard))
+    return [Relation(Leave((node,), body.schema, which)) for which, body in enumerate(node.bodies)]
 
 
-def _widened(names: Sequence[Text], schemas: Sequence[Schema], results: Sequence[Relation]) -> list[Schema]:
+def widened(names: Sequence[Text], schemas: Sequence[Schema], results: Sequence[Relation]) -> list[Schema]:
     """Return the variables' columns, of types that hold the results too."""
     found: list[Schema] = []
     errors: list[DdError] = []
