@@ -210,7 +210,8 @@ def _compile_missing(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     running = [
         subprocess.Popen(  # noqa: S603 - this Python, our own module
-            [sys.executable, "-m", f"{package.__name__}.compile", str(folder)]
+            # -P: the sources are those of this process, not what happens to be in the current folder.
+            [sys.executable, "-P", "-m", f"{package.__name__}.compile", str(folder)]
             + [f"{name}={file_name(name)}" for name in share],
             env=environment,
             stdout=subprocess.DEVNULL,
