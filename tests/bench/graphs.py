@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.library import Collection, Dataflow
-from ddcli.library.words import place, text
-from ddcli.plan import iteration, operators
-from ddcli.spec import model
+from ddcli.library import Dataflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ddcli.library import Input, Output
-    from ddcli.plan.logical import Loop
+    from ddcli.library import Collection, Input, Output
 
 BY_LENGTH = "256 * cast(ceil(log(2, label + 1) / 4) as bigint)"
 """The round in which a label enters: every 256 rounds come those of one hexadecimal digit more.
@@ -38,14 +32,15 @@ def distances(workers: int, root: int) -> tuple[Dataflow, Input, Output]:
     dataflow = Dataflow(workers)
     edges = _edges(dataflow)
     links = _both_ways(edges)
-    # The root is there while it has an edge: a node without any is none.
-    roots = links.filter(f"src = {root}").map(node="src", distance="cast(0 as bigint)").distinct()
+    roots = dataflow.input("roots", {"node": "int64", "distance": "int64"})
+    roots.insert((root, 0))
+    roots.close()
 
-    def body(reached: Collection, _: Loop) -> Collection:
+    def body(reached: Collection) -> Collection:
         further = reached.join(links, on={"node": "src"}).map(node="dst", distance="distance + 1")
         return further.concat(roots).reduce(["node"], distance="min(distance)")
 
-    return dataflow, edges, _iterate(roots, body).output()
+    return dataflow, edges, roots.iterate(body).output()
 
 
 def cyclic(workers: int, at: str | None = None) -> tuple[Dataflow, Input, Output]:
@@ -60,16 +55,13 @@ def cyclic(workers: int, at: str | None = None) -> tuple[Dataflow, Input, Output
     back = _turned(edges)
     labels = _both_ways(edges).map(node="src", label="src").distinct()
 
-    def agreed(every: Collection, left: Collection, loop: Loop) -> Collection:
+    def agreed(every: Collection, left: Collection) -> Collection:
         """Give, of every edge, those at both of whose ends the same label arrives along what is left; all turned round."""
-        found = _propagated(labels, left, at, loop)
+        found = _propagated(labels, left, at)
         ends = every.join(found, on={"src": "node"}, name="head").join(found, on={"dst": "node"}, name="tail")
         return _turned(ends.filter("head.label = tail.label"))
 
-    def body(left: Collection, loop: Loop) -> Collection:
-        return agreed(back, agreed(edges, left, loop), loop)
-
-    return dataflow, edges, _iterate(edges, body).output()
+    return dataflow, edges, edges.iterate(lambda left: agreed(back, agreed(edges, left))).output()
 
 
 def _edges(dataflow: Dataflow) -> Input:
@@ -84,31 +76,14 @@ def _turned(edges: Collection) -> Collection:
     return edges.map(src="dst", dst="src")
 
 
-def _propagated(labels: Collection, links: Collection, at: str | None = None, around: Loop | None = None) -> Collection:
+def _propagated(labels: Collection, links: Collection, at: str | None = None) -> Collection:
     """Return the least label that comes to each node along the links, its own included.
 
     With `at` a label is nowhere before that round. If small ones have spread by then, it goes no further than its node.
     """
 
-    def body(best: Collection, loop: Loop) -> Collection:
+    def body(best: Collection) -> Collection:
         come = best.join(links, on={"node": "src"}).map(node="dst", label="label")
-        return come.concat(_enter(labels, at, loop) if at else labels).reduce(["node"], label="min(label)")
+        return come.concat(labels.enter(at)).reduce(["node"], label="min(label)")
 
-    return _iterate(labels.filter("false") if at else labels, body, around)
-
-
-def _iterate(
-    initial: Collection, body: Callable[[Collection, Loop], Collection], around: Loop | None = None
-) -> Collection:
-    def bodies(loop, variables):
-        return [body(Collection(initial.dataflow, variables[0]), loop).relation], []
-
-    (left,) = iteration.iterate([(text("variable"), initial.relation)], bodies, around)
-    return Collection(initial.dataflow, left)
-
-
-def _enter(collection: Collection, at: str, loop: Loop) -> Collection:
-    enter = model.Enter(**place("enter"), at=text(at))
-    surroundings = operators.Surroundings(loop=loop)
-    relation = operators.apply_operators(collection.relation, [enter], lambda _: collection.relation, surroundings)
-    return Collection(collection.dataflow, relation)
+    return (labels.filter("false") if at else labels).iterate(body)

@@ -1,6 +1,6 @@
 """scipy's graph routines: each starts from all edges, an array of (src, dst), and keeps nothing for the next change.
 
-Nodes are the integers below `nodes`; those without an edge are in no result.
+Nodes are the integers below `nodes`.
 """
 
 import numpy as np
@@ -9,19 +9,18 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 
 def components(edges, nodes):
-    """Return each node with the least one that it is connected to, in either direction."""
+    """Return each node that has an edge with the least one that it is connected to, in either direction."""
     _, part = connected_components(_matrix(edges, nodes), directed=False)
     _, least = np.unique(part, return_index=True)
-    present = _present(edges, nodes)
+    present = np.zeros(nodes, np.bool_)
+    present[edges.ravel()] = True
+    present = np.flatnonzero(present)
     return np.stack([present, least[part[present]]], axis=1)
 
 
 def distances(edges, nodes, root):
     """Return each node that can be reached from the root, in either direction, with the least number of edges to it."""
     order, predecessors = breadth_first_order(_matrix(edges, nodes), root, directed=False)
-    if len(order) == 1:
-        # A node without an edge is none.
-        order = np.intersect1d(order, _present(edges, nodes))
     places = np.empty(nodes, np.int64)
     places[order] = np.arange(len(order))
     # In this order predecessors are in order too: a level ends where they leave the level before.
@@ -43,9 +42,3 @@ def cyclic(edges, nodes):
 
 def _matrix(edges, nodes):
     return coo_array((np.ones(len(edges), np.int32), edges.T), shape=(nodes, nodes)).tocsr()
-
-
-def _present(edges, nodes):
-    present = np.zeros(nodes, np.bool_)
-    present[edges.ravel()] = True
-    return np.flatnonzero(present)
