@@ -113,6 +113,16 @@ def test_many_times_of_one_key_at_once():
     assert [row[1] for row in sorted(result.updates.tolist(), key=lambda row: row[2]) if row[3] > 0] == expected
 
 
+def test_many_changes_of_one_group():
+    """More than are put in order together with their group: the result is sorted as a whole then."""
+    n = 3000
+    batch = np.stack([np.ones(n, np.int64), np.arange(n), np.arange(n), np.ones(n, np.int64)], axis=1)
+    updates = Reduce(1, 1, 1, [Count()]).step(batch, FakeTrace(4)).updates
+    comes = [[1, i + 1, i + 1, i, 1] for i in range(n)]
+    goes = [[1, i, i, i, -1] for i in range(1, n)]
+    assert updates.tolist() == sorted(comes + goes)
+
+
 @pytest.mark.parametrize("aggregate", [minimum(Column(0)), maximum(Column(0, null="in_band")), TopK(3, (0,), (0,))])
 def test_a_change_in_a_large_group_reads_little_of_it(aggregate):
     """300 000 rows in a group: replacing its first costs microseconds, where reading all of it would cost milliseconds."""
