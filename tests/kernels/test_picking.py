@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.reduce_instances import locate
+from ddcli.engine.kernels import locate
 from tests.kernels.support import EXTREME, LANES, canonical, interpreted, matrices, matrix
 
 KEYS = st.lists(st.tuples(LANES, LANES), max_size=8).map(lambda rows: matrix(sorted(set(rows)), 2))
@@ -77,7 +77,7 @@ def test_partition_gives_its_input_where_one_shard_has_it_all():
 @given(st.lists(matrices(4, consolidated=True), min_size=1, max_size=4), KEYS)
 def test_gather_bounds_of_several_sources(sources, keys):
     """By key, then by source."""
-    bounds = locate(keys, sources)
+    bounds = locate(keys, sources)[0]
     expected = [row for key in keys.tolist() for m in sources for row in m.tolist() if row[:2] == key]
     assert kernels.gather_bounds(sources, bounds).tolist() == expected
 

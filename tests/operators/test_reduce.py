@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.engine.columns import NULL
+from ddcli.engine.kernels import locate
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_aggregates import (
     Column,
@@ -23,7 +24,6 @@ from ddcli.engine.operators.reduce_aggregates import (
     maximum,
     minimum,
 )
-from ddcli.engine.operators.reduce_instances import locate
 from tests.operators.support import FakeTrace, lattice_join, less_equal, matrix, run
 
 # Each of many aggregates draws a share of the cases; `HYPOTHESIS_PROFILE=search` draws more.
@@ -165,8 +165,9 @@ def test_rows_of_keys_are_found_however_keys_are_spread(rows, skew, others):
     """Finding rows guesses that keys are spread evenly; they need not be."""
     rows = sorted((a >> skew, b) for a, b in rows)
     keys = sorted({*others, *rows[::7]})
-    bounds = locate(
+    bounds, found = locate(
         np.array(keys, np.int64).reshape(-1, 2), [np.array([(*r, 1) for r in rows], np.int64).reshape(-1, 3)]
     )
     expected = [[sum(r < key for r in rows), sum(r <= key for r in rows)] for key in keys]
     assert bounds.tolist() == expected
+    assert found == sum(stop - start for start, stop in expected)

@@ -64,7 +64,7 @@ class Trace:
         return [*(batch.for_keys(keys) for batch in self.batches), *self._runs]
 
     def settled_for(self, keys: np.ndarray) -> list[np.ndarray]:
-        """Return what `batches_for` returns less the rounds of this interval: it is the same until the interval is closed."""
+        """Return what `batches_for` returns less the runs of this interval: it is the same until the interval is closed."""
         return [batch.for_keys(keys) for batch in self.batches]
 
     @property
@@ -74,9 +74,16 @@ class Trace:
 
     def matching(self, updates: np.ndarray) -> list[np.ndarray]:
         """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
-        if self._resident == len(self.batches):
-            return self.matrices()  # in memory a whole batch costs nothing, finding the keys does
-        return self.batches_for(kernels.distinct_keys(updates, self.nk))
+        if self._resident < len(self.batches):
+            return self.batches_for(kernels.distinct_keys(updates, self.nk))
+        # In memory a whole batch costs nothing, and finding a few keys in a large one is quicker for all of them at once.
+        matrices = self.matrices()
+        large = [at for at, matrix in enumerate(matrices) if len(matrix) > policy.LARGE * (len(updates) + 1)]
+        if large:
+            bounds, _ = kernels.locate(kernels.distinct_keys(updates, self.nk), [matrices[at] for at in large])
+            for place, at in enumerate(large):
+                matrices[at] = kernels.gather_bounds([matrices[at]], bounds[:, 2 * place : 2 * place + 2].copy())
+        return matrices
 
     def set_logical_compaction(self, since: Frontier) -> None:
         """Let times before `since` become equal; it only ever moves forward."""

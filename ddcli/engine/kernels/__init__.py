@@ -9,7 +9,7 @@ from ddcli.engine.kernels.hashing import hash_bytes
 from ddcli.engine.kernels.joining import join, join_chunks
 from ddcli.engine.kernels.merging import Merge, merge
 from ddcli.engine.kernels.partitioning import partition
-from ddcli.engine.kernels.picking import concat, distinct_keys, gather, gather_bounds, take
+from ddcli.engine.kernels.picking import concat, distinct_keys, gather, gather_bounds, locate, take
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.settings import set_announce, set_cache_dir
 from ddcli.engine.kernels.shards import shard_of
@@ -36,6 +36,7 @@ __all__ = [
     "join",
     "join_chunks",
     "join_times",
+    "locate",
     "merge",
     "partition",
     "rounds_equal",

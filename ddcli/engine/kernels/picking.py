@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddcli.engine.kernels import reduce_times
 from ddcli.engine.kernels.loader import kernel, matrix_of
 from ddcli.engine.kernels.rows import compare, copy_rows, group_end, same, seek_by
 
@@ -123,6 +124,19 @@ def gather(m: np.ndarray, nk: int, keys: np.ndarray) -> np.ndarray:
     out = np.empty((rows, m.shape[1]), np.int64)
     copy_ranges(m, ranges, out)
     return out
+
+
+def locate(keys: np.ndarray, sources: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
+    """Return where the rows of the sorted, distinct `keys` are in sorted matrices, (keys, 2 * sources), and how many they are.
+
+    The bounds are begin and end of a key's rows in each source by turns.
+
+    >>> locate(np.array([[2], [3]]), [np.array([[1, 5], [2, 6], [2, 7]])])
+    (array([[1, 3],
+           [3, 3]]), 2)
+    """
+    bounds = np.empty((len(keys), 2 * len(sources)), np.int64)
+    return bounds, reduce_times.locate(keys, list(sources), keys.shape[1], bounds)
 
 
 def gather_bounds(sources: Sequence[np.ndarray], bounds: np.ndarray) -> np.ndarray:

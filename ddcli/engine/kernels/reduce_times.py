@@ -18,7 +18,8 @@ LOW = 0x7FFFFFFF
 MIX = 663608941  # 2**30 / golden ratio, odd
 NO_ROOM = -1
 SHORT = 16  # runs up to here are sorted by insertion
-NEAR = 16  # rows that are searched by halving alone
+NEAR = 16  # rows a key from which keys are sought far from each other, by guesses
+GUESSES = 2  # that follow the first one
 
 
 @inline
@@ -108,52 +109,24 @@ def gallop(a: np.ndarray, low: int, high: int, b: np.ndarray, j: int, lanes: int
 
 
 @inline
-def guess(a: np.ndarray, low: int, high: int, x: int) -> int:
-    """Return where in a[low:high] a first lane of x would be if that lane grew evenly."""
-    first = a[low, 0]
-    last = a[high - 1, 0]
-    if x <= first:
-        return low
-    if x >= last:
-        return high - 1
-    share = (float(x) - float(first)) / max(float(last) - float(first), 1.0)
-    return low + int(min(share, 1.0) * (high - 1 - low))
+def inside(at: float, n: int) -> int:
+    """Return a row of `n` that a number stands for, the first or the last one where it is none of them."""
+    return int(min(max(at, 0.0), float(n - 1)))
 
 
 @inline
-def seek_far(a: np.ndarray, low: int, high: int, b: np.ndarray, j: int, lanes: int) -> int:
-    """Return the first row of a[low:high], sorted, not before row j of `b`: near `low`, or by interpolation.
-
-    A probe far away is a cache miss, and halving ten million rows makes twenty of them. Hashes and dense integers grow
-    evenly: a guess misses by about the square root of the rows in question, so that three guesses do. Whatever the keys, the
-    bracket holds the answer, and what is left of it is halved.
-    """
-    if lanes == 0:
-        return low
-    for near in (0, 1, 3, 7, 15):
-        if low + near >= high or compare(a, low + near, b, j, lanes) >= 0:
-            return bisect(a, low, min(low + near, high), b, j, lanes, 0)
-    low += 16
-    for _ in range(3):
-        if high - low < NEAR:
-            break
-        at = guess(a, low, high, b[j, 0])
-        step = 1
-        while step * step < high - low:
-            step += step
-        if compare(a, at, b, j, lanes) < 0:
-            low = at + 1
-            while low + step < high and compare(a, low + step, b, j, lanes) < 0:
-                low += step + 1
-                step += step
-            high = min(high, low + step)
-        else:
-            high = at
-            while high - step > low and compare(a, high - step, b, j, lanes) >= 0:
-                high -= step
-                step += step
-            low = max(low, high - step)
-    return bisect(a, low, high, b, j, lanes, 0)
+def seek_around(a: np.ndarray, low: int, near: int, b: np.ndarray, j: int, lanes: int) -> int:
+    """Return the first row of `a`, sorted, from `low` on that is not before row j of `b`; quickly where it is by row `near`."""
+    n = a.shape[0]
+    near = max(low, near)
+    if near < n and compare(a, near, b, j, lanes) < 0:
+        return gallop(a, near + 1, n, b, j, lanes, 0)
+    high = near
+    step = 1
+    while high - step >= low and compare(a, high - step, b, j, lanes) >= 0:
+        high -= step
+        step += step
+    return bisect(a, max(low, high - step), min(high, n), b, j, lanes, 0)
 
 
 @kernel("MiiiMVM")
@@ -199,17 +172,34 @@ def new_times(m: np.ndarray, nk: int, at: int, nt: int, keys: np.ndarray, first:
 def locate(keys: np.ndarray, sources: list[np.ndarray], nk: int, bounds: np.ndarray) -> int:
     """Find the rows of the sorted, distinct `keys` in each source: rows bounds[g, 2s] to bounds[g, 2s + 1] of source s.
 
-    Returns how many rows that are.
+    A probe of a row far away misses the cache, and halving ten million rows makes twenty of them, one after the other.
+    Hashes and dense integers grow evenly: a guess misses by about the square root of the rows in question, so that three guesses
+    do; and made for all keys before the next one, their misses overlap. Whatever the keys, what is found is checked, and
+    sought by doubling steps from there. Returns how many rows that are.
     """
     total = 0
     for s in range(len(sources)):
         m = matrix_of(sources, s)
         n = m.shape[0]
+        far = nk > 0 and n > NEAR * keys.shape[0]
+        if far:
+            first = float(m[0, 0])
+            scale = (n - 1) / max(float(m[n - 1, 0]) - first, 1.0)
+            for g in range(keys.shape[0]):
+                bounds[g, 2 * s] = inside((float(keys[g, 0]) - first) * scale, n)
+            for _ in range(GUESSES):
+                for g in range(keys.shape[0]):
+                    at = bounds[g, 2 * s]
+                    bounds[g, 2 * s] = inside(at + (float(keys[g, 0]) - float(m[at, 0])) * scale, n)
         at = 0
         for g in range(keys.shape[0]):
-            start = seek_far(m, at, n, keys, g, nk)
+            near = at
+            if far:
+                near = bounds[g, 2 * s]
+            at = seek_around(m, at, near, keys, g, nk)
+            bounds[g, 2 * s] = at
+            start = at
             at = gallop(m, start, n, keys, g, nk, 1)
-            bounds[g, 2 * s] = start
             bounds[g, 2 * s + 1] = at
             total += at - start
     return total

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
 from ddcli.engine.operators.reduce_aggregates import Count, First, Gather, Sum, TopK
 from ddcli.engine.operators.reduce_difference import Output, Single, collect, difference
@@ -32,7 +33,7 @@ from ddcli.engine.operators.reduce_evaluate import (
     several,
     top_rows,
 )
-from ddcli.engine.operators.reduce_instances import History, before, close, located, new_instances, sizes
+from ddcli.engine.operators.reduce_instances import History, before, close, new_instances, sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -110,13 +111,13 @@ class Reduce:
             return Reduced(np.empty((0, nk + self.width + nt + 1), np.int64), pending)
         keys = instances.keys
         past = output.batches_for(keys)
-        outputs = Output(past, *located(keys, past))
+        outputs = Output(past, *kernels.locate(keys, past))
         past = []
         if not self.accumulable:
             assert inputs is not None, "this reduction reads its inputs"
             past = inputs.batches_for(keys)
         sources = [*past, delta]
-        bounds, rows = located(keys, sources)
+        bounds, rows = kernels.locate(keys, sources)
         if nt > 1 or ahead:
             instances = close(
                 instances,

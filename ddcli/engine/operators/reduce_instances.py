@@ -79,17 +79,6 @@ def new_instances(updates: Lanes, nk: int, at: int, nt: int, seeds: Lanes | None
     return Instances(keys[:groups], first, times[: first[-1]])
 
 
-def locate(keys: Lanes, sources: list[Lanes]) -> Lanes:
-    """Return where the rows of each key are in each source: bounds (keys, 2 * sources), begin and end by turns."""
-    return located(keys, sources)[0]
-
-
-def located(keys: Lanes, sources: list[Lanes]) -> tuple[Lanes, int]:
-    """Do as `locate` does, and return the number of those rows, too."""
-    bounds = np.empty((len(keys), 2 * len(sources)), np.int64)
-    return bounds, reduce_times.locate(keys, sources, keys.shape[1], bounds)
-
-
 def sizes(bounds: Lanes) -> Lanes:
     """Return how many rows of each key `bounds` names."""
     rows: Lanes = (bounds[:, 1::2] - bounds[:, 0::2]).sum(axis=1)

@@ -14,7 +14,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.operators.base import Delta, Keeping, Stateless, empty
 from ddcli.engine.operators.linear import negate, weigh
-from ddcli.engine.operators.reduce_instances import before, locate
+from ddcli.engine.operators.reduce_instances import before
 from ddcli.engine.rounds import split_rounds
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Waiting(Keeping):
         nt = self.trace.nt - self.depth
         if nt == 1:
             edges = [element for frontier in (interval.lower, interval.upper) for element in frontier]
-            found = locate(np.array(edges, np.int64), matrices)[:, ::2]
+            found = kernels.locate(np.array(edges, np.int64), matrices)[0][:, ::2]
             end = found[1] if interval.upper else [len(matrix) for matrix in matrices]
             return kernels.gather_bounds(matrices, np.stack([found[0], end], axis=1).reshape(1, -1))
         parts = []

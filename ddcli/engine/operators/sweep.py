@@ -27,7 +27,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.arrangement.trace import Trace
-from ddcli.engine.operators.reduce_instances import locate, located, sizes
+from ddcli.engine.operators.reduce_instances import sizes
 from ddcli.engine.rounds import split_rounds, with_rounds, without_rounds
 from ddcli.engine.times import Frontier
 
@@ -72,6 +72,10 @@ class Found(NamedTuple):
     bounds: Lanes
     rows: int
 
+    def gather(self) -> Lanes:
+        """Return these updates, in ascending order of keys."""
+        return kernels.gather_bounds(self.batches, self.bounds)
+
 
 class _View:
     """One trace's updates of the touched groups, rounds dropped: `working` up to the current round, `later` by round."""
@@ -90,22 +94,22 @@ class _View:
     def find(self, keys: Lanes) -> Found:
         """Return where the history of these keys lies."""
         batches = self.history.batches_for(keys)
-        return Found(batches, *located(keys, batches))
+        return Found(batches, *kernels.locate(keys, batches))
 
     def find_settled(self, keys: Lanes) -> Found:
         """Return where the history of these keys lies, less that of this interval."""
         batches = self.history.settled_for(keys)
-        return Found(batches, *located(keys, batches))
+        return Found(batches, *kernels.locate(keys, batches))
 
     def remember(self, found: Found) -> None:
         """Copy some history: what is looked at again and again is found quickly where it is small."""
         if found.rows:
-            _keep(self.remembered, kernels.gather_bounds(found.batches, found.bounds))
+            _keep(self.remembered, found.gather())
 
     def recall(self, keys: Lanes) -> Found:
         """Return where the history of keys that are remembered lies, with that of this interval."""
         batches = [*self.remembered, *self.history.runs]
-        return Found(batches, *located(keys, batches))
+        return Found(batches, *kernels.locate(keys, batches))
 
     def add(self, updates: Lanes, interval: Interval) -> None:
         """Take consolidated updates without rounds into the working trace."""
@@ -166,7 +170,7 @@ class Sweep:
             return None
         fresh = keys
         if self._remembered:
-            fresh = np.ascontiguousarray(keys[sizes(locate(keys, self._remembered)) == 0])
+            fresh = np.ascontiguousarray(keys[sizes(kernels.locate(keys, self._remembered)[0]) == 0])
         if len(fresh):
             found = [view.find_settled(fresh) for view in self.views]
             if sum(history.rows for history in found) > FEW:
@@ -268,7 +272,7 @@ class Sweep:
 
     def _untouched(self, keys: Lanes) -> Lanes:
         """Return which of the keys are new to this sweep, and note that they no longer are."""
-        fresh = keys[sizes(locate(keys, self._touched.matrices())) == 0] if self._touched.rows else keys
+        fresh = keys[sizes(kernels.locate(keys, self._touched.matrices())[0]) == 0] if self._touched.rows else keys
         self._touched.insert(np.concatenate([fresh, np.ones((len(fresh), 1), np.int64)], axis=1), Frontier())
         return fresh
 
@@ -280,8 +284,7 @@ class Sweep:
             found = view.find(keys)
             if not found.rows:
                 continue
-            history = kernels.gather_bounds(found.batches, found.bounds)
-            for rounds, rows in split_rounds(history, view.at, view.depth):
+            for rounds, rows in split_rounds(found.gather(), view.at, view.depth):
                 within = tuple(map(max, rounds[:-1], outer))
                 if within != tuple(outer):
                     # A join with an outer round still to come: the sweep there finds the rest of the group's history.

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ddcli.engine import kernels
 from ddcli.engine.kernels import threshold as threshold_kernels
 from ddcli.engine.operators.reduce_difference import Output, difference
 from ddcli.engine.operators.reduce_evaluate import checked
-from ddcli.engine.operators.reduce_instances import History, before, close, located, new_instances
+from ddcli.engine.operators.reduce_instances import History, before, close, new_instances
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
@@ -83,9 +84,9 @@ class Threshold:
             return Thresholded(np.empty((0, nk + nt + 1), np.int64), pending)
         past = inputs.batches_for(instances.keys)
         sources = [*past, delta]
-        bounds, rows = located(instances.keys, sources)
+        bounds, rows = kernels.locate(instances.keys, sources)
         kept = output.batches_for(instances.keys) if output else []
-        outputs = Output(kept, *located(instances.keys, kept))
+        outputs = Output(kept, *kernels.locate(instances.keys, kept))
         if nt > 1 or ahead:
             instances = close(
                 instances, History(past, bounds, nk, rows), History(outputs.sources, outputs.bounds, nk, outputs.rows)

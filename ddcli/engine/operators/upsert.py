@@ -9,7 +9,6 @@ import numpy as np
 from ddcli.engine import kernels
 from ddcli.engine.kernels.upserting import upsert_rows
 from ddcli.engine.operators.base import Delta, Keeping
-from ddcli.engine.operators.reduce_instances import locate
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
@@ -57,5 +56,5 @@ class Upsert(Keeping):
         sources = self.trace.batches_for(keys)
         if not sources:
             return np.empty((0, self.trace.nk + self.trace.nv + 1), np.int64)
-        found = kernels.gather_bounds(sources, locate(keys, sources))
+        found = kernels.gather_bounds(sources, kernels.locate(keys, sources)[0])
         return kernels.consolidate(kernels.take(found, self._untimed))
