@@ -161,7 +161,7 @@ class Sweep:
         if histories is None:
             updates, pending = self._sweep(evaluate, delta, keys, called, due, interval)
         else:
-            updates, pending = self._walk(evaluate, delta, histories, called, due, interval)
+            updates, pending = self._walk(evaluate, delta, keys, histories, called, due, interval)
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
 
     def _few_histories(self, keys: Lanes) -> list[Found] | None:
@@ -185,21 +185,33 @@ class Sweep:
         self,
         evaluate: Evaluate,
         delta: Lanes,
+        keys: Lanes,
         histories: list[Found],
         called: list[Lanes],
         due: Lanes | None,
         interval: Interval,
     ) -> tuple[Lanes, Lanes]:
-        """Read the whole histories of the groups, and schedule the rounds at which they go on."""
-        since = interval.lower.as_time()
+        """Read the whole histories of the groups, and schedule the rounds at which they go on.
+
+        A group that was touched earlier is as it was before the interval where all that changed has cancelled since then.
+        It needs no look now, nor later, unless it is touched again.
+        """
+        live = np.ones(len(keys), np.int64)
+        if called and due is None:
+            bounds, _ = kernels.locate(keys, [delta])
+            live = bounds[:, 1] - bounds[:, 0]
         held, later = [], []
-        for batches, bounds, rows in histories:
-            now, then = kernels.walk(batches, bounds, rows, self.nk, since, interval.rounds)
+        since = interval.lower.as_time()
+        for view, (batches, bounds, rows) in zip(self.views, histories, strict=True):
+            old = len(view.remembered)
+            now, then = kernels.walk(batches, bounds, rows, old, since, interval.rounds, live)
             held.append(Held(now))
             later.append(then)
-        for rounds, keys in split_rounds(kernels.concat(later), 0, len(interval.rounds)):
-            self._schedule(rounds, keys[:, len(rounds) : -1])
-        seeds = self._seeds(called, due)
+        there = live > 0
+        then = kernels.concat(later)
+        for rounds, groups in split_rounds(then[there[then[:, -1]]], 0, len(interval.rounds)):
+            self._schedule(rounds, keys[groups[:, -1]])
+        seeds = self._seeds([keys[there]], due) if called else due
         return evaluate(delta, held[-1], held[0], seeds, ahead=self._ahead(delta, seeds))
 
     def _sweep(
