@@ -8,13 +8,13 @@ import numpy as np
 
 from ddcli.engine.kernels.errors import DiffOverflow
 from ddcli.engine.kernels.loader import inline, kernel, matrix_of
-from ddcli.engine.kernels.reduce_times import sort_rows
+from ddcli.engine.kernels.reduce_times import NO_ROOM, gallop, sort_rows
 from ddcli.engine.kernels.rows import copy_row, same, sum_overflows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OVERFLOW: Final = -1
+OVERFLOW: Final = -2
 
 
 @inline
@@ -39,30 +39,32 @@ def sum_group(held: np.ndarray, start: int, end: int) -> int:
     return o
 
 
-@kernel("LMiiVVMMVV")
+@kernel("MLiMiVVMMVV")
 def walk_groups(
+    keys: np.ndarray,
     sources: list[np.ndarray],
-    bounds: np.ndarray,
     old: int,
+    delta: np.ndarray,
     nt: int,
     since: np.ndarray,
     rounds: np.ndarray,
     held: np.ndarray,
     later: np.ndarray,
     live: np.ndarray,
-    counts: np.ndarray,
+    state: np.ndarray,
 ) -> int:
-    """Copy the rows in `bounds` that are at or before `rounds` to `held`, without rounds, their `nt` times advanced to `since`.
+    """Copy the rows of `keys` that are at or before `rounds` to `held`, without rounds, their `nt` times advanced to `since`.
 
     Each group is consolidated. For the other rows `later` gets [lattice join with `rounds` | group]: in a single loop the
-    earliest of each group, else all. Both need as much room as there are rows. live[g] becomes 1 where the sources from
-    `old` on hold something of the group that does not cancel. `counts` gets how many rows of `held` and `later` there are.
-    Returns 0 or OVERFLOW.
+    earliest of each group, else all. live[g] becomes 1 where the sources from `old` on hold something of the group that does not
+    cancel, or `delta` does. `state` begins with the rows of both, 0; behind them, all zero, is room for a row's place in each
+    source, and in `delta`. Returns 0, NO_ROOM, or OVERFLOW.
     """
+    nk = keys.shape[1]
     depth = rounds.size
     o = 0
     p = 0
-    for g in range(bounds.shape[0]):
+    for g in range(keys.shape[0]):
         first = o
         middle = o
         start = p
@@ -71,7 +73,10 @@ def walk_groups(
                 middle = o
             m = matrix_of(sources, s)
             at = m.shape[1] - 1 - depth
-            for i in range(bounds[g, 2 * s], bounds[g, 2 * s + 1]):
+            i = gallop(m, state[2 + s], m.shape[0], keys, g, nk, 0)
+            while i < m.shape[0] and same(m, i, keys, g, nk):
+                if o == held.shape[0] or p == later.shape[0]:
+                    return NO_ROOM
                 now = True
                 for c in range(depth):
                     now = now and m[i, at + c] <= rounds[c]
@@ -89,6 +94,8 @@ def walk_groups(
                         later[p, c] = max(m[i, at + c], rounds[c])
                     later[p, depth] = g
                     p += 1
+                i += 1
+            state[2 + s] = i
         if old == len(sources):
             middle = o
         if o > middle:
@@ -99,40 +106,46 @@ def walk_groups(
             o = sum_group(held, first, o)
         if o < 0:
             return OVERFLOW
-    counts[0] = o
-    counts[1] = p
+        i = gallop(delta, state[2 + len(sources)], delta.shape[0], keys, g, nk, 0)
+        state[2 + len(sources)] = i
+        if i < delta.shape[0] and same(delta, i, keys, g, nk):
+            live[g] = 1
+    state[0] = o
+    state[1] = p
     return 0
 
 
 def walk(
-    sources: Sequence[np.ndarray],
-    bounds: np.ndarray,
-    rows: int,
-    old: int,
+    keys: np.ndarray,
+    remembered: Sequence[np.ndarray],
+    fresh: Sequence[np.ndarray],
+    delta: np.ndarray,
     since: tuple[int, ...],
     rounds: tuple[int, ...],
     live: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the `rows` rows in `bounds` as of `rounds`, consolidated, and rows [later rounds | group] for what comes after.
+    room: int,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the rows of the sorted, distinct `keys` as of `rounds`, consolidated, and rows [later rounds | group] for what follows.
 
-    `sources` are sorted matrices [key | value | times | rounds | diff], `bounds` their rows of each group as `locate` finds
-    them. The times are advanced to `since`. Those from `old` on are this interval's: where they hold anything of
-    a group by these rounds, its place in `live` becomes 1. Raises DiffOverflow.
+    The sources are sorted matrices [key | value | times | rounds | diff]: what is `remembered` of earlier intervals and what is
+    `fresh`. The times are advanced to `since`. Where a group's fresh rows up to these rounds don't cancel, or `delta` has
+    any of it, its place in `live` becomes 1. Gives None where there are more than `room` rows. Raises DiffOverflow.
 
     >>> history, fresh = np.array([[7, 0, 1, 1], [7, 0, 4, -1], [8, 0, 9, 1]]), np.array([[8, 5, 2, 1]])
     >>> live = np.zeros(2, np.int64)
-    >>> [m.tolist() for m in walk([history, fresh], np.array([[0, 2, 0, 0], [2, 3, 0, 1]]), 4, 1, (5,), (2,), live)]
-    [[[7, 5, 1], [8, 5, 1]], [[4, 0], [9, 1]]]
-    >>> live.tolist()
-    [0, 1]
+    >>> found = walk(np.array([[7], [8]]), [history], [fresh], fresh[:0], (5,), (2,), live, 9)
+    >>> [m.tolist() for m in found], live.tolist()
+    ([[[7, 5, 1], [8, 5, 1]], [[4, 0], [9, 1]]], [0, 1])
     """
+    sources = [*remembered, *fresh]
     depth = len(rounds)
     width = sources[0].shape[1] if sources else len(since) + depth + 1
-    held = np.empty((rows, width - depth), np.int64)
-    later = np.empty((rows, depth + 1), np.int64)
-    counts = np.empty(2, np.int64)
+    room = min(room, sum(map(len, sources)))
+    held = np.empty((room, width - depth), np.int64)
+    later = np.empty((room, depth + 1), np.int64)
+    state = np.zeros(len(sources) + 3, np.int64)
     bound, now = np.array(since, np.int64), np.array(rounds, np.int64)
-    code = walk_groups(list(sources), bounds, old, len(since), bound, now, held, later, live, counts)
+    code = walk_groups(keys, sources, len(remembered), delta, len(since), bound, now, held, later, live, state)
     if code == OVERFLOW:
         raise DiffOverflow("the accumulated multiplicity of a record leaves the 64-bit range")
-    return held[: counts[0]], later[: counts[1]]
+    return None if code == NO_ROOM else (held[: state[0]], later[: state[1]])

@@ -96,20 +96,18 @@ class _View:
         batches = self.history.batches_for(keys)
         return Found(batches, *kernels.locate(keys, batches))
 
-    def find_settled(self, keys: Lanes) -> Found:
-        """Return where the history of these keys lies, less that of this interval."""
+    def remember(self, keys: Lanes) -> bool:
+        """Copy what earlier intervals left of these keys: it is looked at again and again, and found quickly where it is small.
+
+        Says whether it is small.
+        """
         batches = self.history.settled_for(keys)
-        return Found(batches, *kernels.locate(keys, batches))
-
-    def remember(self, found: Found) -> None:
-        """Copy some history: what is looked at again and again is found quickly where it is small."""
-        if found.rows:
-            _keep(self.remembered, found.gather())
-
-    def recall(self, keys: Lanes) -> Found:
-        """Return where the history of keys that are remembered lies, with that of this interval."""
-        batches = [*self.remembered, *self.history.runs]
-        return Found(batches, *kernels.locate(keys, batches))
+        bounds, rows = kernels.locate(keys, batches)
+        if 0 < rows <= FEW:
+            self.remembered.append(kernels.gather_bounds(batches, bounds))
+            if len(self.remembered) > RUNS:
+                self.remembered = [kernels.consolidate(kernels.concat(self.remembered))]
+        return rows <= FEW
 
     def add(self, updates: Lanes, interval: Interval) -> None:
         """Take consolidated updates without rounds into the working trace."""
@@ -137,7 +135,7 @@ class Sweep:
         self._around: object = None
         self._first, self._last = Frontier(), 0
         self._swept = self._fresh = False
-        self._remembered: list[Lanes] = []
+        self._remembered: set[tuple[int, ...]] = set()
 
     def step(self, evaluate: Evaluate, delta: Lanes, due: Lanes | None, interval: Interval) -> tuple[Lanes, Lanes]:
         """Return the output's updates of the current round, sorted, and rows [key | time | rounds] still to be evaluated.
@@ -157,62 +155,57 @@ class Sweep:
             self._note_times(due[:, self.nk :])
             parts.append(kernels.distinct_keys(due, self.nk))
         keys = _union(parts)
-        histories = None if self._swept else self._few_histories(keys)
-        if histories is None:
+        walked = None if self._swept else self._walk(delta, keys, interval)
+        if walked is None:
             updates, pending = self._sweep(evaluate, delta, keys, called, due, interval)
         else:
-            updates, pending = self._walk(evaluate, delta, keys, histories, called, due, interval)
+            held, there = walked
+            seeds = self._seeds(there, due) if called else due
+            updates, pending = evaluate(delta, held[-1], held[0], seeds, ahead=self._ahead(delta, seeds))
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
 
-    def _few_histories(self, keys: Lanes) -> list[Found] | None:
-        """Return where the histories of the groups lie, or None where they are too long to be walked."""
-        if len(keys) > FEW:
-            return None
-        fresh = keys
-        if self._remembered:
-            fresh = np.ascontiguousarray(keys[sizes(kernels.locate(keys, self._remembered)[0]) == 0])
-        if len(fresh):
-            found = [view.find_settled(fresh) for view in self.views]
-            if sum(history.rows for history in found) > FEW:
-                return None
-            _keep(self._remembered, np.concatenate([fresh, np.ones((len(fresh), 1), np.int64)], axis=1))
-            for view, history in zip(self.views, found, strict=True):
-                view.remember(history)
-        histories = [view.recall(keys) for view in self.views]
-        return histories if sum(history.rows for history in histories) <= FEW else None
+    def _walk(self, delta: Lanes, keys: Lanes, interval: Interval) -> tuple[list[Held], Lanes] | None:
+        """Read the whole histories of groups and schedule the rounds at which they go on; None where they are too long.
 
-    def _walk(
-        self,
-        evaluate: Evaluate,
-        delta: Lanes,
-        keys: Lanes,
-        histories: list[Found],
-        called: list[Lanes],
-        due: Lanes | None,
-        interval: Interval,
-    ) -> tuple[Lanes, Lanes]:
-        """Read the whole histories of the groups, and schedule the rounds at which they go on.
-
-        A group that was touched earlier is as it was before the interval where all that changed has cancelled since then.
-        It needs no look now, nor later, unless it is touched again.
+        Returns them as of now, and which of the keys are to be looked at. A group that was touched earlier is as it was
+        before the interval where all that changed in it has cancelled since then: it is left alone, now and later on, unless
+        it is touched again.
         """
-        live = np.ones(len(keys), np.int64)
-        if called and due is None:
-            bounds, _ = kernels.locate(keys, [delta])
-            live = bounds[:, 1] - bounds[:, 0]
-        held, later = [], []
+        if len(keys) > FEW or not self._remember(keys):
+            return None
+        live = np.zeros(len(keys), np.int64)
         since = interval.lower.as_time()
-        for view, (batches, bounds, rows) in zip(self.views, histories, strict=True):
-            old = len(view.remembered)
-            now, then = kernels.walk(batches, bounds, rows, old, since, interval.rounds, live)
-            held.append(Held(now))
-            later.append(then)
+        held, later = [], []
+        for view in self.views:
+            walked = kernels.walk(keys, view.remembered, view.history.runs, delta, since, interval.rounds, live, FEW)
+            if walked is None:
+                return None
+            held.append(Held(walked[0]))
+            later.append(walked[1])
         there = live > 0
         then = kernels.concat(later)
-        for rounds, groups in split_rounds(then[there[then[:, -1]]], 0, len(interval.rounds)):
-            self._schedule(rounds, keys[groups[:, -1]])
-        seeds = self._seeds([keys[there]], due) if called else due
-        return evaluate(delta, held[-1], held[0], seeds, ahead=self._ahead(delta, seeds))
+        if len(then):
+            for rounds, groups in split_rounds(then[there[then[:, -1]]], 0, len(interval.rounds)):
+                self._schedule(rounds, keys[groups[:, -1]])
+        return held, keys[there]
+
+    def _remember(self, keys: Lanes) -> bool:
+        """Have the views remember the keys that they don't, and say whether they could."""
+        fresh = [key for key in map(tuple, keys.tolist()) if key not in self._remembered]
+        if not fresh:
+            return True
+        rows = np.array(fresh, np.int64)
+        self._remembered.update(fresh)
+        for view in self.views:
+            if not view.remember(rows):
+                self._forget()
+                return False
+        return True
+
+    def _forget(self) -> None:
+        self._remembered.clear()
+        for view in self.views:
+            view.remembered = []
 
     def _sweep(
         self, evaluate: Evaluate, delta: Lanes, keys: Lanes, called: list[Lanes], due: Lanes | None, interval: Interval
@@ -231,7 +224,7 @@ class Sweep:
                 old = view.later.pop(interval.rounds[-1], None)
                 if old is not None:
                     called = [*called, view.add_old(old, interval)]
-        seeds = self._seeds(called, due)
+        seeds = self._seeds(_union(called), due) if called else due
         inputs = self.inputs or self.output
         updates, pending = evaluate(delta, self.output.working, inputs.working, seeds, ahead=self._ahead(delta, seeds))
         if self.inputs:
@@ -247,9 +240,7 @@ class Sweep:
             self._first, self._last = Frontier(), 0
             # What a bounded loop was not to look at any more is all that can be left here.
             self._scheduled.clear()
-            self._remembered = []
-            for view in self.views:
-                view.remembered = []
+            self._forget()
         if self._within != interval.rounds[:-1]:
             self._within = interval.rounds[:-1]
             self._swept = False
@@ -271,11 +262,8 @@ class Sweep:
         first = self._first.elements[0][0] if seeds is not None else int(delta[:, -2].min(initial=NEVER))
         return self._last > first
 
-    def _seeds(self, called: list[Lanes], due: Lanes | None) -> Lanes | None:
-        """Return rows [key | time]: the keys that are called at the first new times of the interval, and what is due."""
-        if not called:
-            return due
-        keys = _union(called)
+    def _seeds(self, keys: Lanes, due: Lanes | None) -> Lanes | None:
+        """Return rows [key | time]: these keys at the first new times of the interval, and what is due."""
         seeds = np.empty((len(self._first) * len(keys), self.nk + self.output.nt), np.int64)
         for at, time in enumerate(self._first):
             seeds[at * len(keys) : (at + 1) * len(keys), : self.nk] = keys
@@ -313,13 +301,6 @@ class Sweep:
         """Have keys reconsidered at these rounds."""
         self._scheduled.setdefault(rounds, []).append(keys)
         self.wakes.append(rounds)
-
-
-def _keep(runs: list[Lanes], rows: Lanes) -> None:
-    """Add rows to runs that are each sorted by key, and keep those few."""
-    runs.append(rows)
-    if len(runs) > RUNS:
-        runs[:] = [kernels.consolidate(kernels.concat(runs))]
 
 
 def _union(parts: list[Lanes]) -> Lanes:
