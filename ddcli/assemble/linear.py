@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddcli.engine.columns import NULL
 from ddcli.engine.lanes import Layout
-from ddcli.engine.operators.linear import Constant, Inverted, Lane, Linear, Permute
+from ddcli.engine.operators.linear import Constant, Inverted, Lane, Linear, Permute, Plus
 from ddcli.expressions import stage
-from ddcli.expressions.tree import Cast, Column, Expression, Literal
+from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
 
 if TYPE_CHECKING:
@@ -22,22 +23,57 @@ if TYPE_CHECKING:
     from ddcli.plan import physical
 
 
+INT64 = Type("int64")
+
+
 def linear_operator(node: physical.Linear, pool: Pool, nt: int) -> Operator:
     """Return the operator of a linear chain: a permutation of lanes where nothing has to be computed."""
     given = node.inputs[0].schema
     source = Layout(given)
     origins = _origins(given, node.steps)
+    sums = {name: origin for name, origin in origins.items() if isinstance(origin, Sum)}
+    if sums:
+        # What is but a sum is computed as an expression all the same where something else is.
+        refuse = _linear(node, origins | dict.fromkeys(sums), pool, nt)
+        if any(origin is None for origin in origins.values()) or not _only_maps(node):
+            return refuse
+        lanes: list[Lane] = []
+        for name, kind in node.schema.items():
+            lanes += _lanes(origins[name], kind, given, source)
+        assert isinstance(refuse, Linear)
+        return Permute(lanes, nt, refuse)
+    return _linear(node, origins, pool, nt)
+
+
+def _only_maps(node: physical.Linear) -> bool:
+    return all(isinstance(step, stage.Map) for step in node.steps)
+
+
+def _lanes(origin: Origin, kind: Type, given: Schema, source: Layout) -> list[Lane]:
+    """Return the lanes of a column that comes from one column of the input or from none."""
+    if isinstance(origin, Sum):
+        (lane,) = source.lanes(origin.column.name)
+        plus = Plus(lane, origin.number)
+        return [Constant(0), plus] if kind.nullable else [plus]
+    if isinstance(origin, Literal):
+        return literal_lanes(origin, kind)
+    assert origin is not None
+    return lanes_as(list(source.lanes(origin.name)), given[origin.name], kind)
+
+
+def _linear(node: physical.Linear, origins: dict[str, Origin], pool: Pool, nt: int) -> Operator:
+    """Return the operator of a chain without sums of its own."""
+    given = node.inputs[0].schema
+    source = Layout(given)
     computed = Layout({name: kind for name, kind in node.schema.items() if origins.get(name) is None})
     lanes: list[Lane] = []
     for name, kind in node.schema.items():
         origin = origins.get(name)
         if origin is None:
             lanes += [source.width + lane for lane in computed.lanes(name)]
-        elif isinstance(origin, Literal):
-            lanes += literal_lanes(origin, kind)
         else:
-            lanes += lanes_as(list(source.lanes(origin.name)), given[origin.name], kind)
-    if not computed.width and all(isinstance(step, stage.Map) for step in node.steps):
+            lanes += _lanes(origin, kind, given, source)
+    if not computed.width and _only_maps(node):
         return Permute(lanes, nt)
     only = stage.Map(tuple((name, Column(name, kind)) for name, kind in computed.schema.items()))
     run = stage.Stage(given, (*node.steps, only))
@@ -49,9 +85,21 @@ def linear_operator(node: physical.Linear, pool: Pool, nt: int) -> Operator:
     return Linear(logic, sorted(run.needs), source, computed, lanes, pool, nt)
 
 
-def _origins(given: Schema, steps: Sequence[stage.Step]) -> dict[str, Column | Literal | None]:
-    """Return, for each column after `steps`, the input column whose lanes it has, a literal's, or None: computed."""
-    origins: dict[str, Column | Literal | None] = {name: Column(name, kind) for name, kind in given.items()}
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A column of 64-bit integers that are never null, and a number that is added."""
+
+    column: Column
+    number: int
+
+
+Origin = Column | Literal | Sum | None
+"""Where a column comes from: the input column whose lanes it has, a literal, a sum; None: it must be computed."""
+
+
+def _origins(given: Schema, steps: Sequence[stage.Step]) -> dict[str, Origin]:
+    """Return where each column after `steps` comes from."""
+    origins: dict[str, Origin] = {name: Column(name, kind) for name, kind in given.items()}
     for step in steps:
         if isinstance(step, stage.Map):
             origins = {name: _origin(expression, origins) for name, expression in step.columns}
@@ -62,7 +110,7 @@ def _origins(given: Schema, steps: Sequence[stage.Step]) -> dict[str, Column | L
     return origins
 
 
-def _origin(expression: Expression, origins: dict[str, Column | Literal | None]) -> Column | Literal | None:
+def _origin(expression: Expression, origins: dict[str, Origin]) -> Origin:
     if isinstance(expression, Literal):
         null = expression.value is None and expression.type.kind != "null"
         return expression if null or (isinstance(expression.value, int) and expression.type.kind == "int64") else None
@@ -73,7 +121,21 @@ def _origin(expression: Expression, origins: dict[str, Column | Literal | None])
         # A narrow nullable integer holds its null in the lane, an int64 in a flag beside it: that takes a look at values.
         widens = widens and not (have.nullable and (have.kind in FLAGGED) != (want.kind in FLAGGED))
         return origins.get(expression.argument.name) if widens else None
+    if isinstance(expression, Call) and expression.function in ("+", "-") and len(expression.args) == 2:
+        return _sum(expression, origins)
     return origins.get(expression.name) if isinstance(expression, Column) else None
+
+
+def _sum(call: Call, origins: dict[str, Origin]) -> Origin:
+    one, other = call.args
+    if call.function == "+" and isinstance(one, Literal):
+        one, other = other, one
+    if not isinstance(one, Column) or not isinstance(other, Literal) or not isinstance(other.value, int):
+        return None
+    origin = origins.get(one.name)
+    if not isinstance(origin, Column) or {one.type, origin.type, call.type} != {INT64}:
+        return None
+    return Sum(origin, other.value if call.function == "+" else -other.value)
 
 
 def lanes_as(lanes: list[int], have: Type, want: Type) -> list[Lane]:

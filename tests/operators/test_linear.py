@@ -5,8 +5,9 @@ import pytest
 
 from ddcli.engine.kernels import DiffOverflow
 from ddcli.engine.operators.base import Delta, Interval
-from ddcli.engine.operators.linear import Concat, Constant, Inverted, Permute, permute
+from ddcli.engine.operators.linear import Concat, Constant, Inverted, Permute, Plus, permute
 from ddcli.engine.times import Frontier
+from ddcli.errors import InputError
 
 INTERVAL = Interval(Frontier([(0,)]), Frontier([(1,)]))
 
@@ -37,3 +38,19 @@ def test_dropping_a_column_makes_rows_equal():
     updates = np.array([[1, 5, 0, 1], [2, 5, 0, 1]], np.int64)
     assert not Permute([1], 1).step([Delta(updates, distinct=True)], INTERVAL).distinct
     assert Permute([1, 0], 1).step([Delta(updates, distinct=True)], INTERVAL).distinct
+
+
+def test_a_number_is_added_to_a_lane_and_a_sum_out_of_range_is_left_to_the_expression():
+    class Refuse:
+        def step(self, deltas, interval):
+            raise InputError("told in the words of the file")
+
+    add = Permute([Plus(0, 2), 1], 1, Refuse())
+    updates = np.array([[5, 7, 0, 1], [-3, 7, 0, 1]])
+    found = add.step([Delta(updates, distinct=True)], INTERVAL)
+    assert found.updates.tolist() == [[7, 7, 0, 1], [-1, 7, 0, 1]]
+    assert found.distinct
+    with pytest.raises(InputError):
+        add.step([Delta(np.array([[2**63 - 2, 7, 0, 1]]))], INTERVAL)
+    with pytest.raises(InputError):
+        Permute([Plus(0, -2), 1], 1, Refuse()).step([Delta(np.array([[1 - 2**63, 7, 0, 1]]))], INTERVAL)

@@ -95,7 +95,7 @@ def test_renaming_dropping_and_reordering_run_no_expression(chain_):
 
 
 def test_a_column_that_passes_through_is_not_decoded():
-    (operator,) = operators(planned("map: {s: s, x: v + 1, k: k}"))
+    (operator,) = operators(planned("map: {s: s, x: v * 2, k: k}"))
     assert isinstance(operator, Linear)
     assert operator.needs == ("v",)
     assert operator.lanes[0] == operator.source.lanes("s").start
@@ -206,3 +206,11 @@ def test_the_plan_of_a_frame_runs_in_polars():
     assert frame["x"].to_list() == [4, 6]
     assert rows.tolist() == [1, 2]
     assert weights is None
+
+
+def test_a_number_added_to_an_integer_is_added_lane_by_lane():
+    graph = planned("map: {a: v + 1, b: v - 2, c: k, d: 3 + v}")
+    (operator,) = operators(graph)
+    assert isinstance(operator, Permute)
+    (operator,) = operators(planned("map: {a: v + 1, b: v * 2}"))
+    assert isinstance(operator, Linear)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
 
 
+LEAST, GREATEST = -(2**63), 2**63 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class Constant:
     """A lane that holds one number in every row, such as the present-flag of a column that just became nullable."""
@@ -40,8 +43,20 @@ class Inverted:
     lane: int
 
 
-Lane = int | Constant | Inverted
-"""Where a lane of the result comes from: a lane of the input, as it is or inverted, or a constant."""
+@dataclass(frozen=True, slots=True)
+class Plus:
+    """A lane of 64-bit integers with a number added to each."""
+
+    lane: int
+    number: int
+
+
+Lane = int | Constant | Inverted | Plus
+"""Where a lane of the result comes from: a lane of the input, as it is, inverted or moved, or a constant."""
+
+
+class OutOfRangeError(Exception):
+    """A sum leaves 64 bits."""
 
 
 def fill(out: np.ndarray, lanes: Sequence[Lane], updates: np.ndarray) -> None:
@@ -51,8 +66,19 @@ def fill(out: np.ndarray, lanes: Sequence[Lane], updates: np.ndarray) -> None:
             out[:, at] = lane.value
         elif isinstance(lane, Inverted):
             np.invert(updates[:, lane.lane], out=out[:, at])
+        elif isinstance(lane, Plus):
+            _add(updates[:, lane.lane], lane.number, out[:, at])
         else:
             out[:, at] = updates[:, lane]
+
+
+def _add(lane: np.ndarray, number: int, out: np.ndarray) -> None:
+    """Write lane + number. Raises OutOfRangeError."""
+    if len(lane):
+        ends = int(lane.min()) + number, int(lane.max()) + number
+        if ends[0] < LEAST or ends[1] > GREATEST:
+            raise OutOfRangeError
+        np.add(lane, number, out=out)
 
 
 def permute(updates: np.ndarray, lanes: Sequence[Lane], tail: int) -> np.ndarray:
@@ -68,18 +94,27 @@ def permute(updates: np.ndarray, lanes: Sequence[Lane], tail: int) -> np.ndarray
 
 
 class Permute(Stateless):
-    """Rename, drop or reorder columns without looking at a value."""
+    """Rename, drop or reorder columns, and add a number to some, lane by lane.
 
-    def __init__(self, lanes: Sequence[Lane], nt: int):
+    `refuse` is the same chain evaluated as expressions: where a sum leaves its range it tells so in the words of the file.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], nt: int, refuse: Linear | None = None):
         self.lanes = tuple(lanes)
         self.tail = nt + 1
-        kept = [lane for lane in lanes if isinstance(lane, int)]
+        self.refuse = refuse
+        # Adding a number to a lane keeps different rows different.
+        kept = [lane.lane if isinstance(lane, Plus) else lane for lane in lanes if isinstance(lane, int | Plus)]
         self._lanes_kept = frozenset(kept)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         (delta,) = deltas
         keeps_all = len(self._lanes_kept) == delta.updates.shape[1] - self.tail
-        return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
+        try:
+            return Delta(permute(delta.updates, self.lanes, self.tail), delta.distinct and keeps_all)
+        except OutOfRangeError:
+            assert self.refuse is not None
+            return self.refuse.step(deltas, interval)
 
 
 Logic = "Callable[[pl.DataFrame], tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]]"
