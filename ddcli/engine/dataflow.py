@@ -65,6 +65,7 @@ class _Place:
     shifts: bool = False
     late: dict[Rounds, list[Deltas]] = field(default_factory=dict)
     frees: tuple[int, ...] = ()
+    nones: tuple[Delta, ...] = ()
 
 
 class Scope:
@@ -128,18 +129,22 @@ class Scope:
         for index, place in enumerate(self._places):
             last.update(dict.fromkeys((*place.inputs, index), index))
         for index, place in enumerate(self._places):
+            place.nones = tuple(self._places[i].none for i in place.inputs)
             place.frees = tuple(i for i in (*place.inputs, index) if last[i] == index and i not in self._kept)
         self._ready = True
 
     # --- stepping -------------------------------------------------------------------------------------------------
 
-    def step(self, fed: Mapping[int, Delta], interval: Interval) -> dict[int, Deltas]:
+    def step(self, fed: Mapping[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
         """Close the interval: run what has something to do and return the updates of the places that are kept.
 
-        `fed` gives sources' updates by index; all their times are in the interval. For the outermost scope.
+        `fed` gives sources' updates by index, by shard where they have one; all their times are in the interval. For the
+        outermost scope.
         """
         self.begin(interval)
-        found = self.turn({index: self._dealt(delta) for index, delta in fed.items() if len(delta.updates)}, interval)
+        dealt = {index: given if isinstance(given, list) else self._dealt(given) for index, given in fed.items()}
+        filled = {index: deltas for index, deltas in dealt.items() if any(len(delta.updates) for delta in deltas)}
+        found = self.turn(filled, interval)
         # Nobody asks for a time before the upper any more, so what is sealed now may be compacted up to there.
         self.close(interval)
         self.seal(interval)
@@ -170,6 +175,7 @@ class Scope:
                     for port, left in zip(place.ports, place.inner.step(given, interval), strict=True):
                         deltas[port] = left
                     self._wake(index, place.inner.wakes)
+                    place.inner.wakes.clear()
                 elif place.shards:
                     deltas[index] = self._stepped_shards(index, place, given, interval)
                 if rounds in place.late:
@@ -222,7 +228,6 @@ class Scope:
     def _wake(self, index: int, wakes: list[Rounds]) -> None:
         for rounds in wakes:
             self._agenda.setdefault(rounds, set()).add(index)
-        wakes.clear()
 
     def _hold(self, index: int, deltas: Deltas, rounds: Rounds) -> Deltas | None:
         """Return the updates of these rounds; the others are held at their place until their round comes."""
@@ -246,22 +251,25 @@ class Scope:
     def _stepped_shards(
         self, index: int, place: _Place, given: Sequence[Deltas | None], interval: Interval
     ) -> Deltas | None:
-        count = self.workers.count
-        inputs = [deltas or [self._places[i].none] * count for i, deltas in zip(place.inputs, given, strict=True)]
-        if count == 1:
-            found = [place.shards[0].step([deltas[0] for deltas in inputs], interval)]
+        if self.workers.count == 1:
+            (operator,) = place.shards
+            found = [operator.step([d[0] if d else none for d, none in zip(given, place.nones, strict=True)], interval)]
+            wakes = operator.wakes
         else:
-            found = self._side_by_side(place, inputs, interval)
+            found = self._side_by_side(place, given, interval)
+            wakes = [rounds for operator in place.shards for rounds in operator.wakes]
         self._stepped.append(place)
-        for operator in place.shards:
-            if operator.wakes:
-                self._wake(index, operator.wakes)
+        if wakes:
+            self._wake(index, wakes)
+            for operator in place.shards:
+                operator.wakes.clear()
         assert found[0].updates.shape[1] == place.none.updates.shape[1]
         if not any(len(delta.updates) for delta in found):
             return None
         return self._hold(index, found, interval.rounds) if place.shifts else found
 
-    def _side_by_side(self, place: _Place, inputs: list[Deltas], interval: Interval) -> Deltas:
+    def _side_by_side(self, place: _Place, given: Sequence[Deltas | None], interval: Interval) -> Deltas:
+        inputs = [deltas or [none] * self.workers.count for deltas, none in zip(given, place.nones, strict=True)]
         if place.route:
             inputs = [self._exchanged(inputs[0], place.route)]
         rows = sum(len(delta.updates) for deltas in inputs for delta in deltas)

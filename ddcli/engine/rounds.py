@@ -26,6 +26,8 @@ def with_rounds(m: np.ndarray, rounds: Rounds, tail: int) -> np.ndarray:
     [[7, 0, 3, 1]]
     """
     at = m.shape[1] - tail
+    if not len(m):
+        return np.empty((0, m.shape[1] + len(rounds)), np.int64)
     out = np.empty((len(m), m.shape[1] + len(rounds)), np.int64)
     out[:, :at] = m[:, :at]
     out[:, at : at + len(rounds)] = rounds

@@ -154,20 +154,20 @@ class Sweep:
         if due is not None:
             self._note_times(due[:, self.nk :])
             parts.append(kernels.distinct_keys(due, self.nk))
-        keys = _union(parts)
+        keys = _union(parts) if len(parts) > 1 else parts[0]
         walked = None if self._swept else self._walk(delta, keys, interval)
         if walked is None:
             updates, pending = self._sweep(evaluate, delta, keys, called, due, interval)
         else:
-            held, there = walked
-            seeds = self._seeds(there, due) if called else due
+            held, live = walked
+            seeds = self._seeds(keys[live > 0], due) if called else due
             updates, pending = evaluate(delta, held[-1], held[0], seeds, ahead=self._ahead(delta, seeds))
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
 
     def _walk(self, delta: Lanes, keys: Lanes, interval: Interval) -> tuple[list[Held], Lanes] | None:
         """Read the whole histories of groups and schedule the rounds at which they go on; None where they are too long.
 
-        Returns them as of now, and which of the keys are to be looked at. A group that was touched earlier is as it was
+        Returns them as of now, and for each key whether it is to be looked at. A group that was touched earlier is as it was
         before the interval where all that changed in it has cancelled since then: it is left alone, now and later on, unless
         it is touched again.
         """
@@ -182,12 +182,11 @@ class Sweep:
                 return None
             held.append(Held(walked[0]))
             later.append(walked[1])
-        there = live > 0
-        then = kernels.concat(later)
-        if len(then):
-            for rounds, groups in split_rounds(then[there[then[:, -1]]], 0, len(interval.rounds)):
-                self._schedule(rounds, keys[groups[:, -1]])
-        return held, keys[there]
+        for then in later:
+            if len(then):
+                for rounds, groups in split_rounds(then[live[then[:, -1]] > 0], 0, len(interval.rounds)):
+                    self._schedule(rounds, keys[groups[:, -1]])
+        return held, live
 
     def _remember(self, keys: Lanes) -> bool:
         """Have the views remember the keys that they don't, and say whether they could."""
@@ -250,14 +249,17 @@ class Sweep:
         if times.shape[1] > 1:
             self._first = self._first.meet(Frontier(map(tuple, np.unique(times, axis=0).tolist())))
             return
-        low, high = int(times.min()), int(times.max())
+        every = times[:, 0]
+        low, high = (
+            (min(every.tolist()), max(every.tolist())) if len(every) < 32 else (int(every.min()), int(every.max()))
+        )
         self._last = max(self._last, high) if self._first else high
         if not self._first or low < self._first.elements[0][0]:
             self._first = Frontier([(low,)])
 
     def _ahead(self, delta: Lanes, seeds: Lanes | None) -> bool:
         """Say whether some time in the interval so far is after the first one to be evaluated now, in totally ordered time."""
-        if self.output.nt > 1:
+        if self.output.nt > 1 or not self._first or self._last == self._first.elements[0][0]:
             return False
         first = self._first.elements[0][0] if seeds is not None else int(delta[:, -2].min(initial=NEVER))
         return self._last > first
