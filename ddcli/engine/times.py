@@ -129,7 +129,7 @@ class Frontier:
     def as_time(self) -> Time:
         """Return the greatest time at or before all elements: the one to advance to, and the element itself where there is one."""
         assert self.elements, "a closed frontier is no time"
-        return reduce(meet, self.elements)
+        return self.elements[0] if len(self.elements) == 1 else reduce(meet, self.elements)
 
     def corners(self) -> tuple[Time, ...]:
         """Return the largest boxes of closed times, each by its corner, which is no part of it: what people read.

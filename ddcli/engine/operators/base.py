@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -39,7 +39,7 @@ class Interval:
 
     def at(self, rounds: Rounds) -> Interval:
         """Return the interval in these rounds."""
-        return replace(self, rounds=rounds)
+        return Interval(self.lower, self.upper, rounds)
 
 
 class Operator(Protocol):
