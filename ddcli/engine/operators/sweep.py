@@ -182,10 +182,10 @@ class Sweep:
                 return None
             held.append(Held(walked[0]))
             later.append(walked[1])
-        for then in later:
-            if len(then):
-                for rounds, groups in split_rounds(then[live[then[:, -1]] > 0], 0, len(interval.rounds)):
-                    self._schedule(rounds, keys[groups[:, -1]])
+        then = kernels.concat(later)
+        if len(then):
+            for rounds, groups in split_rounds(then[live[then[:, -1]] > 0], 0, len(interval.rounds)):
+                self._schedule(rounds, keys[groups[:, -1]])
         return held, live
 
     def _remember(self, keys: Lanes) -> bool:
