@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import random
+import secrets
 import tempfile
 from pathlib import Path
 
@@ -84,3 +86,28 @@ def test_random_graphs(name, data):
             copy.run(epoch(name, number))
         copy.run(upper)
         copy.check(epoch(name, 0), upper)
+
+
+def test_long_ways(tmp_path):
+    """Rings of twenty, opened, closed and short-cut: changes at one round matter many rounds later."""
+    seed = secrets.randbits(32)
+    choice = random.Random(seed)
+    legs = [("X", f"{ring}{at:02}", f"{ring}{(at + 1) % 20:02}", 1 + at % 3) for ring in "ab" for at in range(20)]
+    legs += [("X", "a05", "b10", 1), ("X", "b15", "a03", 7), ("X", "a00", "a13", 2), ("X", "b19", "b02", 90)]
+    log = []
+    for leg in legs:
+        there = 0
+        for number in range(10):
+            now = choice.random() < 0.9  # so that a ring is whole at one time in ten, or nearly so
+            log.append((leg, epoch("scc", number), now - there))
+            there = now
+    logs = {"legs": [update for update in log if update[2]], "starts": [(("a00",), epoch("scc", 0), 1)]}
+    for name in ("reachable", "shortest", "scc"):
+        copy = Copy.make(name, tmp_path / name, logs)
+        for number in sorted({*choice.sample(range(1, 10), 3), 10}):
+            copy.run(epoch(name, number))
+        try:
+            copy.check(epoch(name, 0), epoch(name, 10))
+        except AssertionError:
+            print(f"seed {seed}")
+            raise
