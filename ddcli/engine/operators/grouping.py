@@ -1,6 +1,6 @@
 """Operators over groups and multiplicities as nodes of a dataflow: the reduction of `reduce`, with its traces around it.
 
-In a loop a reduction reads working traces, in which rounds are dropped (see `sweep`); its own are written behind.
+In a loop a reduction reads its groups as of the current round (see `revisit`); its traces are written behind.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
+from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.operators.base import Delta, Keeping, Stateless
-from ddcli.engine.operators.sweep import Sweep
+from ddcli.engine.operators.revisit import Revisiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
+    from ddcli.engine.operators.imported import Imported
     from ddcli.engine.operators.join import Arrange
     from ddcli.engine.operators.reduce import Reader, Reduce
     from ddcli.engine.operators.shift import Waiting
@@ -34,7 +35,7 @@ class Group(Keeping):
     def __init__(
         self,
         reduce: Reduce | Threshold,
-        arranged: Arrange | None,
+        arranged: Arrange | Imported | None,
         trace: Trace,
         waiting: Waiting | None = None,
         depth: int = 0,
@@ -43,9 +44,12 @@ class Group(Keeping):
         self.reduce = reduce
         self.arranged = arranged
         self.waiting = waiting
-        self.sweep = Sweep(arranged.trace if arranged else None, trace, depth) if depth else None
-        if self.sweep:
-            self.wakes = self.sweep.wakes
+        self.revisiting: Revisiting | None = None
+        if depth:
+            inputs = arranged.trace if arranged else None
+            assert inputs is None or isinstance(inputs, Trace), "a reduction in a loop reads an arrangement of the loop"
+            self.revisiting = Revisiting(inputs, trace, depth)
+            self.wakes = self.revisiting.wakes
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         return self.waiting.begin(interval) if self.waiting else ()
@@ -59,8 +63,8 @@ class Group(Keeping):
 
         updates = deltas[0].updates
         seeds = self._due(interval)
-        if self.sweep:
-            self.batch, pending = self.sweep.step(evaluate, updates, seeds, interval)
+        if self.revisiting:
+            self.batch, pending = self.revisiting.step(evaluate, updates, seeds, interval)
         else:
             inputs = self.arranged.trace if self.arranged else self.trace
             self.batch, pending = evaluate(updates, self.trace, inputs, seeds, ahead=False)
@@ -103,7 +107,7 @@ class Multiplicity(Stateless):
     For totally ordered time outside of loops, where what the output was follows from the input; else `Group` keeps it.
     """
 
-    def __init__(self, threshold: Threshold, arranged: Arrange):
+    def __init__(self, threshold: Threshold, arranged: Arrange | Imported):
         self.threshold = threshold
         self.arranged = arranged
 

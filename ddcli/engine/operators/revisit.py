@@ -1,0 +1,155 @@
+"""Reductions in a loop: what they read at the current round, and when they must look again.
+
+At round r a reduction needs its groups as accumulated up to r, of the groups that some update touched. With the round dropped,
+the times that are left are the input's own coordinates: one evaluation covers all epochs, by the same code as outside
+of loops.
+
+Why that is enough. Let R and O be the group's input and output up to round r, and f(e) what the aggregates want of R at e,
+less O at e. After the step of round r - 1, f was 0 everywhere. In round r some updates d are added: new ones, and those that
+earlier intervals left at round r. f(e) can differ from 0 only where e is the lattice join of times in R and O, and is
+at or after both a time of d and a new time (before any new time all is as it was when that history was made). So it
+is evaluated at the times of the new updates and, for groups with old ones, at the first new times, closed under join
+with what R and O hold.
+
+Hence the rule that makes it differential: a group touched at some round is reconsidered at every later round at which its
+history has an update. With loops around, a change at an outer round reaches later outer rounds in the same way.
+
+There are two ways to R and O. A few groups are walked: their histories are read, all rounds of them, each time they are
+looked at. To do that with many, round after round, is what would cost; they are swept: working traces hold them up to
+the current round, and moving on adds the updates of the next round, new and old.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.operators.sweep import Sweep
+from ddcli.engine.operators.walk import Walk
+from ddcli.engine.rounds import with_rounds, without_rounds
+from ddcli.engine.times import Frontier
+
+if TYPE_CHECKING:
+    from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.operators.reduce import Reader
+    from ddcli.engine.rounds import Rounds
+
+Lanes = np.ndarray
+NEVER = 2**63 - 1
+SHORT = 32
+
+
+class Evaluate(Protocol):
+    """A reduction over traces without rounds."""
+
+    def __call__(
+        self, delta: Lanes, output: Reader, inputs: Reader, seeds: Lanes | None, *, ahead: bool
+    ) -> tuple[Lanes, Lanes]:
+        """Return the output's updates, and rows [key | time] to be evaluated in later intervals."""
+
+
+class Revisiting:
+    """The rounds of a reduction in a loop, over the traces of its inputs (None where it keeps none) and of its output."""
+
+    def __init__(self, inputs: Trace | None, output: Trace, depth: int):
+        self.nk = output.nk
+        self.nt = output.nt - depth
+        self.traces = [output] if inputs is None else [inputs, output]
+        self.wakes: list[Rounds] = []
+        self._walk = Walk(self.traces)
+        self._sweep: Sweep | None = None
+        self._scheduled: dict[Rounds, list[Lanes]] = {}
+        self._within: Rounds | None = None
+        self._around: tuple[Frontier, Frontier] | None = None
+        self._first, self._last = Frontier(), 0
+
+    def step(self, evaluate: Evaluate, delta: Lanes, due: Lanes | None, interval: Interval) -> tuple[Lanes, Lanes]:
+        """Return the output's updates of the current round, sorted, and rows [key | time | rounds] still to be evaluated.
+
+        `delta` holds the input's updates of this round, in ascending order of keys; `due` are rows [key | time] that earlier
+        intervals left to be evaluated in this round.
+        """
+        rounds = interval.rounds
+        self._move(interval)
+        delta = without_rounds(delta, len(rounds))
+        if len(delta):
+            self._note_times(delta[:, -1 - self.nt : -1])
+        called = self._scheduled.pop(rounds, [])
+        parts = [kernels.distinct_keys(delta, self.nk), *called]
+        if due is not None:
+            self._note_times(due[:, self.nk :])
+            parts.append(kernels.distinct_keys(due, self.nk))
+        keys = _union(parts) if len(parts) > 1 else parts[0]
+        walked = None if self._sweep else self._walk.groups(keys, delta, interval)
+        if walked:
+            self._schedule(walked.later)
+            seeds = self._seeds(keys[walked.live], due) if called else due
+            updates, pending = evaluate(delta, walked.held[-1], walked.held[0], seeds, ahead=self._ahead(delta, seeds))
+        else:
+            sweep = self._sweep = self._sweep or Sweep(self.traces, interval)
+            old, scheduled = sweep.move(keys, rounds)
+            self._schedule(scheduled)
+            seeds = self._seeds(_union([*called, *old]), due) if called or old else due
+            inputs, output = sweep.working[0], sweep.working[-1]
+            updates, pending = evaluate(delta, output, inputs, seeds, ahead=self._ahead(delta, seeds))
+            sweep.take([updates] if len(self.traces) == 1 else [delta, updates])
+        return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
+
+    def _move(self, interval: Interval) -> None:
+        """Begin anew where the interval or an outer round has moved on."""
+        if self._around != (interval.lower, interval.upper):
+            self._around = (interval.lower, interval.upper)
+            self._within = None
+            self._first, self._last = Frontier(), 0
+            # What a bounded loop was not to look at any more is all that can be left here.
+            self._scheduled.clear()
+            self._walk.restart()
+        if self._within != interval.rounds[:-1]:
+            self._within = interval.rounds[:-1]
+            self._sweep = None
+
+    def _note_times(self, times: Lanes) -> None:
+        """Remember the earliest new times of the interval and, of totally ordered time, the latest."""
+        if self.nt > 1:
+            self._first = self._first.meet(Frontier(map(tuple, np.unique(times, axis=0).tolist())))
+            return
+        every = times[:, 0].tolist() if len(times) < SHORT else (int(times.min()), int(times.max()))
+        low, high = min(every), max(every)
+        self._last = max(self._last, high) if self._first else high
+        if not self._first or low < self._first.elements[0][0]:
+            self._first = Frontier([(low,)])
+
+    def _ahead(self, delta: Lanes, seeds: Lanes | None) -> bool:
+        """Say whether some time of the interval is after the first one to be evaluated now, in totally ordered time."""
+        if self.nt > 1 or not self._first or self._last == self._first.elements[0][0]:
+            return False
+        first = self._first.elements[0][0] if seeds is not None else int(delta[:, -2].min(initial=NEVER))
+        return self._last > first
+
+    def _seeds(self, keys: Lanes, due: Lanes | None) -> Lanes:
+        """Return rows [key | time]: these keys at the first new times of the interval, and what is due."""
+        count = len(keys)
+        seeds = np.empty((len(self._first) * count, self.nk + self.nt), np.int64)
+        for at, time in enumerate(self._first):
+            seeds[at * count : (at + 1) * count, : self.nk] = keys
+            seeds[at * count : (at + 1) * count, self.nk :] = time
+        return seeds if due is None else np.concatenate([seeds, due])
+
+    def _schedule(self, later: list[tuple[Rounds, Lanes]]) -> None:
+        """Have keys looked at again at later rounds."""
+        for rounds, keys in later:
+            self._scheduled.setdefault(rounds, []).append(keys)
+            self.wakes.append(rounds)
+
+
+def _union(parts: list[Lanes]) -> Lanes:
+    """Return the distinct keys of several matrices of keys, sorted."""
+    filled = [part for part in parts if len(part)]
+    if not filled:
+        return parts[0]
+    keys = np.ones((sum(map(len, filled)), filled[0].shape[1] + 1), np.int64)
+    np.concatenate(filled, out=keys[:, :-1])
+    return kernels.distinct_keys(kernels.consolidate(keys), keys.shape[1] - 1)

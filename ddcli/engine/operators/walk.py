@@ -1,0 +1,101 @@
+"""Walking: the groups of a reduction in a loop, read from their whole histories each time they are looked at.
+
+Good for a few groups. What earlier intervals left of them is copied when they are first touched: it is looked at again and again,
+and found quickly where it is small.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.rounds import split_rounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.rounds import Rounds
+
+Lanes = np.ndarray
+
+FEW = 4_096
+"""Updates of histories that are walked at most."""
+
+RUNS = 12
+"""Runs of copied rows that are kept apart."""
+
+
+class Held(NamedTuple):
+    """Some groups, whole."""
+
+    updates: Lanes
+
+    def batches_for(self, keys: Lanes) -> list[Lanes]:
+        """Return them."""
+        return [self.updates]
+
+
+class Walked(NamedTuple):
+    """Groups of each trace as of the current round, whether each is to be looked at, and when which of them go on."""
+
+    held: list[Held]
+    live: np.ndarray
+    later: list[tuple[Rounds, Lanes]]
+
+
+class Walk:
+    """What is remembered, for an interval, of the histories of touched groups in each of the `traces`."""
+
+    def __init__(self, traces: Sequence[Trace]):
+        self.traces = traces
+        self._keys: set[tuple[int, ...]] = set()
+        self._remembered: list[list[Lanes]] = [[] for _ in traces]
+
+    def restart(self) -> None:
+        """Forget all: an interval begins."""
+        self._keys.clear()
+        self._remembered = [[] for _ in self.traces]
+
+    def groups(self, keys: Lanes, delta: Lanes, interval: Interval) -> Walked | None:
+        """Return the groups of sorted, distinct keys; None where their histories are too long.
+
+        A group that was touched earlier is as it was before the interval where all that changed in it has cancelled since then,
+        and `delta`, this round's input, has nothing of it. It is left alone, now and later on, unless it is touched again.
+        """
+        if len(keys) > FEW or not self._remember(keys):
+            return None
+        marks = np.zeros(len(keys), np.int64)
+        since = interval.lower.as_time()
+        held, rests = [], []
+        for trace, remembered in zip(self.traces, self._remembered, strict=True):
+            found = kernels.walk(keys, remembered, trace.runs, delta, since, interval.rounds, marks, FEW)
+            if found is None:
+                return None
+            held.append(Held(found[0]))
+            rests.append(found[1])
+        live = marks > 0
+        rest = kernels.concat(rests)
+        split = split_rounds(rest[live[rest[:, -1]]], 0, len(interval.rounds)) if len(rest) else ()
+        return Walked(held, live, [(rounds, keys[groups[:, -1]]) for rounds, groups in split])
+
+    def _remember(self, keys: Lanes) -> bool:
+        """Copy the settled histories of keys that were not touched before; says whether they are short enough."""
+        fresh = [key for key in map(tuple, keys.tolist()) if key not in self._keys]
+        if not fresh:
+            return True
+        rows = np.array(fresh, np.int64)
+        for at, trace in enumerate(self.traces):
+            batches = trace.settled_for(rows)
+            bounds, count = kernels.locate(rows, batches)
+            if count > FEW:
+                self.restart()
+                return False
+            if count:
+                runs = [*self._remembered[at], kernels.gather_bounds(batches, bounds)]
+                self._remembered[at] = runs if len(runs) <= RUNS else [kernels.consolidate(kernels.concat(runs))]
+        self._keys.update(fresh)
+        return True
