@@ -8,7 +8,7 @@ import pytest
 
 from ddcli.engine import loop
 from ddcli.engine.arrangement import policy
-from ddcli.engine.operators import sweep
+from ddcli.engine.operators import walk
 from ddcli.engine.operators.reduce import Reduce
 
 AS_THEY_ARE = 4_096
@@ -20,8 +20,8 @@ def few(rows: int):
     """Have loops walk histories of at most so many rows, and sweep the others; other sizes are small unless it is as it is."""
     with pytest.MonkeyPatch.context() as patch:
         if rows < AS_THEY_ARE:
-            patch.setattr(sweep, "FEW", rows)
-            patch.setattr(sweep, "RUNS", 1)
+            patch.setattr(walk, "FEW", rows)
+            patch.setattr(walk, "RUNS", 1)
             patch.setattr(policy, "LITTLE", rows)
             patch.setattr(policy, "MOST_RUNS", 2)
             patch.setattr(policy, "LEAST_FUEL", 1)
