@@ -281,19 +281,9 @@ class Scope:
 
     def _exchanged(self, deltas: Deltas, route: tuple[int, ...]) -> Deltas:
         """Bring each update to the shard that owns its key."""
-        count = self.workers.count
-        rows = sum(len(delta.updates) for delta in deltas)
-
-        def deal(shard: int) -> list[np.ndarray]:
-            return kernels.partition(deltas[shard].updates, route, count)
-
-        dealt = self.workers.each(deal, range(count), rows)
-
-        def gather(shard: int) -> Delta:
-            # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
-            return Delta(kernels.concat([parts[shard] for parts in dealt]))
-
-        return self.workers.each(gather, range(count), rows)
+        sources = [delta.updates for delta in deltas]
+        # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
+        return [Delta(part) for part in kernels.exchange(sources, route, self.workers.count, self.workers.each)]
 
     def gathered(self, deltas: Deltas) -> Deltas:
         """Bring equal updates to one shard."""

@@ -8,7 +8,7 @@ from ddcli.engine.kernels.errors import DiffOverflow, KernelError
 from ddcli.engine.kernels.hashing import hash_bytes
 from ddcli.engine.kernels.joining import join, join_chunks
 from ddcli.engine.kernels.merging import Merge, merge
-from ddcli.engine.kernels.partitioning import partition
+from ddcli.engine.kernels.partitioning import exchange
 from ddcli.engine.kernels.picking import concat, distinct_keys, gather, gather_bounds, locate, take
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.settings import set_announce, set_cache_dir
@@ -28,6 +28,7 @@ __all__ = [
     "consolidate",
     "distinct_keys",
     "enter_at",
+    "exchange",
     "gather",
     "gather_bounds",
     "hash_bytes",
@@ -38,7 +39,6 @@ __all__ = [
     "join_times",
     "locate",
     "merge",
-    "partition",
     "rounds_equal",
     "set_announce",
     "set_cache_dir",
