@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.engine.arrangement.trace import Trace
-    from ddcli.engine.dataflow import Handle
+    from ddcli.engine.dataflow import Deltas, Handle
     from ddcli.engine.operators.base import Delta, Interval, Operator
+    from ddcli.engine.operators.imported import Imported
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Rounds
+    from ddcli.expressions.types import Schema
     from ddcli.plan.logical import Node
 
 INT64 = Type("int64")
@@ -63,8 +65,10 @@ class Assembled:
     layouts: dict[str, Layout] = field(default_factory=dict)
     leaving: dict[str, Handle] = field(default_factory=dict)
     outputs: dict[str, Layout] = field(default_factory=dict)
+    arranged: dict[str, list[Trace]] = field(default_factory=dict)
+    """The shards' traces of those outputs that are arrangements: what they hold is read from there."""
 
-    def step(self, fed: Mapping[str, Delta], interval: Interval) -> dict[str, Delta]:
+    def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Delta]:
         """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs."""
         sources = {self.sources[name].index: delta for name, delta in fed.items()}
         found = self.scope.step(sources, interval)
@@ -78,20 +82,30 @@ def assemble(
     pool: Pool,
     show: Callable[[str, pl.DataFrame], None],
     time: Sequence[Type] = (INT64,),
+    imports: Mapping[str, Import] | None = None,
 ) -> Assembled:
-    """Fill `scope` with the operators of `graph`; `show` is given what an `inspect` sees, `time` are its coordinates' types."""
+    """Fill `scope` with the operators of `graph`; `show` is given what an `inspect` sees, `time` are its coordinates' types.
+
+    Of the sources, `imports` are arrangements that others keep; they are fed by shard, arranged as they are.
+    """
     left: dict[str, list[int]] = defaultdict(list)
     for node in graph.nodes:
         if isinstance(node, loops.Leave):
             left[node.inputs[0].fingerprint].append(node.which)
-    assembly = _Assembly(scope, None, _Surroundings(traces, pool, show, time, left))
+    assembly = _Assembly(scope, None, _Surroundings(traces, pool, show, time, left, imports or {}))
     result = Assembled(scope)
     for name, node in graph.outputs.items():
-        result.leaving[name] = assembly.handle(node)
-        scope.keep(result.leaving[name])
-        result.outputs[name] = Layout(node.schema)
+        handle = assembly.handle(node)
+        if isinstance(node, physical.Arranged):
+            shards = assembly.arranged[node.fingerprint]
+            result.arranged[name] = [shard.trace for shard in shards if isinstance(shard, Arrange)]
+        else:
+            result.leaving[name] = handle
+            scope.keep(handle)
+            result.outputs[name] = Layout(node.schema)
     for scan in graph.scans().values():
-        result.sources[scan.name] = assembly.handle(scan)
+        handle = assembly.handle(scan)
+        result.sources[scan.name] = assembly.imported.get(scan.name, handle)
         result.layouts[scan.name] = Layout(scan.schema)
     return result
 
@@ -125,6 +139,15 @@ class _Told:
 
 
 @dataclass(frozen=True)
+class Import:
+    """An arrangement that another dataflow keeps: its key, all its columns, and its shards."""
+
+    key: tuple[str, ...]
+    schema: Schema
+    shards: Sequence[Imported]
+
+
+@dataclass(frozen=True)
 class _Surroundings:
     """What is the same for all scopes; `left` gives, by loop, which of its bodies are read outside."""
 
@@ -133,6 +156,7 @@ class _Surroundings:
     show: Callable[[str, pl.DataFrame], None]
     time: Sequence[Type]
     left: dict[str, list[int]]
+    imports: Mapping[str, Import]
 
 
 @dataclass
@@ -143,7 +167,8 @@ class _Assembly:
     outside: _Assembly | None
     surroundings: _Surroundings
     handles: dict[str, Handle] = field(default_factory=dict)
-    arranged: dict[str, Sequence[Arrange | Entered]] = field(default_factory=dict)
+    arranged: dict[str, Sequence[Arrange | Entered | Imported]] = field(default_factory=dict)
+    imported: dict[str, Handle] = field(default_factory=dict)
     ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
     entering: list[tuple[Node, Entry]] = field(default_factory=list)
     variables: dict[int, Handle] = field(default_factory=dict)
@@ -168,7 +193,10 @@ class _Assembly:
         if isinstance(node, loops.Variable):
             return self.variable(node.index, width)
         if isinstance(node, physical.Scan):
-            return self.scope.source(width)
+            return self.scan(node)
+        if isinstance(node, physical.Arranged) and (imported := self.import_of(node)):
+            self.arranged[node.fingerprint] = imported.shards
+            return self.imported_place(node.inputs[0])
         inputs = [self.handle(child) for child in node.inputs]
         shards = [self.operator(node, shard) for shard in range(self.scope.workers.count)]
         if isinstance(shards[0], Arrange):
@@ -180,6 +208,36 @@ class _Assembly:
             delays = [Delay(self.waiting_trace(node, Layout(node.schema)), self.scope.depth) for _ in shards]
             handle = self.scope.add(delays, handle, width=width)
         return handle
+
+    # --- sources --------------------------------------------------------------------------------------------------
+
+    def scan(self, node: physical.Scan) -> Handle:
+        """Return the place of a source; of an import it has the rows of the arrangement, column by column as the node says."""
+        width = Layout(node.schema).width
+        imported = self.surroundings.imports.get(node.name)
+        if imported is None:
+            return self.scope.source(width)
+        lanes = Layout(imported.schema).take(node.schema)
+        return self.scope.add(
+            [Permute(lanes, self.scope.nt) for _ in imported.shards], self.imported_place(node), width=width
+        )
+
+    def import_of(self, node: physical.Arranged) -> Import | None:
+        """Return the import that is the very arrangement that a node asks for."""
+        (source,) = node.inputs
+        imported = self.surroundings.imports.get(source.name) if isinstance(source, physical.Scan) else None
+        if imported and imported.key == node.key and list(imported.schema.items()) == list(node.schema.items()):
+            return imported
+        return None
+
+    def imported_place(self, node: Node) -> Handle:
+        """Return where an import is fed."""
+        assert isinstance(node, physical.Scan)
+        if node.name not in self.imported:
+            shards = self.surroundings.imports[node.name].shards
+            trace = shards[0].trace
+            self.imported[node.name] = self.scope.fed(shards, trace.nk + trace.nv + trace.nt + 1)
+        return self.imported[node.name]
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
@@ -353,10 +411,10 @@ class _Assembly:
         output, waiting = self.output_trace(node, by), self.waiting(node, by)
         return Group(reduce, self.own_arranged(node, shard), output, waiting, self.scope.depth)
 
-    def own_arranged(self, node: Node, shard: int) -> Arrange:
+    def own_arranged(self, node: Node, shard: int) -> Arrange | Imported:
         """Return the arrangement that a reduction reads. It is of this scope: a reduction of what entered would be outside."""
         arranged = self.arranged[node.inputs[0].fingerprint][shard]
-        assert isinstance(arranged, Arrange)
+        assert not isinstance(arranged, Entered)
         return arranged
 
     def trace(self, node: Node, key: Layout, value: Layout) -> Trace:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.expressions.types import Schema
+    from ddcli.library.arranged import Arranged
     from ddcli.library.dataflow import Dataflow
     from ddcli.library.functions import Columns
     from ddcli.library.outputs import Output
@@ -144,6 +145,26 @@ class Collection:
     def consolidate(self) -> Collection:
         """Give at most one update for a record and time."""
         return self._apply(model.Consolidate(**place("consolidate")))
+
+    # --- arrangements ---------------------------------------------------------------------------------------------
+
+    def arrange_by_key(self, *columns: str) -> Arranged:
+        """Return the collection indexed by columns, which is kept from the first step on, for all who join or reduce by them.
+
+        The key is the columns in the order of their names. Outside of loops `trace` gives handles to read it by. A join leaves
+        nulls out of its keys: one by a column that may be null has an arrangement of its own.
+        """
+        if not columns:
+            raise UsageError("`arrange_by_key` takes the columns of the key", hint="`arrange_by_self()` takes all")
+        return self._arranged(sorted(columns))
+
+    def arrange_by_self(self) -> Arranged:
+        """Return the collection indexed by whole records, for all who count them or ask whether they are there."""
+        return self._arranged(list(self.schema))
+
+    def _arranged(self, key: Sequence[str]) -> Arranged:
+        arranged = self._apply(model.Arrange(**place("arrange"), by=texts(key)))
+        return self.dataflow.arranged(arranged.relation)
 
     # --- by key ---------------------------------------------------------------------------------------------------
 

@@ -17,15 +17,19 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.engine.workers import Workers
 from ddcli.errors import UsageError
+from ddcli.library.arranged import Arranged, Import
 from ddcli.library.clock import Clock
 from ddcli.library.loops import Loop, iterated
 from ddcli.library.outputs import Output
 from ddcli.library.sessions import Feed, Input
+from ddcli.library.traces import Kept
 from ddcli.library.words import schema as schema_of
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.operators import Surroundings
+from ddcli.plan.physical import PhysicalGraph
 from ddcli.plan.relation import Relation
+from ddcli.plan.shaping import arrange
 from ddcli.spec.model import GUARD
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Type
     from ddcli.library.collection import Collection
     from ddcli.library.outputs import Update
+    from ddcli.library.traces import TraceHandle
     from ddcli.plan.logical import Loop as LoopName
 
 
@@ -66,13 +71,16 @@ class Dataflow:
         self.frontier = Frontier([self.clock.start])
         self.surroundings = Surroundings(self.clock.kinds)
         self.written_loop: Loop | None = None
+        self.workers = workers
         self._workers = Workers(workers)
         self._feeds: dict[str, Feed] = {}
         self._outputs: dict[str, Output] = {}
         self._watched: dict[str, Relation] = {}
         self._showing: dict[str, tuple[int, Callable[[Update], Any]]] = {}
         self._one_at_a_time = Lock()
+        self._kept: dict[str, Kept] = {}
         self._assembled: Assembled | None = None
+        self._closed = False
 
     # --- building -------------------------------------------------------------------------------------------------
 
@@ -126,6 +134,38 @@ class Dataflow:
         finally:
             self.surroundings, self.written_loop = around
 
+    def import_trace(self, handle: TraceHandle, name: str | None = None) -> Import:
+        """Return the arrangement that a handle of another dataflow reads, as a collection of this one.
+
+        It is not copied. It begins with the contents as of the handle's `since`, at that time, and has each new batch as the other dataflow
+        goes on; this one's frontier waits for the other's. The handle may be closed then.
+        """
+        source = handle.dataflow
+        if source is self:
+            raise UsageError("a dataflow imports from others", hint="use the arrangement itself")
+        if source.clock.kinds != self.clock.kinds:
+            raise UsageError("a dataflow imports from others with the same type of time")
+        if source.workers != self.workers:
+            raise UsageError(
+                f"a dataflow with {self.workers} workers can't import from one with {source.workers}",
+                hint="a shard of one is a shard of the other: give both as many workers",
+            )
+        name = name or f"import {len(self._feeds)}"
+        imported = Import(self, self.source(name, handle.columns), handle.copy())
+        self._feeds[name] = imported
+        return imported
+
+    def arranged(self, relation: Relation) -> Arranged:
+        """Return an arrangement, `relation` being the node of it. Outside of loops it is kept, to be read by handles."""
+        node = relation.node
+        assert isinstance(node, logical.Arrange)
+        if node.free:
+            return Arranged(self, relation, node.by, None)
+        if node.fingerprint not in self._kept:
+            self._open()
+            self._kept[node.fingerprint] = Kept(self, relation, node.by)
+        return Arranged(self, relation, node.by, self._kept[node.fingerprint])
+
     def output_of(self, relation: Relation) -> Output:
         """Let the updates of a collection be read."""
         self._open()
@@ -162,7 +202,9 @@ class Dataflow:
 
     def step(self) -> Frontier:
         """Close every time that all inputs have passed, and return the new frontier."""
-        assembled = self._assembled or self._assemble()
+        if self._closed:
+            raise UsageError("the dataflow is closed")
+        assembled = self._assembled or self.assemble()
         if not self._feeds:
             return self.frontier
         first, *others = [feed.frontier for feed in self._feeds.values()]
@@ -188,14 +230,35 @@ class Dataflow:
             if self.step() == before:
                 return
 
-    def _assemble(self) -> Assembled:
-        relations = {name: output.relation for name, output in self._outputs.items()} | self._watched
-        graph = lower(logical.Graph({name: relation.node for name, relation in relations.items()}))
-        scope = Scope(self.clock.count, workers=self._workers)
-        self._assembled = assemble(graph, scope, self, self.pool, self._show, self.clock.kinds)
-        for name, layout in self._assembled.layouts.items():
-            self._feeds[name].fit(layout)
+    def assemble(self) -> Assembled:
+        """Fix the graph, which the first step does, and the first who reads a trace."""
+        if self._assembled is None:
+            scope = Scope(self.clock.count, workers=self._workers)
+            imports = {name: feed.place() for name, feed in self._feeds.items() if isinstance(feed, Import)}
+            self._assembled = assemble(
+                self._graph(), scope, self, self.pool, self._show, self.clock.kinds, imports
+            )
+            for name, layout in self._assembled.layouts.items():
+                self._feeds[name].fit(layout)
+            for name, shards in self._assembled.arranged.items():
+                self._kept[name].bind(shards)
         return self._assembled
+
+    def _graph(self) -> PhysicalGraph:
+        """Return what the engine is asked to do: the outputs, what is shown, and the arrangements that are kept."""
+        roots = {name: output.relation.node for name, output in self._outputs.items()}
+        roots |= {name: relation.node for name, relation in self._watched.items()}
+        roots |= {name: kept.relation.node for name, kept in self._kept.items()}
+        # All columns of an import are read, so that whoever asks for its arrangement asks for the whole.
+        imports = {name: feed.relation.node for name, feed in self._feeds.items() if isinstance(feed, Import)}
+        lowered = lower(logical.Graph(roots | imports)).outputs
+        outputs = {
+            name: arrange(node, self._kept[name].key) if name in self._kept else node
+            for name, node in lowered.items()
+            if name in roots
+        }
+        nodes = logical.Graph(outputs | {name: lowered[name] for name in imports}).nodes()
+        return PhysicalGraph(outputs, tuple(nodes))
 
     def trace(self, identity: str, key: Layout, value: Layout, nt: int) -> Trace:
         """Return an empty trace: the dataflow's state is its own."""
@@ -215,8 +278,12 @@ class Dataflow:
     # --- ending ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let the workers' threads go; from now on a step does all its work in the thread that calls it."""
+        """Let go of the workers' threads, and of traces that are imported: the dataflow steps no further."""
+        self._closed = True
         self._workers.close()
+        for feed in self._feeds.values():
+            if isinstance(feed, Import):
+                feed.release()
 
     def __enter__(self) -> Self:
         return self

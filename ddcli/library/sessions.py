@@ -31,8 +31,8 @@ class Feed(Protocol):
     def fit(self, layout: Layout) -> None:
         """Learn which columns the dataflow reads."""
 
-    def take_before(self, upper: Frontier) -> Delta | None:
-        """Return the updates at times before `upper`, which must not be after `frontier`; the others stay."""
+    def take_before(self, upper: Frontier) -> Delta | list[Delta] | None:
+        """Return the updates at times before `upper`, which must not be after `frontier`, perhaps by shard; the others stay."""
 
 
 class Session(Collection):

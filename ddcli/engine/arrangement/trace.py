@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from ddcli.engine import kernels
 from ddcli.engine.arrangement import policy
 from ddcli.engine.arrangement.batch import Batch, MemoryBatch
+from ddcli.engine.arrangement.holds import Hold
+from ddcli.engine.times import Frontier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
-
-    from ddcli.engine.times import Frontier
 
 
 @dataclass(slots=True, eq=False)
@@ -33,8 +33,10 @@ class _Merging:
 class Trace:
     """The readable whole of an arrangement with `nk` key, `nv` value and `nt` time lanes.
 
-    `since` is the read frontier: no reader asks for a time before it, so times may be advanced to it. `upper` is where
-    the next batch begins. Both are over the input's coordinates of time; in a loop, time lanes for the rounds follow those.
+    `since` is the read frontier: no reader asks for a time before it, so times may be advanced to it. It is the meet of what the
+    operators that read the trace say and of all holds. `through` is the meet of the holds' physical frontiers: batches that reach
+    beyond it are not merged. `upper` is where the next batch begins. All are over the input's coordinates of time; in a loop, time
+    lanes for the rounds follow those.
     """
 
     def __init__(self, nk: int, nv: int, nt: int, *, since: Frontier, batches: Sequence[Batch] = ()):
@@ -42,6 +44,9 @@ class Trace:
         self.nv = nv
         self.nt = nt
         self.since = since
+        self.through = Frontier()
+        self._own = since
+        self._holds: list[Hold] = []
         self.upper = batches[-1].upper if batches else since
         self.batches: list[Batch] = list(batches)
         self._merges: list[_Merging] = []
@@ -86,8 +91,44 @@ class Trace:
         return matrices
 
     def set_logical_compaction(self, since: Frontier) -> None:
-        """Let times before `since` become equal; it only ever moves forward."""
-        self.since = since
+        """Let times before `since` become equal as far as the operators go; it only ever moves forward."""
+        self._own = since
+        if self._holds:
+            self.claim()
+        else:
+            self.since = since
+
+    def hold(self, since: Frontier, through: Frontier) -> Hold:
+        """Return a new claim: times from `since` on, which is not before the trace's, stay apart, and batches as `through` says."""
+        found = Hold(self, since, through)
+        self._holds.append(found)
+        self.claim()
+        return found
+
+    def unhold(self, hold: Hold) -> None:
+        """Forget a claim."""
+        self._holds = [other for other in self._holds if other is not hold]
+        self.claim()
+
+    def claim(self) -> None:
+        """Find `since` and `through` anew, and put together what was held apart and no longer is.
+
+        At once, because pair by pair it would take long: its rows were paid for when they came, and nobody merged them then.
+        """
+        held = len(self.batches) - self._free()
+        self.since = Frontier(time for since in (self._own, *(hold.since for hold in self._holds)) for time in since)
+        self.through = Frontier(time for hold in self._holds for time in hold.through)
+        free = self._free()
+        first = max(len(self.batches) - held, self._settled)
+        if free - first > 1:
+            self._replace(first, free, kernels.merge([batch.matrix() for batch in self.batches[first:free]]))
+
+    def _free(self) -> int:
+        """Return how many batches, from the oldest on, may be merged."""
+        free = len(self.batches)
+        while self.through and free and not self.batches[free - 1].upper.dominates(self.through):
+            free -= 1
+        return free
 
     def insert(self, updates: np.ndarray, upper: Frontier) -> None:
         """Append the consolidated `updates` of [self.upper, upper) and pay for merging in proportion to them."""
@@ -126,14 +167,17 @@ class Trace:
 
     def _fold(self, fuel: int) -> None:
         """Merge the youngest batches that are due and small enough to be merged at once, in one go."""
-        first, rows = len(self.batches) - 1, self.batches[-1].rows
+        free = self._free()
+        if free - self._settled < 2:
+            return
+        first, rows = free - 1, self.batches[free - 1].rows
         while first > self._settled:
             older = self.batches[first - 1].rows
             if older + rows > fuel or policy.next_merge((older, rows)) is None:
                 break
             first, rows = first - 1, rows + older
-        if first < len(self.batches) - 1:
-            self._replace(first, len(self.batches), kernels.merge([batch.matrix() for batch in self.batches[first:]]))
+        if first < free - 1:
+            self._replace(first, free, kernels.merge([batch.matrix() for batch in self.batches[first:free]]))
 
     def _work(self, fuel: int) -> None:
         """Go on with the merges of larger batches, `fuel` rows each, and begin those that are due."""
@@ -149,18 +193,24 @@ class Trace:
             self._start_merges()
 
     def _start_merges(self) -> None:
-        while (at := policy.next_merge([batch.rows for batch in self.batches[self._settled :]])) is not None:
+        while (at := policy.next_merge([batch.rows for batch in self._mergeable()])) is not None:
             older, younger = self.batches[self._settled + at : self._settled + at + 2]
             assert isinstance(older, MemoryBatch)
             assert isinstance(younger, MemoryBatch)
             self._merges.append(_Merging(older, younger, kernels.Merge(older.updates, younger.updates)))
             self._settle()
 
+    def _mergeable(self) -> list[Batch]:
+        return self.batches[self._settled : self._free()]
+
     def _replace(self, start: int, stop: int, merged: np.ndarray) -> None:
         """Put the merge of adjacent batches in their place."""
-        # Advance after merging: an update and its retraction at a later time become equal only then, and cancel.
-        merged = kernels.advance(merged, self._oldest(), self.nt) if self.since else merged
-        whole = MemoryBatch(merged, self.batches[start].lower, self.batches[stop - 1].upper)
+        lower, upper = self.batches[start].lower, self.batches[stop - 1].upper
+        # Advance after merging: an update and its retraction at a later time become equal only then, and cancel. What reaches
+        # beyond a hold (its merge was under way already) is left: its holder tells by time what he has seen of it.
+        if self.since and upper.dominates(self.through):
+            merged = kernels.advance(merged, self._oldest(), self.nt)
+        whole = MemoryBatch(merged, lower, upper)
         self.batches[start:stop] = [whole] if len(merged) else []
         self._resident += bool(len(merged)) - (stop - start)
         self._settle()
