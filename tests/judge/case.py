@@ -9,11 +9,11 @@ import polars as pl
 import yaml
 
 from ddcli.expressions.types import Schema, parse_type
+from tests.judge.frontiers import BEGINNING, Frontier, both, box, either
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.judge.frontiers import Frontier
     from tests.reference.model import Record, Time
 
 
@@ -75,6 +75,22 @@ class Case:
         """Return all the updates of an input, of every run."""
         files = [file for run in self.runs for file in run.files if file.input == name]
         return [update for file in files for update in file.updates]
+
+    def uppers(self) -> list[Frontier]:
+        """Return what is closed after each run: what it is told to close, and all that was before."""
+        closed, found, seen = ((BEGINNING,) * len(self.times),), [], []
+        progress: dict[str, Frontier] = {}
+        for run in self.runs:
+            seen += [time for file in run.files for _, time, _ in file.updates]
+            progress |= dict(run.progress)
+            if run.until is not None:
+                closed = both(closed, box(corner_of(run.until)))
+            elif progress:
+                closed = both(closed, either(progress.values()))
+            elif seen:
+                closed = both(closed, box(tuple(max(values) + 1 for values in zip(*seen, strict=True))))
+            found.append(closed)
+        return found
 
     def __repr__(self) -> str:
         lines = [f'Case(\n    """\\\n{self.text}""",\n    (']

@@ -52,3 +52,9 @@ def grid(times: Iterable[Time]) -> list[Time]:
     """Return all times of the coordinates of some: whatever lattice joins they have are among these."""
     coordinates = [sorted(set(values)) for values in zip(*times, strict=True)]
     return list(product(*coordinates)) if coordinates else []
+
+
+def closing(done: Iterable[Time], times: Iterable[Time]) -> Frontier:
+    """Return the frontier that of some times closes those that are done and what is before one of them."""
+    sides = [range(min(values), max(values) + 2) for values in zip(*times, strict=True)]
+    return minimal(time for time in product(*sides) if not any(less_equal(time, other) for other in done))

@@ -23,8 +23,8 @@ from ddcli.plan import logical
 from ddcli.plan.build import build
 from ddcli.spec.document import parse_spec
 from ddcli.store.progress import PROGRESS, progress_bytes, read_progress
-from tests.judge.case import corner_of, write_file
-from tests.judge.frontiers import BEGINNING, Frontier, both, box, either, grid, is_closed
+from tests.judge.case import write_file
+from tests.judge.frontiers import BEGINNING, Frontier, grid, is_closed
 from tests.reference.expressions import Fails
 from tests.reference.model import Collection, LoopDiverges, Model, Time, accumulate
 from tests.reference.values import canonical
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.plan.logical import Graph
-    from tests.judge.case import Case, Run
+    from tests.judge.case import Case
     from tests.reference.model import Record
 
 SOON = 9
@@ -109,9 +109,8 @@ class _Judged:
         self.logs: dict[str, Log] = {name: {} for name in self.graph.outputs}
         self.known: dict[str, set[str]] = {name: set() for name in self.graph.outputs}
         self.times = self.meaning.times()
+        self.uppers = self.case.uppers()
         self.upper = self.told = ((BEGINNING,) * len(self.case.times),)
-        self.seen: list[Time] = []
-        self.progress: dict[str, Frontier] = {}
 
     def run_all(self) -> bool:
         """Do the runs; return False if one was refused, as it had to be."""
@@ -121,11 +120,9 @@ class _Judged:
         this = self.case.runs[number]
         for at, file in enumerate(this.files):
             write_file(self.case, file, self.root / "in" / file.input / f"{number}-{at}.parquet")
-            self.seen += [time for _, time, _ in file.updates]
         for name, said in this.progress:
-            self.progress[name] = said
             (self.root / "in" / name / PROGRESS).write_bytes(progress_bytes(said))
-        lower, upper = self.upper, self._next_upper(this)
+        lower, upper = self.upper, self.uppers[number]
         self.told = upper
         closing = [time for time in self.times if is_closed(upper, time) and not is_closed(lower, time)]
         meant = {time: self.meaning.at(time) for time in closing}
@@ -149,20 +146,8 @@ class _Judged:
             self._check_new(name, lower, upper)
             for time in sorted({*closing, *(t for _, t in self.logs[name] if not is_closed(lower, t))}):
                 got = accumulate([(record, t, diff) for (record, t), diff in self.logs[name].items()], time)
-                _same(got, self.meaning.at(time)[0][name], f"{name} at {time} after run {number}")
+                same(got, self.meaning.at(time)[0][name], f"{name} at {time} after run {number}")
         return True
-
-    def _next_upper(self, this: Run) -> Frontier:
-        """Return the upper of a run: what it is told, else one past all that was seen, never back."""
-        if this.until is not None:
-            told = box(corner_of(this.until))
-        elif self.progress:
-            told = either(self.progress.values())
-        elif self.seen:
-            told = box(tuple(max(values) + 1 for values in zip(*self.seen, strict=True)))
-        else:
-            told = self.upper
-        return both(self.upper, told)
 
     def _may_refuse(self, error: Exception, meant: Iterable) -> bool:
         """Say whether a run may be refused with an error, from what the times mean that it was to close."""
@@ -196,7 +181,7 @@ class _Judged:
         folder, times = self.root / "out" / name, self.case.times
         schema = {column: kind.to_polars() for column, kind in self.graph.outputs[name].schema.items()}
         schema |= dict.fromkeys([*times, "diff"], pl.Int64())
-        if self.seen or self.progress:
+        if any(BEGINNING not in time for time in upper) or len(upper) > 1:
             assert read_progress(folder) == upper, f"the progress of {name} is {read_progress(folder)}, not {upper}"
         for path in sorted(folder.glob("*.parquet")):
             if path.name in self.known[name]:
@@ -230,7 +215,8 @@ def _same_files(now: dict[str, bytes | None], before: dict[str, bytes], who: str
     assert not changed, f"{who} changed {changed}"
 
 
-def _same(got: Collection, wanted: Collection, what: str) -> None:
+def same(got: Collection, wanted: Collection, what: str) -> None:
+    """Assert that two collections are equal, or say in which records they differ."""
     if got != wanted:
         wrong = [record for record in sorted({*got, *wanted}, key=repr) if got.get(record) != wanted.get(record)]
         lines = [f"{record}: {got.get(record, 0)} times, should be {wanted.get(record, 0)}" for record in wrong]

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 LATEST = {1: 6, 2: 3, 3: 2}
 """The largest value of a time's coordinate, by the number of coordinates."""
+NODES = 8
 COMMON = ["int64", "int64?", "string?", "float64?", "string"]
 
 
 @st.composite
 def declared_columns(draw, *, looping: bool) -> dict[str, str]:
     """Give the columns of an input with their types, a key first; for loops mostly two that name things of a kind."""
-    if looping and draw(st.integers(0, 3)):
-        kind = draw(st.sampled_from(["int64", "int64?"]))
+    if looping and draw(st.integers(0, 4)):
+        kind = draw(st.sampled_from(["int64", "int64", "int64?"]))
         return {"k": kind, "v": kind}
     columns = {"k": draw(st.sampled_from(["int64", "int64?", "int32", "int32?"]))}
     for name in draw(st.lists(st.sampled_from(["v", "s", "x"]), max_size=2, unique=True)):
@@ -39,17 +40,24 @@ def declared_columns(draw, *, looping: bool) -> dict[str, str]:
 
 
 @st.composite
-def updates(draw, columns: dict[str, str], nt: int, *, valid: bool) -> list:
-    """Give updates of an input, in any order; with `valid`, no record ever has a negative count."""
+def updates(draw, columns: dict[str, str], nt: int, *, valid: bool, looping: bool) -> list:
+    """Give updates of an input, in any order; with `valid`, no record ever has a negative count.
+
+    For loops most lead from one of a few nodes to one that is near, so that ways are long.
+    """
     values = {kind: st.sampled_from(VALUES[kind]) for kind in VALUES}
     fields = [
         st.one_of(values[kind.removesuffix("?")], st.none()) if kind.endswith("?") else values[kind]
         for kind in columns.values()
     ]
+    records = st.tuples(*fields)
+    if looping and list(columns) == ["k", "v"] and {*columns.values()} <= {"int64", "int64?"}:
+        steps = st.tuples(st.integers(0, NODES - 1), st.sampled_from([1, 1, 1, 2, 5]))
+        records = st.one_of(steps.map(lambda step: (step[0], sum(step) % NODES)), records)
     times = st.tuples(*[st.integers(0, LATEST[nt])] * nt)
-    change = st.tuples(st.tuples(*fields), times, st.sampled_from([1, -1, 1, 2, -2]))
+    change = st.tuples(records, times, st.sampled_from([1, -1, 1, 2, -2]))
     # A fixed number of which some are nothing: lists of any length would mostly be short, and those find little.
-    number = draw(st.sampled_from([4, 8, 12, 16]))
+    number = draw(st.sampled_from([12, 16] if looping else [4, 8, 12, 16]))
     slots = draw(st.lists(st.tuples(st.integers(0, 3), change), min_size=number, max_size=number))
     drawn = [update for there, update in slots if there]
     if not valid:
@@ -66,7 +74,8 @@ def updates(draw, columns: dict[str, str], nt: int, *, valid: bool) -> list:
 @st.composite
 def uppers(draw, nt: int) -> list[tuple[str | None, Frontier]]:
     """Give what each run but the last is told with `--until`, and what is closed after it."""
-    corners = draw(st.lists(st.tuples(*[st.integers(0, LATEST[nt] + 1)] * nt), max_size=3))
+    number = draw(st.sampled_from([1, 2, 3, 0]))
+    corners = draw(st.lists(st.tuples(*[st.integers(0, LATEST[nt] + 1)] * nt), min_size=number, max_size=number))
     told, closed = [], ((BEGINNING,) * nt,)
     for corner in sorted(corners) if nt == 1 or draw(st.booleans()) else corners:
         closed = both(closed, box(corner))
@@ -116,5 +125,6 @@ def cases(draw, *, nt: int = 1, looping: bool = False, fallible: bool = False) -
     """Give a pipeline over 1 to 3 inputs whose times have `nt` coordinates, their logs, and the runs."""
     columns = {name: draw(declared_columns(looping=looping)) for name in ("p", "q", "w")[: draw(st.integers(1, 3))]}
     valid = draw(st.booleans())
-    runs = draw(cuts({name: draw(updates(kinds, nt, valid=valid)) for name, kinds in columns.items()}, nt))
+    logs = {name: draw(updates(kinds, nt, valid=valid, looping=looping)) for name, kinds in columns.items()}
+    runs = draw(cuts(logs, nt))
     return Case(draw(pipelines(columns, nt=nt, looping=looping, fallible=fallible)), runs)

@@ -181,10 +181,7 @@ def _growing(draw, body: Sketch, more: list[str], constant: list[str], columns: 
 @st.composite
 def extremes(draw, sketch: Sketch) -> str:
     """Add a loop in which labels run along links, and each node keeps the least (or greatest): components, distances."""
-    node, label = (
-        draw(st.sampled_from(["int", "int", "string"])),
-        draw(st.sampled_from(["int", "int", "string", "date"])),
-    )
+    node, label = draw(_kind(sketch)), draw(_kind(sketch))
     links = draw(_beginning(sketch, {"a": node, "b": node}))
     labels = draw(_beginning(sketch, {"n": node, "l": label}))
     return draw(_spreading(sketch, links, labels, label))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ddcli.engine import loop
+from ddcli.engine import loop, workers
 from ddcli.engine.arrangement import policy
 from ddcli.engine.operators import walk
 from ddcli.engine.operators.reduce import Reduce
@@ -26,5 +26,6 @@ def few(rows: int):
             patch.setattr(policy, "MOST_RUNS", 2)
             patch.setattr(policy, "LEAST_FUEL", 1)
             patch.setattr(loop, "LITTLE", rows)
+            patch.setattr(workers, "FEW", rows)
             patch.setitem(Reduce.__init__.__kwdefaults__, "chunk", 1 + rows)
         yield

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.judge.harness import graph_of, judge
 from tests.judge.logs import cases
+from tests.judge.memory import judge_in_memory
 from tests.judge.sizes import AS_THEY_ARE, few
 
 EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "40"))
@@ -39,7 +40,7 @@ def test_times_of_several_coordinates(case):
         judge(case, Path(folder))
 
 
-@SEARCH
+@settings(SEARCH, max_examples=EXAMPLES // 2)
 @given(
     st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)), st.sampled_from([AS_THEY_ARE, 0, 5])
 )
@@ -47,6 +48,19 @@ def test_loops(case, most):
     """Recursive and mutually recursive, nested two deep, bounded or not, at every time of any number of coordinates."""
     with tempfile.TemporaryDirectory() as folder, few(most):
         judge(case, Path(folder))
+
+
+@SEARCH
+@given(
+    st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)),
+    st.sampled_from([AS_THEY_ARE, 0, 5]),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_loops_in_memory(case, most, shards, finely):
+    """On several workers, and in many small steps."""
+    with few(most):
+        judge_in_memory(case, shards, finely=finely)
 
 
 @settings(SEARCH, max_examples=max(5, EXAMPLES // 4))
@@ -57,7 +71,7 @@ def test_a_row_that_an_expression_fails_on_refuses_the_run(case):
         judge(case, Path(folder))
 
 
-@settings(SEARCH, max_examples=100)
+@settings(SEARCH, max_examples=50)
 @given(st.booleans().flatmap(lambda looping: cases(looping=looping)))
 def test_generated_pipelines_are_valid(case):
     """A search among pipelines that are refused would find nothing."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, permutations, product
+from itertools import pairwise, permutations
 
 import polars as pl
 import pytest
 
 from ddcli.pipeline import run
 from tests.judge.case import Arrival, Case, Run, write_file
-from tests.judge.frontiers import Frontier, minimal
+from tests.judge.frontiers import closing
 from tests.judge.harness import judge
 from tests.judge.sizes import AS_THEY_ARE, few
-from tests.reference.model import less_equal
 
 small_and_large = pytest.mark.parametrize("most", [AS_THEY_ARE, 0])
 
@@ -28,12 +27,6 @@ def orders(times: list, most: int = 2):
 def cuts(times: list):
     """Give where to cut an order of times: everywhere, at each place alone. The judge itself leaves it whole as well."""
     return dict.fromkeys([tuple(range(1, len(times))), *((at,) for at in range(1, len(times)))])
-
-
-def closing(done: list, times: list) -> Frontier:
-    """Return the frontier that closes just some times and what is before one of them."""
-    sides = [range(min(values), max(values) + 2) for values in zip(*times, strict=True)]
-    return minimal(time for time in product(*sides) if not any(less_equal(time, other) for other in done))
 
 
 def judge_cuts(tmp_path, head: str, logs: dict[str, list], most: int = AS_THEY_ARE) -> None:

@@ -1,0 +1,88 @@
+"""Judge a case without files: the same dataflow, stepped interval by interval, on any number of workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.assemble.graph import assemble
+from ddcli.engine.arrangement.trace import Trace
+from ddcli.engine.dataflow import Scope
+from ddcli.engine.lanes import decode_records, encode_records
+from ddcli.engine.operators.base import Delta, Interval
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import Frontier
+from ddcli.engine.workers import Workers
+from ddcli.errors import EngineError
+from ddcli.plan.lower import lower
+from tests.judge.frontiers import BEGINNING, closing, is_closed
+from tests.judge.harness import Meaning, same
+from tests.reference.model import accumulate
+from tests.reference.values import canonical, plain
+
+if TYPE_CHECKING:
+    from ddcli.engine.lanes import Layout
+    from tests.judge.case import Case
+    from tests.judge.frontiers import Frontier as Antichain
+    from tests.reference.model import Time
+
+
+class Traces:
+    """Empty traces, as of the beginning."""
+
+    def __init__(self, nt: int) -> None:
+        self.since = Frontier([(BEGINNING,) * nt])
+
+    def trace(self, _identity: str, key: Layout, value: Layout, nt: int) -> Trace:
+        return Trace(key.width, value.width, nt, since=self.since)
+
+
+def _each_time(times: list[Time]) -> list[Antichain]:
+    """Return the frontiers that close one time after the other."""
+    order = sorted(times, key=lambda time: (sum(time), time))
+    return [closing(order[: at + 1], order) for at in range(len(order))]
+
+
+def judge_in_memory(case: Case, shards: int = 1, *, finely: bool = False) -> None:
+    """Step the dataflow of a case; raise AssertionError if its outputs are wrong at any closed time.
+
+    Its runs are the steps, or `finely` each time that occurs is one.
+    """
+    meaning, nt, pool, workers = Meaning(case), len(case.times), Pool(), Workers(shards)
+    made = assemble(lower(meaning.graph), Scope(nt, workers=workers), Traces(nt), pool, lambda _label, _updates: None)
+    closed = Frontier([(BEGINNING,) * nt])
+    said: dict[str, Counter] = {name: Counter() for name in made.outputs}
+    for upper in _each_time(meaning.times()) if finely else case.uppers():
+        interval = Interval(closed, Frontier(upper))
+        if interval.lower == interval.upper:
+            continue
+        times = [time for time in meaning.times() if is_closed(upper, time)]
+        diverges = any(isinstance(meaning.at(time), Exception) for time in times)
+        fed = {}
+        for name, layout in made.layouts.items():
+            new = [row for row in case.updates(name) if is_closed(upper, row[1]) and not is_closed(closed, row[1])]
+            read = [list(case.schema(name)).index(column) for column in layout.names]
+            lanes = encode_records([tuple(plain(record[at]) for at in read) for record, _, _ in new], layout, pool)
+            tail = np.array([(*time, diff) for _, time, diff in new], np.int64).reshape(-1, nt + 1)
+            fed[name] = Delta(np.concatenate([lanes, tail], axis=1))
+        try:
+            found = made.step(fed, interval)
+        except EngineError:
+            assert diverges, "the step was refused"
+            return
+        assert not diverges, "the step was not refused"
+        for name, delta in found.items():
+            records = decode_records(delta.updates, made.outputs[name], pool)
+            for record, (*time, diff) in zip(records, delta.updates[:, -1 - nt :].tolist(), strict=True):
+                assert is_closed(upper, tuple(time)), f"{name}: {record} at {time} is early, {upper} was closed"
+                assert not is_closed(closed, tuple(time)), (
+                    f"{name}: {record} at {time} was closed before, up to {closed}"
+                )
+                said[name][canonical(record), tuple(time)] += diff
+        closed = interval.upper
+        for name, log in said.items():
+            updates = [(record, time, diff) for (record, time), diff in log.items()]
+            for time in {*times, *(time for _, time, _ in updates)}:
+                same(accumulate(updates, time), meaning.at(time)[0][name], f"{name} at {time}")
