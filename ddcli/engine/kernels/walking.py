@@ -39,7 +39,7 @@ def sum_group(held: np.ndarray, start: int, end: int) -> int:
     return o
 
 
-@kernel("MLiMiVVMMVV")
+@kernel("MLiMiVVMMVMV")
 def walk_groups(
     keys: np.ndarray,
     sources: list[np.ndarray],
@@ -51,17 +51,33 @@ def walk_groups(
     held: np.ndarray,
     later: np.ndarray,
     live: np.ndarray,
-    state: np.ndarray,
+    bounds: np.ndarray,
+    counts: np.ndarray,
 ) -> int:
     """Copy the rows of `keys` that are at or before `rounds` to `held`, without rounds, their `nt` times advanced to `since`.
 
     Each group is consolidated. For the other rows `later` gets [lattice join with `rounds` | group]: in a single loop the
     earliest of each group, else all. live[g] becomes 1 where the sources from `old` on hold something of the group that does not
-    cancel, or `delta` does. `state` begins with the rows of both, 0; behind them, all zero, is room for a row's place in each
-    source, and in `delta`. Returns 0, NO_ROOM, or OVERFLOW.
+    cancel, or `delta` does. `bounds` is scratch, two lanes a source. `counts` gets the rows of `held` and of `later`. Returns 0,
+    NO_ROOM, or OVERFLOW.
     """
     nk = keys.shape[1]
     depth = rounds.size
+    # Most groups have rows in few of the sources: find those first, a source at a time.
+    for s in range(len(sources)):
+        m = matrix_of(sources, s)
+        i = 0
+        for g in range(keys.shape[0]):
+            i = gallop(m, i, m.shape[0], keys, g, nk, 0)
+            bounds[g, 2 * s] = i
+            while i < m.shape[0] and same(m, i, keys, g, nk):
+                i += 1
+            bounds[g, 2 * s + 1] = i
+    i = 0
+    for g in range(keys.shape[0]):
+        i = gallop(delta, i, delta.shape[0], keys, g, nk, 0)
+        if i < delta.shape[0] and same(delta, i, keys, g, nk):
+            live[g] = 1
     o = 0
     p = 0
     for g in range(keys.shape[0]):
@@ -71,10 +87,11 @@ def walk_groups(
         for s in range(len(sources)):
             if s == old:
                 middle = o
+            if bounds[g, 2 * s] == bounds[g, 2 * s + 1]:
+                continue
             m = matrix_of(sources, s)
             at = m.shape[1] - 1 - depth
-            i = gallop(m, state[2 + s], m.shape[0], keys, g, nk, 0)
-            while i < m.shape[0] and same(m, i, keys, g, nk):
+            for i in range(bounds[g, 2 * s], bounds[g, 2 * s + 1]):
                 if o == held.shape[0] or p == later.shape[0]:
                     return NO_ROOM
                 now = True
@@ -94,8 +111,6 @@ def walk_groups(
                         later[p, c] = max(m[i, at + c], rounds[c])
                     later[p, depth] = g
                     p += 1
-                i += 1
-            state[2 + s] = i
         if old == len(sources):
             middle = o
         if o > middle:
@@ -106,12 +121,8 @@ def walk_groups(
             o = sum_group(held, first, o)
         if o < 0:
             return OVERFLOW
-        i = gallop(delta, state[2 + len(sources)], delta.shape[0], keys, g, nk, 0)
-        state[2 + len(sources)] = i
-        if i < delta.shape[0] and same(delta, i, keys, g, nk):
-            live[g] = 1
-    state[0] = o
-    state[1] = p
+    counts[0] = o
+    counts[1] = p
     return 0
 
 
@@ -143,9 +154,9 @@ def walk(
     room = min(room, sum(map(len, sources)))
     held = np.empty((room, width - depth), np.int64)
     later = np.empty((room, depth + 1), np.int64)
-    state = np.zeros(len(sources) + 3, np.int64)
+    bounds, counts = np.empty((len(keys), 2 * len(sources)), np.int64), np.empty(2, np.int64)
     bound, now = np.array(since, np.int64), np.array(rounds, np.int64)
-    code = walk_groups(keys, sources, len(remembered), delta, len(since), bound, now, held, later, live, state)
+    code = walk_groups(keys, sources, len(remembered), delta, len(since), bound, now, held, later, live, bounds, counts)
     if code == OVERFLOW:
         raise DiffOverflow("the accumulated multiplicity of a record leaves the 64-bit range")
-    return None if code == NO_ROOM else (held[: state[0]], later[: state[1]])
+    return None if code == NO_ROOM else (held[: counts[0]], later[: counts[1]])
