@@ -94,6 +94,52 @@ def test_a_change_at_an_early_round_is_reconsidered_at_later_ones(most, tmp_path
     judge_cuts(tmp_path, text, {"links": links, "labels": labels}, most)
 
 
+@small_and_large
+def test_groups_that_change_first_at_incomparable_times_are_each_reconsidered(most, tmp_path):
+    """Nodes 1 and 2 are as above, but what comes at round 3 comes to one in one coordinate, to the other in the other."""
+    text = head("links: a: int64, b: int64; labels: n: int64, l: int64", "[x, y]", LEAST_LABELS, "best")
+    links, labels = [], [((1, 9), (0, 0), 1), ((2, 9), (0, 0), 1)]
+    for node, time in ((1, (1, 0)), (2, (0, 1))):
+        ways = [(10 * node + length, length, label) for length, label in ((3, 7), (4, 8), (6, 5))]
+        links += [(link, (0, 0), 1) for start, length, _ in ways for link in chain(start, length, node)]
+        labels += [((start, label), time if label == 7 else (0, 0), 1) for start, _, label in ways]
+    judge_cuts(tmp_path, text, {"links": links, "labels": [*labels, ((16, 5), (1, 1), -1)]}, most)
+
+
+ALL_LABELS = """\
+  both:
+    iterate:
+      variables: {known: labels}
+      body:
+        known:
+          from: known
+          apply:
+            - join: {with: links, on: {n: a}}
+            - map: {n: b, l: l}
+            - concat: labels
+            - distinct
+        low:
+          iterate:
+            variables: {y: known}
+            body:
+              y: {from: [y, known], apply: [{reduce: {by: [n], l: min(l)}}]}
+            result: y
+      result: [known, low]
+"""
+
+
+@small_and_large
+def test_a_reduction_in_a_loop_inside_is_reconsidered_at_later_rounds_around(most, tmp_path):
+    """The same as the first, with the least label found in a loop inside of that in which labels come."""
+    text = head("links: a: int64, b: int64; labels: n: int64, l: int64", "time", ALL_LABELS, "low")
+    text = text.replace("low: out/low/", "low: {path: out/low/, from: both.low}, k: {path: out/k/, from: both.known}")
+    ways = [(4, 4, 8), (6, 6, 6), (3, 3, 7)]
+    links = [(link, (0,), 1) for start, length, _ in ways for link in chain(start, length, 1)]
+    labels = [((1, 9), (0,), 1), ((4, 8), (0,), 1), ((6, 6), (0,), 1)]
+    labels += [((3, 7), (1,), 1), ((3, 7), (2,), -1), ((3, 6), (3,), 1), ((6, 6), (3,), -1)]
+    judge_cuts(tmp_path, text, {"links": links, "labels": labels}, most)
+
+
 AXES = [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
 """Three times, pairwise incomparable, whose joins of two are none of all three."""
 TRIPLE = [((1, 0), (0, 0, 0), -2), ((1, 9), (0, 0, 0), 1), *(((1, 0), time, 1) for time in AXES)]
