@@ -25,8 +25,10 @@ from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
 from ddcli.engine.operators.threshold import Threshold
+from ddcli.engine.operators.upsert import Upsert
 from ddcli.expressions.types import Type
 from ddcli.plan import loops, physical
+from ddcli.plan.logical import digest
 from ddcli.plan.loops import level
 
 if TYPE_CHECKING:
@@ -82,30 +84,30 @@ def assemble(
     pool: Pool,
     show: Callable[[str, pl.DataFrame], None],
     time: Sequence[Type] = (INT64,),
-    imports: Mapping[str, Import] | None = None,
+    indexed: Mapping[str, Import | Upserts] | None = None,
 ) -> Assembled:
     """Fill `scope` with the operators of `graph`; `show` is given what an `inspect` sees, `time` are its coordinates' types.
 
-    Of the sources, `imports` are arrangements that others keep; they are fed by shard, arranged as they are.
+    `indexed` are the sources that are arranged as they come: arrangements that others keep, fed by shard, and upserts.
     """
     left: dict[str, list[int]] = defaultdict(list)
     for node in graph.nodes:
         if isinstance(node, loops.Leave):
             left[node.inputs[0].fingerprint].append(node.which)
-    assembly = _Assembly(scope, None, _Surroundings(traces, pool, show, time, left, imports or {}))
+    assembly = _Assembly(scope, None, _Surroundings(traces, pool, show, time, left, indexed or {}))
     result = Assembled(scope)
     for name, node in graph.outputs.items():
         handle = assembly.handle(node)
         if isinstance(node, physical.Arranged):
             shards = assembly.arranged[node.fingerprint]
-            result.arranged[name] = [shard.trace for shard in shards if isinstance(shard, Arrange)]
+            result.arranged[name] = [shard.trace for shard in shards if isinstance(shard, Arrange | Upsert)]
         else:
             result.leaving[name] = handle
             scope.keep(handle)
             result.outputs[name] = Layout(node.schema)
     for scan in graph.scans().values():
         handle = assembly.handle(scan)
-        result.sources[scan.name] = assembly.imported.get(scan.name, handle)
+        result.sources[scan.name] = assembly.fed.get(scan.name, handle)
         result.layouts[scan.name] = Layout(scan.schema)
     return result
 
@@ -148,6 +150,14 @@ class Import:
 
 
 @dataclass(frozen=True)
+class Upserts:
+    """A source fed with rows [key | value | present | order]: its key and all its columns. The last row of a key says its value."""
+
+    key: tuple[str, ...]
+    schema: Schema
+
+
+@dataclass(frozen=True)
 class _Surroundings:
     """What is the same for all scopes; `left` gives, by loop, which of its bodies are read outside."""
 
@@ -156,7 +166,7 @@ class _Surroundings:
     show: Callable[[str, pl.DataFrame], None]
     time: Sequence[Type]
     left: dict[str, list[int]]
-    imports: Mapping[str, Import]
+    indexed: Mapping[str, Import | Upserts]
 
 
 @dataclass
@@ -167,8 +177,11 @@ class _Assembly:
     outside: _Assembly | None
     surroundings: _Surroundings
     handles: dict[str, Handle] = field(default_factory=dict)
-    arranged: dict[str, Sequence[Arrange | Entered | Imported]] = field(default_factory=dict)
-    imported: dict[str, Handle] = field(default_factory=dict)
+    arranged: dict[str, Sequence[Arrange | Entered | Imported | Upsert]] = field(default_factory=dict)
+    fed: dict[str, Handle] = field(default_factory=dict)
+    """Of the sources that are arranged as they come: where they are fed."""
+    indexed: dict[str, tuple[Handle, Sequence[Imported | Upsert]]] = field(default_factory=dict)
+    """And where their updates come out, arranged."""
     ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
     entering: list[tuple[Node, Entry]] = field(default_factory=list)
     variables: dict[int, Handle] = field(default_factory=dict)
@@ -194,9 +207,9 @@ class _Assembly:
             return self.variable(node.index, width)
         if isinstance(node, physical.Scan):
             return self.scan(node)
-        if isinstance(node, physical.Arranged) and (imported := self.import_of(node)):
-            self.arranged[node.fingerprint] = imported.shards
-            return self.imported_place(node.inputs[0])
+        if isinstance(node, physical.Arranged) and (source := self.is_source(node)):
+            handle, self.arranged[node.fingerprint] = self.source(source)
+            return handle
         inputs = [self.handle(child) for child in node.inputs]
         shards = [self.operator(node, shard) for shard in range(self.scope.workers.count)]
         if isinstance(shards[0], Arrange):
@@ -212,32 +225,45 @@ class _Assembly:
     # --- sources --------------------------------------------------------------------------------------------------
 
     def scan(self, node: physical.Scan) -> Handle:
-        """Return the place of a source; of an import it has the rows of the arrangement, column by column as the node says."""
+        """Return the place of a source; where it is arranged as it comes, of its rows column by column as the node says."""
         width = Layout(node.schema).width
-        imported = self.surroundings.imports.get(node.name)
-        if imported is None:
+        indexed = self.surroundings.indexed.get(node.name)
+        if indexed is None:
             return self.scope.source(width)
-        lanes = Layout(imported.schema).take(node.schema)
-        return self.scope.add(
-            [Permute(lanes, self.scope.nt) for _ in imported.shards], self.imported_place(node), width=width
-        )
+        handle, shards = self.source(node.name)
+        lanes = Layout(indexed.schema).take(node.schema)
+        return self.scope.add([Permute(lanes, self.scope.nt) for _ in shards], handle, width=width)
 
-    def import_of(self, node: physical.Arranged) -> Import | None:
-        """Return the import that is the very arrangement that a node asks for."""
-        (source,) = node.inputs
-        imported = self.surroundings.imports.get(source.name) if isinstance(source, physical.Scan) else None
-        if imported and imported.key == node.key and list(imported.schema.items()) == list(node.schema.items()):
-            return imported
-        return None
+    def is_source(self, node: physical.Arranged) -> str | None:
+        """Return the name of the source that is the very arrangement that a node asks for, as it comes."""
+        (scan,) = node.inputs
+        if not isinstance(scan, physical.Scan) or scan.name not in self.surroundings.indexed:
+            return None
+        indexed = self.surroundings.indexed[scan.name]
+        same = indexed.key == node.key and list(indexed.schema.items()) == list(node.schema.items())
+        return scan.name if same else None
 
-    def imported_place(self, node: Node) -> Handle:
-        """Return where an import is fed."""
-        assert isinstance(node, physical.Scan)
-        if node.name not in self.imported:
-            shards = self.surroundings.imports[node.name].shards
-            trace = shards[0].trace
-            self.imported[node.name] = self.scope.fed(shards, trace.nk + trace.nv + trace.nt + 1)
-        return self.imported[node.name]
+    def source(self, name: str) -> tuple[Handle, Sequence[Imported | Upsert]]:
+        """Return where the updates of a source that is arranged as it comes are, and what keeps it."""
+        if name not in self.indexed:
+            indexed = self.surroundings.indexed[name]
+            width = Layout(indexed.schema).width
+            shards: Sequence[Imported | Upsert]
+            if isinstance(indexed, Import):
+                shards = indexed.shards
+                handle = self.fed[name] = self.scope.fed(shards, width + self.scope.nt + 1)
+            else:
+                key = Layout({column: indexed.schema[column] for column in indexed.key})
+                value = value_layout(indexed.schema, indexed.key)
+                trace = self.surroundings.traces.trace
+                shards = [
+                    Upsert(trace(digest("upserts", name), key, value, self.scope.nt))
+                    for _ in range(self.scope.workers.count)
+                ]
+                self.fed[name] = self.scope.source(width + 2)
+                handle = self.scope.add(shards, self.fed[name], width=width, route=range(key.width))
+            self.indexed[name] = handle, shards
+        return self.indexed[name]
 
     # --- loops ----------------------------------------------------------------------------------------------------
 
@@ -411,7 +437,7 @@ class _Assembly:
         output, waiting = self.output_trace(node, by), self.waiting(node, by)
         return Group(reduce, self.own_arranged(node, shard), output, waiting, self.scope.depth)
 
-    def own_arranged(self, node: Node, shard: int) -> Arrange | Imported:
+    def own_arranged(self, node: Node, shard: int) -> Arrange | Imported | Upsert:
         """Return the arrangement that a reduction reads. It is of this scope: a reduction of what entered would be outside."""
         arranged = self.arranged[node.inputs[0].fingerprint][shard]
         assert not isinstance(arranged, Entered)

@@ -10,11 +10,25 @@
 Expressions are those of pipeline files. Nothing is emitted for a time until the frontier of every input has passed it.
 """
 
+from ddcli.library.arranged import Arranged
 from ddcli.library.collection import Collection
 from ddcli.library.dataflow import Dataflow
 from ddcli.library.functions import followed_by
 from ddcli.library.loops import Loop, Variable
 from ddcli.library.outputs import Output, Probe
-from ddcli.library.sessions import Input
+from ddcli.library.sessions import Input, Upserts
+from ddcli.library.traces import TraceHandle
 
-__all__ = ["Collection", "Dataflow", "Input", "Loop", "Output", "Probe", "Variable", "followed_by"]
+__all__ = [
+    "Arranged",
+    "Collection",
+    "Dataflow",
+    "Input",
+    "Loop",
+    "Output",
+    "Probe",
+    "TraceHandle",
+    "Upserts",
+    "Variable",
+    "followed_by",
+]

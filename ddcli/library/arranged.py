@@ -91,7 +91,7 @@ class Import(Arranged):
         """The frontier of the dataflow that keeps the arrangement."""
         return self.handle.upper
 
-    def place(self) -> graph.Import:
+    def indexed(self) -> graph.Import:
         """Return what stands for the arrangement in this dataflow's graph. From now on that holds it, the handle no more."""
         self._shards = [Imported(trace) for trace in self.handle.imported(self.dataflow.frontier)]
         self.handle.close()

@@ -21,7 +21,7 @@ from ddcli.library.arranged import Arranged, Import
 from ddcli.library.clock import Clock
 from ddcli.library.loops import Loop, iterated
 from ddcli.library.outputs import Output
-from ddcli.library.sessions import Feed, Input
+from ddcli.library.sessions import Feed, Input, Upserts
 from ddcli.library.traces import Kept
 from ddcli.library.words import schema as schema_of
 from ddcli.plan import logical
@@ -87,6 +87,18 @@ class Dataflow:
     def input(self, name: str, schema: Mapping[str, str | Type]) -> Input:
         """Return a new input with these columns; it is a collection, and a session that takes updates."""
         session = Input(self, self.source(name, schema), name)
+        self._feeds[name] = session
+        return session
+
+    def upsert_input(self, name: str, schema: Mapping[str, str | Type], key: Sequence[str]) -> Upserts:
+        """Return a new input with at most one record a key, whose session takes what a key has now. Time has one coordinate."""
+        if self.clock.count > 1:
+            hint = "`input` takes updates at any time"
+            raise UsageError("of upserts at times of several coordinates none is the last", hint=hint)
+        relation = self.source(name, schema)
+        if not key or any(column not in relation.schema for column in key):
+            raise UsageError(f"input '{name}': the key is some of its columns, not {list(key)}")
+        session = Upserts(self, relation, name, tuple(dict.fromkeys(key)))
         self._feeds[name] = session
         return session
 
@@ -234,10 +246,8 @@ class Dataflow:
         """Fix the graph, which the first step does, and the first who reads a trace."""
         if self._assembled is None:
             scope = Scope(self.clock.count, workers=self._workers)
-            imports = {name: feed.place() for name, feed in self._feeds.items() if isinstance(feed, Import)}
-            self._assembled = assemble(
-                self._graph(), scope, self, self.pool, self._show, self.clock.kinds, imports
-            )
+            indexed = {name: feed.indexed() for name, feed in self._indexed().items()}
+            self._assembled = assemble(self._graph(), scope, self, self.pool, self._show, self.clock.kinds, indexed)
             for name, layout in self._assembled.layouts.items():
                 self._feeds[name].fit(layout)
             for name, shards in self._assembled.arranged.items():
@@ -249,16 +259,20 @@ class Dataflow:
         roots = {name: output.relation.node for name, output in self._outputs.items()}
         roots |= {name: relation.node for name, relation in self._watched.items()}
         roots |= {name: kept.relation.node for name, kept in self._kept.items()}
-        # All columns of an import are read, so that whoever asks for its arrangement asks for the whole.
-        imports = {name: feed.relation.node for name, feed in self._feeds.items() if isinstance(feed, Import)}
-        lowered = lower(logical.Graph(roots | imports)).outputs
+        # Of sources that come arranged all columns are read, so that whoever asks for the arrangement asks for the whole.
+        indexed = {name: feed.relation.node for name, feed in self._indexed().items()}
+        lowered = lower(logical.Graph(roots | indexed)).outputs
         outputs = {
             name: arrange(node, self._kept[name].key) if name in self._kept else node
             for name, node in lowered.items()
             if name in roots
         }
-        nodes = logical.Graph(outputs | {name: lowered[name] for name in imports}).nodes()
+        nodes = logical.Graph(outputs | {name: lowered[name] for name in indexed}).nodes()
         return PhysicalGraph(outputs, tuple(nodes))
+
+    def _indexed(self) -> dict[str, Import | Upserts]:
+        """Return the sources that come arranged."""
+        return {name: feed for name, feed in self._feeds.items() if isinstance(feed, Import | Upserts)}
 
     def trace(self, identity: str, key: Layout, value: Layout, nt: int) -> Trace:
         """Return an empty trace: the dataflow's state is its own."""

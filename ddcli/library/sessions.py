@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ddcli.assemble import graph
 from ddcli.engine import kernels
+from ddcli.engine.arrangement.holds import before, times_of
 from ddcli.engine.lanes import Layout, encode_records
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.times import LEAST, Frontier
@@ -132,7 +134,7 @@ class Input(Session):
         updates[:, :width] = data
         if isinstance(time, np.ndarray):
             updates[:, width:-1] = time.reshape(-1, count)
-            if early(updates[:, width:-1], self.frontier).any():
+            if before(updates[:, width:-1], self.frontier).any():
                 raise self._closed("earlier times are closed")
         else:
             updates[:, width:-1] = self._now() if time is None else self._at(time)
@@ -159,23 +161,88 @@ class Input(Session):
 
     def take_before(self, upper: Frontier) -> Delta | None:
         self.flush()
-        if not self._flushed:
+        due, self._flushed = _cut(self._flushed, upper, self.dataflow.clock.count)
+        if due is None:
             return None
-        updates = self._flushed[0] if len(self._flushed) == 1 else np.concatenate(self._flushed)
-        self._flushed.clear()
-        due = early(updates[:, self.layout.width : -1], upper)
-        if not due.all():
-            self._flushed.append(updates[~due])
-            updates = updates[due]
-        return Delta(kernels.take(updates, self._columns) if self._columns is not None else updates)
+        return Delta(due if self._columns is None else kernels.take(due, self._columns))
 
 
-def early(times: np.ndarray, frontier: Frontier) -> np.ndarray:
-    """Say which rows of a matrix of times are not at or after any element of a frontier."""
-    late = np.zeros(len(times), np.bool_)
-    for element in frontier:
-        after = times[:, 0] >= element[0]
-        for at in range(1, times.shape[1]):
-            after &= times[:, at] >= element[at]
-        late |= after
-    return ~late
+class Upserts(Session):
+    """A collection of one record a key, that a program feeds with what a key has now.
+
+    >>> from ddcli import Dataflow
+    >>> df = Dataflow()
+    >>> prices = df.upsert_input("prices", {"item": "string", "price": "int64"}, key=["item"])
+    >>> output = prices.output()
+    >>> prices.upsert("pen", 3)
+    >>> prices.advance_to(1)
+    >>> prices.upsert("pen", 4)
+    >>> prices.close()
+    >>> df.step_while(lambda: True)
+    >>> output.updates()
+    [(('pen', 3), 0, 1), (('pen', 3), 1, -1), (('pen', 4), 1, 1)]
+    """
+
+    def __init__(self, dataflow: Dataflow, relation: Relation, name: str, key: tuple[str, ...]):
+        super().__init__(dataflow, relation, name)
+        self.key = key
+        self._key = Layout({column: relation.schema[column] for column in key})
+        self._value = Layout({column: kind for column, kind in relation.schema.items() if column not in key})
+        self._pending: list[tuple[Any, Any, Time]] = []
+        self._flushed: list[np.ndarray] = []
+        self._count = 0
+
+    def upsert(self, key: Any, value: Any) -> None:
+        """Say what a key has from the session's time on: values of the other columns, or None for nothing.
+
+        Of several upserts of a key at one time the last counts. A single column needs no tuple.
+        """
+        self._pending.append((key, value, self._now()))
+
+    def upsert_at(self, key: Any, value: Any, time: Any) -> None:
+        """Say what a key has from a time on that the session has not passed."""
+        self._pending.append((key, value, self._at(time)))
+
+    def flush(self) -> None:
+        """Hand what was buffered to the dataflow: all of it, or, where something doesn't fit its columns, none (InputError)."""
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, []
+        present = [at for at, (_, value, _) in enumerate(pending) if value is not None]
+        pool, nk, width = self.dataflow.pool, self._key.width, self._key.width + self._value.width
+        updates = np.zeros((len(pending), width + 4), np.int64)
+        updates[:, :nk] = encode_records([_several(key) for key, _, _ in pending], self._key, pool)
+        values = encode_records([_several(pending[at][1]) for at in present], self._value, pool)
+        updates[present, nk:width] = values
+        updates[present, width] = 1
+        updates[:, width + 1] = np.arange(self._count, self._count + len(pending))
+        updates[:, width + 2 : -1] = matrix_of((time for _, _, time in pending), 1)
+        updates[:, -1] = 1
+        self._count += len(pending)
+        self._flushed.append(updates)
+
+    def indexed(self) -> graph.Upserts:
+        """Return what stands for the collection in the dataflow's graph."""
+        return graph.Upserts(self.key, self._key.schema | self._value.schema)
+
+    def fit(self, layout: Layout) -> None:
+        """Do nothing: what a key has is told by all its columns."""
+
+    def take_before(self, upper: Frontier) -> Delta | None:
+        self.flush()
+        due, later = _cut(self._flushed, upper, 1)
+        self._flushed = later
+        return None if due is None else Delta(due)
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    return given if isinstance(given, tuple) else (given,)
+
+
+def _cut(flushed: list[np.ndarray], upper: Frontier, count: int) -> tuple[np.ndarray | None, list[np.ndarray]]:
+    """Return the updates before a frontier, and the others; times have so many coordinates."""
+    if not flushed:
+        return None, flushed
+    updates = flushed[0] if len(flushed) == 1 else np.concatenate(flushed)
+    due = before(times_of(updates, count), upper)
+    return (updates, []) if due.all() else (updates[due], [updates[~due]])

@@ -246,22 +246,21 @@ def test_a_trace_of_a_loop_is_the_loops_own(numbers):
 # --- importing ------------------------------------------------------------------------------------------------------
 
 
-def readers(arranged, more):
-    """Return collections that read an arrangement by k, of columns k and v, in all ways there are."""
-    return {
-        "itself": arranged.as_collection(),
-        "join": arranged.join(more.arrange_by_key("k"), name="more").map(k="k", v="more.v"),
-        "join from the other side": more.join(arranged, on=["k"], name="there").map(k="v", v="there.v"),
-        "by another key": more.join(arranged, on={"k": "v"}, name="there").map(k="k", v="there.k"),
-        "min": arranged.reduce(v="min(v)"),
-        "sum": arranged.reduce(v="sum(v)"),
-        "count": arranged.count(by=["k"], name="v"),
-        "distinct": arranged.distinct(),
-        "antijoin": more.antijoin(arranged, on=["k"]),
-        "loop": more.iterate(
-            lambda x: x.join(arranged, on={"v": "k"}, name="up").map(k="k", v="up.v").concat(more).distinct()
-        ),
-    }
+# Collections of k and v over an arrangement by k, and one more that is not arranged: all ways to read the first.
+READERS = {
+    "itself": lambda arranged, more: arranged.as_collection(),
+    "join": lambda arranged, more: arranged.join(more.arrange_by_key("k"), name="more").map(k="k", v="more.v"),
+    "join from the other side": lambda arranged, more: more.join(arranged, on=["k"], name="it").map(k="v", v="it.v"),
+    "by another key": lambda arranged, more: more.join(arranged, on={"k": "v"}, name="it").map(k="k", v="it.k"),
+    "min": lambda arranged, more: arranged.reduce(v="min(v)"),
+    "sum": lambda arranged, more: arranged.reduce(v="sum(v)"),
+    "count": lambda arranged, more: arranged.count(by=["k"], name="v"),
+    "distinct": lambda arranged, more: arranged.distinct(),
+    "antijoin": lambda arranged, more: more.antijoin(arranged, on=["k"]),
+    "loop": lambda arranged, more: more.distinct().iterate(
+        lambda x: x.join(arranged, on={"v": "k"}, name="up").map(k="k", v="up.v").concat(more.distinct()).distinct()
+    ),
+}
 
 
 @pytest.mark.parametrize("nt", [1, 2])
@@ -271,6 +270,9 @@ def readers(arranged, more):
 def test_an_import_is_the_collection_from_since_on(nt, workers, data):
     """One dataflow goes on while the other reads it, in steps of its own, with an input of its own."""
     given = {name: data.draw(updates(nt, most=10)) for name in INPUTS}
+    which = data.draw(st.sampled_from(sorted(READERS)))
+    if which == "loop":  # joined with less than nothing it might never settle
+        given["one"] = [(record, time, abs(diff)) for record, time, diff in given["one"]]
     steps = data.draw(st.integers(1, 4))
     ahead, before, own = (data.draw(frontiers(nt, steps)) for _ in range(3))
     since = data.draw(st.sampled_from(times(nt)))
@@ -293,8 +295,7 @@ def test_an_import_is_the_collection_from_since_on(nt, workers, data):
         handle.set_logical_compaction(begin)
         imported = target.import_trace(handle, "one")
     other = target.input("other", COLUMNS)
-    which = data.draw(st.sampled_from(sorted(readers(imported, other))))
-    collection = readers(imported, other)[which]
+    collection = READERS[which](imported, other)
     output = collection.output()
     log, others = Counter(), list(given["other"])
     # The import begins with the contents as of then: earlier updates are at that time.

@@ -5,7 +5,7 @@ In a loop a reduction reads its groups as of the current round (see `revisit`); 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,12 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ddcli.engine.operators.base import Interval
-    from ddcli.engine.operators.imported import Imported
-    from ddcli.engine.operators.join import Arrange
     from ddcli.engine.operators.reduce import Reader, Reduce
     from ddcli.engine.operators.shift import Waiting
     from ddcli.engine.operators.threshold import Threshold
     from ddcli.engine.rounds import Rounds
+
+
+class Indexed(Protocol):
+    """An operator that keeps what a reduction reads, arranged by its groups."""
+
+    @property
+    def trace(self) -> Reader:
+        """Return the trace as of before the step."""
 
 
 class Group(Keeping):
@@ -35,7 +41,7 @@ class Group(Keeping):
     def __init__(
         self,
         reduce: Reduce | Threshold,
-        arranged: Arrange | Imported | None,
+        arranged: Indexed | None,
         trace: Trace,
         waiting: Waiting | None = None,
         depth: int = 0,
@@ -107,7 +113,7 @@ class Multiplicity(Stateless):
     For totally ordered time outside of loops, where what the output was follows from the input; else `Group` keeps it.
     """
 
-    def __init__(self, threshold: Threshold, arranged: Arrange | Imported):
+    def __init__(self, threshold: Threshold, arranged: Indexed):
         self.threshold = threshold
         self.arranged = arranged
 
