@@ -18,7 +18,7 @@ from ddcli.errors import InputError, UsageError
 from ddcli.expressions.types import Type, parse_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import polars as pl
 
@@ -55,6 +55,8 @@ class Clock:
 
     def time(self, value: Any) -> Time:
         """Return a time as the engine holds it; raise UsageError for a value that is none."""
+        if type(value) is int and self._plain and self.count == 1 and -LEAST > value > LEAST:
+            return (value,)
         values = (value,) if self.count == 1 and not isinstance(value, tuple) else value
         if isinstance(values, tuple) and len(values) == self.count:
             values = tuple(int(each) if isinstance(each, np.integer) else each for each in values)
@@ -69,10 +71,15 @@ class Clock:
 
     def value(self, time: Time) -> Any:
         """Return a time as a program says it; None for one before all that can be said."""
+        if self._plain:
+            return time if self.count > 1 else time[0]
         return None if LEAST in time else self.values(np.array([time], np.int64))[0]
 
     def values(self, lanes: np.ndarray) -> list[Any]:
         """Return the times of a matrix of them."""
+        if self._plain and self.count == 1:
+            found: list[Any] = lanes[:, 0].tolist()
+            return found
         records = decode_records(np.ascontiguousarray(lanes), self._layout, self._pool)
         return records if self.count > 1 else [time for (time,) in records]
 
@@ -86,6 +93,8 @@ class Clock:
         >>> Clock(2).frontier([(0, 3), (1, 2), (1, 4)])
         Frontier(elements=((0, 3), (1, 2)))
         """
+        if type(given) is int:
+            return Frontier((self.time(given),))
         if isinstance(given, Frontier):
             if any(len(time) != self.count for time in given):
                 raise UsageError(f"the frontier {given} is not of times with {self.count} coordinates")
@@ -97,8 +106,3 @@ class Clock:
     def show(self, frontier: Frontier) -> str:
         """Return a frontier as a message says it."""
         return " ".join(str(self.value(time)) for time in frontier) or str(frontier)
-
-
-def matrix_of(times: Iterable[Time], count: int) -> np.ndarray:
-    """Return times as a matrix, a row a time."""
-    return np.array(list(times), np.int64).reshape(-1, count)

@@ -13,7 +13,6 @@ from ddcli.engine.lanes import Layout, encode_records
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import UsageError
-from ddcli.library.clock import matrix_of
 from ddcli.library.collection import Collection
 
 if TYPE_CHECKING:
@@ -149,7 +148,8 @@ class Input(Session):
             count = self.dataflow.clock.count
             updates = np.empty((len(records), self.layout.width + count + 1), np.int64)
             updates[:, : self.layout.width] = records
-            updates[:, self.layout.width : -1] = matrix_of((time for _, time, _ in pending), count)
+            for at in range(count):
+                updates[:, self.layout.width + at] = [time[at] for _, time, _ in pending]
             updates[:, -1] = [diff for _, _, diff in pending]
             self._flushed.append(updates)
 
@@ -216,7 +216,7 @@ class Upserts(Session):
         updates[present, nk:width] = values
         updates[present, width] = 1
         updates[:, width + 1] = np.arange(self._count, self._count + len(pending))
-        updates[:, width + 2 : -1] = matrix_of((time for _, _, time in pending), 1)
+        updates[:, width + 2] = [time for _, _, (time,) in pending]
         updates[:, -1] = 1
         self._count += len(pending)
         self._flushed.append(updates)
@@ -244,5 +244,7 @@ def _cut(flushed: list[np.ndarray], upper: Frontier, count: int) -> tuple[np.nda
     if not flushed:
         return None, flushed
     updates = flushed[0] if len(flushed) == 1 else np.concatenate(flushed)
+    if count == 1 and upper and updates[:, -2].max(initial=LEAST) < upper.elements[0][0]:
+        return updates, []
     due = before(times_of(updates, count), upper)
     return (updates, []) if due.all() else (updates[due], [updates[~due]])
