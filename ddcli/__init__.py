@@ -5,17 +5,17 @@ Importing this package costs nothing: the libraries that do the work are importe
 
 TYPE_CHECKING = False  # what type checkers take for true; importing `typing` would cost the hand-over to coreutils 5 ms
 if TYPE_CHECKING:
-    from ddcli.library import Dataflow
+    from ddcli.library import Collection, Dataflow, followed_by
 
-__all__ = ["Dataflow"]
+__all__ = ["Collection", "Dataflow", "followed_by"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
     """Import what is public when it is first asked for."""
-    if name == "Dataflow":
-        from ddcli.library import Dataflow
+    if name in __all__:
+        from ddcli import library
 
-        return Dataflow
+        return getattr(library, name)
     message = f"module 'ddcli' has no attribute '{name}'"
     raise AttributeError(message)

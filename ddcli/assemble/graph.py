@@ -16,6 +16,7 @@ from ddcli.assemble.operators import INT64, Operators, Surroundings, Traces, rou
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Entry, Limit, Loop, Variable
+from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.join import Arrange, Entered
 from ddcli.engine.operators.linear import Permute
 from ddcli.engine.operators.shift import Delay
@@ -162,8 +163,9 @@ class _Assembly:
             return handle
         inputs = [self.handle(child) for child in node.inputs]
         shards = [self.operators.operator(node, shard) for shard in range(self.scope.workers.count)]
-        if isinstance(shards[0], Arrange):
-            self.operators.arranged[node.fingerprint] = [shard for shard in shards if isinstance(shard, Arrange)]
+        if isinstance(node, physical.Arranged):
+            arranged = [shard for shard in shards if isinstance(shard, Arrange | Filtered)]
+            self.operators.arranged[node.fingerprint] = arranged
         shifts = isinstance(node, physical.EquiJoin | physical.EnterAt)
         handle = self.scope.add(shards, *inputs, width=width, route=route(node), shifts=shifts)
         if self.operators.times > 1 and isinstance(node, physical.EquiJoin):

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddcli.engine.columns import NULL
-from ddcli.engine.lanes import Layout
+from ddcli.engine.lanes import Layout, decode
 from ddcli.engine.operators.linear import Constant, Inverted, Lane, Linear, Permute, Plus
 from ddcli.expressions import stage
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import polars as pl
@@ -24,6 +24,20 @@ if TYPE_CHECKING:
 
 
 INT64 = Type("int64")
+
+
+def keeping(schema: Schema, steps: Sequence[stage.Step], pool: Pool) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function that gives those rows of a matrix with the lanes of `schema` first that filters keep, in their order."""
+    run, layout = stage.Stage(schema, tuple(steps)), Layout(schema)
+
+    def keep(updates: np.ndarray) -> np.ndarray:
+        if not len(updates):
+            return updates
+        rows = run.run(decode(updates, layout, pool, sorted(run.needs))).rows
+        kept: np.ndarray = updates if rows is None else updates[rows]
+        return kept
+
+    return keep
 
 
 def linear_operator(node: physical.Linear, pool: Pool, nt: int) -> Operator:

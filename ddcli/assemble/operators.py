@@ -10,9 +10,10 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Protocol
 
 from ddcli.assemble.groups import accumulations, aggregates, multiplicity, python_reducer, told, top, value_layout
-from ddcli.assemble.linear import linear_operator, order_lanes
+from ddcli.assemble.linear import keeping, linear_operator, order_lanes
 from ddcli.assemble.shifts import python_shift
 from ddcli.engine.lanes import Layout
+from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.grouping import Accumulate, Group, Multiplicity
 from ddcli.engine.operators.join import Arrange, Entered, Join
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
@@ -20,6 +21,7 @@ from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
 from ddcli.engine.operators.threshold import Threshold
+from ddcli.expressions.stage import Filter
 from ddcli.expressions.types import Type
 from ddcli.plan import physical
 
@@ -93,7 +95,7 @@ class Operators:
 
     scope: Scope
     surroundings: Surroundings
-    arranged: dict[str, Sequence[Arrange | Entered | Imported | Upsert]] = field(default_factory=dict)
+    arranged: dict[str, Sequence[Arrange | Entered | Filtered | Imported | Upsert]] = field(default_factory=dict)
 
     @property
     def pool(self) -> Pool:
@@ -132,6 +134,12 @@ class Operators:
         source = Layout(node.inputs[0].schema)
         key, value = split_layout(node)
         return Arrange(source.take(node.schema), self.trace(node, key, value))
+
+    @operator.register(physical.Filtered)
+    def _(self, node: physical.Filtered, shard: int) -> Operator:
+        (whole,) = node.inputs
+        keep = keeping(whole.schema, [Filter(condition) for condition in node.conditions], self.pool)
+        return Filtered(self.arranged[whole.fingerprint][shard], keep)
 
     @operator.register(physical.EquiJoin)
     def _(self, node: physical.EquiJoin, shard: int) -> Operator:
@@ -215,7 +223,7 @@ class Operators:
     def own_arranged(self, node: Node, shard: int) -> Arrange | Imported | Upsert:
         """Return the arrangement that a reduction reads. It is of this scope: a reduction of what entered would be outside."""
         arranged = self.arranged[node.inputs[0].fingerprint][shard]
-        assert not isinstance(arranged, Entered)
+        assert not isinstance(arranged, Entered | Filtered)
         return arranged
 
     def trace(self, node: Node, key: Layout, value: Layout) -> Trace:
@@ -239,6 +247,8 @@ class Operators:
 
 def route(node: Node) -> Sequence[int]:
     """Return the lanes of a node's input by which its rows find their shard; none where they stay in theirs."""
+    if isinstance(node, physical.Filtered):
+        return ()
     if isinstance(node, physical.Arranged):
         return Layout(node.inputs[0].schema).take(node.key)
     if isinstance(node, physical.Accumulate):

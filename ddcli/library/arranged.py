@@ -14,6 +14,7 @@ from ddcli.engine.operators.imported import Imported
 from ddcli.errors import UsageError
 from ddcli.library.collection import Collection
 from ddcli.library.traces import Kept, TraceHandle
+from ddcli.plan import logical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,14 +29,39 @@ if TYPE_CHECKING:
 class Arranged(Collection):
     """A collection indexed by `key`. Joins and reductions by that key read the one arrangement; it is also the default of theirs."""
 
-    def __init__(self, dataflow: Dataflow, relation: Relation, key: tuple[str, ...], kept: Kept | None):
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        relation: Relation,
+        key: tuple[str, ...],
+        kept: Kept | None,
+        conditions: tuple[str, ...] = (),
+    ):
         super().__init__(dataflow, relation)
         self.key = key
         self.kept = kept
+        self._conditions = conditions
 
     def as_collection(self) -> Collection:
         """Return the collection by itself."""
         return Collection(self.dataflow, self.relation)
+
+    def filter(self, condition: str | Callable[..., Any]) -> Collection:
+        """Keep the records for which the condition is true.
+
+        Of an expression the result is arranged, too, and nothing is arranged anew: a join by the key reads this arrangement, and asks
+        the condition of what it finds.
+        """
+        found = super().filter(condition)
+        if not isinstance(condition, str):
+            return found
+        node = self.relation.node
+        if not isinstance(node, logical.Arrange | logical.FilterOnRead):
+            node = logical.Arrange((node,), node.schema, self.key)
+        asked = found.relation.node
+        assert isinstance(asked, logical.Apply)
+        relation = found.relation.over(logical.FilterOnRead((node,), asked.schema, asked.step))
+        return Arranged(self.dataflow, relation, self.key, self.kept, (*self._conditions, condition))
 
     def join(
         self,
@@ -75,7 +101,11 @@ class Arranged(Collection):
                 hint="take the handle there, where `arrange_by_key` was called outside of a loop",
             )
         shards = self.kept.shards
-        return TraceHandle(self.kept, shards[0].since if shards else self.dataflow.frontier)
+        handle = TraceHandle(self.kept, shards[0].since if shards else self.dataflow.frontier)
+        for condition in self._conditions:
+            with handle:
+                handle = handle.filter(condition)
+        return handle
 
 
 class Import(Arranged):

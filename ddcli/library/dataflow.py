@@ -173,6 +173,9 @@ class Dataflow:
         assert isinstance(node, logical.Arrange)
         if node.free:
             return Arranged(self, relation, node.by, None)
+        for feed in self._feeds.values():
+            if isinstance(feed, Import) and feed.key == node.by and feed.relation.node == node.inputs[0]:
+                return feed
         if node.fingerprint not in self._kept:
             self._open()
             self._kept[node.fingerprint] = Kept(self, relation, node.by)
@@ -251,6 +254,7 @@ class Dataflow:
             for name, layout in self._assembled.layouts.items():
                 self._feeds[name].fit(layout)
             for name, shards in self._assembled.arranged.items():
+                assert len(shards) == self.workers, "an import is no arrangement of this dataflow's own"
                 self._kept[name].bind(shards)
         return self._assembled
 

@@ -72,7 +72,8 @@ def filtering(function: Callable[..., Any], given: Schema) -> model.Function:
     row = row_type(given)
 
     def call(record: dict[str, Any]) -> list[dict[str, Any]]:
-        return [record] if function(row(record.values())) else []
+        # By name: what is arranged has its columns in another order, the key first.
+        return [record] if function(row(map(record.__getitem__, given))) else []
 
     return _function("filter", function, call, given, batch=False)
 

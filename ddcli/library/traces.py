@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ddcli.assemble.linear import keeping
 from ddcli.engine import kernels
 from ddcli.engine.arrangement.holds import Hold, before, times_of
-from ddcli.engine.arrangement.imported import FilteredTrace, ImportedTrace
-from ddcli.engine.lanes import Layout, decode, decode_records, encode_records
+from ddcli.engine.arrangement.imported import FilteredImport, ImportedTrace
+from ddcli.engine.lanes import Layout, decode_records, encode_records
 from ddcli.engine.times import Frontier
 from ddcli.errors import UsageError
 from ddcli.expressions import stage
@@ -67,7 +68,7 @@ class TraceHandle:
     >>> trace.close()
     """
 
-    def __init__(self, kept: Kept, since: Frontier, filters: tuple[stage.Stage, ...] = ()):
+    def __init__(self, kept: Kept, since: Frontier, filters: tuple[stage.Step, ...] = ()):
         self._kept = kept
         self._since = since
         self._through = Frontier()
@@ -177,7 +178,7 @@ class TraceHandle:
             function = filtering(condition, self.columns)
             step = stage.Python(function.name.value, batch=False, output=tuple(self.columns.items()))
         other = self.copy()
-        other._filters = (*self._filters, stage.Stage(dict(self.columns), (step,)))  # noqa: SLF001
+        other._filters = (*self._filters, step)  # noqa: SLF001
         return other
 
     def read(self, time: Any, key: Record | None = None) -> list[tuple[Record, int]]:
@@ -194,7 +195,7 @@ class TraceHandle:
             raise UsageError(f"time {time} is open: the dataflow is at {clock.show(self.upper)}")
         found = [matrix[(times_of(matrix, clock.count) <= np.array(at)).all(axis=1)] for matrix in self._matrices(key)]
         width = Layout(self._kept.schema).width
-        lanes = self._kept_rows(kernels.consolidate(np.concatenate([self._untimed(matrix) for matrix in found])))
+        lanes = self._filtered(kernels.consolidate(np.concatenate([self._untimed(matrix) for matrix in found])))
         counts = lanes[:, width].tolist()
         return list(zip(decode_records(self._ordered(lanes), Layout(self.columns), self.dataflow.pool), counts, strict=True))
 
@@ -217,7 +218,7 @@ class TraceHandle:
                 if not batch.upper.dominates(lower):
                     matrix = batch.matrix()
                     parts.append(matrix[~before(times_of(matrix, clock.count), lower)])
-        lanes = self._kept_rows(kernels.consolidate(np.concatenate(parts)))
+        lanes = self._filtered(kernels.consolidate(np.concatenate(parts)))
         return updates_of(self._ordered(lanes), Layout(self.columns), self.dataflow)
 
     @property
@@ -225,13 +226,17 @@ class TraceHandle:
         """The columns as they are arranged: the key first."""
         return self._kept.schema
 
-    def imported(self, taken: Frontier) -> list[ImportedTrace | FilteredTrace]:
+    def imported(self, taken: Frontier) -> list[ImportedTrace | FilteredImport]:
         """Return the shards' traces for another dataflow to read, which has taken what is before `taken`."""
         self._open()
         if not self._since:
             raise UsageError("the handle reads nothing any more: there is nothing to import")
         whole = [ImportedTrace(trace, self._since, taken) for trace in self._traces()]
-        return [FilteredTrace(trace, self._kept_rows) for trace in whole] if self._filters else [*whole]
+        if not self._filters:
+            return [*whole]
+        # The values that it reads are those of the dataflow which keeps the trace.
+        keep = keeping(self._kept.schema, self._filters, self.dataflow.pool)
+        return [FilteredImport(trace, keep) for trace in whole]
 
     def _traces(self) -> list[Trace]:
         if self._kept.shards is None:
@@ -263,11 +268,8 @@ class TraceHandle:
         order = [*layout.take(self.columns), *range(layout.width, lanes.shape[1])]
         return kernels.take(lanes, order)
 
-    def _kept_rows(self, lanes: np.ndarray) -> np.ndarray:
+    def _filtered(self, lanes: np.ndarray) -> np.ndarray:
         """Return the rows that the handle's filters keep, in their order."""
-        layout = Layout(self._kept.schema)
-        for each in self._filters:
-            if len(lanes):
-                rows = each.run(decode(lanes, layout, self.dataflow.pool, sorted(each.needs))).rows
-                lanes = lanes if rows is None else lanes[rows]
-        return lanes
+        if not self._filters:
+            return lanes
+        return keeping(self._kept.schema, self._filters, self.dataflow.pool)(lanes)

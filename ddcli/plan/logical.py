@@ -89,6 +89,11 @@ class Apply(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class FilterOnRead(Apply):
+    """A filter of an `Arrange`, or of another such: who joins by the arrangement's key reads that, and asks the condition then."""
+
+
+@dataclass(frozen=True, eq=False)
 class JoinFunction(Node):
     """What a Python function makes of each record: records, each with a time that is joined with the record's own,
     and a factor of its diff. With `batch` it is given frames.

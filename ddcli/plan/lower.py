@@ -119,8 +119,8 @@ class _Lowering:
         on = tuple(sorted(node.on))
         left, right = self.node(node.left), self.node(node.right)
         inner = node.how == "inner"
-        left_arranged = keyed(left, [one for one, _ in on], fuse=inner and self.read_once(node.left))
-        right_arranged = keyed(right, [other for _, other in on], fuse=inner and self.read_once(node.right))
+        left_arranged = self.keyed(node.left, [one for one, _ in on], fuse=inner and self.read_once(node.left))
+        right_arranged = self.keyed(node.right, [other for _, other in on], fuse=inner and self.read_once(node.right))
         columns = tuple(
             (name, "right" if side == "right" else "left", source)
             for name, side, source in node.columns
@@ -138,6 +138,20 @@ class _Lowering:
             alone = unmatched(right, right_arranged, left_arranged)
             parts.append(self._padded(node, alone, "right", schema))
         return parts[0] if len(parts) == 1 else physical.Sum(tuple(parts), schema, (1,) * len(parts))
+
+    def keyed(self, child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.Arranged:
+        """Return the arrangement of `child` by join keys. One that is filtered on read stays as it is, if it is by these keys."""
+        conditions: list[Expression] = []
+        below = child
+        while isinstance(below, logical.FilterOnRead):
+            assert isinstance(below.step, stage.Filter)
+            conditions.insert(0, below.step.condition)
+            (below,) = below.inputs
+        plain = len(set(keys)) == len(keys) and not any(below.schema[key].nullable for key in keys)
+        if conditions and plain and isinstance(below, logical.Arrange) and set(below.by) == set(keys):
+            whole = keyed(self.node(below), keys, fuse=False)
+            return physical.Filtered((whole,), whole.schema, whole.key, tuple(conditions))
+        return keyed(self.node(child), keys, fuse=fuse)
 
     @staticmethod
     def _padded(node: logical.Join, alone: logical.Node, kept: str, schema: Schema) -> logical.Node:
@@ -157,10 +171,10 @@ class _Lowering:
     def _(self, node: logical.Semijoin) -> logical.Node:
         schema = self.schema(node)
         on = tuple(sorted(node.on))
-        left, right = self.node(node.inputs[0]), self.node(node.inputs[1])
-        left_arranged = keyed(left, [one for one, _ in on], fuse=False)
-        right_arranged = keyed(right, [other for _, other in on], fuse=False)
+        left_arranged = self.keyed(node.inputs[0], [one for one, _ in on], fuse=False)
+        right_arranged = self.keyed(node.inputs[1], [other for _, other in on], fuse=False)
         if node.anti:
+            left = self.node(node.inputs[0])
             return conform(unmatched(left, left_arranged, right_arranged), schema, fuse=True)
         return conform(matched(left_arranged, right_arranged), schema, fuse=True)
 
@@ -291,7 +305,7 @@ def keyed(child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.A
 def matched(left: physical.Arranged, right: physical.Arranged) -> physical.EquiJoin:
     """Return the rows of `left` whose key is in `right`: a join with its distinct keys."""
     key_schema = {name: right.schema[name] for name in right.key}
-    keys = conform(right.inputs[0], key_schema)
+    keys = conform(right if isinstance(right, physical.Filtered) else right.inputs[0], key_schema)
     distinct = physical.Multiplicity((arrange(keys, right.key),), key_schema, None)
     columns = tuple((name, "left", name) for name in left.schema)
     return physical.EquiJoin((left, arrange(distinct, right.key)), left.schema, columns)

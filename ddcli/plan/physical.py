@@ -87,6 +87,17 @@ class Arranged(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Filtered(Arranged):
+    """The input, an arrangement, less the rows for which some condition is not true. It is asked as they are read: no state."""
+
+    conditions: tuple[Expression, ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.key, [condition.text() for condition in self.conditions])
+
+
+@dataclass(frozen=True, eq=False)
 class EquiJoin(Node):
     """Pairs of two arrangements with equal keys; `columns` gives each column's side ("left" or "right") and name there."""
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine import kernels
 from ddcli.engine.arrangement import policy
-from ddcli.engine.arrangement.imported import FilteredTrace, ImportedTrace
+from ddcli.engine.arrangement.imported import FilteredImport, ImportedTrace
 from ddcli.engine.times import Frontier
 from tests.arrangement.support import at, before, domain, growing, rows, trace_of
 
@@ -145,7 +145,7 @@ def test_a_filter_is_asked_of_what_is_read():
         asked.append(len(matrix))
         return matrix[matrix[:, 1] == 1]
 
-    filtered = FilteredTrace(ImportedTrace(trace, Frontier([(0,)]), Frontier([(0,)])), ones)
+    filtered = FilteredImport(ImportedTrace(trace, Frontier([(0,)]), Frontier([(0,)])), ones)
     assert filtered.next_before(Frontier([(1,)])).tolist() == [[1, 1, 0, 1], [2, 1, 0, 1]]
     filtered.take(Frontier([(1,)]))
     (found,) = filtered.matching(np.array([[1, 0, 0, 1], [3, 0, 0, 1]]))

@@ -71,6 +71,52 @@ def test_an_arrangement_is_a_collection(numbers):
     ]
 
 
+def test_a_filter_of_an_arrangement_is_one_and_keeps_nothing(numbers):
+    arranged = numbers.arrange_by_key("k")
+    large = arranged.filter("v > 0").filter("v < 3")
+    small = large.filter(lambda r: r["v"] == 1)
+    outputs = [
+        large.join(arranged, name="o").map(k="k", v="v", w="o.v").output(),
+        arranged.join(large, name="o", how="left").map(k="k", v="v", w="o.v").output(),
+        arranged.antijoin(large, on=["k"]).output(),
+        large.output(),
+        small.output(),
+        large.reduce(n="count(*)").output(),
+    ]
+    trace = large.trace()
+    for record in [(1, 0), (1, 2), (2, 5), (3, 1)]:
+        numbers.insert(record)
+    numbers.close()
+    numbers.dataflow.step()
+    assert [sorted(record for record, _, _ in output.updates()) for output in outputs] == [
+        [(1, 2, 0), (1, 2, 2), (3, 1, 1)],
+        [(1, 0, 2), (1, 2, 2), (2, 5, None), (3, 1, 1)],
+        [(2, 5)],
+        [(1, 2), (3, 1)],
+        [(3, 1)],
+        [(1, 1), (3, 1)],
+    ]
+    assert sorted(trace.read(0)) == [((1, 2), 1), ((3, 1), 1)]
+    other = Dataflow().input("numbers", COLUMNS)
+    by_key = other.arrange_by_key("k")
+    by_key.filter("v > 1").join(by_key.filter("v < 3"), name="o").output()
+    assert kept_by(other.dataflow) == 1
+
+
+def test_an_arrangement_enters_a_loop_as_it_is(numbers):
+    arranged = numbers.arrange_by_key("k")
+    many = arranged.filter("v > 0")
+    numbers.iterate(
+        lambda x: x.arrange_by_key("k")
+        .join(arranged.enter(), name="o")
+        .map(k="k", v="o.v")
+        .concat(x.join(many.enter(), on=["k"], name="p").map(k="k", v="p.v"), numbers)
+        .distinct()
+    ).output()
+    # That of the numbers; in the loop the variable by key, and what is made distinct with its result and what it gives.
+    assert kept_by(numbers.dataflow) == 4
+
+
 # --- reading --------------------------------------------------------------------------------------------------------
 
 

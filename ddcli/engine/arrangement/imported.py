@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
+from ddcli.engine.arrangement.filtered import FilteredTrace
 from ddcli.engine.arrangement.holds import before, times_of
 from ddcli.engine.times import LEAST, Frontier
 
@@ -103,37 +104,25 @@ class ImportedTrace:
         )
 
 
-class FilteredTrace:
-    """A trace less what a predicate drops, which is asked as the trace is read: `keep` gives the rows that stay, in their order."""
+class FilteredImport(FilteredTrace):
+    """An imported trace less what a predicate drops."""
 
     def __init__(self, source: ImportedTrace, keep: Callable[[np.ndarray], np.ndarray]):
-        self.source = source
-        self.keep = keep
-        self.nk, self.nv, self.nt = source.nk, source.nv, source.nt
-
-    @property
-    def rows(self) -> int:
-        """Return the number of updates, at most."""
-        return self.source.rows
+        super().__init__(source, keep)
+        self._import = source
 
     def batches_for(self, keys: np.ndarray) -> list[np.ndarray]:
         """Return matrices that together hold each update of the sorted, distinct `keys` exactly once."""
-        found = [kernels.gather(matrix, self.nk, keys) for matrix in self.source.batches_for(keys)]
-        return [self.keep(matrix) for matrix in found if len(matrix)]
-
-    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
-        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
-        return self.batches_for(kernels.distinct_keys(updates, self.nk))
+        return self.kept(self._import.batches_for(keys), keys)
 
     def next_before(self, upper: Frontier) -> np.ndarray:
         """Return the updates before `upper` that were not taken yet, consolidated."""
-        found = self.source.next_before(upper)
-        return self.keep(found) if len(found) else found
+        return self.keep(self._import.next_before(upper))
 
     def take(self, upper: Frontier) -> None:
         """Count as taken what is before `upper`."""
-        self.source.take(upper)
+        self._import.take(upper)
 
     def release(self) -> None:
         """Hold nothing any more."""
-        self.source.release()
+        self._import.release()

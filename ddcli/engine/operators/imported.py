@@ -9,14 +9,14 @@ from ddcli.engine.operators.base import Delta, Stateless
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.arrangement.imported import FilteredTrace, ImportedTrace
+    from ddcli.engine.arrangement.imported import FilteredImport, ImportedTrace
     from ddcli.engine.operators.base import Interval
 
 
 class Imported(Stateless):
     """Pass on what is fed, the updates that the trace has beyond what was taken; count them as taken when all have read them."""
 
-    def __init__(self, trace: ImportedTrace | FilteredTrace):
+    def __init__(self, trace: ImportedTrace | FilteredImport):
         self.trace = trace
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:

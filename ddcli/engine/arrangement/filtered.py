@@ -1,0 +1,38 @@
+"""A trace less what a predicate drops, which is asked as the trace is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.engine import kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from ddcli.engine.operators.join import Readable
+
+
+class FilteredTrace:
+    """The rows of `source` that `keep` keeps, in their order. Only those of the keys that are looked for are looked at."""
+
+    def __init__(self, source: Readable, keep: Callable[[np.ndarray], np.ndarray]):
+        self.source = source
+        self.keep = keep
+        self.nk, self.nv, self.nt = source.nk, source.nv, source.nt
+
+    @property
+    def rows(self) -> int:
+        """Return the number of updates, at most."""
+        return self.source.rows
+
+    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
+        keys = kernels.distinct_keys(updates, self.nk)
+        return self.kept(self.source.matching(updates), keys)
+
+    def kept(self, matrices: list[np.ndarray], keys: np.ndarray) -> list[np.ndarray]:
+        """Return the rows of the sorted, distinct `keys` that stay."""
+        found = [kernels.gather(matrix, self.nk, keys) for matrix in matrices]
+        return [self.keep(matrix) for matrix in found if len(matrix)]

@@ -1,0 +1,26 @@
+"""An arrangement less what a predicate drops: a wrapper that keeps nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.engine.arrangement.filtered import FilteredTrace
+from ddcli.engine.operators.base import Delta, Stateless
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.operators.join import Arranged
+
+
+class Filtered(Stateless):
+    """Pass on those rows of an arrangement's batch that `keep` keeps, in their order, and read its trace the same way."""
+
+    def __init__(self, source: Arranged, keep: Callable[[np.ndarray], np.ndarray]):
+        self.trace = FilteredTrace(source.trace, keep)
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        return Delta(self.trace.keep(deltas[0].updates), distinct=True)
