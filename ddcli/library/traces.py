@@ -197,7 +197,9 @@ class TraceHandle:
         width = Layout(self._kept.schema).width
         lanes = self._filtered(kernels.consolidate(np.concatenate([self._untimed(matrix) for matrix in found])))
         counts = lanes[:, width].tolist()
-        return list(zip(decode_records(self._ordered(lanes), Layout(self.columns), self.dataflow.pool), counts, strict=True))
+        return list(
+            zip(decode_records(self._ordered(lanes), Layout(self.columns), self.dataflow.pool), counts, strict=True)
+        )
 
     def updates(self, after: Any) -> list[Update]:
         """Return the updates from the frontier `after` on, (record, time, diff) each, in the order of time.
@@ -210,7 +212,8 @@ class TraceHandle:
         if not self._through or not self._through.dominates(lower):
             said = f"from {clock.show(self._through)} on" if self._through else "nowhere"
             raise UsageError(
-                f"batches are kept apart {said}, not at {clock.show(lower)}", hint="`set_physical_compaction` keeps them apart"
+                f"batches are kept apart {said}, not at {clock.show(lower)}",
+                hint="`set_physical_compaction` keeps them apart",
             )
         parts = [self._untouched(0)]
         for trace in self._traces():

@@ -38,7 +38,9 @@ def rows(draw, nt, lower, upper, most=6):
         return np.empty((0, 3 + nt), np.int64)
     row = st.tuples(st.integers(0, 3), st.integers(0, 1), st.sampled_from(times), st.sampled_from([-1, 1, 2]))
     drawn = draw(st.lists(row, max_size=most))
-    return kernels.consolidate(np.array([(k, v, *time, diff) for k, v, time, diff in drawn], np.int64).reshape(-1, 3 + nt))
+    return kernels.consolidate(
+        np.array([(k, v, *time, diff) for k, v, time, diff in drawn], np.int64).reshape(-1, 3 + nt)
+    )
 
 
 def trace_of(nt):

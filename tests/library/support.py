@@ -40,15 +40,20 @@ OPERATORS = {
     "join": lambda one, other: one.join(other, on=["k"]).map(k="k", v="right.v"),
     "join on v": lambda one, other: one.join(other, on={"v": "k"}).map(k="k", v="right.v"),
     "left join": lambda one, other: one.join(other, on=["k"], how="left").map(k="k", v="coalesce(right.v, 0)"),
-    "arranged": lambda one, other: one.arrange_by_key("k").join(other.arrange_by_key("k"), name="o").map(k="k", v="o.v"),
+    "arranged": lambda one, other: (
+        one.arrange_by_key("k").join(other.arrange_by_key("k"), name="o").map(k="k", v="o.v")
+    ),
     "filtered": lambda one, other: (
-        one.arrange_by_key("k").filter("v > 0").join(other.arrange_by_key("k").filter("v < 2"), name="o").map(k="k", v="o.v")
+        one.arrange_by_key("k")
+        .filter("v > 0")
+        .join(other.arrange_by_key("k").filter("v < 2"), name="o")
+        .map(k="k", v="o.v")
     ),
-    "left filtered": lambda one, other: (
-        one.join(other.arrange_by_key("k").filter("v > 0"), on=["k"], how="left", name="o").map(k="k", v="coalesce(o.v, 3)")
-    ),
-    "antijoin filtered": lambda one, other: one.arrange_by_key("k").filter("v < 2").antijoin(
-        other.arrange_by_key("k").filter("v > 0"), on=["k"]
+    "left filtered": lambda one, other: one.join(
+        other.arrange_by_key("k").filter("v > 0"), on=["k"], how="left", name="o"
+    ).map(k="k", v="coalesce(o.v, 3)"),
+    "antijoin filtered": lambda one, other: (
+        one.arrange_by_key("k").filter("v < 2").antijoin(other.arrange_by_key("k").filter("v > 0"), on=["k"])
     ),
     "semijoin": lambda one, other: one.semijoin(other, on=["k"]),
     "antijoin": lambda one, other: one.antijoin(other, on=["k"]),

@@ -56,7 +56,9 @@ def test_an_arrangement_is_a_collection(numbers):
         arranged.as_collection().filter("v > 1").output(),
         arranged.join(other).output(),
         arranged.reduce(n="count(*)").output(),
-        arranged.iterate(lambda x: x.join(arranged.enter(), on=["k"]).map(k="k", v="v").concat(arranged).distinct()).output(),
+        arranged.iterate(
+            lambda x: x.join(arranged.enter(), on=["k"]).map(k="k", v="v").concat(arranged).distinct()
+        ).output(),
     ]
     numbers.insert((1, 2))
     numbers.close()
@@ -107,11 +109,13 @@ def test_an_arrangement_enters_a_loop_as_it_is(numbers):
     arranged = numbers.arrange_by_key("k")
     many = arranged.filter("v > 0")
     numbers.iterate(
-        lambda x: x.arrange_by_key("k")
-        .join(arranged.enter(), name="o")
-        .map(k="k", v="o.v")
-        .concat(x.join(many.enter(), on=["k"], name="p").map(k="k", v="p.v"), numbers)
-        .distinct()
+        lambda x: (
+            x.arrange_by_key("k")
+            .join(arranged.enter(), name="o")
+            .map(k="k", v="o.v")
+            .concat(x.join(many.enter(), on=["k"], name="p").map(k="k", v="p.v"), numbers)
+            .distinct()
+        )
     ).output()
     # That of the numbers; in the loop the variable by key, and what is made distinct with its result and what it gives.
     assert kept_by(numbers.dataflow) == 4
@@ -395,7 +399,9 @@ def test_a_filter_is_imported_as_one():
     numbers = source.input("numbers", COLUMNS)
     with numbers.arrange_by_key("k").trace() as handle:
         imported = target.import_trace(handle.filter("v > 1"))
-    outputs = [each.output() for each in (imported, imported.join(imported, name="o").project("v"), imported.distinct())]
+    outputs = [
+        each.output() for each in (imported, imported.join(imported, name="o").project("v"), imported.distinct())
+    ]
     for record in itertools.product(range(2), range(3)):
         numbers.insert(record)
     numbers.advance_to(1)
