@@ -130,6 +130,9 @@ class Import(Arranged):
     def fit(self, layout: Layout) -> None:
         """Do nothing: an arrangement has all its columns."""
 
+    def flush(self) -> None:
+        """Do nothing: what the other dataflow has closed is ready."""
+
     def take_before(self, upper: Frontier) -> list[Delta]:
         found = [shard.trace.next_before(upper) for shard in self._shards]
         for matrix in found:

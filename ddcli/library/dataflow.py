@@ -16,7 +16,7 @@ from ddcli.engine.operators.base import Interval
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.engine.workers import Workers
-from ddcli.errors import UsageError
+from ddcli.errors import EngineError, UsageError
 from ddcli.library.arranged import Arranged, Import
 from ddcli.library.clock import Clock
 from ddcli.library.loops import Loop, iterated
@@ -81,6 +81,7 @@ class Dataflow:
         self._kept: dict[str, Kept] = {}
         self._assembled: Assembled | None = None
         self._closed = False
+        self._failed: BaseException | None = None
 
     # --- building -------------------------------------------------------------------------------------------------
 
@@ -216,9 +217,16 @@ class Dataflow:
         return self.clock.value(self.frontier.elements[0]) if len(self.frontier) == 1 else None
 
     def step(self) -> Frontier:
-        """Close every time that all inputs have passed, and return the new frontier."""
+        """Close every time that all inputs have passed, and return the new frontier.
+
+        A record that doesn't fit its input's columns stops it before anything is taken in: InputError, and it can go on. What fails
+        later, an expression, or a loop that doesn't settle, leaves the dataflow between two times: it steps no more.
+        """
         if self._closed:
             raise UsageError("the dataflow is closed")
+        if self._failed is not None:
+            hint = "make a new dataflow, and feed it without what it can't take"
+            raise EngineError(f"an earlier step failed, and its updates are lost: {self._failed}", hint=hint)
         assembled = self._assembled or self.assemble()
         if not self._feeds:
             return self.frontier
@@ -227,6 +235,17 @@ class Dataflow:
         upper = first if all(other == first for other in others) else Frontier(t for f in (first, *others) for t in f)
         if upper == self.frontier:
             return upper
+        for feed in self._feeds.values():
+            feed.flush()
+        try:
+            self._close_times_before(upper, assembled)
+        except BaseException as error:
+            self._failed = error
+            raise
+        self.frontier = upper
+        return upper
+
+    def _close_times_before(self, upper: Frontier, assembled: Assembled) -> None:
         fed = {}
         for name, feed in self._feeds.items():
             updates = feed.take_before(upper)
@@ -235,8 +254,6 @@ class Dataflow:
         for name, delta in assembled.step(fed, Interval(self.frontier, upper)).items():
             if name in self._outputs:
                 self._outputs[name].accept(delta)
-        self.frontier = upper
-        return upper
 
     def step_while(self, condition: Callable[[], bool]) -> None:
         """Step while `condition` holds and stepping moves the frontier."""

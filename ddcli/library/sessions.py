@@ -32,6 +32,9 @@ class Feed(Protocol):
     def fit(self, layout: Layout) -> None:
         """Learn which columns the dataflow reads."""
 
+    def flush(self) -> None:
+        """Have all that was said so far ready to be taken; raise InputError where it doesn't fit, and forget that."""
+
     def take_before(self, upper: Frontier) -> Delta | list[Delta] | None:
         """Return the updates at times before `upper`, which must not be after `frontier`, perhaps by shard; the others stay."""
 
@@ -160,7 +163,6 @@ class Input(Session):
         self._columns = None if whole else [*lanes, *range(width, width + self.dataflow.clock.count + 1)]
 
     def take_before(self, upper: Frontier) -> Delta | None:
-        self.flush()
         due, self._flushed = _cut(self._flushed, upper, self.dataflow.clock.count)
         if due is None:
             return None
@@ -229,7 +231,6 @@ class Upserts(Session):
         """Do nothing: what a key has is told by all its columns."""
 
     def take_before(self, upper: Frontier) -> Delta | None:
-        self.flush()
         due, later = _cut(self._flushed, upper, 1)
         self._flushed = later
         return None if due is None else Delta(due)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddcli.errors import UsageError
+from ddcli.errors import EngineError, InputError, UsageError
 from ddcli.library import Dataflow
 
 
@@ -120,3 +120,33 @@ def test_an_output_is_consolidated_over_steps():
     given.advance_to(2)
     dataflow.step()
     assert output.updates() == [((1,), 0, 2)]
+
+
+def test_a_record_that_does_not_fit_costs_no_other_input_its_updates():
+    dataflow = Dataflow()
+    one, other = dataflow.input("one", {"n": "int64"}), dataflow.input("other", {"n": "int64"})
+    output = one.concat(other).output()
+    one.insert((1,))
+    other.insert(("x",))
+    one.advance_to(1)
+    other.advance_to(1)
+    with pytest.raises(InputError):
+        dataflow.step()
+    dataflow.step()
+    assert output.updates() == [((1,), 0, 1)]
+
+
+def test_a_failed_step_is_the_last():
+    """Its updates were taken in and are in no collection: what came after would be wrong."""
+    dataflow = Dataflow()
+    numbers = dataflow.input("numbers", {"n": "int64"})
+    output = numbers.map(x="1 / n").output()
+    numbers.insert((2,))
+    numbers.insert((0,))
+    numbers.advance_to(1)
+    with pytest.raises(InputError, match="division by zero"):
+        dataflow.step()
+    numbers.advance_to(2)
+    with pytest.raises(EngineError, match=r"an earlier step failed.*division by zero"):
+        dataflow.step()
+    assert output.updates() == []
