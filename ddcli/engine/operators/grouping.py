@@ -92,6 +92,8 @@ class Group(Keeping):
 
     def close(self, interval: Interval) -> None:
         super().close(interval)
+        if self.revisiting:
+            self.revisiting.close()
         if self.waiting:
             self.waiting.close(interval)
 

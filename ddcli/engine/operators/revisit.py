@@ -98,6 +98,11 @@ class Revisiting:
             sweep.take([updates] if len(self.traces) == 1 else [delta, updates])
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
 
+    def close(self) -> None:
+        """Let go of what was copied for the interval: it is over."""
+        self._sweep = None
+        self._walk.restart()
+
     def _move(self, interval: Interval) -> None:
         """Begin anew where the interval or an outer round has moved on."""
         if self._around != (interval.lower, interval.upper):
@@ -106,7 +111,6 @@ class Revisiting:
             self._first, self._last = Frontier(), 0
             # What a bounded loop was not to look at any more is all that can be left here.
             self._scheduled.clear()
-            self._walk.restart()
         if self._within != interval.rounds[:-1]:
             self._within = interval.rounds[:-1]
             self._sweep = None
