@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import yaml
 
-from ddcli.expressions.types import Schema, parse_type
+from ddcli.expressions.types import Schema, Type, parse_type
 from tests.judge.frontiers import BEGINNING, Frontier, both, box, either
+from tests.reference.values import time_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,11 +42,13 @@ class Run:
 class Case:
     """A pipeline and its runs. Inputs are declared in it with their columns, and lie in `in/<name>/`.
 
-    Its `repr` is Python text that makes it again, to be pasted into a test.
+    `time` is the type of the coordinates of times, which are integers here all the same. Its `repr` is Python text that
+    makes it again, to be pasted into a test.
     """
 
     text: str
     runs: tuple[Run, ...]
+    time: str = "int64"
     tree: dict[str, Any] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -59,7 +62,7 @@ class Case:
             corners += [tuple(x + 1 for x in time) for file in files for _, time, _ in file.updates]
         until = ",".join(str(max(values)) for values in zip(*corners, strict=True)) or None
         progress = dict(said for run in self.runs for said in run.progress)
-        return Case(self.text, (Run(files, until, tuple(progress.items())),))
+        return replace(self, runs=(Run(files, until, tuple(progress.items())),))
 
     def schema(self, name: str) -> Schema:
         """Return the declared columns of an input."""
@@ -70,6 +73,18 @@ class Case:
         """Return the time columns, which all inputs have."""
         declared = next(iter(self.tree["inputs"].values())).get("time", "time")
         return [declared] if isinstance(declared, str) else declared
+
+    @property
+    def time_types(self) -> list[Type]:
+        """Return the type of each coordinate of times."""
+        return [parse_type(self.time)] * len(self.times)
+
+    def until(self, run: Run) -> str | None:
+        """Return what a run is told with `--until`, as a person writes it."""
+        kind = self.time_types[0]
+        if run.until is None or kind.is_integer:
+            return run.until
+        return ",".join(str(time_value(time, kind)) for time in corner_of(run.until))
 
     def updates(self, name: str) -> list[tuple[Record, Time, int]]:
         """Return all the updates of an input, of every run."""
@@ -103,7 +118,13 @@ class Case:
             lines.append(f"            ),\n            until={run.until!r},")
             lines += [f"            progress={run.progress!r},"] if run.progress else []
             lines.append("        ),")
-        return "\n".join(lines).replace("datetime.", "dt.") + "\n    ),\n)"
+        kind = "" if self.time == "int64" else f"    {self.time!r},\n"
+        return "\n".join(lines).replace("datetime.", "dt.") + f"\n    ),\n{kind})"
+
+
+def physical(times: pl.Series, kind: Type) -> pl.Series:
+    """Return integers as wide as those that stand for a type of time."""
+    return times.cast(pl.Int32 if kind.kind == "date" else pl.Int64)
 
 
 def corner_of(until: str) -> Time:
@@ -120,7 +141,8 @@ def write_file(case: Case, file: Arrival, path: Path) -> None:
             name, [record[at] for record, _, _ in file.updates], dtype=kind.to_polars(), strict=True
         )
     for at, name in enumerate(case.times):
-        columns[name] = pl.Series(name, [time[at] for _, time, _ in file.updates], dtype=pl.Int64)
+        times = pl.Series(name, [time[at] for _, time, _ in file.updates], dtype=pl.Int64)
+        columns[name] = physical(times, case.time_types[at]).cast(case.time_types[at].to_polars())
     columns["diff"] = pl.Series("diff", [diff for _, _, diff in file.updates], dtype=pl.Int64)
     path.parent.mkdir(parents=True, exist_ok=True)
     pl.DataFrame(columns).write_parquet(path)

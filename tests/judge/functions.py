@@ -60,10 +60,10 @@ def later_in_batches_of_3(frame):
 
 
 def steps(k, nt):
-    """Give numbers, times and diffs: at once; at a time around `k`; then gone."""
-    k = 0 if k is None else k
+    """Give numbers, times and diffs: at once; at a time around `k`, of products a near one; then gone."""
+    k = 0 if k is None else k if nt == 1 else k % 2
     time = tuple(k - at for at in range(nt))
-    after = tuple(x + 2 for x in time)
+    after = tuple(x + 1 for x in time)
     return [(0, None, 1), (1, time, 2), (1, after, -2), *([(2, after[::-1], -1)] if k % 2 else [])]
 
 

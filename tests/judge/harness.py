@@ -17,7 +17,6 @@ import polars as pl
 
 from ddcli.errors import EngineError, InputError
 from ddcli.expressions import stage
-from ddcli.expressions.types import Type
 from ddcli.pipeline import run
 from ddcli.plan import logical
 from ddcli.plan.build import build
@@ -59,7 +58,7 @@ def judge(case: Case, root: Path) -> None:
 def graph_of(case: Case) -> Graph:
     """Return the logical graph of a case's pipeline."""
     spec = parse_spec(case.text, "p.yaml")
-    return build(spec, {name: case.schema(name) for name in spec.inputs}, [Type("int64")] * len(case.times))
+    return build(spec, {name: case.schema(name) for name in spec.inputs}, case.time_types)
 
 
 @dataclass
@@ -89,7 +88,8 @@ class Meaning:
         """Return the times at which an output may change, and more: what is moved to later times is not moved far."""
         times = {time for name in self.graph.sources() for _, time, _ in self.case.updates(name)}
         if any(isinstance(node, logical.Temporal | logical.JoinFunction) for node in self.graph.nodes()):
-            times |= {(soon,) * len(self.case.times) for soon in range(SOON)}
+            coordinates = len(self.case.times)
+            times |= {(soon,) * coordinates for soon in range(SOON if coordinates == 1 else 3)}
         return grid(times)
 
 
@@ -128,7 +128,7 @@ class _Judged:
         meant = {time: self.meaning.at(time) for time in closing}
         before = self._snapshot()
         try:
-            run(self.path, until=this.until)
+            run(self.path, until=self.case.until(this))
         except (InputError, EngineError) as error:
             if not self._may_refuse(error, meant.values()):
                 raise AssertionError("the run was refused") from error
@@ -180,7 +180,8 @@ class _Judged:
         """Add the files that a run wrote to a log, each row checked by itself."""
         folder, times = self.root / "out" / name, self.case.times
         schema = {column: kind.to_polars() for column, kind in self.graph.outputs[name].schema.items()}
-        schema |= dict.fromkeys([*times, "diff"], pl.Int64())
+        types = [kind.to_polars() for kind in self.case.time_types]
+        schema |= dict(zip(times, types, strict=True)) | {"diff": pl.Int64()}
         if any(BEGINNING not in time for time in upper) or len(upper) > 1:
             assert read_progress(folder) == upper, f"the progress of {name} is {read_progress(folder)}, not {upper}"
         for path in sorted(folder.glob("*.parquet")):
@@ -191,7 +192,7 @@ class _Judged:
             frame = pl.read_parquet(path)
             assert dict(frame.schema) == schema, f"{name}: {frame.schema}, not {schema}"
             assert frame.select(times).equals(frame.select(times).sort(times)), f"{path.name} is not in order of time"
-            for *values, diff in frame.rows():
+            for *values, diff in frame.with_columns(pl.col(times).to_physical()).rows():
                 record, time = values[: -len(times)], tuple(values[-len(times) :])
                 row = (canonical(record), time)
                 assert diff != 0, f"{name}: zero at {row}"

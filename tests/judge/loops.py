@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ddcli.expressions.tree import quoted
 from tests.judge.columns import KINDS, Columns, expressions
-from tests.judge.operators import MOVING, Sketch, enter, operators, pairs, subset
+from tests.judge.operators import Sketch, enter, operators, pairs, subset
 
 DEEPEST = 2
 SIMPLE = tuple(kind for kind in KINDS if kind != "dec")  # sums are of decimals of equal types only
@@ -85,7 +85,7 @@ def _placed(draw, sketch: Sketch, body: Sketch, variables: dict[str, Any], round
 @st.composite
 def _entering(draw, name: str, columns: Columns) -> Any:
     """Give a collection by its name, or each of its records from some round on."""
-    if draw(st.integers(0, 2)) < 2 or not MOVING:
+    if draw(st.integers(0, 2)) < 2:
         return name
     return {"from": name, "apply": [draw(enter(columns))]}
 
@@ -151,8 +151,7 @@ def _growing(draw, body: Sketch, more: list[str], constant: list[str], columns: 
     """Give operators whose result has more records when their inputs, all from `more`, have more."""
     apply = []
     for _ in range(draw(st.integers(1, 2))):
-        forms = ["join", "join", "semijoin", "filter", "flat_map", "antijoin", *(["enter"] if MOVING else [])]
-        form = draw(st.sampled_from(forms))
+        form = draw(st.sampled_from(["join", "join", "semijoin", "filter", "flat_map", "antijoin", "enter"]))
         if form == "filter":
             apply.append({"filter": draw(expressions(columns, "bool", 2))})
         elif form == "flat_map":

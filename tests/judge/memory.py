@@ -51,7 +51,8 @@ def judge_in_memory(case: Case, shards: int = 1, *, finely: bool = False) -> Non
     Its runs are the steps, or `finely` each time that occurs is one.
     """
     meaning, nt, pool, workers = Meaning(case), len(case.times), Pool(), Workers(shards)
-    made = assemble(lower(meaning.graph), Scope(nt, workers=workers), Traces(nt), pool, lambda _label, _updates: None)
+    scope = Scope(nt, workers=workers)
+    made = assemble(lower(meaning.graph), scope, Traces(nt), pool, lambda _label, _updates: None, case.time_types)
     closed = Frontier([(BEGINNING,) * nt])
     said: dict[str, Counter] = {name: Counter() for name in made.outputs}
     for upper in _each_time(meaning.times()) if finely else case.uppers():

@@ -14,8 +14,6 @@ from tests.judge.columns import KINDS, Columns, expressions
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MOVING = False
-"""Whether updates are moved to later times and rounds: by temporal filters, functions of time, and entering at a round."""
 HOWS = ("inner", "left", "right", "full")
 
 
@@ -343,6 +341,11 @@ OPERATORS = {
     "reduce": _reduce,
     "join again": _join,
     "reduce again": _reduce,
+    "temporal_filter": _temporal_filter,
+    "join_function": _join_function,
+    "enter": _enter,
+    "temporal_filter again": _temporal_filter,
+    "join_function again": _join_function,
     "top_k": _top_k,
     "antijoin": _semijoin,
     "count": _count,
@@ -360,16 +363,15 @@ OPERATORS = {
     "consolidate": _plain("consolidate"),
     "arrange": _arrange,
     "inspect": _plain({"inspect": "seen"}),
-    "temporal_filter": _temporal_filter,
-    "join_function": _join_function,
-    "enter": _enter,
 }
 NEEDS = {
     "drop": lambda columns, sketch: len(columns.kinds) > 1,
     # Which of two equal lists is first is not defined.
     "top_k": lambda columns, sketch: columns.ordered() == columns.of(),
     "python flat_map": lambda columns, sketch: columns.kinds.get("k") == "int",
-    "temporal_filter": lambda columns, sketch: MOVING and sketch.nt == 1,
-    "join_function": lambda columns, sketch: MOVING and columns.kinds.get("k") == "int",
-    "enter": lambda columns, sketch: MOVING and sketch.depth > 0,
+    "temporal_filter": lambda columns, sketch: sketch.nt == 1,
+    "temporal_filter again": lambda columns, sketch: sketch.nt == 1,
+    "join_function": lambda columns, sketch: columns.kinds.get("k") == "int",
+    "join_function again": lambda columns, sketch: columns.kinds.get("k") == "int",
+    "enter": lambda columns, sketch: sketch.depth > 0,
 }

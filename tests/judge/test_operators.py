@@ -80,6 +80,18 @@ CHAINS = {
     "unions of joins": "p: [{join: {with: q, on: [k]}}, {project: [k, s]}, {concat: {from: p, apply: [{project: [k, s]}]}}]",
 }
 
+LATER = {
+    "temporal filter": "p: [{temporal_filter: {from: k, until: k + 2}}]",
+    "temporal filter from": "p: [{temporal_filter: {from: v - 4}}, {reduce: {by: [k], n: count(*)}}]",
+    "temporal filter until": "p: [{temporal_filter: {until: v - 2}}, distinct]",
+    "temporal filter of nothing": "p: [{temporal_filter: {from: k, until: k}}]",
+    "temporal filter of two": "p: [{join: {with: q, on: [k]}}, {temporal_filter: {from: k, until: v}}, {project: [s, k]}]",
+    "join_function": "p: [{join_function: {function: 'tests.judge.functions:later', columns: {k: 'int64?', n: int64}}}]",
+    "join_function in batches": "p: [{join_function: {function: 'tests.judge.functions:later_in_batches',"
+    " columns: {k: 'int64?', n: int64}, batch: true}}, {reduce: {by: [n], k: max(k)}}]",
+}
+CHAINS |= LATER
+
 
 def whole(name: str) -> str:
     """Return the pipeline file of a chain."""
@@ -104,6 +116,39 @@ def cut(*untils: int | None) -> tuple[Run, ...]:
 def test_an_operator(name, tmp_path):
     """Over logs in which nothing is ever there less than zero times, in four runs."""
     judge(Case(whole(name), cut(1, 3, 3, None)), tmp_path)
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_what_is_moved_waits_for_its_time(name, tmp_path):
+    """Long after all has arrived, run after run, and a row that brings nothing else about."""
+    far = (Run((), "8"), Run((Arrival("q", ((Q[0][0], (9,), 1),)),), "9"), Run((), "12"), Run((), "40"), Run())
+    judge(Case(whole(name), (*cut(1, 3, None), *far)), tmp_path)
+
+
+DATED = {
+    "date": (dt.date(1970, 1, 3), dt.date(1969, 12, 1), "interval '2' day"),
+    "datetime[ms]": (dt.datetime(1970, 1, 1, 0, 0, 0, 2000), dt.datetime(1969, 12, 1), "interval '3' millisecond"),  # noqa: DTZ001
+}
+
+
+@pytest.mark.parametrize("time", DATED)
+def test_now_is_of_the_type_of_time(time, tmp_path):
+    """Dates and timestamps: bounds are written as such, and so are the times up to which runs close."""
+    then, long_ago, while_ = DATED[time]
+    text = (
+        f"dd: 1\nname: dated\ninputs: {{p: {{path: in/p/, columns: {{d: '{time}?', k: int64}}}}}}\ncollections:\n"
+        f'  c: {{from: p, apply: [{{temporal_filter: {{from: d, until: "d + {while_}"}}}}]}}\n'
+        "  n: {from: c, apply: [{reduce: {by: [k], n: count(*)}}]}\noutputs: {c: out/c/, n: out/n/}\n"
+    )
+    rows = [
+        ((then, 1), (0,), 1),
+        ((long_ago, 1), (0,), 1),
+        ((None, 2), (0,), 1),
+        ((then, 1), (3,), 1),
+        ((then, 2), (1,), 2),
+    ]
+    runs = (Run((Arrival("p", tuple(rows)),), "2"), Run((), "3"), Run((), "4"), Run((), "7"))
+    judge(Case(text, runs, time), tmp_path)
 
 
 @pytest.mark.parametrize("name", CHAINS)
