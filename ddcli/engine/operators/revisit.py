@@ -83,7 +83,7 @@ class Revisiting:
             self._note_times(due[:, self.nk :])
             parts.append(kernels.distinct_keys(due, self.nk))
         keys = _union(parts) if len(parts) > 1 else parts[0]
-        walked = None if self._sweep else self._walk.groups(keys, delta, interval)
+        walked = None if self._sweep else self._walk.groups(keys, delta, interval, due=due is not None)
         if walked:
             self._schedule(walked.later)
             seeds = self._seeds(keys[walked.live], due) if called else due

@@ -60,7 +60,7 @@ class Walk:
         self._keys.clear()
         self._remembered = [[] for _ in self.traces]
 
-    def groups(self, keys: Lanes, delta: Lanes, interval: Interval) -> Walked | None:
+    def groups(self, keys: Lanes, delta: Lanes, interval: Interval, *, due: bool) -> Walked | None:
         """Return the groups of sorted, distinct keys; None where their histories are too long.
 
         A group that was touched earlier is as it was before the interval where all that changed in it has cancelled since then,
@@ -68,7 +68,8 @@ class Walk:
         """
         if len(keys) > FEW or not self._remember(keys):
             return None
-        marks = np.zeros(len(keys), np.int64)
+        # Of groups that earlier intervals left to be looked at, the change is still to come: with some of them, all are looked at.
+        marks = np.full(len(keys), due, np.int64)
         since = interval.lower.as_time()
         held, rests = [], []
         for trace, remembered in zip(self.traces, self._remembered, strict=True):
