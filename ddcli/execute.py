@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,14 +21,13 @@ from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import encode
 from ddcli.engine.operators.base import Delta, Interval
 from ddcli.engine.pool import Pool
-from ddcli.engine.times import LEAST, Frontier, join
-from ddcli.errors import SpecError, StateError
+from ddcli.engine.times import LEAST, Frontier
+from ddcli.errors import StateError
+from ddcli.inputs import largest_seen, open_logs, time_columns
 from ddcli.plan.build import build
 from ddcli.plan.lower import lower
-from ddcli.request import DIFF, find_inputs, find_seen, find_time, find_upper, nothing_new
+from ddcli.request import find_inputs, find_upper, nothing_new
 from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
-from ddcli.store.log_schema import LogFormat, LogSchema
-from ddcli.store.logs import LogReader
 from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.output import output_bytes, write_output
 from ddcli.store.state import relative_output
@@ -37,8 +35,6 @@ from ddcli.store.time_text import format_frontier, format_time
 from ddcli.summary import InputSummary, OutputSummary, RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import polars as pl
 
     from ddcli.assemble.graph import Assembled
@@ -46,11 +42,9 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.physical import PhysicalGraph
-    from ddcli.request import Found, Request
+    from ddcli.request import Request
+    from ddcli.store.logs import LogReader
     from ddcli.store.state import State, Transaction
-
-TIME = "time"
-"""What the time column of an output is called where the time has one coordinate."""
 
 
 def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
@@ -58,8 +52,8 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
     if str(request.base) not in sys.path:  # where `module:function` is looked for first
         sys.path.insert(0, str(request.base))
     found = find_inputs(request, manifest)
-    readers = _open_logs(request, manifest, found)
-    time = _time_columns(request, manifest, readers)
+    readers = open_logs(request, manifest, found)
+    time = time_columns(request, manifest, readers)
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
     graph = lower(build(request.spec, schemas, list(time.values())))
     if manifest is not None and manifest.plan != graph.fingerprint:
@@ -69,7 +63,7 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
             hint="put the file back, or remove the state and the outputs to compute them anew",
         )
     before = Frontier(manifest.upper) if manifest else None
-    seen = _seen(manifest, readers)
+    seen = largest_seen(manifest, readers)
     upper = find_upper(request, time, found, before, seen)
     if upper is None or upper == before:
         if manifest is not None:
@@ -79,58 +73,6 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
             return nothing_new(request, manifest)
         return RunSummary(request.spec.name.value, None, None, changed=False)
     return _Run(request, manifest, state, graph, readers, time, seen, upper).run()
-
-
-def _open_logs(request: Request, manifest: Manifest | None, found: dict[str, Found]) -> dict[str, LogReader]:
-    """Return a reader for each input, held to the columns of earlier runs."""
-    readers = {}
-    for name, given in request.spec.inputs.items():
-        columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
-        diff = given.diff.value if given.diff else DIFF
-        log = LogFormat(tuple(text.value for text in given.time), diff, columns)
-        entry = manifest.inputs.get(name) if manifest else None
-        known = LogSchema.from_json(entry.schema) if entry else None
-        readers[name] = LogReader(found[name].listing, log, known)
-    return readers
-
-
-def _time_columns(request: Request, manifest: Manifest | None, readers: dict[str, LogReader]) -> Schema:
-    """Return the outputs' time columns, of the types that all inputs' times have, or refuse a mixture.
-
-    A single time is called `time`, the coordinates of a product as in the inputs.
-    """
-    # A log without files says nothing of its types; where no log has any, times are supposed to be integers.
-    known = {
-        name: tuple(reader.schema.time.values()) for name, reader in readers.items() if reader.schema.diff is not None
-    }
-    columns = next(iter(readers.values())).schema.time
-    first, kinds = next(iter(known.items()), ("", tuple(columns.values())))
-    for name, other in known.items():
-        if other != kinds:
-            raise SpecError(
-                f"the time of input '{name}' is {_told(other)}, that of '{first}' is {_told(kinds)}",
-                span=request.spec.inputs[name].name.span,
-                hint="the inputs of a pipeline share one time: write them with the same type",
-            )
-    time = dict(zip(columns if len(kinds) > 1 else (TIME,), kinds, strict=True))
-    if manifest is not None and [*(before := find_time(manifest)).items()] != [*time.items()]:
-        told = [", ".join(f"{name}: {kind}" for name, kind in one.items()) for one in (time, before)]
-        raise StateError(
-            f"the times of the inputs are {told[0]}, those of the state and the outputs are {told[1]}",
-            place=str(request.spec.path),
-            hint="write the inputs as they were, or remove the state and the outputs to compute them anew",
-        )
-    return time
-
-
-def _told(kinds: Sequence[Type]) -> str:
-    return ", ".join(map(str, kinds))
-
-
-def _seen(manifest: Manifest | None, readers: dict[str, LogReader]) -> Time | None:
-    """Return the largest value of each time coordinate in all files so far, None without a row."""
-    found = [find_seen(manifest), *(reader.largest_time() for reader in readers.values())]
-    return reduce(join, [time for time in found if time is not None]) if any(found) else None
 
 
 @dataclass

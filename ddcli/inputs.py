@@ -1,0 +1,75 @@
+"""The inputs of a run: readers of what is new in each, the time that they share, and their updates as matrices."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ddcli.engine.times import join
+from ddcli.errors import SpecError, StateError
+from ddcli.request import DIFF, find_seen, find_time
+from ddcli.store.log_schema import LogFormat, LogSchema
+from ddcli.store.logs import LogReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.engine.times import Time
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.request import Found, Request
+    from ddcli.store.manifest import Manifest
+
+TIME = "time"
+"""What the time column of an output is called where the time has one coordinate."""
+
+
+def open_logs(request: Request, manifest: Manifest | None, found: dict[str, Found]) -> dict[str, LogReader]:
+    """Return a reader for each input, held to the columns of earlier runs."""
+    readers = {}
+    for name, given in request.spec.inputs.items():
+        columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
+        diff = given.diff.value if given.diff else DIFF
+        log = LogFormat(tuple(text.value for text in given.time), diff, columns)
+        entry = manifest.inputs.get(name) if manifest else None
+        known = LogSchema.from_json(entry.schema) if entry else None
+        readers[name] = LogReader(found[name].listing, log, known)
+    return readers
+
+
+def time_columns(request: Request, manifest: Manifest | None, readers: dict[str, LogReader]) -> Schema:
+    """Return the outputs' time columns, of the types that all inputs' times have, or refuse a mixture.
+
+    A single time is called `time`, the coordinates of a product as in the inputs.
+    """
+    # A log without files says nothing of its types; where no log has any, times are supposed to be integers.
+    known = {
+        name: tuple(reader.schema.time.values()) for name, reader in readers.items() if reader.schema.diff is not None
+    }
+    columns = next(iter(readers.values())).schema.time
+    first, kinds = next(iter(known.items()), ("", tuple(columns.values())))
+    for name, other in known.items():
+        if other != kinds:
+            raise SpecError(
+                f"the time of input '{name}' is {_told(other)}, that of '{first}' is {_told(kinds)}",
+                span=request.spec.inputs[name].name.span,
+                hint="the inputs of a pipeline share one time: write them with the same type",
+            )
+    time = dict(zip(columns if len(kinds) > 1 else (TIME,), kinds, strict=True))
+    if manifest is not None and [*(before := find_time(manifest)).items()] != [*time.items()]:
+        told = [", ".join(f"{name}: {kind}" for name, kind in one.items()) for one in (time, before)]
+        raise StateError(
+            f"the times of the inputs are {told[0]}, those of the state and the outputs are {told[1]}",
+            place=str(request.spec.path),
+            hint="write the inputs as they were, or remove the state and the outputs to compute them anew",
+        )
+    return time
+
+
+def _told(kinds: Sequence[Type]) -> str:
+    return ", ".join(map(str, kinds))
+
+
+def largest_seen(manifest: Manifest | None, readers: dict[str, LogReader]) -> Time | None:
+    """Return the largest value of each time coordinate in all files so far, None without a row."""
+    found = [find_seen(manifest), *(reader.largest_time() for reader in readers.values())]
+    return reduce(join, [time for time in found if time is not None]) if any(found) else None
