@@ -8,6 +8,8 @@ written in the manifest and done again by whoever opens the state next.
 from __future__ import annotations
 
 import os
+import threading
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -119,6 +121,8 @@ class State:
 class Transaction:
     """One commit in the making: files are added under temporary names, then `commit` makes them count all at once.
 
+    Files may be added by several threads at once; `commit` and `abort` are called when all of them are done. A file's name
+    tells the commit and which of its directory's files it is, so that a retry overwrites what a dead attempt left.
     A transaction that is left without a commit, or fails before its manifest is in place, removes all it wrote.
     """
 
@@ -129,12 +133,16 @@ class Transaction:
         self._batches: list[tuple[Path, Path]] = []
         self._outputs: list[tuple[Path, Path]] = []
         self._made: list[Path] = []
+        self._added: Counter[Path] = Counter()
+        self._adding = threading.Lock()
         self._open = True
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
-        """Write a batch file of an arrangement; return its name, derived from the commit's number, and what was written."""
-        name = f"{self.number:09d}-{len(self._batches):04d}.parquet"
-        path = batch_directory(self.state.directory, arrangement, shard) / name
+        """Write a batch file of an arrangement's shard; return its name and what was written."""
+        directory = batch_directory(self.state.directory, arrangement, shard)
+        with self._adding:
+            path = directory / f"{self.number:09d}-{self._added[directory]:04d}.parquet"
+            self._added[directory] += 1
         return path.name, self._add(self._batches, path, data)
 
     def add_output(self, path: Path, data: bytes | memoryview) -> Written:
@@ -196,8 +204,9 @@ class Transaction:
     def _add(self, pairs: list[tuple[Path, Path]], path: Path, data: bytes | memoryview) -> Written:
         assert self._open, "the transaction has ended"
         waiting = temporary(path, self.number)
-        self._made += self._files.make_directory(path.parent)
-        pairs.append((waiting, path))  # before the write, so that a torn file is removed too
+        with self._adding:  # two threads must not both make a directory: each would remove it
+            self._made += self._files.make_directory(path.parent)
+            pairs.append((waiting, path))  # before the write, so that a torn file is removed too
         return self._files.write(waiting, data)
 
     def _prepare(self) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,33 @@ def test_a_transaction_without_commit_leaves_nothing(place):
     assert tree(*place) == before
     assert not (place[1] / "deep").exists()
     assert not (place[0] / "arrangements" / "people" / "3").exists()
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_threads_add_files_at_once(place, commits):
+    with open_state(place) as state, state.begin() as transaction, ThreadPoolExecutor(8) as threads:
+
+        def add(shard):
+            named = [transaction.add_batch("people", shard, b"%d %d" % (shard, at))[0] for at in range(3)]
+            transaction.add_output(place[1] / str(shard) / "updates.parquet", b"x")
+            return named
+
+        named = list(threads.map(add, range(20)))
+        assert named == [[f"000000001-000{at}.parquet" for at in range(3)]] * 20
+        if commits:
+            entries = [tuple(FileEntry(name, 1, 3, "", None, ((1,),)) for name in shard) for shard in named]
+            people = ArrangementEntry("f", ((1,),), ((1,),), ("k",), {}, tuple(entries))
+            transaction.commit(Manifest("p", ((1,),), arrangements={"people": people}))
+    if not commits:
+        assert [path.name for directory in place for path in directory.rglob("*")] == ["LOCK"]
+        return
+    for shard in range(20):
+        assert (place[1] / str(shard) / "updates.parquet").read_bytes() == b"x"
+        for at in range(3):
+            assert (place[0] / f"arrangements/people/{shard}/000000001-000{at}.parquet").read_bytes() == b"%d %d" % (
+                shard,
+                at,
+            )
 
 
 def test_beginning_and_opening_write_nothing_but_the_lock(place):
