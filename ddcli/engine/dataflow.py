@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Protocol
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta, Interval, Operator, empty
 from ddcli.engine.rounds import split_rounds
+from ddcli.engine.stages import Stage, stages
 from ddcli.engine.workers import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import numpy as np
 
+    from ddcli.engine.lanes import Layout
     from ddcli.engine.rounds import Rounds
 
 Deltas = list[Delta]
@@ -53,19 +55,44 @@ class Inner(Protocol):
 
 
 @dataclass(slots=True)
-class _Place:
-    """`shards` are the operators, none for a place that is fed. `route`: by which lanes of the input rows find their shard."""
+class Place:
+    """`shards` are the operators, none for a place that is fed. `route`: by which lanes of the input rows find their shard.
+
+    `layout` says of which types the lanes are, for who must write rows away and needs the values behind hashes.
+    """
 
     inputs: tuple[int, ...]
     none: Delta
+    layout: Layout | None = None
     shards: Sequence[Operator] = ()
     inner: Inner | None = None
     ports: tuple[int, ...] = ()
     route: tuple[int, ...] = ()
     shifts: bool = False
+    wraps: bool = False
+    fed: bool = False
     late: dict[Rounds, list[Deltas]] = field(default_factory=dict)
-    frees: tuple[int, ...] = ()
     nones: tuple[Delta, ...] = ()
+
+    @property
+    def gathers(self) -> bool:
+        """Whether what it reads is brought to the shards that own its keys, or comes by shard from outside."""
+        return bool(self.route) or self.fed
+
+    @property
+    def whole(self) -> bool:
+        """Whether it takes all shards at once."""
+        return self.inner is not None
+
+
+@dataclass(slots=True)
+class Pass:
+    """What a shard gave in a stage: updates by place, those of later rounds apart, where it woke, who stepped."""
+
+    found: dict[int, Delta] = field(default_factory=dict)
+    later: list[tuple[int, Rounds, Delta]] = field(default_factory=list)
+    wakes: list[tuple[int, Rounds]] = field(default_factory=list)
+    stepped: list[int] = field(default_factory=list)
 
 
 class Scope:
@@ -75,63 +102,70 @@ class Scope:
         self.nt = nt
         self.depth = depth
         self.workers = workers or Workers()
-        self._places: list[_Place] = []
-        self._kept: set[int] = set()
+        self.places: list[Place] = []
+        self.stages: list[Stage] = []
+        self.kept: set[int] = set()
         self._agenda: dict[Rounds, set[int]] = {}
-        self._stepped: list[_Place] = []
-        self._ready = False
+        self._stepped: set[int] = set()
 
     # --- building -------------------------------------------------------------------------------------------------
 
-    def source(self, width: int) -> Handle:
+    def source(self, width: int, layout: Layout | None = None) -> Handle:
         """Add a place that is fed from outside, with `width` data lanes."""
-        return self._add(_Place((), self._none(width)))
+        return self._add(Place((), self._none(width), layout))
 
-    def fed(self, shards: Sequence[Operator], width: int) -> Handle:
+    def fed(self, shards: Sequence[Operator], width: int, layout: Layout | None = None) -> Handle:
         """Add operators that are fed from outside, each shard with its own updates, of `width` lanes in all."""
-        return self._add(_Place((len(self._places),), Delta(empty(width), distinct=True), shards))
+        none = Delta(empty(width), distinct=True)
+        return self._add(Place((len(self.places),), none, layout, shards, fed=True))
 
     def add(
-        self, shards: Sequence[Operator], *inputs: Handle, width: int, route: Sequence[int] = (), shifts: bool = False
+        self,
+        shards: Sequence[Operator],
+        *inputs: Handle,
+        width: int,
+        layout: Layout | None = None,
+        route: Sequence[int] = (),
+        shifts: bool = False,
+        wraps: bool = False,
     ) -> Handle:
         """Add an operator that reads the given places, all added before it, and gives `width` data lanes.
 
-        `shifts` says that its updates may lie in later rounds.
+        `shifts` says that its updates may lie in later rounds, `wraps` that who reads it reads what its input keeps.
         """
         places = tuple(handle.index for handle in inputs)
-        return self._add(
-            _Place(places, self._none(width), shards, route=tuple(route), shifts=shifts and self.depth > 0)
-        )
+        none, shifts = self._none(width), shifts and self.depth > 0
+        return self._add(Place(places, none, layout, shards, route=tuple(route), shifts=shifts, wraps=wraps))
 
-    def add_inner(self, inner: Inner, *inputs: Handle, widths: Sequence[int]) -> list[Handle]:
+    def add_inner(
+        self, inner: Inner, *inputs: Handle, widths: Sequence[int], layouts: Sequence[Layout] = ()
+    ) -> list[Handle]:
         """Add a scope within this one, whose collections leave with `widths` data lanes."""
-        place = _Place(tuple(handle.index for handle in inputs), self._none(0), inner=inner)
+        place = Place(tuple(handle.index for handle in inputs), self._none(0), inner=inner)
         self._add(place)
-        handles = [self.source(width) for width in widths]
+        handles = [self.source(*each) for each in itertools.zip_longest(widths, layouts)]
         place.ports = tuple(handle.index for handle in handles)
         return handles
 
     def keep(self, handle: Handle) -> None:
         """Have `turn` return the updates of a place."""
-        self._kept.add(handle.index)
+        self.kept.add(handle.index)
 
     def _none(self, width: int) -> Delta:
         return Delta(empty(width + self.nt + 1), distinct=True)
 
-    def _add(self, place: _Place) -> Handle:
-        assert not self._ready, "a scope that has stepped is fixed"
-        self._places.append(place)
-        return Handle(len(self._places) - 1)
+    def _add(self, place: Place) -> Handle:
+        assert not self.stages, "a scope that has stepped is fixed"
+        self.places.append(place)
+        return Handle(len(self.places) - 1)
 
-    def _prepare(self) -> None:
-        """Find out when the updates of each place have been read by all, so that they can be let go."""
-        last: dict[int, int] = {}
-        for index, place in enumerate(self._places):
-            last.update(dict.fromkeys((*place.inputs, index), index))
-        for index, place in enumerate(self._places):
-            place.nones = tuple(self._places[i].none for i in place.inputs)
-            place.frees = tuple(i for i in (*place.inputs, index) if last[i] == index and i not in self._kept)
-        self._ready = True
+    def prepare(self) -> None:
+        """Fix the scope: find its stages, and when the updates of each place have been read by all and can be let go."""
+        if self.stages:
+            return
+        self.stages = stages(self.places, sharded=self.workers.count > 1)
+        for place in self.places:
+            place.nones = tuple(self.places[i].none for i in place.inputs)
 
     # --- stepping -------------------------------------------------------------------------------------------------
 
@@ -152,9 +186,8 @@ class Scope:
 
     def begin(self, interval: Interval) -> list[Rounds]:
         """Note in which rounds something waits since earlier intervals, and return them."""
-        if not self._ready:
-            self._prepare()
-        for index, place in enumerate(self._places):
+        self.prepare()
+        for index, place in enumerate(self.places):
             for operator in place.shards or ((place.inner,) if place.inner else ()):
                 for rounds in operator.begin(interval):
                     self._agenda.setdefault(rounds, set()).add(index)
@@ -162,43 +195,149 @@ class Scope:
 
     def turn(self, fed: Mapping[int, Deltas], interval: Interval) -> dict[int, Deltas]:
         """Step the operators that have something to do at the interval's rounds, in order; traces take nothing in yet."""
-        rounds = interval.rounds
-        due = self._agenda.pop(rounds, ())
-        deltas: list[Deltas | None] = [None] * len(self._places)
-        kept = {}
-        for index, place in enumerate(self._places):
-            if index in fed:
-                deltas[index] = fed[index]
-            given = [deltas[i] for i in place.inputs]
-            if index in due or any(given):
-                if place.inner:
-                    for port, left in zip(place.ports, place.inner.step(given, interval), strict=True):
-                        deltas[port] = left
-                    self._wake(index, place.inner.wakes)
-                    place.inner.wakes.clear()
-                elif place.shards:
-                    deltas[index] = self._stepped_shards(index, place, given, interval)
-                if rounds in place.late:
-                    here = deltas[index]
-                    deltas[index] = self._joined([*place.late.pop(rounds), *([here] if here else [])])
-            found = deltas[index]
-            if found and index in self._kept:
-                kept[index] = found
-            del given
-            for i in place.frees:
-                deltas[i] = None
+        due = self._agenda.pop(interval.rounds, set())
+        deltas: dict[int, Deltas] = dict(fed)
+        kept: dict[int, Deltas] = {}
+        for stage in self.stages:
+            if stage.whole:
+                self._step_inner(stage.places[0], deltas, due, interval)
+            else:
+                self._step_stage(stage, deltas, due, interval)
+            for index in stage.members & self.kept & deltas.keys():
+                kept[index] = deltas[index]
+            for index in stage.seals:  # read by all
+                deltas.pop(index, None)
         return kept
+
+    def _step_inner(self, index: int, deltas: dict[int, Deltas], due: set[int], interval: Interval) -> None:
+        place = self.places[index]
+        given = [deltas.get(i) for i in place.inputs]
+        if not (index in due or any(given)):
+            return
+        assert place.inner is not None
+        left = zip(place.ports, place.inner.step(given, interval), strict=True)
+        deltas.update({port: found for port, found in left if found})
+        for rounds in place.inner.wakes:
+            self._agenda.setdefault(rounds, set()).add(index)
+        place.inner.wakes.clear()
+
+    def _step_stage(self, stage: Stage, deltas: dict[int, Deltas], due: set[int], interval: Interval) -> None:
+        """Have each shard that has something to do go through a stage."""
+        late = {}
+        for index in due:
+            if index in stage.members and interval.rounds in self.places[index].late:
+                late[index] = self._joined(self.places[index].late.pop(interval.rounds))
+        if not late and stage.reads.isdisjoint(deltas) and due.isdisjoint(stage.members):
+            return
+        count = self.workers.count
+        # What is read here for the last time is let go of by who reads it, as soon as he has.
+        given = {i: deltas.pop(i) if i in stage.seals else deltas[i] for i in stage.reads if i in deltas}
+        if count == 1:
+            here, held = ({i: found[0] for i, found in group.items()} for group in (given, late))
+            del given
+            self._take(stage, [self.through(stage, 0, here, held, due, interval)], deltas)
+            return
+        rows = sum(len(delta.updates) for found in (*given.values(), *late.values()) for delta in found)
+        routed = self._routed(stage, given)
+        ways = [
+            [{i: found[shard] for i, found in group.items()} for group in (given, late, routed)]
+            for shard in range(count)
+        ]
+        given, routed = {}, {}
+
+        def go(shard: int) -> Pass:
+            here, held, brought = ways[shard]
+            return self.through(stage, shard, here, held, due, interval, brought)
+
+        self._take(stage, self.workers.each(go, range(count), rows), deltas)
+
+    def _routed(self, stage: Stage, given: dict[int, Deltas]) -> dict[int, Deltas]:
+        """Return, by place, what those of a stage read that need their groups whole; what nobody else reads leaves `given`."""
+        routed = {}
+        for index in stage.places:
+            place = self.places[index]
+            if place.route and place.inputs[0] in given:
+                routed[index] = self._exchanged(given[place.inputs[0]], place.route)
+        read = {i for index in stage.places if not self.places[index].route for i in self.places[index].inputs}
+        for i in [i for i in given if i not in read and i not in stage.members]:
+            del given[i]
+        return routed
+
+    def through(
+        self,
+        stage: Stage,
+        shard: int,
+        deltas: dict[int, Delta],
+        late: Mapping[int, Delta],
+        due: Collection[int],
+        interval: Interval,
+        routed: dict[int, Delta] | None = None,
+    ) -> Pass:
+        """Take one shard through a stage, and return what its places gave.
+
+        `deltas` has what the stage reads of others, `late` what was held for these rounds, `routed` what was brought to this shard.
+        Touches nothing that another shard looks at: threads may do it.
+        """
+        result = Pass()
+        for index, frees in zip(stage.places, stage.frees, strict=True):
+            place = self.places[index]
+            found: Delta | None = None
+            if place.shards:
+                if routed is not None and place.route:
+                    given = [routed.pop(index, place.nones[0])]
+                else:
+                    given = [deltas.get(i, none) for i, none in zip(place.inputs, place.nones, strict=True)]
+                if index in due or any(len(delta.updates) for delta in given):
+                    operator = place.shards[shard]
+                    found = operator.step(given, interval)
+                    assert found.updates.shape[1] == place.none.updates.shape[1]
+                    result.stepped.append(index)
+                    if operator.wakes:
+                        result.wakes += [(index, rounds) for rounds in operator.wakes]
+                        operator.wakes.clear()
+                    if place.shifts:
+                        found = self._here(index, found, interval.rounds, result)
+            else:
+                found = deltas.get(index)
+            if index in late:
+                found = late[index] if found is None else _sum([late[index], found])
+            given = []
+            if found is not None and len(found.updates):
+                deltas[index] = found
+                if index in stage.exports or index in self.kept:
+                    result.found[index] = found
+            else:
+                deltas.pop(index, None)
+            del found
+            for i in frees:
+                deltas.pop(i, None)
+        return result
+
+    def _take(self, stage: Stage, passes: Sequence[Pass], deltas: dict[int, Deltas]) -> None:
+        """Note what the shards gave in a stage."""
+        for index in stage.exports | self.kept & stage.members:
+            if any(index in each.found for each in passes):
+                none = self.places[index].none
+                deltas[index] = [each.found.get(index, none) for each in passes]
+        for shard, each in enumerate(passes):
+            self._stepped.update(each.stepped)
+            for index, rounds in each.wakes:
+                self._agenda.setdefault(rounds, set()).add(index)
+            for index, rounds, delta in each.later:
+                held = [self.places[index].none] * self.workers.count
+                held[shard] = delta
+                self.later(index, rounds, held)
 
     def seal(self, interval: Interval) -> None:
         """Take the updates of the last turn into the traces."""
-        for place in self._stepped:
-            for operator in place.shards:
+        for index in self._stepped:
+            for operator in self.places[index].shards:
                 operator.seal(interval)
         self._stepped.clear()
 
     def close(self, interval: Interval) -> None:
         """Let go of what nobody reads before the interval's upper."""
-        for place in self._places:
+        for place in self.places:
             for operator in place.shards:
                 operator.close(interval)
             if place.inner:
@@ -208,7 +347,7 @@ class Scope:
 
     def later(self, index: int, rounds: Rounds, deltas: Deltas) -> None:
         """Have updates appear at a place in a later round."""
-        self._places[index].late.setdefault(rounds, []).append(deltas)
+        self.places[index].late.setdefault(rounds, []).append(deltas)
         self._agenda.setdefault(rounds, set()).add(index)
 
     def next_round(self, outer: Rounds) -> int | None:
@@ -223,61 +362,22 @@ class Scope:
         """Forget what there is to do in these rounds of the loops around."""
         for rounds in [rounds for rounds in self._agenda if rounds[:-1] == outer]:
             for index in self._agenda.pop(rounds):
-                self._places[index].late.pop(rounds, None)
+                self.places[index].late.pop(rounds, None)
 
-    def _wake(self, index: int, wakes: list[Rounds]) -> None:
-        for rounds in wakes:
-            self._agenda.setdefault(rounds, set()).add(index)
-
-    def _hold(self, index: int, deltas: Deltas, rounds: Rounds) -> Deltas | None:
+    def _here(self, index: int, delta: Delta, rounds: Rounds, result: Pass) -> Delta | None:
         """Return the updates of these rounds; the others are held at their place until their round comes."""
-        if all(_all_at(delta.updates, rounds) for delta in deltas):
-            return deltas
-        depth = self.depth
-        here = [self._places[index].none] * len(deltas)
-        for shard, delta in enumerate(deltas):
-            for when, updates in split_rounds(delta.updates, delta.updates.shape[1] - 1 - depth, depth):
-                part = Delta(updates, delta.distinct)
-                if when == rounds:
-                    here[shard] = part
-                else:
-                    held = [self._places[index].none] * len(deltas)
-                    held[shard] = part
-                    self.later(index, when, held)
-        return here if any(len(delta.updates) for delta in here) else None
+        if _all_at(delta.updates, rounds):
+            return delta
+        here, depth = None, self.depth
+        for when, updates in split_rounds(delta.updates, delta.updates.shape[1] - 1 - depth, depth):
+            part = Delta(updates, delta.distinct)
+            if when == rounds:
+                here = part
+            else:
+                result.later.append((index, when, part))
+        return here
 
     # --- shards ---------------------------------------------------------------------------------------------------
-
-    def _stepped_shards(
-        self, index: int, place: _Place, given: Sequence[Deltas | None], interval: Interval
-    ) -> Deltas | None:
-        if self.workers.count == 1:
-            (operator,) = place.shards
-            found = [operator.step([d[0] if d else none for d, none in zip(given, place.nones, strict=True)], interval)]
-            wakes = operator.wakes
-        else:
-            found = self._side_by_side(place, given, interval)
-            wakes = [rounds for operator in place.shards for rounds in operator.wakes]
-        self._stepped.append(place)
-        if wakes:
-            self._wake(index, wakes)
-            for operator in place.shards:
-                operator.wakes.clear()
-        assert found[0].updates.shape[1] == place.none.updates.shape[1]
-        if not any(len(delta.updates) for delta in found):
-            return None
-        return self._hold(index, found, interval.rounds) if place.shifts else found
-
-    def _side_by_side(self, place: _Place, given: Sequence[Deltas | None], interval: Interval) -> Deltas:
-        inputs = [deltas or [none] * self.workers.count for deltas, none in zip(given, place.nones, strict=True)]
-        if place.route:
-            inputs = [self._exchanged(inputs[0], place.route)]
-        rows = sum(len(delta.updates) for deltas in inputs for delta in deltas)
-
-        def step(shard: int) -> Delta:
-            return place.shards[shard].step([deltas[shard] for deltas in inputs], interval)
-
-        return self.workers.each(step, range(self.workers.count), rows)
 
     def _exchanged(self, deltas: Deltas, route: tuple[int, ...]) -> Deltas:
         """Bring each update to the shard that owns its key."""
@@ -301,20 +401,19 @@ class Scope:
         """Return the updates of all shards of a place as one delta, of what `step` found."""
         filled = [delta for delta in found.get(handle.index, ()) if len(delta.updates)]
         if len(filled) < 2:
-            return filled[0] if filled else self._places[handle.index].none
+            return filled[0] if filled else self.places[handle.index].none
         # Rows of two shards may be equal where the key that they were dealt by is gone.
         return Delta(kernels.concat([delta.updates for delta in filled]))
 
     @staticmethod
     def _joined(parts: Sequence[Deltas]) -> Deltas:
         """Return the sum of updates, shard by shard."""
-        if len(parts) == 1:
-            return parts[0]
-        summed = []
-        for deltas in zip(*parts, strict=True):
-            filled = [delta for delta in deltas if len(delta.updates)]
-            summed.append(filled[0] if len(filled) == 1 else Delta(kernels.concat([d.updates for d in deltas])))
-        return summed
+        return parts[0] if len(parts) == 1 else [_sum(deltas) for deltas in zip(*parts, strict=True)]
+
+
+def _sum(deltas: Sequence[Delta]) -> Delta:
+    filled = [delta for delta in deltas if len(delta.updates)]
+    return filled[0] if len(filled) == 1 else Delta(kernels.concat([delta.updates for delta in deltas]))
 
 
 def _all_at(updates: np.ndarray, rounds: Rounds) -> bool:

@@ -15,27 +15,34 @@ FEW = 2_000
 
 
 class Workers:
-    """A number of shards, and threads to step them in."""
+    """A number of shards, and threads to step them in: as many, or fewer."""
 
-    def __init__(self, count: int = 1) -> None:
+    def __init__(self, count: int = 1, threads: int | None = None) -> None:
         self.count = count
-        self._threads = ThreadPoolExecutor(count - 1, "dd-worker") if count > 1 else None
+        self.threads = min(count, threads or count)
+        self._threads = ThreadPoolExecutor(self.threads - 1, "dd-worker") if self.threads > 1 else None
 
     def each(self, task: Callable[[int], T], shards: Sequence[int], rows: int) -> list[T]:
         """Return what `task` gives for each of the `shards`, in their order; `rows` says how much work it is."""
         if self._threads is None or len(shards) < 2 or rows < FEW:
             return [task(shard) for shard in shards]
-        *others, last = shards
-        futures = [self._threads.submit(task, shard) for shard in others]
+        waiting = iter(list(shards))  # of a list, so that threads may ask for the next one at the same time
+        results: dict[int, T] = {}
+
+        def work() -> None:
+            for shard in waiting:
+                results[shard] = task(shard)
+
+        futures = [self._threads.submit(work) for _ in range(min(self.threads, len(shards)) - 1)]
         try:
-            mine = task(last)
+            work()
         finally:
             # All of them are done with their traces before anyone hears of a failure.
-            results = [future.exception() or future for future in futures]
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return [*(future.result() for future in futures), mine]
+            errors = [future.exception() for future in futures]
+        for error in errors:
+            if error is not None:
+                raise error
+        return [results[shard] for shard in shards]
 
     def close(self) -> None:
         """Let the threads go: from now on all is done in the thread that asks for it."""

@@ -1,0 +1,102 @@
+"""Stages: which operators a shard goes through in one go, between one exchange and the next.
+
+An operator that needs its groups whole reads what all shards gave, so it is of a later stage than they; so is a scope within,
+which takes all shards at once. All others stay with the shard that they read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Placed(Protocol):
+    """What is asked of a place."""
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Return the places that it reads, all before it; one that is fed by shard reads itself."""
+
+    @property
+    def gathers(self) -> bool:
+        """Return whether what it reads is brought to the shards that own its keys."""
+
+    @property
+    def whole(self) -> bool:
+        """Return whether it is a scope within, which takes all shards at once."""
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Return the places that a scope within fills."""
+
+    @property
+    def wraps(self) -> bool:
+        """Return whether who reads it reads, through it, what its input keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Places of one level, in order; a scope within is alone.
+
+    `reads` are the places of earlier stages that it reads, and those of its own that are fed; `exports` those of its own
+    that later stages read. `frees` says, by place, what nobody of the stage reads after it. `seals` are the places, of this or
+    earlier stages, that nobody reads after this one. The `first` level reads nothing but what is fed, row by row: any cut will do.
+    """
+
+    places: tuple[int, ...]
+    whole: bool
+    first: bool
+    members: frozenset[int]
+    reads: frozenset[int]
+    exports: frozenset[int]
+    frees: tuple[tuple[int, ...], ...]
+    seals: frozenset[int]
+
+
+def stages(places: Sequence[Placed], *, sharded: bool) -> list[Stage]:
+    """Return the stages in their order; with one shard nothing is exchanged, and only scopes within stand apart."""
+    numbers, first = _numbers(places, sharded=sharded)
+    last = list(numbers)
+    for index in reversed(range(len(places))):
+        for i in places[index].inputs:
+            last[i] = max(last[i], last[index] if places[index].wraps else numbers[index])
+    found = []
+    for number in range(max(numbers, default=-1) + 1):
+        own = [index for index in range(len(places)) if numbers[index] == number]
+        read = {i for index in own for i in places[index].inputs}
+        reads = {i for i in read if numbers[i] != number} | {
+            i for i in own if not places[i].inputs or i in places[i].inputs
+        }
+        exports = {i for i in own if any(i in places[o].inputs and numbers[o] != number for o in range(len(places)))}
+        final = {i: max((o for o in own if i in places[o].inputs), default=i) for i in {*own, *read}}
+        frees = [tuple(i for i, at in final.items() if at == index and i not in exports) for index in own]
+        found.append(
+            Stage(
+                tuple(own),
+                places[own[0]].whole,
+                number == 0 and first,
+                frozenset(own),
+                frozenset(reads),
+                frozenset(exports),
+                tuple(frees),
+                frozenset(i for i in range(len(places)) if last[i] == number),
+            )
+        )
+    return found
+
+
+def _numbers(places: Sequence[Placed], *, sharded: bool) -> tuple[list[int], bool]:
+    """Return the stage of each place, and whether the first of them reads nothing but what is fed."""
+    levels = [0] * len(places)
+    for index, place in enumerate(places):
+        above = max((levels[i] for i in place.inputs if i != index), default=0)
+        levels[index] = max(levels[index], above + (place.whole or (sharded and place.gathers)))
+        for port in place.ports:
+            levels[port] = levels[index] + 1
+    # What reads a port is of a later level than the scope that fills it, so at its own level a scope may come first.
+    keys = [(level, 0, at) if places[at].whole else (level, 1, 0) for at, level in enumerate(levels)]
+    order = sorted(set(keys))
+    return [order.index(key) for key in keys], bool(order) and order[0] == (0, 1, 0)
