@@ -18,7 +18,7 @@ from ddcli.engine.arrangement import policy
 from ddcli.engine.arrangement.batch import MemoryBatch
 from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.dataflow import Scope
-from ddcli.engine.lanes import encode
+from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Delta, Interval
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST, Frontier
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.assemble.graph import Assembled
-    from ddcli.engine.lanes import Layout
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.physical import PhysicalGraph
@@ -69,7 +68,7 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
         if manifest is not None:
             for reader in readers.values():
                 # takes nothing, but refuses new files with rows that come too late
-                reader.read((), manifest.upper, manifest.upper)
+                reader.take((), manifest.upper, manifest.upper)
             return nothing_new(request, manifest)
         return RunSummary(request.spec.name.value, None, None, changed=False)
     return _Run(request, manifest, state, graph, readers, time, seen, upper).run()
@@ -166,13 +165,12 @@ class _Run:
         inputs, fed, summaries = {}, {}, {}
         for name, reader in self.readers.items():
             layout = assembled.layouts.get(name)
-            taken = reader.read(layout.names if layout else (), before, self.upper.elements)
-            rows = len(taken.diffs)
-            if layout is not None:
-                matrix = np.empty((rows, layout.width + len(self.time) + 1), np.int64)
-                encode(taken.frame, layout, pool, matrix)
-                taken.fill(matrix)
-                fed[name] = Delta(matrix)
+            taken = reader.take(layout.names if layout else (), before, self.upper.elements)
+            matrices = [part.matrix(layout or Layout({}), pool) for part in taken.slices]
+            rows = sum(map(len, matrices))
+            if layout is not None and matrices:
+                (fed[name],) = map(Delta, matrices)
+            del matrices
             inputs[name] = InputEntry(self.upper.elements, taken.files, reader.schema.to_json())
             waiting = sum(not file.done for file in taken.files)
             summaries[name] = InputSummary(rows, len(reader.listing.to_read), waiting)

@@ -16,7 +16,7 @@ from ddcli.store.widening import type_of, widens
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.store.parquet import Footer
+    from ddcli.store.tables import Footer
 
 INT64 = Type("int64")
 

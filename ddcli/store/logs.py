@@ -1,112 +1,128 @@
-"""Reading change logs: the rows of an interval of times, checked.
+"""Reading change logs: the rows of an interval of times, checked, in slices as large as wanted.
 
 What a file must not hold (nulls where none may be, values that don't fit, rows at a time that was closed) refuses the whole
 run, naming file, column and first row. That row is only searched for once a cheap count has shown that there is one.
+
+What is surveyed before (times, for the upper and for what is late or left) is what a slice needs again: for a log that may
+be held in memory the times are kept, for a larger one only their bounds.
 """
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
-from ddcli.engine.times import Frontier, less_equal
+from ddcli.engine.lanes import encode
+from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.log_schema import INT64, LogFormat, LogSchema, check_file, first_schema
-from ddcli.store.parquet import collect, collect_each, fit, read_footer, refuse_nulls
+from ddcli.store.log_times import FileTimes, physical, survey, within
+from ddcli.store.tables import collect, fit, read_footer, refuse_nulls
 from ddcli.store.time_text import format_frontier, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    import numpy as np
-
-    from ddcli.expressions.types import Schema
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
     from ddcli.store.listing import Listing
     from ddcli.store.manifest import InputFile, Times
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
-
-
-class FileTimes:
-    """The times of one file: a column of physical integers a coordinate, without nulls."""
-
-    def __init__(self, path: Path, raw: pl.DataFrame, schema: Schema) -> None:
-        refuse_nulls(path, raw, schema, "time column")
-        self.frame = pl.DataFrame(
-            [fit([path], raw[name], wanted).to_physical().cast(pl.Int64) for name, wanted in schema.items()]
-        )
-        self.least: tuple[int, ...] | None = self.frame.min().row(0) if raw.height else None
-        self.largest: tuple[int, ...] | None = self.frame.max().row(0) if raw.height else None
-
-    def at_or_after(self, frontier: Times) -> pl.Series | None:
-        """Return which rows are at or after a frontier, or None when none is: usually seen from the largest coordinates."""
-        if self.largest is None or not any(less_equal(bound, self.largest) for bound in frontier):
-            return None
-        mask = self._mask(frontier)
-        return mask if mask.any() else None
-
-    def before(self, frontier: Times) -> pl.Series | None:
-        """Return which rows are not at or after a frontier, or None when none is: usually seen from the least coordinates."""
-        if self.least is None or any(less_equal(bound, self.least) for bound in frontier):
-            return None
-        mask = ~self._mask(frontier)
-        return mask if mask.any() else None
-
-    def _mask(self, frontier: Times) -> pl.Series:
-        mask = pl.Series("after", [False]).new_from_index(0, self.frame.height)
-        for bound in frontier:
-            after = [lane >= value for lane, value in zip(self.frame, bound, strict=True)]
-            mask |= reduce(operator.and_, after)
-        return mask
+    Interval = tuple[Times | None, Times]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Some rows of some files: data, diffs, times."""
-
-    frame: pl.DataFrame
-    diffs: pl.Series
-    times: pl.DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class LogRead:
-    """The updates of an interval: data columns, times as columns of physical integers, diffs; and `files`, all files of the
-    input with the marks that the next manifest is to have.
+class Rows:
+    """Updates: data columns, times as columns of physical integers, diffs.
 
     What is read stays in the chunks it was read in: putting 10 M integers in one piece costs 50 ms in fresh memory alone.
     """
 
     frame: pl.DataFrame
-    times: pl.DataFrame
     diffs: pl.Series
-    files: tuple[InputFile, ...]
+    times: pl.DataFrame
 
-    def fill(self, matrix: Matrix) -> None:
-        """Write times and diffs into the last lanes of a matrix (rows, any + nt + 1), chunk by chunk."""
-        for lane, series in enumerate([*self.times, self.diffs], start=matrix.shape[1] - self.times.width - 1):
+    def matrix(self, layout: Layout, pool: Pool) -> Matrix:
+        """Return `[data lanes | time lanes | diff]`, the data as a layout has it."""
+        nt = self.times.width
+        matrix = np.empty((len(self.diffs), layout.width + nt + 1), np.int64)
+        encode(self.frame, layout, pool, matrix)
+        for lane, series in enumerate([*self.times, self.diffs], start=layout.width):
             row = 0
             for chunk in series.get_chunks():
                 matrix[row : row + len(chunk), lane] = chunk.to_numpy()
                 row += len(chunk)
             assert row == len(matrix), f"{len(matrix)} rows of room for {row}"
+        return matrix
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some rows of files whose footers agree: all of them, or `count` of one file from the row `first`.
+
+    `partly`: of these rows, only those of the interval.
+    """
+
+    files: tuple[int, ...]
+    count: int
+    first: int | None = None
+    partly: bool = False
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some of an interval's updates, not read yet: `rows` of them, or fewer. Threads may read different slices at once."""
+
+    reader: LogReader
+    columns: tuple[str, ...]
+    pieces: tuple[_Piece, ...]
+    interval: Interval
+
+    @property
+    def rows(self) -> int:
+        """How many updates there are, at most."""
+        return sum(piece.count for piece in self.pieces)
+
+    def read(self) -> Rows:
+        """Return the updates, their data in the columns that were asked for."""
+        return self.reader.read(self)
+
+    def matrix(self, layout: Layout, pool: Pool) -> Matrix:
+        """Return the updates as `[data lanes | time lanes | diff]`."""
+        return self.read().matrix(layout, pool)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The updates of an interval, `rows` of them or fewer, and all files with the marks that the next manifest is to have."""
+
+    slices: list[Slice]
+    files: tuple[InputFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many updates there are, at most."""
+        return sum(each.rows for each in self.slices)
 
 
 class LogReader:
     """Reads what is new in one log. Footers are read and checked when it is made, times when they are first asked for.
 
-    `known` is the schema of earlier runs, which new files must have too; a wider time type may be put into it. Raises
-    InputError here and in every method.
+    `known` is the schema of earlier runs, which new files must have too; a wider time type may be put into it. `most` is how
+    many rows may be in memory at once, None: all. Raises InputError here and in every method.
     """
 
-    def __init__(self, listing: Listing, log: LogFormat, known: LogSchema | None = None) -> None:
+    def __init__(
+        self, listing: Listing, log: LogFormat, known: LogSchema | None = None, most: int | None = None
+    ) -> None:
         self.listing = listing
         self.log = log
+        self.most = most
         self._paths = [listing.path(file) for file in listing.to_read]
         self._found = [read_footer(path) for path in self._paths]
         self.schema = self._schema(known)
@@ -117,39 +133,48 @@ class LogReader:
     def largest_time(self) -> tuple[int, ...] | None:
         """Return the largest value of each time coordinate in the files to read, or None when they have no rows.
 
-        From the time columns, which `read` needs anyway: statistics in footers are optional, and polars hands none out.
+        From the time columns, which are read anyway: statistics in footers are optional, and polars hands none out.
         """
         largest = [times.largest for times in self._times() if times.largest is not None]
         return tuple(max(values) for values in zip(*largest, strict=True)) or None
 
-    def read(self, columns: Iterable[str], lower: Times | None, upper: Times) -> LogRead:
-        """Return the updates at or after `lower` (None: from the beginning) and not at or after `upper`.
+    def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
+        """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`, to be read by slices.
 
-        Only `columns` are read. Rows at or after `upper` stay in their files for a later run; a row before `lower` in a file
-        that was never taken from is late.
+        A slice has at most `most` rows, or any number; where all are in one, it is one quick read. Only `columns` are read.
+        Rows at or after `upper` stay in their files for a later run; a row before `lower` in a file that was never taken
+        from is late.
         """
-        columns = list(columns)
         files = list(self.listing.done)
         whole: dict[tuple[tuple[str, pl.DataType], ...], list[int]] = {}  # files whose footers agree exactly: one scan
-        reads = []
+        partly = []
         for at, (file, known) in enumerate(zip(self.listing.to_read, self._times(), strict=True)):
-            late = None if lower is None else known.before(lower)
-            if late is not None and at >= len(self.listing.waiting):
-                raise self._late(self._paths[at], known, late, lower or ())
-            left = known.at_or_after(upper)
-            files.append(replace(file, done=left is None))
-            if late is None and left is None:
-                whole.setdefault(tuple(self._found[at].items()), []).append(at)
+            late = lower is not None and known.any_before(lower)
+            if late and at >= len(self.listing.waiting):
+                raise self._late(known, lower or ())
+            left = known.any_at_or_after(upper)
+            files.append(replace(file, done=not left))
+            if not known.rows:
+                continue
+            if late or left:
+                partly.append(at)
             else:
-                reads += self._read_part(at, columns, late, left)
-        reads += [self._read_whole(group, columns) for group in whole.values()]
-        if not reads:
-            schema = {name: self.schema.columns[name].to_polars() for name in columns}
-            empty = pl.DataFrame(schema=dict.fromkeys(self.schema.time, pl.Int64))
-            reads = [_Rows(pl.DataFrame(schema=schema), pl.Series("diff", [], pl.Int64), empty)]
-        frame = pl.concat([rows.frame for rows in reads])
-        times, diffs = pl.concat([rows.times for rows in reads]), pl.concat([rows.diffs for rows in reads])
-        return LogRead(frame, times, diffs, tuple(sorted(files, key=lambda file: file.path)))
+                whole.setdefault(tuple(self._found[at].items()), []).append(at)
+        interval = lower, upper
+        pieces = self._pieces(partly, whole.values(), interval, most)
+        slices = [Slice(self, tuple(columns), part, interval) for part in _packed(pieces, most)]
+        if len(slices) > 1:
+            for known in self._times():
+                known.forget()
+        return Taken(slices, tuple(sorted(files, key=lambda file: file.path)))
+
+    def read(self, part: Slice) -> Rows:
+        """Return the updates of a slice."""
+        reads = [self._piece(piece, part.columns, part.interval) for piece in part.pieces]
+        if len(reads) == 1:
+            return reads[0]
+        frames, diffs, times = ([getattr(rows, name) for rows in reads] for name in ("frame", "diffs", "times"))
+        return Rows(pl.concat(frames), pl.concat(diffs), pl.concat(times))
 
     def _schema(self, known: LogSchema | None) -> LogSchema:
         log, listing = self.log, self.listing
@@ -169,42 +194,62 @@ class LogReader:
         return LogSchema(log.columns, dict.fromkeys(log.time, INT64), None)
 
     def _times(self) -> list[FileTimes]:
-        """Return the times of each file, checked for nulls; read once and kept."""
+        """Return the times of each file, checked for nulls; read once."""
         if self._surveyed is None:
-            frames = collect_each(self._paths, list(self.schema.time))
-            self._surveyed = [FileTimes(*file, self.schema.time) for file in zip(self._paths, frames, strict=True)]
+            self._surveyed = survey(self._paths, self.schema.time, self.most)
         return self._surveyed
 
-    def _late(self, path: Path, times: FileTimes, late: pl.Series, lower: Times) -> InputError:
-        row, kinds = late.arg_max() or 0, list(self.schema.time.values())
+    def _late(self, times: FileTimes, lower: Times) -> InputError:
+        row, first = times.first_before(lower)
+        kinds = list(self.schema.time.values())
         closed = format_frontier(Frontier(lower), kinds) if lower else "the end: the input was closed"
-        time = format_time(times.frame.row(row), kinds)
         return InputError(
-            f"late rows: row {row} (counted from 0) has the time {time}, which is before {closed}, up to where earlier runs "
-            "have closed the times",
-            place=str(path),
+            f"late rows: row {row} (counted from 0) has the time {format_time(first, kinds)}, which is before {closed}, up to "
+            "where earlier runs have closed the times",
+            place=str(times.path),
             hint="a new file may only hold rows at times that are still open; leave times open for rows to come with `--until`",
         )
 
-    def _read_whole(self, group: Sequence[int], columns: Sequence[str]) -> _Rows:
-        paths = [self._paths[at] for at in group]
-        times = pl.concat([self._times()[at].frame for at in group])
-        return _Rows(*self._typed(paths, self._raw(paths, columns, times.height), columns), times)
+    def _pieces(
+        self, partly: list[int], whole: Iterable[list[int]], interval: Interval, most: int | None
+    ) -> Iterator[_Piece]:
+        """Give what is to be read of the files, each piece of at most `most` rows."""
+        surveyed = self._times()
+        for at in partly:
+            first, count = surveyed[at].bounds(*interval)
+            for start, rows in _cut(first, count, most):
+                yield _Piece((at,), rows, start, partly=True)
+        for group in whole:
+            together: list[int] = []
+            count = 0
+            for at in group:
+                rows = surveyed[at].rows
+                if most is not None and count + rows > most and together:
+                    yield _Piece(tuple(together), count)
+                    together, count = [], 0
+                if most is not None and rows > most:
+                    yield from [_Piece((at,), part, start) for start, part in _cut(0, rows, most)]
+                else:
+                    together.append(at)
+                    count += rows
+            if together:
+                yield _Piece(tuple(together), count)
 
-    def _read_part(
-        self, at: int, columns: Sequence[str], late: pl.Series | None, left: pl.Series | None
-    ) -> list[_Rows]:
-        """Read some rows of a file: as a slice, so that of a file in order of time only the row groups that count are read."""
-        path, times = self._paths[at], self._times()[at].frame
-        out = late if left is None else left if late is None else late | left
-        assert out is not None, "a file that is taken in full is read whole"
-        rows = (~out).arg_true()
-        if rows.is_empty():
-            return []
-        first = rows[0]
-        count = rows[-1] + 1 - first
-        raw = self._raw([path], columns, count, first).filter(~out.slice(first, count))
-        return [_Rows(*self._typed([path], raw, columns), times.filter(~out))]
+    def _piece(self, piece: _Piece, columns: Sequence[str], interval: Interval) -> Rows:
+        """Read a piece: part of a file as a slice, so that only the row groups that count are read."""
+        surveyed = [self._times()[at] for at in piece.files]
+        paths = [self._paths[at] for at in piece.files]
+        held = [times.frame for times in surveyed if times.frame is not None]
+        again = {} if len(held) == len(surveyed) else self.schema.time
+        raw = self._raw(paths, [*columns, *again], piece.count, piece.first)
+        if again:
+            times = physical(paths, raw, again)
+        else:
+            times = pl.concat(held) if piece.first is None else held[0].slice(piece.first, piece.count)
+        if piece.partly:
+            mask = times.select(within(self.schema.time, *interval)).to_series()
+            raw, times = raw.filter(mask), times.filter(mask)
+        return Rows(*self._typed(paths, raw, columns), times)
 
     def _raw(self, paths: Sequence[Path], columns: Sequence[str], count: int, first: int | None = None) -> pl.DataFrame:
         """Return the data and diff columns of files as they are: `count` rows from the first, or (None) all, which are as many."""
@@ -231,3 +276,24 @@ class LogReader:
         frame = pl.DataFrame(series) if series else pl.DataFrame(height=raw.height)
         ones = pl.repeat(1, raw.height, dtype=pl.Int64, eager=True)
         return frame, fit(paths, raw[diff[0]], INT64) if diff else ones
+
+
+def _cut(first: int, count: int, most: int | None) -> Iterator[tuple[int, int]]:
+    """Give first row and number of rows of the parts of a range."""
+    size = count if most is None else most
+    for start in range(first, first + count, size or 1):
+        yield start, min(size, first + count - start)
+
+
+def _packed(pieces: Iterable[_Piece], most: int | None) -> list[tuple[_Piece, ...]]:
+    """Put pieces together as long as they have at most so many rows."""
+    packed: list[tuple[_Piece, ...]] = []
+    room = 0
+    for piece in pieces:
+        if packed and (most is None or piece.count <= room):
+            packed[-1] += (piece,)
+        else:
+            packed.append((piece,))
+            room = most or 0
+        room -= piece.count
+    return packed

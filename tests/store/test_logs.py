@@ -2,8 +2,10 @@
 
 # ruff: noqa: DTZ001 - datetimes without zone are a type of their own
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, datetime
+from decimal import Decimal
 
 import numpy as np
 import polars as pl
@@ -11,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddcli.engine.lanes import Layout
+from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
@@ -44,7 +48,8 @@ def log(tmp_path):
         def refused(self, lower=None, upper=((10**9,),), consumed=(), known=None, **options):
             def read():
                 reader = self.reader(consumed, known, **options)
-                reader.read(reader.schema.columns, lower, upper)
+                taken = reader.take(reader.schema.columns, lower, upper)
+                [part.read() for part in taken.slices]
 
             with pytest.raises(InputError) as caught:
                 read()
@@ -54,12 +59,26 @@ def log(tmp_path):
     return Log()
 
 
+class Read:
+    """All slices of an interval, read."""
+
+    def __init__(self, reader, columns, lower, upper, most=None):
+        taken = reader.take(columns, lower, upper, most)
+        self.files, self.slices = taken.files, taken.slices
+        reads = [part.read() for part in taken.slices]
+        assert all(part.rows >= len(read.diffs) for part, read in zip(taken.slices, reads, strict=True))
+        self.updates = [
+            (*row, *time, diff)
+            for read in reads
+            for row, time, diff in zip(read.frame.iter_rows(), read.times.iter_rows(), read.diffs, strict=True)
+        ]
+        self.times = [time for read in reads for time in read.times.iter_rows()]
+        self.schema = reads[0].frame.schema if reads else None
+
+
 def rows(read):
     """Return the rows of a read with their times and diffs."""
-    lanes = np.full((read.frame.height, read.times.width + 2), -7)
-    read.fill(lanes)
-    assert (lanes[:, 0] == -7).all()
-    return [(*row, *lane) for row, lane in zip(read.frame.iter_rows(), lanes[:, 1:].tolist(), strict=True)]
+    return read.updates
 
 
 # --- what is read ---------------------------------------------------------------------------------------------
@@ -71,50 +90,50 @@ def test_undeclared_columns_are_what_the_footer_says_and_may_be_null(log):
     assert reader.schema == LogSchema(schema(a="int64?", s="string?"), schema(time="int64"), diff=True)
     assert LogSchema.from_json(reader.schema.to_json()) == reader.schema
     assert reader.largest_time() == (7,)
-    read = reader.read(["a", "s"], None, ((8,),))
+    read = Read(reader, ["a", "s"], None, ((8,),))
     assert rows(read) == [(1, "x", 5, 1), (2, None, 6, 1), (3, "z", 7, -1)]
     assert [file.done for file in read.files] == [True]
 
 
 def test_only_columns_asked_for_are_read(log):
     log.write("a.parquet", PLAIN)
-    assert rows(log.reader().read(["s"], None, ((8,),))) == [("x", 5, 1), (None, 6, 1), ("z", 7, -1)]
-    assert rows(log.reader().read([], None, ((8,),))) == [(5, 1), (6, 1), (7, -1)]
-    assert rows(log.reader().read([], None, ((6,),))) == [(5, 1)]
+    assert rows(Read(log.reader(), ["s"], None, ((8,),))) == [("x", 5, 1), (None, 6, 1), ("z", 7, -1)]
+    assert rows(Read(log.reader(), [], None, ((8,),))) == [(5, 1), (6, 1), (7, -1)]
+    assert rows(Read(log.reader(), [], None, ((6,),))) == [(5, 1)]
 
 
 def test_a_log_without_diffs_inserts(log):
     log.write("a.parquet", PLAIN.drop("diff"))
-    assert rows(log.reader().read(["a"], None, ((8,),))) == [(1, 5, 1), (2, 6, 1), (3, 7, 1)]
-    assert rows(log.reader().read([], None, ((8,),))) == [(5, 1), (6, 1), (7, 1)]
+    assert rows(Read(log.reader(), ["a"], None, ((8,),))) == [(1, 5, 1), (2, 6, 1), (3, 7, 1)]
+    assert rows(Read(log.reader(), [], None, ((8,),))) == [(5, 1), (6, 1), (7, 1)]
 
 
 def test_rows_at_or_after_the_upper_wait_in_their_files(log):
     log.write("a.parquet", PLAIN)
     log.write("b.parquet", PLAIN.with_columns(time=pl.col("time") + 10))
-    read = log.reader().read(["a"], None, ((7,),))
+    read = Read(log.reader(), ["a"], None, ((7,),))
     assert rows(read) == [(1, 5, 1), (2, 6, 1)]
     assert [file.done for file in read.files] == [False, False]
-    read = log.reader(read.files).read(["a"], ((7,),), ((17,),))
+    read = Read(log.reader(read.files), ["a"], ((7,),), ((17,),))
     assert rows(read) == [(3, 7, -1), (1, 15, 1), (2, 16, 1)]
     assert [(file.path, file.done) for file in read.files] == [("a.parquet", True), ("b.parquet", False)]
-    read = log.reader(read.files).read(["a"], ((17,),), ((18,),))
+    read = Read(log.reader(read.files), ["a"], ((17,),), ((18,),))
     assert rows(read) == [(3, 17, -1)]
     assert all(file.done for file in read.files)
     assert log.reader(read.files).largest_time() is None
-    assert rows(log.reader(read.files).read(["a"], ((18,),), ((19,),))) == []
+    assert rows(Read(log.reader(read.files), ["a"], ((18,),), ((19,),))) == []
 
 
 def test_rows_in_no_order_of_time_are_taken_too(log):
     log.write("a.parquet", pl.DataFrame({"a": range(6), "time": [9, 1, 5, 2, 8, 3]}))
-    read = log.reader().read(["a"], None, ((5,),))
+    read = Read(log.reader(), ["a"], None, ((5,),))
     assert rows(read) == [(1, 1, 1), (3, 2, 1), (5, 3, 1)]
-    assert rows(log.reader(read.files).read(["a"], ((5,),), ((9,),))) == [(2, 5, 1), (4, 8, 1)]
+    assert rows(Read(log.reader(read.files), ["a"], ((5,),), ((9,),))) == [(2, 5, 1), (4, 8, 1)]
 
 
 def test_a_closed_upper_takes_all(log):
     log.write("a.parquet", PLAIN)
-    assert len(log.reader().read(["a"], None, ()).diffs) == 3
+    assert len(Read(log.reader(), ["a"], None, ()).updates) == 3
 
 
 def test_product_times(log):
@@ -125,9 +144,9 @@ def test_product_times(log):
     assert list(reader.schema.time) == ["epoch", "version"]
     assert reader.largest_time() == (3, 9)
     upper = ((3, 0), (0, 4))
-    read = reader.read(["a"], None, upper)
+    read = Read(reader, ["a"], None, upper)
     assert rows(read) == [(1, 0, 1, 1)]
-    read = log.reader(read.files, **options).read(["a"], upper, ((4, 0), (0, 10)))
+    read = Read(log.reader(read.files, **options), ["a"], upper, ((4, 0), (0, 10)))
     assert rows(read) == [(2, 0, 9, 1), (3, 3, 0, 1), (4, 2, 5, 1)]
     late = log.refused(lower=upper, upper=((9, 9),), **options).problem
     assert "row 0 (counted from 0) has the time 0,1, which is before 0,* or 3,4 or *,0, up to where" in late
@@ -138,8 +157,13 @@ DOMAIN = list(itertools.product(range(3), repeat=3))
 uppers = st.lists(st.lists(st.sampled_from(DOMAIN), max_size=4).map(Frontier), min_size=1, max_size=4)
 
 
-@given(asked=uppers, files=st.lists(st.lists(st.sampled_from(DOMAIN), max_size=6), min_size=1, max_size=2))
-def test_each_row_is_taken_by_the_run_that_closes_its_time(tmp_path_factory, asked, files):
+@given(
+    asked=uppers,
+    files=st.lists(st.lists(st.sampled_from(DOMAIN), max_size=6), min_size=1, max_size=2),
+    most=st.sampled_from([None, 1, 2, 5]),
+    kept=st.booleans(),
+)
+def test_each_row_is_taken_by_the_run_that_closes_its_time(tmp_path_factory, asked, files, most, kept):
     place = tmp_path_factory.mktemp("log")
     for name, times in enumerate(files):
         frame = pl.DataFrame(times, schema=dict.fromkeys("xyz", pl.Int64), orient="row")
@@ -148,20 +172,22 @@ def test_each_row_is_taken_by_the_run_that_closes_its_time(tmp_path_factory, ask
     for upper in asked:
         if lower is not None:
             upper = upper.join(lower)
-        reader = LogReader(list_input(".", place, consumed), LogFormat(("x", "y", "z")))
-        read = reader.read(["a"], None if lower is None else lower.elements, upper.elements)
+        reader = LogReader(list_input(".", place, consumed), LogFormat(("x", "y", "z")), most=None if kept else most)
+        read = Read(reader, ["a"], None if lower is None else lower.elements, upper.elements, most)
+        assert most is not None or len(read.slices) <= 1
+        assert all(part.rows <= (most or part.rows) for part in read.slices)
         open_ = lambda time, lower=lower: lower is None or lower.less_equal(time)  # noqa: E731
         want = [time for times in files for time in times if open_(time) and not upper.less_equal(time)]
-        assert sorted(read.times.rows()) == sorted(want)
+        assert sorted(read.times) == sorted(want)
         assert [file.done for file in read.files] == [not any(map(upper.less_equal, times)) for times in files]
         consumed, lower = read.files, upper
     # Found anew, the files would be late if any of their rows had been taken.
     reader = LogReader(list_input(".", place), LogFormat(("x", "y", "z")))
     if all(map(lower.less_equal, itertools.chain(*files))):
-        reader.read([], lower.elements, ())
+        Read(reader, [], lower.elements, ())
     else:
         with pytest.raises(InputError, match="late rows"):
-            reader.read([], lower.elements, ())
+            Read(reader, [], lower.elements, ())
 
 
 @pytest.mark.parametrize(
@@ -175,13 +201,13 @@ def test_dates_and_datetimes_are_times(log, values, kind, physical):
     log.write("a.parquet", pl.DataFrame({"a": [1, 2], "time": values}))
     reader = log.reader()
     assert reader.schema.time == schema(time=kind)
-    assert reader.read(["a"], None, ((10**9,),)).times.to_series().to_list() == physical
+    assert Read(reader, ["a"], None, ((10**9,),)).times == [(value,) for value in physical]
 
 
 @pytest.mark.parametrize("dtype", [pl.Int8, pl.Int32, pl.UInt16, pl.UInt64])
 def test_times_and_diffs_may_be_integers_of_any_size(log, dtype):
     log.write("a.parquet", PLAIN.head(2).cast({"time": dtype, "diff": dtype}))
-    assert rows(log.reader().read(["a"], None, ((8,),))) == [(1, 5, 1), (2, 6, 1)]
+    assert rows(Read(log.reader(), ["a"], None, ((8,),))) == [(1, 5, 1), (2, 6, 1)]
 
 
 def test_declared_columns_are_checked_and_widened_and_others_ignored(log):
@@ -195,28 +221,28 @@ def test_declared_columns_are_checked_and_widened_and_others_ignored(log):
     )
     log.write("a.parquet", frame)
     declared = schema(a="int64", at="datetime[us]", price="decimal(12, 4)", kind="string", nothing="int32?")
-    read = log.reader(columns=declared).read(declared, None, ((8,),))
-    assert read.frame.schema == {name: column.to_polars() for name, column in declared.items()}
-    assert read.frame.row(0) == (1, datetime(2013, 1, 1), read.frame["price"][0], "k", None)
+    read = Read(log.reader(columns=declared), declared, None, ((8,),))
+    assert read.schema == {name: column.to_polars() for name, column in declared.items()}
+    assert read.updates[0] == (1, datetime(2013, 1, 1), Decimal("1.5"), "k", None, 5, 1)
 
 
 def test_files_of_several_types_are_read_in_the_declared_one(log):
     for at, dtype in enumerate((pl.Int64, pl.Int32, pl.Int64, pl.UInt8)):
         log.write(f"{at}.parquet", pl.DataFrame({"a": [at], "time": [0]}).cast({"a": dtype}))
-    read = log.reader(columns=schema(a="int64")).read(["a"], None, ((1,),))
+    read = Read(log.reader(columns=schema(a="int64")), ["a"], None, ((1,),))
     assert sorted(rows(read)) == [(at, 0, 1) for at in range(4)]
 
 
 def test_many_files_of_one_schema(log):
     for at in range(50):
         log.write(f"{at:02d}.parquet", pl.DataFrame({"a": [at], "time": [at]}))
-    assert rows(log.reader().read(["a"], None, ((50,),))) == [(at, at, 1) for at in range(50)]
+    assert rows(Read(log.reader(), ["a"], None, ((50,),))) == [(at, at, 1) for at in range(50)]
 
 
 def test_a_name_with_glob_characters_or_hive_keys_is_only_a_name(log):
     (log.root / "a=7").mkdir(parents=True)
     log.write("a=7/[x]*.parquet", pl.DataFrame({"a": [1], "time": [0]}))
-    assert rows(log.reader().read(["a"], None, ((1,),))) == [(1, 0, 1)]
+    assert rows(Read(log.reader(), ["a"], None, ((1,),))) == [(1, 0, 1)]
 
 
 def test_a_log_without_files_has_its_declared_columns(log):
@@ -224,8 +250,8 @@ def test_a_log_without_files_has_its_declared_columns(log):
     reader = log.reader(columns=schema(a="int64", s="string?"))
     assert reader.schema.diff is None
     assert reader.largest_time() is None
-    read = reader.read(["s"], None, ((1,),))
-    assert (read.frame.schema, read.times.shape, read.diffs.shape) == ({"s": pl.String}, (0, 1), (0,))
+    read = Read(reader, ["s"], None, ((1,),))
+    assert rows(read) == []
     assert "so its columns are unknown" in log.refused().problem
     log.write("a.parquet", PLAIN.drop("diff").with_columns(time=date(2013, 1, 1)))  # what nobody knew binds nobody
     assert log.reader(columns=schema(a="int64"), known=reader.schema).schema == LogSchema(
@@ -237,7 +263,7 @@ def test_a_file_of_no_rows_is_taken(log):
     log.write("a.parquet", PLAIN.clear())
     reader = log.reader()
     assert reader.largest_time() is None
-    read = reader.read(["a"], ((3,),), ((8,),))
+    read = Read(reader, ["a"], ((3,),), ((8,),))
     assert rows(read) == []
     assert read.files[0].done
 
@@ -332,7 +358,7 @@ def test_files_that_disagree(log):
 def test_a_new_file_must_be_like_those_of_earlier_runs(log):
     log.write("a.parquet", PLAIN)
     reader = log.reader()
-    consumed = reader.read([], None, ((8,),)).files
+    consumed = Read(reader, [], None, ((8,),)).files
     log.write("b.parquet", PLAIN.cast({"a": pl.Float64}))
     assert "the log's other files have int64" in log.refused(consumed=consumed, known=reader.schema).problem
 
@@ -346,7 +372,7 @@ def test_nulls_name_file_column_and_row(log):
     assert "int64?" in error.hint
     error = log.refused(columns=schema(a="int64"), upper=((7,),))  # also of a file that is read in part
     assert error.problem == "column 'a' has a null, first in row 1 (counted from 0)"
-    assert len(log.reader(columns=schema(a="int64?")).read(["a"], None, ((8,),)).diffs) == 6
+    assert len(Read(log.reader(columns=schema(a="int64?")), ["a"], None, ((8,),)).updates) == 6
     log.write("b.parquet", PLAIN.with_columns(time=pl.Series([5, 6, None])))
     assert log.refused().problem == "time column 'time' has a null, first in row 2 (counted from 0)"
     log.write("b.parquet", PLAIN.with_columns(diff=pl.Series([None, 1, None], dtype=pl.Int64)))
@@ -355,9 +381,34 @@ def test_nulls_name_file_column_and_row(log):
     assert error.place == str(path)
 
 
+def test_late_rows_and_nulls_are_found_where_times_are_not_kept(log):
+    log.write("a.parquet", pl.DataFrame({"a": range(6), "time": [5, 6, 7, 8, 9, 4]}))
+    reader = LogReader(log.listing(), LogFormat(), most=2)
+    assert reader.largest_time() == (9,)
+    with pytest.raises(InputError, match=r"late rows: row 5 \(counted from 0\) has the time 4, which is before 5"):
+        reader.take(["a"], ((5,),), ((9,),), 2)
+    read = Read(reader, ["a"], None, ((9,),), 2)
+    assert rows(read) == [(0, 5, 1), (1, 6, 1), (2, 7, 1), (3, 8, 1), (5, 4, 1)]
+    assert len(read.slices) == 3
+    log.write("a.parquet", pl.DataFrame({"a": range(6), "time": [5, 6, 7, None, 9, 4]}))
+    with pytest.raises(InputError, match="has a null, first in row 3"):
+        LogReader(log.listing(), LogFormat(), most=2).largest_time()
+
+
+def test_slices_are_read_side_by_side(log):
+    for at in range(3):
+        log.write(f"{at}.parquet", pl.DataFrame({"a": range(at * 10, at * 10 + 10), "time": 0}))
+    taken = log.reader().take(["a"], None, ((1,),), 4)
+    with ThreadPoolExecutor(4) as threads:
+        reads = list(threads.map(lambda part: part.matrix(Layout(schema(a="int64")), Pool()), taken.slices))
+    assert [len(read) for read in reads] == [part.rows for part in taken.slices] == [4, 4, 2] * 3
+    assert np.concatenate(reads)[:, 0].tolist() == list(range(30))
+    assert taken.rows == 30
+
+
 def test_late_rows(log):
     log.write("a.parquet", PLAIN)
-    consumed = log.reader().read([], None, ((8,),)).files
+    consumed = Read(log.reader(), [], None, ((8,),)).files
     path = log.write("b.parquet", pl.DataFrame({"a": [1, 2], "s": ["", ""], "time": [8, 7], "diff": [1, 1]}))
     error = log.refused(consumed=consumed, lower=((8,),))
     assert error.problem.startswith("late rows: row 1 (counted from 0) has the time 7, which is before 8")
@@ -395,7 +446,7 @@ def test_a_file_that_goes_away_meanwhile(log):
     reader.largest_time()
     path.unlink()
     with pytest.raises(InputError, match="can't be read"):
-        reader.read(["a"], None, ((8,),))
+        Read(reader, ["a"], None, ((8,),))
     with pytest.raises(InputError, match="can't be read"):
         LogReader(listing, LogFormat())
     log.write("a.parquet", PLAIN)
@@ -403,4 +454,4 @@ def test_a_file_that_goes_away_meanwhile(log):
     reader.largest_time()
     log.write("a.parquet", PLAIN.head(2))
     with pytest.raises(InputError, match="changed while it was read"):
-        reader.read(["a"], None, ((8,),))
+        Read(reader, ["a"], None, ((8,),))

@@ -122,7 +122,8 @@ def test_an_output_is_an_input(tmp_path):
     _, out = write(tmp_path, pl.DataFrame({"a": [1, 2]}), [(0, 1), (4, -1)], INTEGER, None, ((5,),))
     reader = LogReader(list_input("out", tmp_path), LogFormat())
     assert read_progress(out) == ((5,),)
-    read = reader.read(["a"], None, ((5,),))
+    (part,) = reader.take(["a"], None, ((5,),)).slices
+    read = part.read()
     assert read.frame["a"].to_list() == [1, 2]
     assert read.diffs.to_list() == [1, -1]
 

@@ -1,0 +1,125 @@
+"""The times in a log's files: which of a file's rows are before a frontier, which at or after it."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.engine.times import less_equal
+from ddcli.store.log_schema import INT64
+from ddcli.store.tables import collect, collect_each, count_rows, ends, fit, refuse_nulls
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from ddcli.engine.times import Time
+    from ddcli.expressions.types import Schema
+    from ddcli.store.manifest import Times
+
+CHUNK = 1 << 20
+"""Rows that are looked through together where a file's times are not kept."""
+
+
+def at_or_after(names: Iterable[str], frontier: Times) -> pl.Expr:
+    """Return which rows of times, physical integers in these columns, are at or after a frontier."""
+    bounds = [reduce(and_, map(_reaches, names, bound)) for bound in frontier]
+    return reduce(or_, bounds, pl.lit(value=False))
+
+
+def within(names: Collection[str], lower: Times | None, upper: Times) -> pl.Expr:
+    """Return which rows of times are at or after `lower` (None: the beginning) and not at or after `upper`."""
+    before = ~at_or_after(names, upper)
+    return before if lower is None else before & at_or_after(names, lower)
+
+
+def _reaches(name: str, value: int) -> pl.Expr:
+    return pl.col(name) >= value
+
+
+def physical(paths: Sequence[Path], raw: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """Return the time columns of some files as physical integers."""
+    columns = [fit(paths, raw[name], wanted).to_physical().cast(INT64.to_polars()) for name, wanted in schema.items()]
+    return pl.DataFrame(columns)
+
+
+class FileTimes:
+    """The times of one file: its `rows`, the bounds of each coordinate (None without rows), and the times themselves if `kept`.
+
+    `frame` has a column of physical integers a coordinate; None: to be read again, a piece at a time.
+    """
+
+    def __init__(self, path: Path, schema: Schema, kept: pl.DataFrame | None) -> None:
+        self.path, self.schema = path, schema
+        self.frame = None if kept is None else self._checked(kept)
+        bounds = self._bounds() if self.frame is None else pl.concat([self.frame.min(), self.frame.max()])
+        self.rows = count_rows(path) if self.frame is None else self.frame.height
+        self.least: Time | None = bounds.row(0) if self.rows else None
+        self.largest: Time | None = bounds.row(1) if self.rows else None
+
+    def any_at_or_after(self, frontier: Times) -> bool:
+        """Say whether a row is at or after a frontier: usually seen from the largest coordinates."""
+        if self.largest is None or not any(less_equal(bound, self.largest) for bound in frontier):
+            return False
+        return len(self.schema) == 1 or self._any(at_or_after(self.schema, frontier))
+
+    def any_before(self, frontier: Times) -> bool:
+        """Say whether a row is not at or after a frontier: usually seen from the least coordinates."""
+        if self.least is None or any(less_equal(bound, self.least) for bound in frontier):
+            return False
+        return len(self.schema) == 1 or self._any(~at_or_after(self.schema, frontier))
+
+    def first_before(self, frontier: Times) -> tuple[int, Time]:
+        """Return the first row that is not at or after a frontier, and its time; there must be one."""
+        for first, frame in self._frames():
+            mask = frame.select(~at_or_after(self.schema, frontier)).to_series()
+            if mask.any():
+                row = mask.arg_max() or 0
+                return first + row, frame.row(row)
+        raise AssertionError("no row is before the frontier")
+
+    def bounds(self, lower: Times | None, upper: Times) -> tuple[int, int]:
+        """Return first row and number of rows around all that are in an interval: of kept times just these, else the whole."""
+        if self.frame is None:
+            return 0, self.rows
+        rows = self.frame.select(within(self.schema, lower, upper)).to_series().arg_true()
+        return (0, 0) if rows.is_empty() else (rows[0], rows[-1] + 1 - rows[0])
+
+    def forget(self) -> None:
+        """Keep the bounds alone."""
+        self.frame = None
+
+    def _checked(self, raw: pl.DataFrame) -> pl.DataFrame:
+        refuse_nulls(self.path, raw, self.schema, "time column")
+        return physical([self.path], raw, self.schema)
+
+    def _bounds(self) -> pl.DataFrame:
+        """Return the least and the largest value of each coordinate, or refuse a null."""
+        names = list(self.schema)
+        found, nulls = ends(self.path, names)
+        if nulls:
+            refuse_nulls(self.path, collect([self.path], names), names, "time column")
+        return physical([self.path], found, self.schema)
+
+    def _any(self, condition: pl.Expr) -> bool:
+        return any(frame.select(condition.any()).item() for _, frame in self._frames())
+
+    def _frames(self) -> Iterator[tuple[int, pl.DataFrame]]:
+        """Give the times in pieces, each with its first row."""
+        if self.frame is not None:
+            yield 0, self.frame
+            return
+        for first in range(0, self.rows, CHUNK):
+            raw = collect([self.path], list(self.schema), (first, CHUNK))
+            yield first, physical([self.path], raw, self.schema)
+
+
+def survey(paths: Sequence[Path], schema: Schema, most: int | None) -> list[FileTimes]:
+    """Return the times of each file; they are kept if there are at most `most` rows (None: any number)."""
+    if most is not None and sum(map(count_rows, paths)) > most:
+        return [FileTimes(path, schema, None) for path in paths]
+    frames = collect_each(paths, list(schema))
+    return [FileTimes(path, schema, frame) for path, frame in zip(paths, frames, strict=True)]
