@@ -61,7 +61,7 @@ class Files:
             raise EngineError(
                 f"cannot {operation} the file: {error.strerror or error}",
                 place=str(path),
-                hint="nothing of this run is visible unless it said that it committed; free space or fix the disk, then run again",
+                hint="nothing of this run is visible; free space or fix the disk, then run again",
             ) from error
 
     def make_directory(self, path: Path) -> list[Path]:

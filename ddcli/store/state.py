@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 UPDATES = "updates-"
 """How the names of an output log's files begin."""
 
+COMMITTED = "the run is committed, but not all of its outputs may be there yet; free space or fix the disk, then run again to finish"
+
 
 class State:
     """An open state: the lock is held and the newest manifest (`manifest`, None before the first commit) is in force."""
@@ -174,9 +176,13 @@ class Transaction:
             raise
         self._open = False
         self.state.manifest = manifest
-        self._files.sync_directory(final.parent)
-        publish(self._files, directory, manifest)
-        self.state.sweep()
+        try:
+            self._files.sync_directory(final.parent)
+            publish(self._files, directory, manifest)
+            self.state.sweep()
+        except EngineError as error:
+            error.hint = COMMITTED
+            raise
         return manifest
 
     def abort(self) -> None:
@@ -266,8 +272,8 @@ def check_outputs(directory: Path, manifest: Manifest | None, outputs: Mapping[s
     Looks at names only; `dd state verify` looks at bytes. Safe without the lock when nothing is unpublished.
     """
     named = set()
-    for name, entry in (manifest.outputs if manifest else {}).items():
-        for file in entry.files if name in outputs else ():
+    for name, before in (same_outputs(directory, manifest, outputs) if manifest else {}).items():
+        for file in manifest.outputs[before].files if manifest else ():
             path = outputs[name] / file.name
             named.add(path)
             if not path.exists():
@@ -292,6 +298,17 @@ def check_outputs(directory: Path, manifest: Manifest | None, outputs: Mapping[s
                     place=str(path),
                     hint="put back the state that wrote them, or remove the file if it doesn't belong there",
                 )
+
+
+def same_outputs(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]) -> dict[str, str]:
+    """Return what a state calls each of the outputs that it knows: by where it is written, or where its files were moved to."""
+    paths = {path.resolve(): name for name, path in output_paths(directory, manifest).items()}
+    found = {name: paths[path.resolve()] for name, path in outputs.items() if path.resolve() in paths}
+    for name in manifest.outputs.keys() & outputs.keys() - found.keys() - set(found.values()):
+        files = manifest.outputs[name].files
+        if files and all((outputs[name] / file.name).exists() for file in files):
+            found[name] = name
+    return found
 
 
 def relative_output(directory: Path, output: Path) -> str:

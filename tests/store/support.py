@@ -1,6 +1,7 @@
 """What the store's tests share: file operations that fail or die, and small states."""
 
 import hashlib
+import os
 from pathlib import Path
 
 from ddcli.store.files import Files
@@ -14,7 +15,7 @@ class Dead(BaseException):
 
 
 class Faulty(Files):
-    """Fails operation number `at` with `error`; after `Dead` every later operation dies too. Counts and records all."""
+    """Fails operation number `at` with `error`, a write half done; after `Dead` every later operation dies too. Records all."""
 
     def __init__(self, at=None, error=Dead, after=False):
         self.at, self.error, self.after = at, error, after
@@ -32,7 +33,8 @@ class Faulty(Files):
         if self.after:
             super().do(operation, path, action)
         elif operation == "write" and path.name != "LOCK":
-            path.write_bytes(b"PAR1 torn")
+            super().do(operation, path, action)
+            os.truncate(path, path.stat().st_size // 2)
         if self.error is Dead:
             raise Dead
 

@@ -1,0 +1,39 @@
+"""What the crash tests share: the runs of the shop, and file operations in place of the store's."""
+
+import pytest
+
+import ddcli.store.state
+from tests.crash.nursery import Nursery
+from tests.crash.shop import stages
+
+
+@pytest.fixture(scope="session")
+def every_stage(tmp_path_factory):
+    """Return the shop's runs."""
+    return stages(tmp_path_factory.mktemp("stages"))
+
+
+@pytest.fixture(params=["first", "change", "merge"])
+def stage(request, every_stage):
+    """Return one of the shop's runs."""
+    return every_stage[["first", "change", "merge"].index(request.param)]
+
+
+@pytest.fixture
+def through(monkeypatch):
+    """Return a function that makes a shop's run go through the given file operations."""
+
+    def run(shop, files):
+        with monkeypatch.context() as patch:
+            patch.setattr(ddcli.store.state, "Files", lambda: files)
+            return shop.run()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    """Return the parent of real processes."""
+    parent = Nursery()
+    yield parent
+    parent.close()

@@ -1,0 +1,125 @@
+"""Real processes that run a pipeline and die, made quickly: each is forked from one that has imported everything.
+
+Run as a program it reads lines of JSON, each a list of runs to start side by side, and answers each with a line: how they ended.
+Nothing of polars may be called before the fork: its threads would be missing in the child.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@dataclass
+class Nursery:
+    """The parent of all, as those who want processes see it."""
+
+    process: subprocess.Popen = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.nursery"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "POLARS_MAX_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, folder: Path, *runs: dict[str, Any]) -> list[dict[str, Any]]:
+        """Start runs in a folder side by side and return how each ended: `code` (negative: a signal), `said`, `seconds`.
+
+        A run may have: `options` of `ddcli.pipeline.run`, `die_at` (the file operation before which it exits), `kill`
+        (the seconds after which it is killed).
+        """
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(json.dumps({"folder": str(folder), "runs": runs}) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait(10)
+        self.process.stdout.close()
+
+
+def main() -> None:
+    """Import and load all that a run needs, then answer."""
+    for module in ("execute", "pipeline", "spec.document", "expressions.reductions", "expressions.execute"):
+        importlib.import_module(f"ddcli.{module}")
+    import tests.store.support  # noqa: F401
+    from ddcli.engine.kernels import loader
+
+    for module in list(loader.modules()):
+        loader.load_module(module)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        started = [(*start(Path(asked["folder"]), run), run) for run in asked["runs"]]
+        print(json.dumps([end(*child) for child in started]), flush=True)
+
+
+def start(folder: Path, run: dict[str, Any]) -> tuple[int, int, float]:
+    """Fork a process that does a run; return its id, a pipe on which it says what it has to say, and the time."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        return pid, reader, time.monotonic()
+    code = 70
+    try:
+        os.close(reader)
+        code, said = child(folder, run)
+        os.write(writer, said.encode())
+    finally:
+        os._exit(code)
+
+
+def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
+    """Do a run as the command does, and return its exit code and message."""
+    import ddcli.store.state
+    from ddcli.errors import DdError
+    from ddcli.pipeline import run as pipeline
+    from tests.store.support import Faulty
+
+    class Exit(Faulty):
+        def do(self, operation, path, action):
+            if len(self.log) == self.at:
+                os._exit(9)
+            return super().do(operation, path, action)
+
+    if "die_at" in run:
+        ddcli.store.state.Files = lambda: Exit(run["die_at"])
+    try:
+        summary = pipeline(folder / "shop.yaml", **run.get("options", {}))
+    except DdError as error:
+        return error.exit_code, error.render()
+    except BaseException as error:  # noqa: BLE001 - a child must not become a second parent
+        return 70, repr(error)
+    return 0, "changed" if summary.changed else "nothing new"
+
+
+def end(pid: int, reader: int, started: float, run: dict[str, Any]) -> dict[str, Any]:
+    """Wait for the end of a process, or put one to it."""
+    left = run.get("kill", 60) - (time.monotonic() - started)
+    if not select.select([reader], [], [], max(left, 0))[0]:
+        os.kill(pid, signal.SIGKILL)
+    said = os.read(reader, 1 << 16).decode()  # empty when it died; a run that has said something ends by itself
+    os.close(reader)
+    _, status = os.waitpid(pid, 0)
+    return {"code": os.waitstatus_to_exitcode(status), "said": said, "seconds": time.monotonic() - started}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""A small pipeline over two logs, run by run: what each run finds new, and what the outputs are in the end."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.pipeline import run
+from ddcli.store.manifest import read_newest
+from ddcli.store.state import State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PIPELINE = """\
+dd: 1
+name: shop
+inputs:
+  sales: in/sales/
+  people: in/people/
+collections:
+  known:
+    from: sales
+    apply:
+      - join: {with: people, on: [person]}
+  spent:
+    from: known
+    apply:
+      - reduce: {by: [city], sales: count(*), amount: sum(amount)}
+outputs:
+  known: out/known/
+  spent: out/spent/
+"""
+OUTPUTS = ("known", "spent")
+RUNS = 3
+CITIES = ["Rome", "Oslo", "Cork"]
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A folder with the pipeline; `supply(n)` brings the files that the n-th run finds new."""
+
+    folder: Path
+
+    @classmethod
+    def make(cls, folder: Path) -> Shop:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "shop.yaml").write_text(PIPELINE)
+        return cls(folder)
+
+    @property
+    def state(self) -> Path:
+        return self.folder / ".dd/shop"
+
+    @property
+    def number(self) -> int:
+        """The number of the newest manifest, 0 before the first."""
+        manifest = read_newest(self.state)
+        return manifest.number if manifest else 0
+
+    def run(self, **options):
+        return run(self.folder / "shop.yaml", **options)
+
+    def supply(self, step: int) -> None:
+        """Write the updates at one time: sales come (most in the first run) and some go, people come and move on."""
+        sales = [((at * 7 + step) % 5, at, step, 1) for at in range(step * 6 if step else -60, step * 6 + 6)]
+        if step:
+            sales += [((at * 7 + step - 1) % 5, at, step, -1) for at in (step * 6 - 6, step * 6 - 2)]
+        people = [(step, CITIES[step % 3], step, 1)]
+        if step:
+            people += [(step - 1, CITIES[(step - 1) % 3], step, -1), (step - 1, CITIES[step % 3], step, 1)]
+        write(self.folder / f"in/sales/{step}.parquet", sales, ["person", "amount"])
+        write(self.folder / f"in/people/{step}.parquet", people, ["person", "city"])
+
+    def copy(self, folder: Path) -> Shop:
+        """Return a copy elsewhere."""
+        shutil.copytree(self.folder, folder)
+        return Shop(folder)
+
+    def files(self) -> dict[str, bytes]:
+        """Return all that state and outputs consist of."""
+        return {
+            str(path.relative_to(self.folder)): path.read_bytes()
+            for part in (self.state, self.folder / "out")
+            for path in sorted(part.rglob("*"))
+            if path.is_file() and path.name != "LOCK"
+        }
+
+    def settled(self) -> dict[str, bytes]:
+        """Return the files after the next run that has something to do has opened the state: a run with nothing new clears nothing away."""
+        State.open(self.state, {name: self.folder / "out" / name for name in OUTPUTS}).close()
+        return self.files()
+
+    def rows(self) -> dict[str, Counter]:
+        """Return the accumulated updates of each output, whatever files they are in. A record's changes at a time are in one row."""
+        found = {}
+        for name in OUTPUTS:
+            log = pl.read_parquet(self.folder / "out" / name / "*.parquet")
+            found[name] = Counter()
+            for *record, diff in log.iter_rows():
+                found[name][tuple(record)] += diff
+        return found
+
+    def meant(self, steps: int) -> dict[str, Counter]:
+        """Return what the outputs must say at the end of some steps: recomputed from the inputs."""
+        sales, people = (pl.read_parquet(self.folder / f"in/{name}/*.parquet") for name in ("sales", "people"))
+        found = {"known": Counter(), "spent": Counter()}
+        before = found
+        for now in range(steps):
+            there = {name: Counter() for name in found}
+            left, right = (collection(log, now) for log in (sales, people))
+            for (person, amount), count in left.items():
+                for (other, city), times in right.items():
+                    if person == other:
+                        there["known"][person, amount, city] += count * times
+            for city in {record[2] for record in there["known"]}:
+                rows = [(amount, n) for (_, amount, where), n in there["known"].items() if where == city]
+                there["spent"][city, sum(n for _, n in rows), sum(amount * n for amount, n in rows)] += 1
+            for name, records in there.items():
+                for record in {*records, *before[name]}:
+                    if change := records[record] - before[name][record]:
+                        found[name][*record, now] += change
+            before = there
+        return found
+
+
+def collection(log: pl.DataFrame, now: int) -> Counter:
+    counts = Counter()
+    for *record, time, diff in log.iter_rows():
+        if time <= now:
+            counts[tuple(record)] += diff
+    return Counter({record: count for record, count in counts.items() if count})
+
+
+def write(path: Path, rows: list, names: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pl.DataFrame(rows, [*names, "time", "diff"], orient="row").write_parquet(path)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run of the shop: the shop before it, and the files of state and outputs after it, nothing having gone wrong."""
+
+    step: int
+    shop: Shop
+    after: dict[str, bytes]
+
+
+def stages(folder: Path) -> list[Stage]:
+    """Return the shop's runs: the first, one whose batches stay beside those of the first, and one that merges batches."""
+    shop, found = Shop.make(folder / "shop"), []
+    for step in range(RUNS):
+        shop.supply(step)
+        before = shop.copy(folder / str(step))
+        shop.run()
+        found.append(Stage(step, before, shop.files()))
+    batches = [{name for name in stage.after if name.startswith(".dd/shop/arrangements")} for stage in found]
+    assert batches[0] & batches[1], "the second run replaces every batch"
+    assert batches[1] - batches[2], "the third run merges no batch"
+    assert shop.rows() == shop.meant(RUNS)
+    return found

@@ -1,0 +1,51 @@
+"""A run that dies at any file operation, or at several one after the other: the next one makes all as if nothing had been."""
+
+import random
+import shutil
+from itertools import count
+
+import pytest
+
+from tests.store.support import Dead, Faulty
+
+
+def test_death_at_every_operation(stage, tmp_path, through):
+    committed = set()
+    for at in count():
+        shop = stage.shop.copy(tmp_path / "shop")
+        files = Faulty(at)
+        try:
+            through(shop, files)
+        except Dead:
+            committed.add(shop.number - stage.step)
+            shop.run()
+        assert shop.settled() == stage.after, f"dead before operation {at}: {files.log[-1]}"
+        shutil.rmtree(shop.folder)
+        if not files.dead:
+            break
+    assert committed == {0, 1}
+    assert at > 25
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_death_after_the_other(stage, tmp_path, through, seed):
+    draw = random.Random(seed)
+    shop = stage.shop.copy(tmp_path / "shop")
+    deaths = []
+    while True:
+        files = Faulty(draw.choice([draw.randrange(45), draw.randrange(10)]), after=draw.random() < 0.5)
+        try:
+            through(shop, files)
+        except Dead:
+            deaths.append(files.log[-1])
+        else:
+            break
+    assert shop.settled() == stage.after, deaths
+
+
+def test_a_process_that_exits(stage, tmp_path, nursery):
+    for at in (3, 12, 21, 28, 31, 34):
+        shop = stage.shop.copy(tmp_path / str(at))
+        assert nursery.run(shop.folder, {"die_at": at})[0]["code"] == 9
+        assert nursery.run(shop.folder, {})[0]["code"] == 0
+        assert shop.settled() == stage.after, at

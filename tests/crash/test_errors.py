@@ -1,0 +1,64 @@
+"""A disk that is full or fails, at any file operation: an error that names the file, nothing to be seen, the next run right."""
+
+import errno
+import os
+import shutil
+from itertools import count
+from pathlib import Path
+
+from ddcli.errors import EngineError
+from tests.store.support import Faulty
+
+
+def test_an_error_at_every_operation(stage, tmp_path, through):
+    before = stage.shop.files()
+    for at in count():
+        code = (errno.ENOSPC, errno.EIO)[(at + stage.step) % 2]
+        shop = stage.shop.copy(tmp_path / "shop")
+        files = Faulty(at, OSError(code, os.strerror(code)))
+        try:
+            through(shop, files)
+        except EngineError as error:
+            failed = error
+        else:
+            break
+        operation, path = files.log[at]
+        assert failed.exit_code == 5
+        assert failed.place == str(path)
+        assert failed.problem == f"cannot {operation} the file: {os.strerror(code)}"
+        if shop.number == stage.step:
+            assert shop.files() == before, f"{operation} {path}"
+            assert "nothing of this run is visible" in failed.hint
+        else:
+            assert "the run is committed" in failed.hint
+        shop.run()
+        assert shop.settled() == stage.after, f"{operation} {path}"
+        shutil.rmtree(shop.folder)
+    assert at > 25
+
+
+def test_a_disk_that_takes_a_little_at_a_time(stage, tmp_path, monkeypatch):
+    class Slow:
+        def __init__(self, file):
+            self.file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            self.file.close()
+
+        def write(self, data):
+            return self.file.write(data[:700])
+
+    opened = Path.open
+
+    def slowly(path, mode="r", *rest, **options):
+        file = opened(path, mode, *rest, **options)
+        return Slow(file) if mode == "wb" else file
+
+    shop = stage.shop.copy(tmp_path / "shop")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", slowly)
+        shop.run()
+    assert shop.settled() == stage.after

@@ -1,0 +1,52 @@
+"""Real processes, killed at any moment or racing for one state, with new input arriving in between."""
+
+import os
+import random
+import socket
+
+from tests.crash.shop import Shop
+
+KILLS = int(os.environ.get("DD_CRASH_KILLS", "200"))
+
+
+def test_a_loop_of_kills(tmp_path, nursery):
+    draw = random.Random(KILLS)
+    shop = Shop.make(tmp_path)
+    shop.supply(0)
+    usual = nursery.run(shop.folder, {})[0]["seconds"]
+    steps, killed, seen = 1, 0, set()
+    for _ in range(KILLS):
+        if draw.random() < 0.4:
+            shop.supply(steps)
+            steps += 1
+        (end,) = nursery.run(shop.folder, {"kill": draw.uniform(0, usual * 1.2)})
+        assert end["code"] in {0, -9}, end
+        killed += end["code"] == -9
+        seen.add(end["said"])
+    assert nursery.run(shop.folder, {})[0]["code"] == 0
+    assert shop.rows() == shop.meant(steps)
+    assert not [name for name in shop.files() if name.endswith(".dd-tmp")]
+    assert killed > KILLS / 4
+    assert seen == {"", "changed", "nothing new"}
+
+
+def test_runs_that_race_for_one_state(tmp_path, nursery):
+    shop = Shop.make(tmp_path)
+    refused = 0
+    for step in range(12):
+        shop.supply(step)
+        modes = [{"options": {"if_locked": mode}} for mode in ("fail", "wait", "skip")]
+        ends = nursery.run(shop.folder, *modes)
+        assert [end["said"] for end in ends].count("changed") == 1, ends
+        assert shop.number == step + 1
+        assert ends[1]["code"] == 0
+        for end in ends:
+            if end["code"] == 75:
+                refused += 1
+                assert "LOCK: error: the state is in use by process " in end["said"]
+                assert f" on {socket.gethostname()}, started 20" in end["said"]
+                assert "nursery.py" in end["said"]
+            else:
+                assert end["said"] in {"changed", "nothing new"}
+    assert refused
+    assert shop.rows() == shop.meant(12)
