@@ -3,46 +3,39 @@
 The record's columns have their real types and names (one more `_` in front of those that begin with one), so nothing
 of a process's string pool is in the state. Hidden columns: `_time` (`_time0`, ... of a product), `_diff`, and `_key`, what the
 rows are first ordered by where that isn't the first key column itself. Rows are in the order of their lanes, in row groups of
-16 384, and the file carries the key of each group's first row: looking up keys reads the groups that can have them. It
-carries the numbers of hidden columns that have just one, too, which are then not read.
+8 192, and the file carries the first record of each group: looking up keys reads the groups that can have them. It
+carries the numbers of hidden columns that have just one, too, which are then not read. How it is read and checked: `batch_file`.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import FLAGGED, INTEGERS
+from ddcli.store.batch_file import GROUP, BatchFile, BatchWriter, footer_checksum, in_byte_order
 from ddcli.store.manifest import FileEntry
-from ddcli.store.parquet import parquet_bytes
-from ddcli.store.verify import check_bytes, check_size, damaged
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
+    from ddcli.store.batch_file import Strings
     from ddcli.store.state import Transaction
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
-    Bytes = np.ndarray[Any, np.dtype[np.bytes_]]
 
-GROUP = 16_384
-BLOCK = 8 * GROUP
-KEY, DIFF, INDEX = "_key", "_diff", "ddcli"
-SIGN = np.int64(-(2**63))
+BLOCK = 16 * GROUP
+"""Rows that are made into columns together."""
+KEY, DIFF = "_key", "_diff"
 LARGEST = 2**63 - 1
-FEW = 1024
-"""Rows a chunk below which handling a chunk costs more than copying it."""
-READ_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-SLICES = 32
-"""Slices up to which they are read one by one: each costs about 1 ms, a scan of 10 M rows for keys about 100."""
 
 
 class BatchLayout:
@@ -58,6 +51,8 @@ class BatchLayout:
             self.first.nullable or self.first.kind not in INTEGERS or self.first.kind == "uint64"
         )
         """Whether the first key column can't be compared as the lane it is ordered by."""
+        name = next(iter(key.schema), None)
+        self.leading_column = KEY if self.hidden_key else stored_name(name) if name is not None else None
 
     @property
     def width(self) -> int:
@@ -69,10 +64,7 @@ class BatchLayout:
         return np.where(keys[:, 0] == 1, LARGEST, keys[:, 1]) if flagged else keys[:, 0]
 
     def to_frame(self, matrix: Matrix, pool: Pool) -> pl.DataFrame:
-        """Return the columns of a file. Block by block: lanes are picked from rows that are in the cache by then, 2.5 times faster."""
-        return pl.concat([self._block(matrix[at : at + BLOCK], pool) for at in range(0, len(matrix), BLOCK)])
-
-    def _block(self, matrix: Matrix, pool: Pool) -> pl.DataFrame:
+        """Return the columns of a file."""
         columns = [series.alias(stored_name(series.name)) for series in decode(matrix, self.record, pool)]
         if self.hidden_key:
             columns.append(pl.Series(KEY, np.ascontiguousarray(self.leading(matrix))))
@@ -80,36 +72,22 @@ class BatchLayout:
             columns.append(pl.Series(name, np.ascontiguousarray(matrix[:, at])))
         return pl.DataFrame(columns)
 
-    def constants(self, matrix: Matrix) -> dict[str, int]:
-        """Return the hidden columns that hold one number: after compaction times and diffs mostly do, and need not be read."""
-        tail = {name: matrix[:, at] for at, name in enumerate((*self.times, DIFF), start=self.record.width)}
-        return {name: int(lane[0]) for name, lane in tail.items() if self.record.names and (lane == lane[0]).all()}
+    def constants(self, matrices: Sequence[Matrix]) -> dict[str, int]:
+        """Return the hidden columns that hold one number in all of these: after compaction times and diffs mostly do, and need not be read."""
+        first = matrices[0][0, self.record.width :]
+        same = np.logical_and.reduce([(part[:, self.record.width :] == first).all(axis=0) for part in matrices])
+        hidden = zip((*self.times, DIFF), same.tolist(), first.tolist(), strict=True)
+        return {name: value for name, constant, value in hidden if constant and self.record.names}
 
-    def to_matrix(self, frame: pl.DataFrame, constants: dict[str, int], pool: Pool) -> Matrix:
-        """Return the matrix whose columns a file had, bit for bit; `constants` are those that `frame` lacks."""
-        if frame.height < FEW * frame.n_chunks():
-            frame = frame.rechunk()  # what a lookup found: a few rows of each row group
-        matrix = np.empty((frame.height, self.width), np.int64)
-        columns = [frame[stored_name(name)].alias(name) for name in self.record.names]
-        columns = [
-            series.cast(kind.to_polars()) for series, kind in zip(columns, self.record.schema.values(), strict=True)
-        ]
-        lanes = {}
+    def fill(self, matrix: Matrix, frame: pl.DataFrame, constants: dict[str, int], pool: Pool) -> None:
+        """Write the rows whose columns a file had, bit for bit; `constants` are the columns that `frame` lacks."""
+        if self.record.names:
+            columns = [
+                frame[stored_name(name)].alias(name).cast(kind.to_polars()) for name, kind in self.record.schema.items()
+            ]
+            encode(pl.DataFrame(columns), self.record, pool, matrix)
         for at, name in enumerate((*self.times, DIFF), start=self.record.width):
-            if name in constants:
-                matrix[:, at] = constants[name]
-            else:
-                lanes[at] = frame[name]
-        # Chunk by chunk, as it was read: one piece of each column would be one more copy, in fresh memory.
-        row = 0
-        for length in frame.to_series(0).chunk_lengths():
-            part = matrix[row : row + length]
-            if columns:
-                encode(pl.DataFrame([series.slice(row, length) for series in columns]), self.record, pool, part)
-            for at, series in lanes.items():
-                part[:, at] = series.slice(row, length).to_numpy()
-            row += length
-        return matrix
+            matrix[:, at] = constants[name] if name in constants else frame[name].to_numpy()
 
 
 def stored_name(name: str) -> str:
@@ -119,17 +97,16 @@ def stored_name(name: str) -> str:
 
 def batch_bytes(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryview:
     """Return the content of a batch file. The matrix is sorted and consolidated. Touches nothing else: threads may do it."""
-    assert len(matrix), "an empty batch needs no file"
-    nk = layout.key.width
-    starts = _in_byte_order(matrix[::GROUP, :nk]).tobytes() if nk else b""
-    constants = layout.constants(matrix)
-    index = {"group": GROUP, "keys": base64.b64encode(starts).decode(), "constants": constants}
-    return parquet_bytes(
-        len(matrix),
-        lambda start, end: layout.to_frame(matrix[start:end], pool),
-        group=GROUP,
-        metadata={INDEX: json.dumps(index)},
-    )
+    writer = BatchWriter(layout.leading_column)
+    append(writer, matrix, layout, pool)
+    return writer.finish(layout.constants([matrix]))
+
+
+def append(writer: BatchWriter, matrix: Matrix, layout: BatchLayout, pool: Pool) -> None:
+    """Add rows to a file. Block by block: lanes are picked from rows that are in the cache by then, 2.5 times faster."""
+    for at in range(0, len(matrix), BLOCK):
+        block = matrix[at : at + BLOCK]
+        writer.append(layout.to_frame(block, pool), block[:, : layout.record.width])
 
 
 def write_batch(
@@ -141,103 +118,156 @@ def write_batch(
     lower: Frontier,
     upper: Frontier,
     since: Frontier,
+    run: int = 0,
 ) -> FileEntry:
     """Add a batch file of `rows` updates, whose times have been advanced to `since`, to a transaction."""
     name, written = transaction.add_batch(arrangement, shard, data)
-    return FileEntry(name, rows, written.size, written.checksum, lower.elements, upper.elements, since.elements)
+    return FileEntry(
+        name,
+        rows,
+        written.size,
+        written.checksum,
+        lower.elements,
+        upper.elements,
+        since.elements,
+        footer_checksum(data),
+        run,
+    )
 
 
 class StoredBatch:
-    """A batch in a file (the engine's protocol `Batch`). Its size is checked at once, its bytes when it is read whole.
+    """A batch in a file (the engine's protocol `Batch`). Its size is checked at once, its bytes as they are read.
 
     Raises StateError (exit code 4) naming the file when it isn't what was written.
     """
 
     def __init__(self, path: Path, entry: FileEntry, layout: BatchLayout, pool: Pool) -> None:
-        check_size(path, entry)
         self.path = path
         self.entry = entry
         self.rows = entry.rows
         self.lower = Frontier(entry.lower or ())
         self.upper = Frontier(entry.upper)
         self.since = Frontier(entry.since or ())
-        self._layout = layout
+        self.layout = layout
+        self.file = BatchFile(path, entry, layout.record.width)
         self._pool = pool
         self._matrix: Matrix | None = None
-        self._starts: Bytes | None = None
-        self._group = GROUP
-        self._constants: dict[str, int] = {}
+        self._starts: dict[int, Strings] = {}
 
     def matrix(self) -> Matrix:
-        """Return all updates, loaded once and kept."""
+        """Return all updates, loaded once and kept until `release`."""
         if self._matrix is None:
-            self._index()
-            self._matrix = self._load(self._verified())
+            matrix = np.empty((self.rows, self.layout.width), np.int64)
+            row = 0
+            for frame in self._frames(range(len(self.file.index.ends))):
+                self._fill(matrix[row : row + frame.height], frame, self._pool)
+                row += frame.height
+            self._matrix = matrix
         return self._matrix
 
+    def release(self) -> None:
+        """Forget what `matrix` keeps."""
+        self._matrix = None
+
     def for_keys(self, keys: Matrix) -> Matrix:
-        """Return a sorted matrix with every update of the sorted, distinct `keys` (n, nk), and perhaps others.
+        """Return the updates of the sorted, distinct `keys` (n, nk), sorted. What is in memory anyway is handed over whole.
 
-        Few keys, or keys close together, read the row groups that can have them; many all over the file scan it for their
-        leading lane. What is in memory anyway is handed over whole.
+        Reads the row groups that can have one of the keys, about a million rows at a time, and keeps what was looked for:
+        the memory it takes is in proportion to what is found, however large the file.
         """
-        if self._matrix is not None or not self._layout.key.width:
+        leads = self.layout.leading_column
+        if self._matrix is not None or leads is None:
             return self.matrix()
-        runs = self.runs(keys)
-        if len(runs) <= SLICES and sum(end - first for first, end in runs) <= SLICES * self._group:
-            scans = [pl.scan_parquet(self.path, glob=False).slice(first, end - first) for first, end in runs]
-            return self._load(pl.concat(scans)) if scans else np.empty((0, self._layout.width), np.int64)
-        column = KEY if self._layout.hidden_key else stored_name(self._layout.key.names[0])
-        wanted = pl.Series(np.unique(self._layout.leading(keys)))
-        scan = self._verified()
-        return self._load(scan.filter(pl.col(column).is_in(wanted.cast(scan.collect_schema()[column]).implode())))
+        wanted = np.unique(self.layout.leading(keys)).reshape(-1, 1)
+        found = [np.empty((0, self.layout.width), np.int64)]
+        for frame in self._frames(self.groups(keys), leads):
+            leading = np.ascontiguousarray(frame[leads].cast(pl.Int64).to_numpy()).reshape(-1, 1)
+            bounds, count = kernels.locate(_between(wanted, leading[0], leading[-1]), [leading])
+            if count:
+                rows = frame[_rows(bounds)] if count < frame.height else frame
+                matrix = np.empty((count, self.layout.width), np.int64)
+                self._fill(matrix, rows, self._pool)
+                found.append(kernels.gather(matrix, keys.shape[1], keys))
+        return kernels.concat(found)
 
-    def runs(self, keys: Matrix) -> list[tuple[int, int]]:
-        """Return the ranges of rows [first, end), whole row groups, outside which no update of these keys is."""
-        starts = self._index()
-        wanted = _in_byte_order(keys)
-        # Rows of a key may begin in the last group that starts before it, and end in the last that starts with it.
-        begin = np.maximum(np.searchsorted(starts, wanted, "left") - 1, 0)
-        end = np.searchsorted(starts, wanted, "right")
-        edges = np.zeros(len(starts) + 1, np.int64)
-        np.add.at(edges, begin, 1)
-        np.add.at(edges, np.maximum(begin, end), -1)
-        covered = np.concatenate([[0], np.cumsum(edges[:-1]) > 0, [0]])
-        changes = np.flatnonzero(np.diff(covered)).reshape(-1, 2) * self._group
-        return [(first, min(end, self.rows)) for first, end in changes.tolist()]
+    def groups(self, keys: Matrix) -> list[int]:
+        """Return the row groups outside which no update of the sorted keys is."""
+        starts = self.starts(keys.shape[1])
+        wanted = in_byte_order(keys)
+        # A key's rows may begin in the group before one that begins with it: a group has keys up to the next one's first.
+        first, end = np.searchsorted(wanted, starts[:-1], "left"), np.searchsorted(wanted, starts[1:], "right")
+        groups: list[int] = np.flatnonzero(first < end).tolist()
+        return groups
 
-    def _index(self) -> Bytes:
-        """Return the key of each row group's first row, as bytes in the order of keys."""
-        if self._starts is None:
-            try:
-                index = json.loads(pl.read_parquet_metadata(self.path)[INDEX])
-                keys = base64.b64decode(index["keys"], validate=True)
-                width = self._layout.key.width  # without keys there is nothing to look up
-                self._starts = np.frombuffer(keys, dtype=f"S{8 * width}") if width else np.empty(0, "S1")
-                self._group = int(index["group"])
-                self._constants = {name: int(value) for name, value in index["constants"].items()}
-            except (*READ_ERRORS, OSError, ValueError, KeyError, TypeError, AttributeError):
-                raise damaged(self.path) from None
-            if width and len(self._starts) != -(-self.rows // self._group):
-                raise damaged(self.path)
-        return self._starts
+    def between(self, first: Matrix | None, end: Matrix | None, pool: Pool) -> Matrix:
+        """Return the updates of the records from `first` on and before `end`, rows of data lanes (1, width); None has no bound.
 
-    def _verified(self) -> pl.LazyFrame:
-        check_bytes(self.path, self.entry)
-        return pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
+        Reads no row group that has none of them, keeps nothing, and interns in `pool`.
+        """
+        begin, stop, width = 0, len(self.file.index.ends), self.layout.record.width
+        if first is not None:
+            # The record itself may begin in the group before one that begins with it, at an earlier time.
+            begin = max(int(np.searchsorted(self.starts(width)[:-1], in_byte_order(first), "left")[0]) - 1, 0)
+        if end is not None:
+            stop = int(np.searchsorted(self.starts(width)[:-1], in_byte_order(end), "left")[0])
+        parts = [np.empty((0, self.layout.width), np.int64)]
+        for frame in self._frames(range(begin, stop)):
+            part = np.empty((frame.height, self.layout.width), np.int64)
+            self._fill(part, frame, pool)
+            above = 0 if first is None else place(part, first)
+            below = len(part) if end is None else place(part, end)
+            parts.append(part[above:below])
+        return kernels.concat(parts)
 
-    def _load(self, scan: pl.LazyFrame) -> Matrix:
-        hidden = [name for name in (*self._layout.times, DIFF) if name not in self._constants]
-        columns = [*map(stored_name, self._layout.record.names), *hidden]
-        try:
-            frame = scan.select(columns).collect()
-        except (*READ_ERRORS, OSError):
-            raise damaged(self.path) from None
-        return self._layout.to_matrix(frame, self._constants, self._pool)
+    def starts(self, lanes: int) -> Strings:
+        """Return the first lanes of each row group's first record, then those of the last record, as strings in their order."""
+        if lanes not in self._starts:
+            self._starts[lanes] = in_byte_order(self.file.index.records[:, :lanes])
+        return self._starts[lanes]
+
+    def _frames(self, groups: Sequence[int], leading: str | None = None) -> Iterator[pl.DataFrame]:
+        """Yield the columns that a matrix needs, and the leading one, of row groups, in order."""
+        hidden = [name for name in (*self.layout.times, DIFF) if name not in self.file.index.constants]
+        columns = dict.fromkeys([*map(stored_name, self.layout.record.names), *hidden])
+        if leading is not None:
+            columns[leading] = None
+        for table in self.file.read(groups, list(columns)):
+            frame = pl.from_arrow(table)
+            assert isinstance(frame, pl.DataFrame)
+            yield frame
+
+    def _fill(self, matrix: Matrix, frame: pl.DataFrame, pool: Pool) -> None:
+        self.layout.fill(matrix, frame, self.file.index.constants, pool)
 
 
-def _in_byte_order(keys: Matrix) -> Bytes:
-    """Return keys (n, nk) as byte strings that compare as the rows of lanes do: big-endian, sign bit flipped."""
-    flipped = np.ascontiguousarray((keys ^ SIGN).astype(">i8"))
-    ordered: Bytes = flipped.view(f"S{8 * keys.shape[1]}").reshape(-1)
-    return ordered
+def place(matrix: Matrix, record: Matrix) -> int:
+    """Return the number of rows of a sorted matrix that come before a record, (1, width).
+
+    >>> place(np.array([[1, 5, 1], [2, 6, 1], [2, 7, 1]]), np.array([[2, 7]]))
+    2
+    """
+    wanted, low, high = record[0].tolist(), 0, len(matrix)
+    while low < high:
+        middle = (low + high) // 2
+        if matrix[middle, : len(wanted)].tolist() < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _between(wanted: Matrix, first: Matrix, last: Matrix) -> Matrix:
+    """Return those of sorted numbers (n, 1) that are in a closed range."""
+    return wanted[np.searchsorted(wanted[:, 0], first[0]) : np.searchsorted(wanted[:, 0], last[0], "right")]
+
+
+def _rows(bounds: Matrix) -> Matrix:
+    """Return the numbers of the rows in ranges [begin, end), which ascend.
+
+    >>> _rows(np.array([[2, 4], [4, 4], [7, 8]])).tolist()
+    [2, 3, 7]
+    """
+    counts = bounds[:, 1] - bounds[:, 0]
+    before = np.cumsum(counts) - counts
+    rows: Matrix = np.arange(counts.sum()) + np.repeat(bounds[:, 0] - before, counts)
+    return rows

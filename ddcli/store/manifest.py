@@ -21,7 +21,7 @@ from ddcli.store.files import checksum
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMAT = 2
+FORMAT = 3
 NAME = re.compile(r"(\d{9})\.json")
 RESTORE = "restore the state directory from a backup, or remove it and the outputs to compute them anew"
 
@@ -33,7 +33,9 @@ Times = tuple[tuple[int, ...], ...]
 class FileEntry:
     """One Parquet file of the state or of an output: its name, what it must be, and the times that it covers.
 
-    `lower` is None in the first file of a log, which has no earlier bound. `since` speaks of batches only.
+    `lower` is None in the first file of a log, which has no earlier bound. What follows speaks of batches only: `footer` is
+    the checksum of all that follows the row groups; the files of a shard that have one `run` hold a key range each of what is
+    one sorted batch, and the youngest run has the highest number.
     """
 
     name: str
@@ -43,6 +45,8 @@ class FileEntry:
     lower: Times | None
     upper: Times
     since: Times | None = None
+    footer: str = ""
+    run: int = 0
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Self:
@@ -105,16 +109,17 @@ class ArrangementEntry:
 
 @dataclass(frozen=True, slots=True)
 class OutputEntry:
-    """An output log: its directory relative to the state's, its columns, its files, oldest first."""
+    """An output log: its directory relative to the state's, its columns, its files, oldest first, and what it says (`fingerprint`)."""
 
     path: str
     schema: dict[str, str]
     files: tuple[FileEntry, ...] = ()
+    fingerprint: str = ""
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> Self:
         """Return the entry that a manifest holds as `tree`."""
-        return cls(tree["path"], tree["schema"], tuple(FileEntry.from_json(file) for file in tree["files"]))
+        return cls(**{**tree, "files": tuple(FileEntry.from_json(file) for file in tree["files"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """Batch files: loaded they are the matrix that was written, bit for bit; lookups lose no row and read few row groups."""
 
-import json
 import shutil
 from dataclasses import replace
 
 import duckdb
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
-from ddcli.store import batches
+from ddcli.store import batch_file, batches
 from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
 from ddcli.store.manifest import ArrangementEntry, Manifest
 from ddcli.store.state import State, batch_directory
@@ -38,7 +38,7 @@ def store(directory, matrix, layout, pool, group=None):
     """Write a batch and commit it; return its path and entry."""
     with pytest.MonkeyPatch.context() as patch:
         if group:
-            patch.setattr(batches, "GROUP", group)
+            patch.setattr(batch_file, "GROUP", group)
         with State.open(directory, {}) as state, state.begin() as transaction:
             entry = write_batch(
                 transaction, "people", 0, batch_bytes(matrix, layout, pool), len(matrix), LOWER, UPPER, SINCE
@@ -82,10 +82,15 @@ def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows
     batch = StoredBatch(path, entry, layout, Pool())
     assert (batch.rows, batch.lower, batch.upper, batch.since) == (len(matrix), LOWER, UPPER, SINCE)
     wanted = in_order(matrix[data.draw(st.lists(st.integers(0, len(matrix) - 1), max_size=4)), : key.width])
-    for slices in (32, 0):  # both ways to look up
+    for together in (128, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(batches, "SLICES", slices)
+            patch.setattr(batch_file, "TOGETHER", together)
             check_lookup(StoredBatch(path, entry, layout, Pool()), matrix, wanted)
+            first, end = sorted(data.draw(st.integers(0, len(matrix))) for _ in range(2))
+            check_range(batch, matrix, first, end)
+    assert np.array_equal(batch.matrix(), matrix)
+    assert batch.matrix() is batch.matrix()
+    batch.release()
     assert np.array_equal(batch.matrix(), matrix)
     check_lookup(batch, matrix, wanted)
     shutil.rmtree(place)
@@ -96,10 +101,24 @@ def check_lookup(batch, matrix, keys):
     found = batch.for_keys(keys)
     assert found.shape[1] == matrix.shape[1]
     assert found.flags["C_CONTIGUOUS"]
-    assert np.array_equal(in_order(found), found)
-    every, got = {tuple(row) for row in matrix.tolist()}, {tuple(row) for row in found.tolist()}
     wanted = {tuple(key) for key in keys.tolist()}
-    assert {row for row in every if row[: keys.shape[1]] in wanted} <= got <= every
+    held = [row for row in matrix.tolist() if tuple(row[: keys.shape[1]]) in wanted]
+    assert found.tolist() in (held, matrix.tolist())
+
+
+def check_range(batch, matrix, first, end):
+    """Check that the rows of the records between two that are there are found, and none of others; None has no bound."""
+    width = batch.layout.record.width
+    records = [row[:width] for row in matrix.tolist()]
+    bounds = [None if at == len(matrix) else matrix[at : at + 1, :width] for at in (first, end)]
+    low, high = (None if bound is None or not width else bound[0].tolist() for bound in bounds)
+    found = batch.between(*(bound if width else None for bound in bounds), Pool())
+    expected = [
+        row
+        for row, record in zip(matrix.tolist(), records, strict=True)
+        if (low is None or low <= record) and (high is None or record < high)
+    ]
+    assert found.tolist() == expected
 
 
 ends = st.sampled_from([-(2**63), 2**63 - 1, -1, 0, 1, 255, 256]) | st.integers(-5, 5)
@@ -115,12 +134,14 @@ def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys
     batch = StoredBatch(path, entry, layout, Pool())
     wanted = in_order(np.array(keys, np.int64).reshape(-1, 2))
     check_lookup(batch, matrix, wanted)
-    read = sum(end - first for first, end in batch.runs(wanted))
     held = sum(1 for row in matrix.tolist() if tuple(row[:2]) in set(keys))
-    assert read <= held + 6 * len(wanted)  # at most a group before and one after what the key fills
+    assert 3 * batch.file.groups_read <= held + 6 * len(
+        wanted
+    )  # at most a group before and one after what the key fills
     shutil.rmtree(place)
 
 
+NUMBERS = BatchLayout(Layout(schema({"n": "int64"})), Layout({}), 1)
 PEOPLE = BatchLayout(Layout(schema({"name": "string?"})), Layout(schema({"age": "int64?"})), 1)
 
 
@@ -138,18 +159,25 @@ def people(rows=100_000):
 def test_a_lookup_of_few_keys_reads_few_row_groups(place):
     matrix, pool = people()
     path, entry = store(place, matrix, PEOPLE, pool)
-    batch = StoredBatch(path, entry, PEOPLE, Pool())
-    assert len(batch.for_keys(matrix[50_000:50_001, :1])) == batches.GROUP
-    assert len(batch.for_keys(matrix[[5, 99_999], :1])) == batches.GROUP + 100_000 % batches.GROUP
-    assert len(batch.for_keys(matrix[40_000:40_100, :1])) == batches.GROUP
-    assert len(batch.for_keys(np.empty((0, 1), np.int64))) == 0
+    for rows, groups in (
+        ([50_000], 1),
+        ([5, 99_999], 2),
+        (range(40_000, 40_100), 1),
+        ([], 0),
+        (range(0, 100_000, 500), 13),
+    ):
+        batch = StoredBatch(path, entry, PEOPLE, Pool())
+        keys = matrix[list(rows), :1].reshape(-1, 1)
+        assert np.array_equal(batch.for_keys(keys), matrix[list(rows)])
+        assert batch.file.groups_read == groups
 
 
-def test_keys_all_over_a_file_are_filtered(place):
-    matrix, pool = people(40_000)
-    path, entry = store(place, matrix, PEOPLE, pool, group=16)
-    found = StoredBatch(path, entry, PEOPLE, Pool()).for_keys(matrix[::100, :1])
-    assert np.array_equal(found, matrix[::100])
+def test_keys_that_are_not_there_read_what_could_have_them(place):
+    path, entry = store(place, np.array([[at, 0, 1] for at in range(10, 90, 10)]), NUMBERS, Pool(), group=2)
+    for key, groups in ((5, 0), (15, 1), (25, 1), (75, 1), (95, 0)):
+        batch = StoredBatch(path, entry, NUMBERS, Pool())
+        assert len(batch.for_keys(np.array([[key]]))) == 0
+        assert batch.file.groups_read == groups
 
 
 def test_any_reader_sees_real_columns_and_row_groups_with_statistics(place):
@@ -167,8 +195,8 @@ def test_any_reader_sees_real_columns_and_row_groups_with_statistics(place):
     groups = duckdb.sql(
         f"select row_group_num_rows, stats_min_value::bigint from parquet_metadata('{path}') where path_in_schema = '_key' order by row_group_id"
     ).fetchall()
-    assert [rows for rows, _ in groups] == [16384] * 6 + [1696]
-    assert [least for _, least in groups] == matrix[::16384, 0].tolist()
+    assert [rows for rows, _ in groups] == [8192] * 12 + [1696]
+    assert [least for _, least in groups] == matrix[::8192, 0].tolist()
     integers = BatchLayout(Layout(schema({"k": "int32"})), Layout({}), 2)
     path, _ = store(place / "other", np.array([[1, 0, 0, 1]]), integers, Pool())
     assert list(pl.read_parquet_schema(path)) == ["k", "_time0", "_time1", "_diff"]
@@ -211,11 +239,14 @@ def test_verification_finds_every_damaged_file(place):
     assert [error.place for error in verify_state(place.resolve(), manifest)] == [str(path)]
 
 
-def test_the_index_is_part_of_the_file(place):
+def test_the_index_says_where_row_groups_are(place):
     matrix, pool = people(40_000)
     path, entry = store(place, matrix, PEOPLE, pool)
-    index = json.loads(pl.read_parquet_metadata(path)["ddcli"])
-    assert index["group"] == 16_384
+    index = StoredBatch(path, entry, PEOPLE, Pool()).file.index
+    assert index.group == batches.GROUP
+    metadata = pq.read_metadata(path)
+    begins = [metadata.row_group(at).column(0).dictionary_page_offset for at in range(metadata.num_row_groups)]
+    assert begins == [4, *index.ends[:-1]]
     fewer = replace(entry, rows=1)
     with pytest.raises(StateError, match="damaged"):
         StoredBatch(path, fewer, PEOPLE, Pool()).for_keys(matrix[:1, :1])
