@@ -178,7 +178,7 @@ class StoredBatch:
         leads = self.layout.leading_column
         if self._matrix is not None or leads is None:
             return self.matrix()
-        wanted = np.unique(self.layout.leading(keys)).reshape(-1, 1)
+        wanted = kernels.distinct_keys(np.ascontiguousarray(self.layout.leading(keys)).reshape(-1, 1), 1)
         found = [np.empty((0, self.layout.width), np.int64)]
         for frame in self._frames(self.groups(keys), leads):
             leading = np.ascontiguousarray(frame[leads].cast(pl.Int64).to_numpy()).reshape(-1, 1)
