@@ -21,9 +21,19 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
 
 
-def lower(graph: logical.Graph) -> physical.PhysicalGraph:
-    """Return the physical graph that computes the outputs of `graph`; raise UsageError for one that a loop keeps inside."""
-    lowering = _Lowering(required_columns(graph), _readers(graph))
+def lower(
+    graph: logical.Graph, columns: Mapping[str, frozenset[str]] | None = None, once: frozenset[str] | None = None
+) -> physical.PhysicalGraph:
+    """Return the physical graph that computes the outputs of `graph`; raise UsageError for one that a loop keeps inside.
+
+    `columns` are the least to keep of each node, by fingerprint; `once` the nodes with a single reader. By default, and for nodes
+    that `columns` doesn't know, both are as the graph has them.
+    """
+    columns = columns or {}
+    alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
+    if once is not None:
+        alone = {fingerprint for fingerprint in alone if fingerprint not in columns} | once
+    lowering = _Lowering(required_columns(graph, columns), frozenset(alone))
     for node in graph.outputs.values():
         if node.free:
             raise UsageError("a collection of a loop's body is read outside of the loop", hint="let it leave the loop")
@@ -32,7 +42,7 @@ def lower(graph: logical.Graph) -> physical.PhysicalGraph:
     return physical.PhysicalGraph(outputs, tuple(nodes))
 
 
-def _readers(graph: logical.Graph) -> Counter[str]:
+def read_counts(graph: logical.Graph) -> Counter[str]:
     """Count how often each node is read: one that is read twice is computed once, so it is fused into neither."""
     counts = Counter(child.fingerprint for node in graph.nodes() for child in node.inputs)
     counts.update(node.fingerprint for node in graph.outputs.values())
@@ -42,7 +52,7 @@ def _readers(graph: logical.Graph) -> Counter[str]:
 @dataclass
 class _Lowering:
     required: dict[str, frozenset[str]]
-    readers: Counter[str]
+    once: frozenset[str]
     _done: dict[str, logical.Node] = field(default_factory=dict)
 
     def node(self, node: logical.Node) -> logical.Node:
@@ -57,7 +67,7 @@ class _Lowering:
         return {name: kind for name, kind in node.schema.items() if name in needed}
 
     def read_once(self, node: logical.Node) -> bool:
-        return self.readers[node.fingerprint] == 1
+        return node.fingerprint in self.once
 
     def exactly(self, child: logical.Node, schema: Schema) -> logical.Node:
         """Return the physical node of `child` with just these columns, in this order, of these types."""

@@ -44,6 +44,25 @@ class Linear(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Pick(Linear):
+    """Some columns of a `Scan`. It is the scan of just these: it has the identity `scan`, whatever else is read beside them."""
+
+    scan: str
+
+    @property
+    def name(self) -> str:
+        """The input's name."""
+        (whole,) = self.inputs
+        assert isinstance(whole, Scan)
+        return whole.name
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity: that of the scan."""
+        return self.scan
+
+
+@dataclass(frozen=True, eq=False)
 class Sum(Node):
     """Inputs of equal schema, each times its sign."""
 
@@ -84,6 +103,18 @@ class Arranged(Node):
     def value(self) -> tuple[str, ...]:
         """Return the columns that are not of the key."""
         return tuple(name for name in self.schema if name not in self.key)
+
+
+@dataclass(frozen=True, eq=False)
+class Kept(Arranged):
+    """An arrangement whose contents come from a state: its input is a `Scan` of them. It has the identity `identity`."""
+
+    identity: str
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity: that of the arrangement that it stands for."""
+        return self.identity
 
 
 @dataclass(frozen=True, eq=False)

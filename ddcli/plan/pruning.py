@@ -13,7 +13,7 @@ from ddcli.expressions import stage
 from ddcli.plan import logical, loops
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 Columns = frozenset[str]
 
 
-def required_columns(graph: logical.Graph) -> dict[str, Columns]:
-    """Return, by node fingerprint, the columns that some reader or output needs of each node."""
+def required_columns(graph: logical.Graph, least: Mapping[str, Columns] | None = None) -> dict[str, Columns]:
+    """Return, by node fingerprint, the columns that some reader or output needs of each node; and those of `least`."""
     required: dict[str, Columns] = {}
     for node in graph.outputs.values():
         required[node.fingerprint] = frozenset(node.schema)
     for node in reversed(graph.nodes()):
+        if least and node.fingerprint in least:
+            required[node.fingerprint] = required.get(node.fingerprint, frozenset()) | least[node.fingerprint]
         needs = reads(node, required.get(node.fingerprint, frozenset()))
         for child, columns in zip(node.inputs, needs, strict=True):
             some = columns or cheapest(child.schema)

@@ -1,0 +1,207 @@
+"""What a change of a pipeline means for its state: what is kept, what is built anew and why, which outputs change.
+
+Identity is the fingerprint: an arrangement is kept where the new plan has a node of that identity, an output says the same
+where its plan by itself has the fingerprint that it had. Pure: a manifest and a plan in, words out; `rebuild` does the work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from ddcli.plan import physical
+from ddcli.plan.generations import physical_graph, substitute, told
+from ddcli.plan.loops import level
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from ddcli.plan.generations import Plan
+    from ddcli.plan.logical import Node
+    from ddcli.plan.physical import PhysicalGraph
+
+WAITING = "-waiting"
+"""What the name of a node's trace ends with that keeps updates until their time."""
+CONTENTS = "="
+"""How the names of scans begin that are not of an input but of an arrangement's contents."""
+
+Change = Literal["same", "changed", "new"]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a state was made by: its arrangements' identities, its outputs' meanings, its inputs, and its nodes for people."""
+
+    arrangements: frozenset[str]
+    meanings: Mapping[str, str]
+    inputs: frozenset[str]
+    outline: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A plan against what a state was made by. `refresh` names outputs that are to be computed anew, changed or not."""
+
+    plan: Plan
+    known: Known
+    times: int
+    refresh: frozenset[str] = frozenset()
+
+    @cached_property
+    def outputs(self) -> dict[str, Change]:
+        """What becomes of each output of the plan."""
+        found: dict[str, Change] = {}
+        for name, meaning in self.plan.meanings.items():
+            before = self.known.meanings.get(name)
+            again = name in self.refresh or meaning != before
+            found[name] = "new" if before is None else "changed" if again else "same"
+        return found
+
+    @cached_property
+    def removed(self) -> list[str]:
+        """The outputs that are in the plan no more."""
+        return [name for name in self.known.meanings if name not in self.plan.meanings]
+
+    @cached_property
+    def stateful(self) -> list[Node]:
+        """The nodes that keep something in the state."""
+        return [node for node in self.plan.graph.nodes if keeps_state(node, self.times)]
+
+    @cached_property
+    def built(self) -> dict[str, Node]:
+        """The nodes whose state is to be built, by fingerprint."""
+        again: set[str] = set()
+        for name in self.refresh:
+            if name in self.plan.graph.outputs:
+                whole = physical_graph({name: self.plan.graph.outputs[name]})
+                again |= {node.fingerprint for node in whole.nodes}
+        return {
+            node.fingerprint: node
+            for node in self.stateful
+            if node.fingerprint in again or not self._has(node.fingerprint)
+        }
+
+    @cached_property
+    def kept(self) -> dict[str, Node]:
+        """The nodes whose state stays as it is, by fingerprint."""
+        return {node.fingerprint: node for node in self.stateful if node.fingerprint not in self.built}
+
+    @cached_property
+    def dropped(self) -> list[str]:
+        """The identities in the state that the plan has no node for."""
+        wanted = {node.fingerprint for node in self.stateful}
+        return sorted(name for name in self.known.arrangements if name.removesuffix(WAITING) not in wanted)
+
+    @property
+    def rewritten(self) -> list[str]:
+        """The outputs that have said something and may say something else now."""
+        return [name for name, change in self.outputs.items() if change == "changed"]
+
+    def cut(self) -> PhysicalGraph:
+        """Return the graph that builds what is to be built and says what the changed outputs are, from as little as possible.
+
+        An arrangement that is kept gives its contents instead of being computed; of a loop nothing is taken from the
+        state, since its rounds are there only for all of them together.
+        """
+        graph = self.plan.graph
+        missing = {*self.built}
+        needed = {
+            name: node
+            for name, node in graph.outputs.items()
+            if self.outputs[name] != "same" or any(n.fingerprint in missing for n in physical_graph({name: node}).nodes)
+        }
+        sources = {
+            name: as_source(node, self.times)
+            for name, node in self.kept.items()
+            if isinstance(node, physical.Arranged) and level(node) == 0
+        }
+        return physical_graph(substitute(needed, sources.get))
+
+    def why(self, fingerprint: str) -> list[str]:
+        """Return why a node is not what it was: the changes below it, in few words; empty where it is simply new."""
+        return self._reasons.get(fingerprint, [])
+
+    def why_output(self, name: str) -> list[str]:
+        """Return why an output is not what it was."""
+        if name in self.refresh:
+            return ["it is to be computed anew"]
+        return self.why(self.plan.graph.outputs[name].fingerprint)
+
+    @cached_property
+    def _reasons(self) -> dict[str, list[str]]:
+        """The changes below each node that has a counterpart in the old plan: the one at the same place under an output."""
+        before = self.known.outline.get("nodes", {})
+        found: dict[str, list[str]] = {}
+
+        def compare(node: Node, old: str) -> list[str]:
+            if node.fingerprint in found:
+                return found[node.fingerprint]
+            if node.fingerprint == old or old not in before:
+                return []
+            kind, words, inputs = before[old]
+            reasons = []
+            if (kind, words) != (now := told(node)):
+                reasons.append(_differ(kind, words, *now))
+            if len(inputs) == len(node.inputs):
+                for child, other in zip(node.inputs, inputs, strict=True):
+                    reasons += [reason for reason in compare(child, other) if reason not in reasons]
+            found[node.fingerprint] = reasons
+            return reasons
+
+        for name, node in self.plan.graph.outputs.items():
+            if (old := self.known.outline.get("outputs", {}).get(name)) is not None:
+                compare(node, old)
+        return found
+
+    def _has(self, fingerprint: str) -> bool:
+        return fingerprint in self.known.arrangements or fingerprint + WAITING in self.known.arrangements
+
+
+def keeps_state(node: Node, times: int) -> bool:
+    """Say whether a node keeps something in the state, where times have so many coordinates."""
+    if isinstance(node, physical.Filtered):
+        return False
+    always = physical.Arranged | physical.Accumulate | physical.Group | physical.PythonGroup | physical.Top
+    if isinstance(node, always | physical.Delay):
+        return True
+    # In totally ordered time a count is read off its arrangement, and no join gives updates at times to come.
+    if isinstance(node, physical.Multiplicity):
+        return times > 1 or level(node) > 0
+    return times > 1 and isinstance(node, physical.EquiJoin)
+
+
+def as_source(node: physical.Arranged, times: int) -> physical.Kept:
+    """Return what stands for an arrangement whose contents are fed."""
+    scan = physical.Scan((), node.schema, CONTENTS + node.fingerprint, times)
+    return physical.Kept((scan,), node.schema, node.key, node.fingerprint)
+
+
+def describe(node: Node) -> str:
+    """Return what a node's state is of, for people: `orders by customer`, `sums by region of orders`."""
+    inputs = sorted({each.name for each in _scans(node)})
+    of = ", ".join(inputs)
+    if isinstance(node, physical.Arranged):
+        return f"{of} by {', '.join(node.key)}"
+    by: Iterable[str] = getattr(node, "by", ())
+    grouped = f" by {', '.join(by)}" if by else ""
+    return f"{type(node).__name__.lower()}{grouped} of {of}"
+
+
+def _scans(node: Node) -> list[physical.Scan | physical.Pick]:
+    return [each for each in physical_graph({"": node}).nodes if isinstance(each, physical.Scan | physical.Pick)]
+
+
+def _differ(kind: str, words: str, now_kind: str, now: str) -> str:
+    if kind != now_kind:
+        return f"{kind} is {now_kind} now"
+    return f"{kind}: {_short(words)} is {_short(now)} now"
+
+
+def _short(text: str, most: int = 120) -> str:
+    return f"`{text if len(text) <= most else text[: most - 3] + '...'}`"
+
+
+def present(names: Collection[str]) -> str:
+    """Return names as a list for people."""
+    return ", ".join(f"'{name}'" for name in names)

@@ -1,0 +1,186 @@
+"""Lowering that keeps what there is: outputs that come later change nothing of what was lowered before them.
+
+How a collection is lowered depends on all who read it: which of its columns are kept, and whether its linear steps are fused
+into its reader's. So a new output could change the arrangements of all others, and its removal could again. Therefore the
+state remembers how the outputs of a *generation* were lowered together. A new or edited output joins a generation in which
+every column that it reads is kept already, and shares all that is there; otherwise it begins a generation of its own. Nodes of two
+generations that are the same are shared all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from ddcli.expressions import stage
+from ddcli.expressions.tree import Column
+from ddcli.plan import physical
+from ddcli.plan.logical import Graph, Node
+from ddcli.plan.lower import lower, read_counts
+from ddcli.plan.pruning import required_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ddcli.expressions.types import Schema
+
+
+@dataclass(frozen=True)
+class Generation:
+    """How collections were lowered, by logical fingerprint: the columns that were kept, and which had a single reader."""
+
+    columns: dict[str, frozenset[str]]
+    once: frozenset[str]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Self:
+        """Return how a graph is lowered by itself."""
+        alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
+        return cls(required_columns(graph), frozenset(alone))
+
+    def fits(self, node: Node) -> bool:
+        """Say whether an output reads only columns that are kept of the collections which are known."""
+        needed = required_columns(Graph({"": node}))
+        return all(columns <= self.columns.get(name, columns) for name, columns in needed.items())
+
+    def extended(self, graph: Graph) -> Generation:
+        """Return the generation of a graph whose outputs fit: as it was lowered where it is known, and no more than is in the graph."""
+        columns = required_columns(graph, self.columns)
+        new = {name for name, count in read_counts(graph).items() if count == 1 and name not in self.columns}
+        return Generation(columns, frozenset(new | (self.once & columns.keys())))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest keeps of it."""
+        columns = {name: sorted(columns) for name, columns in self.columns.items()}
+        return {"columns": columns, "once": sorted(self.once)}
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> Self:
+        """Return what `to_json` wrote."""
+        columns = {name: frozenset(columns) for name, columns in tree["columns"].items()}
+        return cls(columns, frozenset(tree["once"]))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run computes, and how its outputs were lowered."""
+
+    logical: Graph
+    graph: physical.PhysicalGraph
+    generations: tuple[Generation, ...]
+
+    @cached_property
+    def meanings(self) -> dict[str, str]:
+        """By output, the fingerprint that it has by itself: equal ones mean equal collections, whatever other outputs there are."""
+        return {
+            name: lower(Graph({name: node})).outputs[name].fingerprint for name, node in self.logical.outputs.items()
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the whole plan: what a state is made by."""
+        return self.graph.fingerprint
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest keeps of it."""
+        return {
+            "generations": [generation.to_json() for generation in self.generations],
+            "nodes": outline(self.graph),
+        }
+
+
+def known_generations(cached: Mapping[str, Any] | None) -> tuple[Generation, ...]:
+    """Return the generations of what `Plan.to_json` gave, if there is any."""
+    return tuple(Generation.from_json(tree) for tree in cached["generations"]) if cached else ()
+
+
+def plan(graph: Graph, before: Sequence[Generation] = ()) -> Plan:
+    """Lower a graph, as the generations of a state have it as far as they know it."""
+    groups: list[dict[str, Node]] = [{} for _ in (*before, None)]
+    for name, node in graph.outputs.items():
+        known = sorted(range(len(before)), key=lambda at: -_common(node, before[at]))
+        place = next((at for at in known if before[at].fits(node)), len(before))
+        groups[place][name] = node
+    generations: list[Generation] = []
+    outputs: dict[str, Node] = {}
+    for at, group in enumerate(groups):
+        if group:
+            together = Graph(group)
+            found = before[at].extended(together) if at < len(before) else Generation.of(together)
+            generations.append(found)
+            outputs |= lower(together, found.columns, found.once).outputs
+    ordered = {name: outputs[name] for name in graph.outputs}
+    return Plan(graph, physical_graph(one_scan_an_input(ordered)), tuple(generations))
+
+
+def _common(node: Node, generation: Generation) -> int:
+    """Return how many collections that an output reads a generation knows."""
+    return sum(below.fingerprint in generation.columns for below in Graph({"": node}).nodes())
+
+
+def physical_graph(outputs: dict[str, Node]) -> physical.PhysicalGraph:
+    """Return the graph of physical outputs."""
+    return physical.PhysicalGraph(outputs, tuple(Graph(outputs).nodes()))
+
+
+def one_scan_an_input(outputs: dict[str, Node]) -> dict[str, Node]:
+    """Have each input read once where generations need different columns of it: each picks its own from all of them."""
+    scans: dict[str, dict[str, physical.Scan]] = {}
+    for node in Graph(outputs).nodes():
+        if isinstance(node, physical.Scan):
+            scans.setdefault(node.name, {})[node.fingerprint] = node
+    picks: dict[str, Node] = {}
+    for name, found in scans.items():
+        if len(found) > 1:
+            schema: Schema = {column: kind for scan in found.values() for column, kind in scan.schema.items()}
+            whole = physical.Scan((), schema, name, next(iter(found.values())).nt)
+            for scan in found.values():
+                if list(scan.schema) != list(schema):
+                    columns = tuple((column, Column(column, kind)) for column, kind in scan.schema.items())
+                    pick = physical.Pick((whole,), scan.schema, (stage.Map(columns),), scan.fingerprint)
+                    picks[scan.fingerprint] = pick
+                else:
+                    picks[scan.fingerprint] = whole
+    return substitute(outputs, picks.get) if picks else outputs
+
+
+def substitute(outputs: dict[str, Node], other: Callable[[str], Node | None]) -> dict[str, Node]:
+    """Return outputs with the nodes for whose fingerprint there is another one replaced by it.
+
+    The others keep their identity if the replacements have that of what they replace.
+    """
+    done: dict[str, Node] = {}
+    for node in Graph(outputs).nodes():
+        found = other(node.fingerprint)
+        if found is None:
+            inputs = tuple(done[child.fingerprint] for child in node.inputs)
+            same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+            found = node if same else replace(node, inputs=inputs)
+        done[node.fingerprint] = found
+    return {name: done[node.fingerprint] for name, node in outputs.items()}
+
+
+def outline(graph: physical.PhysicalGraph) -> dict[str, Any]:
+    """Return the nodes of a graph for people, JSON-able: by fingerprint what each is and which it reads; and the outputs'."""
+    nodes = {node.fingerprint: [*told(node), [child.fingerprint for child in node.inputs]] for node in graph.nodes}
+    return {"nodes": nodes, "outputs": {name: node.fingerprint for name, node in graph.outputs.items()}}
+
+
+def told(node: Node) -> tuple[str, str]:
+    """Return what kind of node one is, and what it says, for people."""
+    if isinstance(node, physical.Scan | physical.Pick):
+        return "input", f"{node.name} ({_columns(node.schema)})"
+    if isinstance(node, physical.Linear):
+        return "linear", str(node.says[0])
+    return type(node).__name__.lower(), _plain(node.says)
+
+
+def _columns(schema: Schema) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in schema.items())
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_plain(each) for each in value if each is not None)
+    return str(value)
