@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.times import join
 from ddcli.errors import SpecError, StateError
-from ddcli.request import DIFF, find_seen, find_time
-from ddcli.store.log_schema import LogFormat, LogSchema
+from ddcli.request import find_seen, find_time
+from ddcli.store.formats.base import Updates
+from ddcli.store.log_schema import LogSchema
 from ddcli.store.logs import LogReader
 
 if TYPE_CHECKING:
@@ -23,16 +24,18 @@ TIME = "time"
 """What the time column of an output is called where the time has one coordinate."""
 
 
-def open_logs(request: Request, manifest: Manifest | None, found: dict[str, Found]) -> dict[str, LogReader]:
-    """Return a reader for each input, held to the columns of earlier runs."""
+def open_logs(
+    request: Request, manifest: Manifest | None, found: dict[str, Found], most: int | None = None
+) -> dict[str, LogReader]:
+    """Return a reader for each input that was found, held to the columns of earlier runs; `most` rows may be in memory at once."""
     readers = {}
-    for name, given in request.spec.inputs.items():
+    for name, there in found.items():
+        given = request.spec.inputs[name]
         columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
-        diff = given.diff.value if given.diff else DIFF
-        log = LogFormat(tuple(text.value for text in given.time), diff, columns)
+        log = Updates(tuple(text.value for text in given.time), columns, diff=given.diff.value if given.diff else None)
         entry = manifest.inputs.get(name) if manifest else None
         known = LogSchema.from_json(entry.schema) if entry else None
-        readers[name] = LogReader(found[name].listing, log, known)
+        readers[name] = LogReader(there.listing, log, known, most)
     return readers
 
 

@@ -22,7 +22,19 @@ if TYPE_CHECKING:
 
 UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
 """Endings of names under which other tools write files that they have not finished."""
-SUFFIXES = (".parquet", ".parq", ".pq")
+SUFFIXES = (
+    ".parquet",
+    ".parq",
+    ".pq",
+    ".arrow",
+    ".ipc",
+    ".feather",
+    ".csv",
+    ".csv.gz",
+    ".ndjson",
+    ".ndjson.gz",
+    ".jsonl",
+)
 """Endings of the files that are taken from a directory: a README may lie there too. A file or glob is taken as it is named."""
 HEAD, TAIL = 4 << 10, 64 << 10
 PUT_BACK = "put the file back as it was, or remove the state and the outputs to compute them anew from the files that are there now"
@@ -44,6 +56,15 @@ class Listing:
     def to_read(self) -> tuple[InputFile, ...]:
         """The files that this run must look into."""
         return (*self.waiting, *self.new)
+
+    def past(self) -> Listing:
+        """Return the listing of the files that were taken from, to read them all again."""
+        return Listing(self.root, (), tuple(sorted((*self.waiting, *self.done), key=lambda file: file.path)))
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """All files."""
+        return (*self.done, *self.to_read)
 
     def path(self, file: InputFile) -> Path:
         """Return the path under which a file can be opened."""

@@ -16,18 +16,10 @@ from ddcli.store.widening import type_of, widens
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.store.tables import Footer
+    from ddcli.store.formats.base import Format
+    from ddcli.store.kinds import Footer
 
 INT64 = Type("int64")
-
-
-@dataclass(frozen=True, slots=True)
-class LogFormat:
-    """How a log's rows are to be understood: which columns are times, which is the diff, which data columns it declares."""
-
-    time: tuple[str, ...] = ("time",)
-    diff: str = "diff"
-    columns: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +45,17 @@ class LogSchema:
         return cls(columns, time, tree["diff"])
 
 
-def first_schema(log: LogFormat, path: Path, found: Footer) -> LogSchema:
+def first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
     """Return the schema of a log whose first file is this one."""
     time = {name: time_type(path, found, name) for name in log.time}
-    columns = log.columns
+    columns = log.data
     if columns is None:
         names = [name for name in found if name not in log.time and name != log.diff]
         columns = {name: _type(path, found, name, "data") for name in names}
     return LogSchema(columns, time, log.diff in found)
 
 
-def check_file(log: LogFormat, schema: LogSchema, path: Path, found: Footer) -> None:
+def check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:
     """Refuse a file whose columns are not those of the log: InputError with file, column, found and wanted type."""
     for name, wanted in schema.time.items():
         actual = time_type(path, found, name)
@@ -71,20 +63,20 @@ def check_file(log: LogFormat, schema: LogSchema, path: Path, found: Footer) -> 
             _wrong_type(path, name, actual, wanted, "the log's other files have")
     for name, wanted in schema.columns.items():
         actual = _type(path, found, name, "data")
-        if log.columns is None and actual.required() != wanted.required():
+        if log.data is None and actual.required() != wanted.required():
             _wrong_type(path, name, actual, wanted, "the log's other files have")
         if not widens(actual, wanted):
             _wrong_type(path, name, actual, wanted, "the pipeline declares")
-    if log.diff in found and not _type(path, found, log.diff, "diff").is_integer:
+    if log.diff and log.diff in found and not _type(path, found, log.diff, "diff").is_integer:
         _wrong_type(path, log.diff, _type(path, found, log.diff, "diff"), INT64, "a diff is")
-    if (log.diff in found) != schema.diff:
+    if log.diff and (log.diff in found) != schema.diff:
         raise InputError(
             f"the file has {'a' if log.diff in found else 'no'} diff column '{log.diff}', unlike the log's other files",
             place=str(path),
             hint="write the column in every file of the log (1 where a record is inserted), or in none",
         )
     for name in found:
-        if log.columns is None and name not in schema.columns and name not in schema.time and name != log.diff:
+        if log.data is None and name not in schema.columns and name not in schema.time and name != log.diff:
             raise InputError(
                 f"the file has a column '{name}' that the log's other files don't have",
                 place=str(path),

@@ -10,7 +10,6 @@ import polars as pl
 
 from ddcli.engine.times import less_equal
 from ddcli.store.log_schema import INT64
-from ddcli.store.tables import collect, collect_each, count_rows, ends, fit, refuse_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
     from ddcli.store.manifest import Times
+    from ddcli.store.tables import Tables
 
 CHUNK = 1 << 20
 """Rows that are looked through together where a file's times are not kept."""
@@ -40,9 +40,11 @@ def _reaches(name: str, value: int) -> pl.Expr:
     return pl.col(name) >= value
 
 
-def physical(paths: Sequence[Path], raw: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+def physical(tables: Tables, paths: Sequence[Path], raw: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """Return the time columns of some files as physical integers."""
-    columns = [fit(paths, raw[name], wanted).to_physical().cast(INT64.to_polars()) for name, wanted in schema.items()]
+    columns = [
+        tables.fit(paths, raw[name], wanted).to_physical().cast(INT64.to_polars()) for name, wanted in schema.items()
+    ]
     return pl.DataFrame(columns)
 
 
@@ -52,11 +54,11 @@ class FileTimes:
     `frame` has a column of physical integers a coordinate; None: to be read again, a piece at a time.
     """
 
-    def __init__(self, path: Path, schema: Schema, kept: pl.DataFrame | None) -> None:
-        self.path, self.schema = path, schema
+    def __init__(self, tables: Tables, path: Path, schema: Schema, kept: pl.DataFrame | None) -> None:
+        self.tables, self.path, self.schema = tables, path, schema
         self.frame = None if kept is None else self._checked(kept)
         bounds = self._bounds() if self.frame is None else pl.concat([self.frame.min(), self.frame.max()])
-        self.rows = count_rows(path) if self.frame is None else self.frame.height
+        self.rows = tables.count_rows(path) if self.frame is None else self.frame.height
         self.least: Time | None = bounds.row(0) if self.rows else None
         self.largest: Time | None = bounds.row(1) if self.rows else None
 
@@ -93,16 +95,16 @@ class FileTimes:
         self.frame = None
 
     def _checked(self, raw: pl.DataFrame) -> pl.DataFrame:
-        refuse_nulls(self.path, raw, self.schema, "time column")
-        return physical([self.path], raw, self.schema)
+        self.tables.refuse_nulls(self.path, raw, self.schema, "time column")
+        return physical(self.tables, [self.path], raw, self.schema)
 
     def _bounds(self) -> pl.DataFrame:
         """Return the least and the largest value of each coordinate, or refuse a null."""
         names = list(self.schema)
-        found, nulls = ends(self.path, names)
+        found, nulls = self.tables.ends(self.path, names)
         if nulls:
-            refuse_nulls(self.path, collect([self.path], names), names, "time column")
-        return physical([self.path], found, self.schema)
+            self.tables.refuse_nulls(self.path, self.tables.collect([self.path], names), names, "time column")
+        return physical(self.tables, [self.path], found, self.schema)
 
     def _any(self, condition: pl.Expr) -> bool:
         return any(frame.select(condition.any()).item() for _, frame in self._frames())
@@ -113,13 +115,13 @@ class FileTimes:
             yield 0, self.frame
             return
         for first in range(0, self.rows, CHUNK):
-            raw = collect([self.path], list(self.schema), (first, CHUNK))
-            yield first, physical([self.path], raw, self.schema)
+            raw = self.tables.collect([self.path], list(self.schema), (first, CHUNK))
+            yield first, physical(self.tables, [self.path], raw, self.schema)
 
 
-def survey(paths: Sequence[Path], schema: Schema, most: int | None) -> list[FileTimes]:
+def survey(tables: Tables, paths: Sequence[Path], schema: Schema, most: int | None) -> list[FileTimes]:
     """Return the times of each file; they are kept if there are at most `most` rows (None: any number)."""
-    if most is not None and sum(map(count_rows, paths)) > most:
-        return [FileTimes(path, schema, None) for path in paths]
-    frames = collect_each(paths, list(schema))
-    return [FileTimes(path, schema, frame) for path, frame in zip(paths, frames, strict=True)]
+    if most is not None and sum(map(tables.count_rows, paths)) > most:
+        return [FileTimes(tables, path, schema, None) for path in paths]
+    frames = tables.collect_each(paths, list(schema))
+    return [FileTimes(tables, path, schema, frame) for path, frame in zip(paths, frames, strict=True)]

@@ -10,55 +10,30 @@ be held in memory the times are kept, for a larger one only their bounds.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
-from ddcli.engine.lanes import encode
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
-from ddcli.store.log_schema import INT64, LogFormat, LogSchema, check_file, first_schema
-from ddcli.store.log_times import FileTimes, physical, survey, within
-from ddcli.store.tables import collect, fit, read_footer, refuse_nulls
+from ddcli.store.log_rows import RowReader, Rows, joined
+from ddcli.store.log_schema import INT64, LogSchema, check_file, first_schema
+from ddcli.store.log_times import FileTimes, survey, within
+from ddcli.store.partitions import partition_of
+from ddcli.store.tables import Tables
 from ddcli.store.time_text import format_frontier, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
+    from ddcli.store.formats.base import Format
     from ddcli.store.listing import Listing
+    from ddcli.store.log_rows import Matrix
     from ddcli.store.manifest import InputFile, Times
 
-    Matrix = np.ndarray[Any, np.dtype[np.int64]]
     Interval = tuple[Times | None, Times]
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Updates: data columns, times as columns of physical integers, diffs.
-
-    What is read stays in the chunks it was read in: putting 10 M integers in one piece costs 50 ms in fresh memory alone.
-    """
-
-    frame: pl.DataFrame
-    diffs: pl.Series
-    times: pl.DataFrame
-
-    def matrix(self, layout: Layout, pool: Pool) -> Matrix:
-        """Return `[data lanes | time lanes | diff]`, the data as a layout has it."""
-        nt = self.times.width
-        matrix = np.empty((len(self.diffs), layout.width + nt + 1), np.int64)
-        encode(self.frame, layout, pool, matrix)
-        for lane, series in enumerate([*self.times, self.diffs], start=layout.width):
-            row = 0
-            for chunk in series.get_chunks():
-                matrix[row : row + len(chunk), lane] = chunk.to_numpy()
-                row += len(chunk)
-            assert row == len(matrix), f"{len(matrix)} rows of room for {row}"
-        return matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +92,19 @@ class LogReader:
     many rows may be in memory at once, None: all. Raises InputError here and in every method.
     """
 
-    def __init__(
-        self, listing: Listing, log: LogFormat, known: LogSchema | None = None, most: int | None = None
-    ) -> None:
+    def __init__(self, listing: Listing, log: Format, known: LogSchema | None = None, most: int | None = None) -> None:
         self.listing = listing
         self.log = log
         self.most = most
         self._paths = [listing.path(file) for file in listing.to_read]
-        self._found = [read_footer(path) for path in self._paths]
+        partitions = {listing.path(file): columns for file in listing.files if (columns := partition_of(file.path))}
+        self._tables = Tables(log.declared(), partitions, nested=log.nested)
+        self._found = [self._tables.footer(path) for path in self._paths]
         self.schema = self._schema(known)
+        self.log = log.bound(self.schema.columns, self.schema.time)
         for path, found in zip(self._paths, self._found, strict=True):
-            check_file(log, self.schema, path, found)
+            check_file(log, self.schema, path, log.footer(path, found))
+        self._rows = RowReader(self._tables, self.log, self.schema)
         self._surveyed: list[FileTimes] | None = None
 
     def largest_time(self) -> tuple[int, ...] | None:
@@ -146,7 +123,7 @@ class LogReader:
         from is late.
         """
         files = list(self.listing.done)
-        whole: dict[tuple[tuple[str, pl.DataType], ...], list[int]] = {}  # files whose footers agree exactly: one scan
+        whole: dict[tuple[object, ...], list[int]] = {}  # files that can be read in one scan
         partly = []
         for at, (file, known) in enumerate(zip(self.listing.to_read, self._times(), strict=True)):
             late = lower is not None and known.any_before(lower)
@@ -159,7 +136,7 @@ class LogReader:
             if late or left:
                 partly.append(at)
             else:
-                whole.setdefault(tuple(self._found[at].items()), []).append(at)
+                whole.setdefault(self._tables.alike(self._paths[at], self._found[at]), []).append(at)
         interval = lower, upper
         pieces = self._pieces(partly, whole.values(), interval, most)
         slices = [Slice(self, tuple(columns), part, interval) for part in _packed(pieces, most)]
@@ -171,32 +148,29 @@ class LogReader:
     def read(self, part: Slice) -> Rows:
         """Return the updates of a slice."""
         reads = [self._piece(piece, part.columns, part.interval) for piece in part.pieces]
-        if len(reads) == 1:
-            return reads[0]
-        frames, diffs, times = ([getattr(rows, name) for rows in reads] for name in ("frame", "diffs", "times"))
-        return Rows(pl.concat(frames), pl.concat(diffs), pl.concat(times))
+        return reads[0] if len(reads) == 1 else joined(reads)
 
     def _schema(self, known: LogSchema | None) -> LogSchema:
         log, listing = self.log, self.listing
         if known and known.diff is not None and tuple(known.time) == log.time:
-            return known if log.columns is None else replace(known, columns=log.columns)
+            return known if log.data is None else replace(known, columns=log.data)
         if self._paths:
-            return first_schema(log, self._paths[0], self._found[0])
+            return first_schema(log, self._paths[0], log.footer(self._paths[0], self._found[0]))
         if listing.done:
             path = listing.path(listing.done[0])
-            return first_schema(log, path, read_footer(path))
-        if log.columns is None:
+            return first_schema(log, path, log.footer(path, self._tables.footer(path)))
+        if log.columns is None or log.data is None:
             raise InputError(
                 "the log has no files yet, so its columns are unknown",
                 place=str(listing.root),
                 hint="declare them under the input's `columns`",
             )
-        return LogSchema(log.columns, dict.fromkeys(log.time, INT64), None)
+        return LogSchema(log.data, {name: log.columns.get(name, INT64) for name in log.time}, None)
 
     def _times(self) -> list[FileTimes]:
         """Return the times of each file, checked for nulls; read once."""
         if self._surveyed is None:
-            self._surveyed = survey(self._paths, self.schema.time, self.most)
+            self._surveyed = survey(self._tables, self._paths, self.schema.time, self.most)
         return self._surveyed
 
     def _late(self, times: FileTimes, lower: Times) -> InputError:
@@ -238,44 +212,18 @@ class LogReader:
     def _piece(self, piece: _Piece, columns: Sequence[str], interval: Interval) -> Rows:
         """Read a piece: part of a file as a slice, so that only the row groups that count are read."""
         surveyed = [self._times()[at] for at in piece.files]
-        paths = [self._paths[at] for at in piece.files]
         held = [times.frame for times in surveyed if times.frame is not None]
-        again = {} if len(held) == len(surveyed) else self.schema.time
-        raw = self._raw(paths, [*columns, *again], piece.count, piece.first)
-        if again:
-            times = physical(paths, raw, again)
-        else:
+        times = None
+        if len(held) == len(surveyed):
             times = pl.concat(held) if piece.first is None else held[0].slice(piece.first, piece.count)
-        if piece.partly:
-            mask = times.select(within(self.schema.time, *interval)).to_series()
-            raw, times = raw.filter(mask), times.filter(mask)
-        return Rows(*self._typed(paths, raw, columns), times)
-
-    def _raw(self, paths: Sequence[Path], columns: Sequence[str], count: int, first: int | None = None) -> pl.DataFrame:
-        """Return the data and diff columns of files as they are: `count` rows from the first, or (None) all, which are as many."""
-        needed = list(dict.fromkeys([*columns, self.log.diff] if self.schema.diff else columns))
-        if not needed:
-            return pl.DataFrame(height=count)
-        raw = collect(paths, needed, None if first is None else (first, count))
-        if raw.height != count:
-            raise InputError("the file changed while it was read", place=str(paths[0]), hint="run again")
-        return raw
-
-    def _typed(
-        self, paths: Sequence[Path], raw: pl.DataFrame, columns: Sequence[str]
-    ) -> tuple[pl.DataFrame, pl.Series]:
-        """Return the data columns in their types, and the diffs. Refuses nulls where none may be."""
-        required = [name for name in columns if not self.schema.columns[name].nullable]
-        diff = [self.log.diff] if self.schema.diff else []
-        if any(raw[name].null_count() for name in [*required, *diff]):
-            for path in paths:  # rows are counted in their own file, from its beginning
-                whole = collect([path], [*required, *diff])
-                refuse_nulls(path, whole, required, "column")
-                refuse_nulls(path, whole, diff, "diff column")
-        series = [fit(paths, raw[name], self.schema.columns[name]) for name in columns]
-        frame = pl.DataFrame(series) if series else pl.DataFrame(height=raw.height)
-        ones = pl.repeat(1, raw.height, dtype=pl.Int64, eager=True)
-        return frame, fit(paths, raw[diff[0]], INT64) if diff else ones
+        return self._rows.read(
+            [self._paths[at] for at in piece.files],
+            self._found[piece.files[0]],
+            columns,
+            (piece.first, piece.count),
+            times,
+            within(self.schema.time, *interval) if piece.partly else None,
+        )
 
 
 def _cut(first: int, count: int, most: int | None) -> Iterator[tuple[int, int]]:

@@ -5,131 +5,242 @@ Rows are only searched once a cheap count has shown that there is one to find.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ddcli.errors import InputError
+from ddcli.expressions.lower import Lowering
+from ddcli.expressions.tree import Cast, Literal
+from ddcli.store.kinds import DAMAGED, TEXT, Footer, Kind, kind_of
+from ddcli.store.partitions import Partition, guess_types
 from ddcli.store.widening import widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ddcli.expressions.types import Type
+    from ddcli.expressions.types import Schema, Type
 
-Footer = dict[str, pl.DataType]
-DAMAGED = "write the file again; the name of one that isn't finished should begin with '_' or '.', or end in '.tmp'"
 READ_ERRORS = (
     pl.exceptions.PolarsError,
     pl.exceptions.PanicException,
 )  # a damaged page makes polars panic now and then
 TOGETHER = 64
+FAILING = "failing in "
+DOT, IS_NULL = ".", " is null"
 
 
-def read_footer(path: Path) -> Footer:
-    """Return the columns of a Parquet file with their polars types, or refuse the file."""
-    try:
-        return dict(
-            pl.scan_parquet(path, glob=False, hive_partitioning=False).collect_schema()
-        )  # a name with * is a name
-    except OSError as error:
-        raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
-    except pl.exceptions.PolarsError as error:
-        raise damaged(path, error) from None
+@dataclass
+class Tables:
+    """The files of an input as tables, of which a few columns and rows can be read.
 
+    `declared` are the types of text's columns. `partitions` says what files' directories do; a column that the file has
+    itself is the file's. `nested`: fields of structs are columns too, `source.lsn`, and `before is null` says where a struct is.
+    """
 
-def damaged(path: Path, error: BaseException) -> InputError:
-    """Return the error for a file that is not whole Parquet."""
-    size = path.stat().st_size
-    problem = (
-        "the file is empty: it has no bytes"
-        if not size
-        else f"the file is not whole Parquet: {str(error).splitlines()[0]}"
-    )
-    return InputError(problem, place=str(path), hint=DAMAGED)
+    declared: Schema | None = None
+    partitions: dict[Path, Partition] = field(default_factory=dict)
+    nested: bool = False
+    _kinds: dict[str, Kind] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.partitioned = guess_types(self.partitions.values()) | {
+            name: kind.or_null() for name, kind in (self.declared or {}).items()
+        }
 
-def collect(paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None) -> pl.DataFrame:
-    """Read columns of files that agree exactly, or name the first of them that is damaged."""
-    scan = _scan(paths, columns)
-    return _collected(paths, scan.slice(*rows) if rows else scan)
-
-
-def collect_each(paths: Sequence[Path], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """Read columns of each file, some files at a time: 1 000 small ones take 0.2 s, and 0.5 s one by one."""
-    for first in range(0, len(paths), TOGETHER):
-        part = paths[first : first + TOGETHER]
+    def footer(self, path: Path) -> Footer:
+        """Return the columns of a file with their polars types, or refuse the file."""
+        kind = self.kind(path)
         try:
-            yield from pl.collect_all([_scan([path], columns) for path in part])
-        except (OSError, *READ_ERRORS):
-            yield from [collect([path], columns) for path in part]
+            found = kind.footer(path)
+        except OSError as error:
+            raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
+        except READ_ERRORS as error:
+            raise damaged(kind, path, error) from None
+        beside = {name: self.partitioned[name].to_polars() for name in self._beside(path, found)}
+        fields = {f"{name}{DOT}{inner.name}": inner.dtype for name, inner in _fields(found)} if self.nested else {}
+        return found | fields | beside
 
+    def kind(self, path: Path) -> Kind:
+        """Return the kind of a file."""
+        ending = path.suffixes[-2:] if path.suffix == ".gz" else path.suffix
+        if (known := self._kinds.get(str(ending))) is None:
+            known = self._kinds[str(ending)] = kind_of(path, self.declared, nested=self.nested)
+        return known
 
-def count_rows(path: Path) -> int:
-    """Return how many rows a file has."""
-    rows: int = _collected([path], _scan([path], ()).select(pl.len())).item()
-    return rows
+    def alike(self, path: Path, found: Footer) -> tuple[object, ...]:
+        """Return what is the same for files that can be read in one scan."""
+        return (self.kind(path), *found.items(), *self.partitions.get(path, {}).items())
 
+    def collect(
+        self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None
+    ) -> pl.DataFrame:
+        """Read columns of files that are alike, or name the first of them that is damaged, and what in it."""
+        scan = self._scan(paths, columns, rows)
+        return self._checked(paths, self._collected(paths, columns, scan), columns, rows)
 
-def ends(path: Path, columns: Sequence[str]) -> tuple[pl.DataFrame, bool]:
-    """Return the least and the largest value of each column as two rows, and whether one has a null; the file streams by."""
-    least, largest = ([getattr(pl.col(name), end)() for name in columns] for end in ("min", "max"))
-    nulls = [pl.col(name).null_count() for name in columns]
-    scan = _scan([path], columns)
-    parts = [_collected([path], scan.select(part), streaming=True) for part in (least, largest, nulls)]
-    return pl.concat(parts[:2]), any(parts[2].row(0))
+    def collect_each(self, paths: Sequence[Path], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Read columns of each file, some files at a time: 1 000 small ones take 0.2 s, and 0.5 s one by one."""
+        for first in range(0, len(paths), TOGETHER):
+            part = paths[first : first + TOGETHER]
+            try:
+                frames = pl.collect_all([self._scan([path], columns) for path in part])
+            except (OSError, *READ_ERRORS):
+                yield from [self.collect([path], columns) for path in part]
+            else:
+                yield from [
+                    self._checked([path], frame, columns, None) for path, frame in zip(part, frames, strict=True)
+                ]
 
+    def count_rows(self, path: Path) -> int:
+        """Return how many rows a file has."""
+        rows: int = self._collected([path], (), self.kind(path).scan([path]).select(pl.len())).item()
+        return rows
 
-def _scan(paths: Sequence[Path], columns: Iterable[str]) -> pl.LazyFrame:
-    scan = pl.scan_parquet(list(paths), glob=False, hive_partitioning=False)
-    names = list(dict.fromkeys(columns))
-    return scan.select(names) if names else scan
+    def ends(self, path: Path, columns: Sequence[str]) -> tuple[pl.DataFrame, bool]:
+        """Return the least and the largest value of each column as two rows, and whether one has a null; the file streams by."""
+        least, largest = ([getattr(pl.col(name), end)() for name in columns] for end in ("min", "max"))
+        nulls = [pl.col(name).null_count() for name in columns]
+        scan = self._scan([path], columns)
+        parts = [self._collected([path], columns, scan.select(part), "streaming") for part in (least, largest, nulls)]
+        failing = scan.select(pl.col(f"^{FAILING}.*$").any())
+        if failing.collect_schema() and any(self._collected([path], columns, failing, "streaming").row(0)):
+            self.collect([path], columns)
+        return pl.concat(parts[:2]), any(parts[2].row(0))
 
+    def refuse_nulls(self, path: Path, frame: pl.DataFrame, names: Iterable[str], what: str) -> None:
+        """Refuse a null in any of these columns of a whole file; `what` is what the message calls such a column."""
+        for name in names:
+            if frame[name].null_count():
+                raise self.null(path, frame[name].is_null().arg_max() or 0, what, name)
 
-def _collected(paths: Sequence[Path], scan: pl.LazyFrame, *, streaming: bool = False) -> pl.DataFrame:
-    """Return what a scan of files gives, or name the first of them that is damaged."""
-    try:
-        return scan.collect(engine="streaming" if streaming else "auto")
-    except OSError as error:
-        place = str(error.filename or paths[0])
-        raise InputError(f"the file can't be read: {error.strerror or error}", place=place) from None
-    except READ_ERRORS as error:
-        columns = scan.collect_schema().names()
-        for path in paths if len(paths) > 1 else ():
-            collect([path], columns)
-        raise damaged(paths[0], error) from None
+    def null(self, path: Path, row: int, what: str, name: str) -> InputError:
+        """Return the error for a null in a row of a file."""
+        return InputError(
+            f"{what} '{name}' has a null, first in row {row} (counted from 0)",
+            place=self.kind(path).place(path, row),
+            hint="a column declared with '?' may hold nulls, as in `int64?`"
+            if what == "column"
+            else "each row must have one",
+        )
 
+    def fit(self, paths: Sequence[Path], series: pl.Series, wanted: Type) -> pl.Series:
+        """Return a column in its type; where a value is out of the type's range, name the file that has it and the first row."""
+        try:
+            return widen(series, wanted)
+        except OverflowError:
+            for path in paths:
+                whole = self.collect([path], [series.name])[series.name]
+                for row in range(len(whole)):
+                    if not _fits(whole[row : row + 1], wanted):
+                        raise InputError(
+                            f"column '{series.name}' has a value out of the range of {wanted}: {whole[row]}, first in row "
+                            f"{row} (counted from 0)",
+                            place=str(path),
+                        ) from None
+            raise
 
-def refuse_nulls(path: Path, frame: pl.DataFrame, names: Iterable[str], what: str) -> None:
-    """Refuse a null in any of these columns of a whole file; `what` is what the message calls such a column."""
-    for name in names:
-        if frame[name].null_count():
-            row = frame[name].is_null().arg_max()
+    def _scan(self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None) -> pl.LazyFrame:
+        """Return columns of files that are alike, in their types, and of text which values failed to be of theirs."""
+        kind = self.kind(paths[0])
+        scan = kind.scan(paths)
+        if rows:
+            scan = scan.slice(*rows)
+        names = list(dict.fromkeys(columns))
+        if self.nested:
+            scan = scan.with_columns(*_taken_apart(names, scan.collect_schema()))
+        beside = self._beside(paths[0], kind.footer(paths[0])) if self.partitions.get(paths[0]) else {}
+        own = [name for name in names if name not in beside]
+        flags = [failing.alias(FAILING + name) for name, failing in kind.failing(own).items()]
+        values = [self._partition_value(paths[0], name, text) for name, text in beside.items() if name in names]
+        return scan.with_columns(*kind.typed(own), *values, *flags).select(
+            *names, *(flag.meta.output_name() for flag in flags)
+        )
+
+    def _beside(self, path: Path, found: Footer) -> Partition:
+        """Return what a file's directories say of columns that it doesn't have itself (of NDJSON nobody can say)."""
+        own = () if self.kind(path).name == "NDJSON" else found
+        return {name: text for name, text in self.partitions.get(path, {}).items() if name not in own}
+
+    def _text(self, paths: Sequence[Path], name: str) -> pl.LazyFrame:
+        """Return a column of text as it is written."""
+        scan = self.kind(paths[0]).scan(paths)
+        return scan.with_columns(*_taken_apart([name], scan.collect_schema())).select(name)
+
+    def _partition_value(self, path: Path, name: str, text: str | None) -> pl.Expr:
+        wanted = self.partitioned[name]
+        if wanted.kind == "string":
+            return pl.lit(text, pl.String).alias(name)
+        value = Lowering().value(Cast(Literal(text, TEXT), wanted, try_=True))
+        if text is not None and pl.select(value).item() is None:
             raise InputError(
-                f"{what} '{name}' has a null, first in row {row} (counted from 0)",
+                f"the directory says {name}={text}, which is no {wanted.required()}",
                 place=str(path),
-                hint="a column declared with '?' may hold nulls, as in `int64?`"
-                if what == "column"
-                else "each row must have one",
+                hint="declare another type for it under the input's `columns`, or move the file",
             )
+        return value.cast(wanted.to_polars()).alias(name)
+
+    def _collected(
+        self, paths: Sequence[Path], columns: Sequence[str], scan: pl.LazyFrame, engine: str = "auto"
+    ) -> pl.DataFrame:
+        """Return what a scan of files gives, or name the first of them that is damaged."""
+        try:
+            return scan.collect(engine=engine)  # type: ignore[call-overload,no-any-return]
+        except OSError as error:
+            place = str(error.filename or paths[0])
+            raise InputError(f"the file can't be read: {error.strerror or error}", place=place) from None
+        except READ_ERRORS as error:
+            for path in paths if len(paths) > 1 else ():
+                self.collect([path], columns)
+            raise damaged(self.kind(paths[0]), paths[0], error) from None
+
+    def _checked(
+        self, paths: Sequence[Path], frame: pl.DataFrame, columns: Sequence[str], rows: tuple[int, int] | None
+    ) -> pl.DataFrame:
+        """Return a frame without the flags of failing values, or name the first of them."""
+        flags = [name for name in frame.columns if name.startswith(FAILING)]
+        for flag in flags:
+            if not frame[flag].any():
+                continue
+            if len(paths) > 1:
+                for path in paths:
+                    self.collect([path], columns)
+            name, row = flag.removeprefix(FAILING), (rows[0] if rows else 0) + (frame[flag].arg_max() or 0)
+            kind = self.kind(paths[0])
+            value = self._collected(paths, columns, self._text(paths, name).slice(row, 1)).item()
+            assert self.declared is not None
+            raise InputError(
+                f"column '{name}' is {self.declared[name].required()}, and {value!r} is none",
+                place=kind.place(paths[0], row),
+                hint="correct the file, or declare another type under the input's `columns`",
+            )
+        return frame.drop(flags)
 
 
-def fit(paths: Sequence[Path], series: pl.Series, wanted: Type) -> pl.Series:
-    """Return a column in its type; where a value is out of the type's range, name the file that has it and the first row."""
-    try:
-        return widen(series, wanted)
-    except OverflowError:
-        for path in paths:
-            whole = collect([path], [series.name])[series.name]
-            for row in range(len(whole)):
-                if not _fits(whole[row : row + 1], wanted):
-                    raise InputError(
-                        f"column '{series.name}' has a value out of the range of {wanted}: {whole[row]}, first in row {row} "
-                        "(counted from 0)",
-                        place=str(path),
-                    ) from None
-        raise
+def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
+    """Return the error for a file that is not whole."""
+    if not path.stat().st_size:
+        return InputError("the file is empty: it has no bytes", place=str(path), hint=DAMAGED)
+    problem, place = kind.why_damaged(path, error)
+    return InputError(problem, place=place, hint=DAMAGED)
+
+
+def _fields(found: Footer) -> Iterator[tuple[str, pl.Field]]:
+    for name, dtype in found.items():
+        if isinstance(dtype, pl.Struct):
+            yield from ((name, inner) for inner in dtype.fields)
+
+
+def _taken_apart(names: Sequence[str], found: pl.Schema) -> Iterator[pl.Expr]:
+    """Give those of the columns that are fields of structs, or say where a struct is null."""
+    for name in names:
+        struct, dot, inner = name.partition(DOT)
+        if name not in found and dot:
+            yield pl.col(struct).struct.field(inner).alias(name)
+        elif name.endswith(IS_NULL):
+            yield pl.col(name.removesuffix(IS_NULL)).is_null().alias(name)
 
 
 def _fits(series: pl.Series, wanted: Type) -> bool:

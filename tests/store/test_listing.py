@@ -26,12 +26,12 @@ def done(listing):
 
 
 def test_a_directory_is_listed_with_what_is_below_it_in_order(tmp_path):
-    for name in ("b.parquet", "a.parquet", "year=2013/c.parquet", "a/z.PARQUET", "README.md", "a/x.csv"):
+    for name in ("b.parquet", "a.parquet", "year=2013/c.parquet", "a/z.PARQUET", "README.md", "a/x.csv", "a/x.txt"):
         write(tmp_path / "log" / name)
     listing = list_input("log", tmp_path)
     assert listing.root == tmp_path / "log"
-    assert paths(listing.new) == ["a.parquet", "a/z.PARQUET", "b.parquet", "year=2013/c.parquet"]
-    assert [listing.path(file).read_bytes() for file in listing.new] == [b"x"] * 4
+    assert paths(listing.new) == ["a.parquet", "a/x.csv", "a/z.PARQUET", "b.parquet", "year=2013/c.parquet"]
+    assert [listing.path(file).read_bytes() for file in listing.new] == [b"x"] * 5
 
 
 def test_hidden_private_and_unfinished_files_are_ignored(tmp_path):

@@ -18,8 +18,9 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
+from ddcli.store.formats.base import Updates
 from ddcli.store.listing import list_input
-from ddcli.store.log_schema import LogFormat, LogSchema
+from ddcli.store.log_schema import LogSchema
 from ddcli.store.logs import LogReader
 
 PLAIN = pl.DataFrame({"a": [1, 2, 3], "s": ["x", None, "z"], "time": [5, 6, 7], "diff": [1, 1, -1]})
@@ -43,7 +44,7 @@ def log(tmp_path):
             return list_input("log", tmp_path, consumed)
 
         def reader(self, consumed=(), known=None, **options):
-            return LogReader(self.listing(consumed), LogFormat(**options), known)
+            return LogReader(self.listing(consumed), Updates(**options), known)
 
         def refused(self, lower=None, upper=((10**9,),), consumed=(), known=None, **options):
             def read():
@@ -172,7 +173,7 @@ def test_each_row_is_taken_by_the_run_that_closes_its_time(tmp_path_factory, ask
     for upper in asked:
         if lower is not None:
             upper = upper.join(lower)
-        reader = LogReader(list_input(".", place, consumed), LogFormat(("x", "y", "z")), most=None if kept else most)
+        reader = LogReader(list_input(".", place, consumed), Updates(("x", "y", "z")), most=None if kept else most)
         read = Read(reader, ["a"], None if lower is None else lower.elements, upper.elements, most)
         assert most is not None or len(read.slices) <= 1
         assert all(part.rows <= (most or part.rows) for part in read.slices)
@@ -182,7 +183,7 @@ def test_each_row_is_taken_by_the_run_that_closes_its_time(tmp_path_factory, ask
         assert [file.done for file in read.files] == [not any(map(upper.less_equal, times)) for times in files]
         consumed, lower = read.files, upper
     # Found anew, the files would be late if any of their rows had been taken.
-    reader = LogReader(list_input(".", place), LogFormat(("x", "y", "z")))
+    reader = LogReader(list_input(".", place), Updates(("x", "y", "z")))
     if all(map(lower.less_equal, itertools.chain(*files))):
         Read(reader, [], lower.elements, ())
     else:
@@ -383,7 +384,7 @@ def test_nulls_name_file_column_and_row(log):
 
 def test_late_rows_and_nulls_are_found_where_times_are_not_kept(log):
     log.write("a.parquet", pl.DataFrame({"a": range(6), "time": [5, 6, 7, 8, 9, 4]}))
-    reader = LogReader(log.listing(), LogFormat(), most=2)
+    reader = LogReader(log.listing(), Updates(), most=2)
     assert reader.largest_time() == (9,)
     with pytest.raises(InputError, match=r"late rows: row 5 \(counted from 0\) has the time 4, which is before 5"):
         reader.take(["a"], ((5,),), ((9,),), 2)
@@ -392,7 +393,7 @@ def test_late_rows_and_nulls_are_found_where_times_are_not_kept(log):
     assert len(read.slices) == 3
     log.write("a.parquet", pl.DataFrame({"a": range(6), "time": [5, 6, 7, None, 9, 4]}))
     with pytest.raises(InputError, match="has a null, first in row 3"):
-        LogReader(log.listing(), LogFormat(), most=2).largest_time()
+        LogReader(log.listing(), Updates(), most=2).largest_time()
 
 
 def test_slices_are_read_side_by_side(log):
@@ -442,15 +443,15 @@ def test_values_out_of_range(log):
 def test_a_file_that_goes_away_meanwhile(log):
     path = log.write("a.parquet", PLAIN)
     listing = log.listing()
-    reader = LogReader(listing, LogFormat())
+    reader = LogReader(listing, Updates())
     reader.largest_time()
     path.unlink()
     with pytest.raises(InputError, match="can't be read"):
         Read(reader, ["a"], None, ((8,),))
     with pytest.raises(InputError, match="can't be read"):
-        LogReader(listing, LogFormat())
+        LogReader(listing, Updates())
     log.write("a.parquet", PLAIN)
-    reader = LogReader(listing, LogFormat())
+    reader = LogReader(listing, Updates())
     reader.largest_time()
     log.write("a.parquet", PLAIN.head(2))
     with pytest.raises(InputError, match="changed while it was read"):

@@ -15,8 +15,8 @@ from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST, Frontier, box
 from ddcli.expressions.types import from_polars, parse_type
+from ddcli.store.formats.base import Updates
 from ddcli.store.listing import list_input
-from ddcli.store.log_schema import LogFormat
 from ddcli.store.logs import LogReader
 from ddcli.store.manifest import Manifest, OutputEntry
 from ddcli.store.output import frontier_name, output_bytes, write_output
@@ -120,7 +120,7 @@ def test_other_readers_sum_the_directory_as_it_stands(tmp_path):
 
 def test_an_output_is_an_input(tmp_path):
     _, out = write(tmp_path, pl.DataFrame({"a": [1, 2]}), [(0, 1), (4, -1)], INTEGER, None, ((5,),))
-    reader = LogReader(list_input("out", tmp_path), LogFormat())
+    reader = LogReader(list_input("out", tmp_path), Updates())
     assert read_progress(out) == ((5,),)
     (part,) = reader.take(["a"], None, ((5,),)).slices
     read = part.read()

@@ -1,0 +1,121 @@
+"""What all formats share, and the two that are plain: `updates`, whose rows are updates, and `append`, whose rows are inserted.
+
+A format says which columns a log has for those who read it (`footer`), which ones of the files it reads for some of these
+(`reads`), and what rows become (`turn`). It looks at rows alone: files, times, types and late rows are the reader's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+
+import polars as pl
+
+from ddcli.expressions.types import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema
+    from ddcli.store.kinds import Footer
+
+INT64 = Type("int64")
+
+
+class Turned(NamedTuple):
+    """What rows became: data columns, diffs (None: each +1), and from which row each came (None: all, in order)."""
+
+    frame: pl.DataFrame
+    diffs: pl.Series | None = None
+    rows: pl.Series | None = None
+
+
+class Upserted(NamedTuple):
+    """Of rows that say what a key has from then on: the key's columns, whether it has something, and what decides among rows
+    at one time.
+    """
+
+    key: tuple[str, ...]
+    present: pl.Series
+    order: pl.Series
+
+
+class BadRow(Exception):
+    """A row that means nothing in the format: its number among those that were to be turned, why, and what to do."""
+
+    def __init__(self, row: int, problem: str, hint: str) -> None:
+        super().__init__(problem)
+        self.row, self.problem, self.hint = row, problem, hint
+
+
+@dataclass(frozen=True)
+class Format:
+    """How rows are to be understood. `columns` are those that the pipeline declares: data, and times where files are text."""
+
+    nested: ClassVar[bool] = False
+    """Whether fields of structs are read, as columns named with dots."""
+    key: ClassVar[tuple[str, ...]] = ()
+
+    time: tuple[str, ...] = ("time",)
+    columns: Schema | None = None
+    diff: str | None = field(default=None, kw_only=True)
+
+    @property
+    def data(self) -> Schema | None:
+        """The declared data columns, if any are declared."""
+        if self.columns is None:
+            return None
+        return {name: kind for name, kind in self.columns.items() if name not in self.time and name != self.diff}
+
+    def declared(self) -> Schema | None:
+        """Return the types of the files' own columns, if any are declared; where files are text, they have no others."""
+        if self.columns is None:
+            return None
+        return {**dict.fromkeys([*self.time, *([self.diff] if self.diff else [])], INT64), **self.columns}
+
+    def bound(self, columns: Schema, time: Schema) -> Self:
+        """Return the format of a log that has these columns. Raises SpecError for what names others."""
+        return self
+
+    def footer(self, path: Path, found: Footer) -> Footer:
+        """Return the columns that the log has, of those that a file has. Raises InputError for a file of another format."""
+        return found
+
+    def wanted(self, columns: Sequence[str]) -> list[str]:
+        """Return the data columns that are needed to give some of them."""
+        return list(columns)
+
+    def reads(self, columns: Sequence[str], found: Footer) -> list[str]:
+        """Return the columns to read of a file for these data columns."""
+        return [*columns, *([self.diff] if self.diff in found and self.diff else [])]
+
+    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
+        """Return what rows become; `raw` has the columns that `reads` asked for. Raises `BadRow`."""
+        frame = raw.select(columns) if columns else pl.DataFrame(height=raw.height)
+        return Turned(frame, raw[self.diff] if self.diff in raw.columns and self.diff else None)
+
+    def upserted(self, frame: pl.DataFrame) -> Upserted | None:
+        """Return what typed rows say of their keys, of a format that has any."""
+        return None
+
+    def text(self) -> str:
+        """Return what results depend on beside the columns: part of the plan's identity."""
+        raise NotImplementedError
+
+
+class Append(Format):
+    """Each row is inserted at its time."""
+
+    def text(self) -> str:
+        return "append"
+
+
+@dataclass(frozen=True)
+class Updates(Format):
+    """Each row is an update: data, time, and a diff; where no file has such a column, +1."""
+
+    diff: str | None = field(default="diff", kw_only=True)
+
+    def text(self) -> str:
+        return f"updates {self.diff}"

@@ -1,0 +1,123 @@
+"""Debezium's events: a row before and after a change, what the change was, and where it stands in the source's log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import polars as pl
+
+from ddcli.errors import InputError
+from ddcli.expressions.types import Type
+from ddcli.store.formats.base import INT64, BadRow, Format, Turned, Upserted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema
+    from ddcli.store.kinds import Footer
+
+OP, BEFORE, AFTER = "op", "before", "after"
+NO_BEFORE, NO_AFTER = "before is null", "after is null"
+OPS = ("c", "r", "u", "d")
+
+
+@dataclass(frozen=True)
+class Debezium(Format):
+    """Without a key an event retracts the row before and inserts the row after. With one, it says what the key has now, and
+    of a key's events at one time the last by `order` counts: so an event that comes twice is no harm.
+    """
+
+    nested: ClassVar[bool] = True
+
+    key: tuple[str, ...] = field(default=(), kw_only=True)  # type: ignore[misc]
+    order: str = field(default="source.lsn", kw_only=True)
+
+    def declared(self) -> Schema | None:
+        if self.data is None or self.columns is None:
+            return None
+        images = {f"{side}.{name}": kind.or_null() for side in (BEFORE, AFTER) for name, kind in self.data.items()}
+        times = {name: self.columns.get(name, INT64) for name in self.time}
+        order = {self.order: INT64} if self.key else {}
+        return {**order, **times, OP: Type("string", nullable=True), **images}
+
+    def footer(self, path: Path, found: Footer) -> Footer:
+        sides = {OP: [OP], AFTER: [name for name in found if name.startswith(f"{AFTER}.")]}
+        for name, columns in sides.items():
+            if not columns or columns[0] not in found:
+                raise InputError(
+                    f"the file has no column '{name}', which each event of Debezium has",
+                    place=str(path),
+                    hint="an event has `before`, `after`, `op` and `ts_ms`; for rows that are flattened say `flattened: true`",
+                )
+        rows = {name.removeprefix(f"{AFTER}."): found[name] for name in sides[AFTER]}
+        return rows | {name: found[name] for name in self.time if name in found}
+
+    def wanted(self, columns: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys([*self.key, *columns]))
+
+    def reads(self, columns: Sequence[str], found: Footer) -> list[str]:
+        before = self.key or columns
+        order = [self.order] if self.key else []
+        images = [*(f"{BEFORE}.{name}" for name in before), *(f"{AFTER}.{name}" for name in columns)]
+        return [OP, NO_BEFORE, NO_AFTER, *order, *images]
+
+    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
+        raw = raw.with_row_index(ROW).filter(~(pl.col(OP).is_null() & pl.col(NO_BEFORE) & pl.col(NO_AFTER)))
+        self._check(raw)
+        after = pl.col(OP) != "d"
+        if not self.key:
+            sides = [
+                raw.filter(condition).select(ROW, pl.lit(diff).alias(DIFF), *_renamed(side, columns))
+                for side, condition, diff in ((BEFORE, pl.col(OP).is_in(["u", "d"]), -1), (AFTER, after, 1))
+            ]
+            both = pl.concat(sides, how="vertical_relaxed")
+            return Turned(both.drop(ROW, DIFF), both[DIFF].cast(pl.Int64), both[ROW])
+        keys = [
+            pl.when(after).then(pl.col(f"{AFTER}.{name}")).otherwise(pl.col(f"{BEFORE}.{name}")).alias(name)
+            for name in self.key
+        ]
+        others = _renamed(AFTER, [name for name in columns if name not in self.key])
+        frame = raw.select(*keys, *others, pl.col(OP).alias(HIDDEN + OP), pl.col(self.order).alias(HIDDEN + self.order))
+        return Turned(frame, None, raw[ROW])
+
+    def upserted(self, frame: pl.DataFrame) -> Upserted | None:
+        if not self.key:
+            return None
+        order = frame[HIDDEN + self.order]
+        if order.null_count():
+            row = order.is_null().arg_max() or 0
+            raise BadRow(
+                row, f"'{self.order}' is null", "each event needs its place in the source's log: see `order_by`"
+            )
+        return Upserted(self.key, frame[HIDDEN + OP] != "d", order.cast(pl.Int64))
+
+    def _check(self, raw: pl.DataFrame) -> None:
+        """Refuse events that can't be told from a row alone."""
+        whole = [
+            (
+                ~pl.col(OP).is_in(OPS) | pl.col(OP).is_null(),
+                "is no change of a row that is known here",
+                f"known are {', '.join(OPS)}",
+            )
+        ]
+        whole.append(((pl.col(OP) != "d") & pl.col(NO_AFTER), "comes without `after`", "such an event says nothing"))
+        condition = pl.col(OP) == "d" if self.key else pl.col(OP).is_in(["u", "d"])
+        hint = "name the table's `key` under the input, or let the source log whole rows (REPLICA IDENTITY FULL)"
+        whole.append((condition & pl.col(NO_BEFORE), "comes without `before`", hint))
+        for failing, problem, hint in whole:
+            found = raw.select(failing).to_series()
+            if found.any():
+                at = found.arg_max() or 0
+                raise BadRow(raw[ROW][at], f"the op {raw[OP][at]!r} {problem}", hint)
+
+    def text(self) -> str:
+        return " ".join(["debezium", *self.key, *([self.order] if self.key else [])])
+
+
+ROW, DIFF, HIDDEN = "row of the event", "diff of the row", "hidden "
+
+
+def _renamed(side: str, columns: Sequence[str]) -> list[pl.Expr]:
+    return [pl.col(f"{side}.{name}").alias(name) for name in columns]

@@ -1,0 +1,54 @@
+"""The change data feed of a Delta table: rows with what happened to them, at the version of the commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.errors import InputError
+from ddcli.store.formats.base import BadRow, Format, Turned
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema
+    from ddcli.store.kinds import Footer
+
+CHANGE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+DIFFS = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
+
+
+class DeltaCdf(Format):
+    """`_change_type` says the diff; the commit's columns are no data."""
+
+    def declared(self) -> Schema | None:
+        declared = super().declared()
+        from ddcli.expressions.types import Type
+
+        return None if declared is None else {CHANGE: Type("string"), **declared}
+
+    def footer(self, path: Path, found: Footer) -> Footer:
+        if CHANGE not in found:
+            raise InputError(
+                f"the file has no column '{CHANGE}', which each file of a change data feed has",
+                place=str(path),
+                hint="write what `DeltaTable.load_cdf()` gives, or `table_changes(...)` in SQL, to Parquet",
+            )
+        return {
+            name: kind for name, kind in found.items() if name in self.time or name not in (CHANGE, VERSION, TIMESTAMP)
+        }
+
+    def reads(self, columns: Sequence[str], found: Footer) -> list[str]:
+        return [*columns, CHANGE]
+
+    def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
+        diffs = raw[CHANGE].replace_strict(DIFFS, default=None, return_dtype=pl.Int64)
+        if diffs.null_count():
+            row = diffs.is_null().arg_max() or 0
+            raise BadRow(row, f"'{CHANGE}' is {raw[CHANGE][row]!r}", f"a change is one of {', '.join(DIFFS)}")
+        return super().turn(raw, columns)._replace(diffs=diffs)
+
+    def text(self) -> str:
+        return "delta_cdf"

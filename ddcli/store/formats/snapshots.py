@@ -1,0 +1,24 @@
+"""Snapshots: all rows of one time are the whole table as it was then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddcli.store.formats.base import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Snapshots(Format):
+    """Each time's rows replace those of the time before. With a `key`, no two rows of one time have the same."""
+
+    key: tuple[str, ...] = field(default=(), kw_only=True)  # type: ignore[misc]
+
+    def wanted(self, columns: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys([*self.key, *columns]))
+
+    def text(self) -> str:
+        return " ".join(["snapshots", *self.key])

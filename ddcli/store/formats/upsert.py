@@ -1,0 +1,91 @@
+"""Upserts: each row says what its key has from its time on, or that it has nothing any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
+
+import polars as pl
+
+from ddcli.errors import SpecError
+from ddcli.expressions.parse import parse_scalar
+from ddcli.expressions.scope import Scope
+from ddcli.expressions.stage import Map, Stage
+from ddcli.store.formats.base import BadRow, Format, Upserted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.errors import Text
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Schema
+
+ORDERED = "an integer, a float, a date, a datetime or a decimal of up to 18 digits"
+
+
+@dataclass(frozen=True)
+class Upsert(Format):
+    """The last row of a key at a time says what it has: last by `order_by`. It has nothing where `delete_when` is true, or
+    (without such a condition) all columns beside the key are null.
+    """
+
+    key: tuple[str, ...] = field(default=(), kw_only=True)  # type: ignore[misc]
+    delete_when: Text | None = field(default=None, kw_only=True)
+    order_by: Text | None = field(default=None, kw_only=True)
+    deletes: Expression | None = field(default=None, kw_only=True)
+    orders: Expression | None = field(default=None, kw_only=True)
+    kinds: Schema = field(default_factory=dict, kw_only=True)
+
+    def bound(self, columns: Schema, time: Schema) -> Self:
+        scope = Scope(columns | time)
+        deletes = parse_scalar(self.delete_when, scope) if self.delete_when else None
+        if deletes and self.delete_when and deletes.type.kind != "bool":
+            raise SpecError(
+                f"`delete_when` is {deletes.type}, not a condition",
+                span=self.delete_when.span,
+                hint="for example `delete_when: op = 'D'`",
+            )
+        orders = parse_scalar(self.order_by, scope) if self.order_by else None
+        if (
+            orders
+            and self.order_by
+            and (orders.type.required().lanes != 1 or orders.type.kind in ("string", "binary", "list", "null"))
+        ):
+            raise SpecError(
+                f"`order_by` is {orders.type}, by which rows can't be put in order here",
+                span=self.order_by.span,
+                hint=f"order by {ORDERED}",
+            )
+        return replace(self, deletes=deletes, orders=orders, kinds=columns | time)
+
+    def wanted(self, columns: Sequence[str]) -> list[str]:
+        used = [name for e in (self.deletes, self.orders) if e for name in sorted(e.columns())]
+        every = [name for name in self.kinds if name not in self.time] if self.deletes is None else []
+        return list(dict.fromkeys([*self.key, *columns, *used, *every]))
+
+    def upserted(self, frame: pl.DataFrame) -> Upserted | None:
+        present = ~self.deleted(frame)
+        if self.orders is None:
+            return Upserted(self.key, present, pl.zeros(frame.height, pl.Int64, eager=True))
+        order = self._value(frame, self.orders)
+        if order.null_count():
+            row = order.is_null().arg_max() or 0
+            raise BadRow(row, "what `order_by` says is null", "each row needs an order among those of its key")
+        return Upserted(self.key, present, order)
+
+    def deleted(self, frame: pl.DataFrame) -> pl.Series:
+        """Return which rows say that their key has nothing."""
+        if self.deletes is not None:
+            return self._value(frame, self.deletes).fill_null(value=False)
+        values = [name for name in self.kinds if name not in self.key and name not in self.time]
+        if not values:
+            return pl.repeat(value=False, n=frame.height, dtype=pl.Boolean, eager=True)
+        return frame.select(pl.all_horizontal(pl.col(values).is_null())).to_series()
+
+    def _value(self, frame: pl.DataFrame, expression: Expression) -> pl.Series:
+        stage = Stage({name: self.kinds[name] for name in frame.columns}, (Map((("value", expression),)),))
+        return stage.run(frame).frame["value"]
+
+    def text(self) -> str:
+        said = [f"{name} {e.text()}" for name, e in (("deletes", self.deletes), ("orders", self.orders)) if e]
+        return " ".join(["upsert", *self.key, *said])
