@@ -123,9 +123,10 @@ class BatchWriter:
         self._last: Matrix | None = None
         self._ends: list[int] = []
         self._checksums: list[int] = []
+        self._constants: dict[str, int] | None = None
 
-    def append(self, frame: pl.DataFrame, records: Matrix) -> None:
-        """Add rows: their columns, and their data lanes (n > 0, width)."""
+    def append(self, frame: pl.DataFrame, records: Matrix, constants: Mapping[str, int]) -> None:
+        """Add rows: their columns, their data lanes (n > 0, width), and the hidden columns that hold just one number."""
         import pyarrow as pa
 
         table = frame.to_arrow()
@@ -134,6 +135,8 @@ class BatchWriter:
         self._records.append(records[-self.rows % GROUP :: GROUP].copy())
         self._last = records[-1:].copy()
         self.rows += len(records)
+        before = constants if self._constants is None else self._constants
+        self._constants = {name: value for name, value in before.items() if constants.get(name) == value}
         if self._carried is not None:
             table = pa.concat_tables([self._carried, table])
         whole = len(table) - len(table) % GROUP
@@ -141,13 +144,13 @@ class BatchWriter:
             self._write(table.slice(at, GROUP))
         self._carried = table.slice(whole) if whole < len(table) else None
 
-    def finish(self, constants: Mapping[str, int]) -> memoryview:
-        """Return the content of the file; `constants` are the columns that hold just one number."""
+    def finish(self) -> memoryview:
+        """Return the content of the file."""
         assert self._last is not None, "an empty batch needs no file"
         if self._carried is not None:
             self._write(self._carried)
         records = np.concatenate([*self._records, self._last])
-        index = Index(GROUP, records, np.array(self._ends), np.array(self._checksums, np.uint32), dict(constants))
+        index = Index(GROUP, records, np.array(self._ends), np.array(self._checksums, np.uint32), self._constants or {})
         self._writer.add_key_value_metadata({METADATA: index.to_text()})
         self._writer.close()
         return self._sink.getbuffer()
