@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import importlib
+import inspect
+import textwrap
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -61,6 +66,21 @@ def load_function(name: str) -> Callable[..., Any]:
         raise SpecError(f"module `{module_name}` has no function `{function_name}`", hint=hint)
     function: Callable[..., Any] = found
     return function
+
+
+@cache
+def meaning(name: str) -> str:
+    """Return a hash of what a function does, as far as its own text says: comments and formatting are no part of it.
+
+    Empty where there is no text to be had, as of one written in C.
+    """
+    if isinstance(name, AtHand):
+        return ""
+    try:
+        text = textwrap.dedent(inspect.getsource(load_function(name)))
+        return hashlib.sha256(ast.unparse(ast.parse(text)).encode()).hexdigest()[:12]
+    except (OSError, TypeError, SyntaxError, SpecError):
+        return ""
 
 
 class Foreign:

@@ -114,7 +114,7 @@ class Stage:
         return frozenset(self.kept[0])
 
     def text(self) -> str:
-        """Return canonical text: equal text over equal schemas is equal meaning (of Python functions, the name)."""
+        """Return canonical text: equal text over equal schemas is equal meaning (of Python functions, the name and their own text)."""
         return "; ".join(_step_text(step) for step in self.steps)
 
     @property
@@ -174,4 +174,11 @@ def _step_text(step: Step) -> str:
     if isinstance(step, Explode):
         return f"explode {step.weight.text()}"
     output = ", ".join(f"{quoted(name)}: {type_}" for name, type_ in step.output)
-    return f"python {step.function}{' batch' if step.batch else ''} -> {output}"
+    return f"python {told(step.function)}{' batch' if step.batch else ''} -> {output}"
+
+
+def told(function: str) -> str:
+    """Return what identifies a Python function: its name, and what its text says."""
+    from ddcli.expressions.foreign import meaning
+
+    return " ".join(filter(None, (function, meaning(function))))

@@ -118,41 +118,34 @@ class Changes:
         }
         return physical_graph(substitute(needed, sources.get))
 
-    def why(self, fingerprint: str) -> list[str]:
-        """Return why a node is not what it was: the changes below it, in few words; empty where it is simply new."""
-        return self._reasons.get(fingerprint, [])
-
-    def why_output(self, name: str) -> list[str]:
-        """Return why an output is not what it was."""
+    def why(self, name: str) -> list[str]:
+        """Return why an output is not what it was, in few words."""
         if name in self.refresh:
             return ["it is to be computed anew"]
-        return self.why(self.plan.graph.outputs[name].fingerprint)
+        if self.outputs[name] == "new":
+            return ["it is new"]
+        before = self.known.outline["outputs"].get(name)
+        return self._compare(self.plan.logical.outputs[name], before) if before else []
 
-    @cached_property
-    def _reasons(self) -> dict[str, list[str]]:
-        """The changes below each node that has a counterpart in the old plan: the one at the same place under an output."""
-        before = self.known.outline.get("nodes", {})
-        found: dict[str, list[str]] = {}
-
-        def compare(node: Node, old: str) -> list[str]:
-            if node.fingerprint in found:
-                return found[node.fingerprint]
-            if node.fingerprint == old or old not in before:
-                return []
-            kind, words, inputs = before[old]
-            reasons = []
-            if (kind, words) != (now := told(node)):
-                reasons.append(_differ(kind, words, *now))
-            if len(inputs) == len(node.inputs):
-                for child, other in zip(node.inputs, inputs, strict=True):
-                    reasons += [reason for reason in compare(child, other) if reason not in reasons]
-            found[node.fingerprint] = reasons
-            return reasons
-
+    def why_built(self, fingerprint: str) -> list[str]:
+        """Return why a node is built: what became of the outputs that read it."""
+        found = []
         for name, node in self.plan.graph.outputs.items():
-            if (old := self.known.outline.get("outputs", {}).get(name)) is not None:
-                compare(node, old)
+            if any(each.fingerprint == fingerprint for each in physical_graph({name: node}).nodes):
+                found += [f"output '{name}': {reason}" for reason in self.why(name)]
         return found
+
+    def _compare(self, node: Node, old: str) -> list[str]:
+        """Return the differences of a logical node and those below it from what was at their place before."""
+        before = self.known.outline["nodes"]
+        if node.fingerprint == old or old not in before:
+            return []
+        kind, words, inputs = before[old]
+        same = len(inputs) == len(node.inputs)
+        below = [self._compare(child, other) for child, other in zip(node.inputs, inputs, strict=True)] if same else []
+        reasons = list(dict.fromkeys(reason for each in below for reason in each))
+        now = told(node)
+        return reasons if (kind, words) == now else [_differ(kind, words, *now), *reasons]
 
     def _has(self, fingerprint: str) -> bool:
         return fingerprint in self.known.arrangements or fingerprint + WAITING in self.known.arrangements

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.expressions import stage
 from ddcli.expressions.tree import Column
-from ddcli.plan import physical
+from ddcli.plan import logical, physical
 from ddcli.plan.logical import Graph, Node
 from ddcli.plan.lower import lower, read_counts
 from ddcli.plan.pruning import required_columns
@@ -86,7 +86,7 @@ class Plan:
         """Return what a manifest keeps of it."""
         return {
             "generations": [generation.to_json() for generation in self.generations],
-            "nodes": outline(self.graph),
+            "outline": outline(self.logical),
         }
 
 
@@ -131,10 +131,10 @@ def one_scan_an_input(outputs: dict[str, Node]) -> dict[str, Node]:
         if isinstance(node, physical.Scan):
             scans.setdefault(node.name, {})[node.fingerprint] = node
     picks: dict[str, Node] = {}
-    for name, found in scans.items():
+    for found in scans.values():
         if len(found) > 1:
             schema: Schema = {column: kind for scan in found.values() for column, kind in scan.schema.items()}
-            whole = physical.Scan((), schema, name, next(iter(found.values())).nt)
+            whole = replace(next(iter(found.values())), schema=schema)
             for scan in found.values():
                 if list(scan.schema) != list(schema):
                     columns = tuple((column, Column(column, kind)) for column, kind in scan.schema.items())
@@ -161,23 +161,36 @@ def substitute(outputs: dict[str, Node], other: Callable[[str], Node | None]) ->
     return {name: done[node.fingerprint] for name, node in outputs.items()}
 
 
-def outline(graph: physical.PhysicalGraph) -> dict[str, Any]:
-    """Return the nodes of a graph for people, JSON-able: by fingerprint what each is and which it reads; and the outputs'."""
-    nodes = {node.fingerprint: [*told(node), [child.fingerprint for child in node.inputs]] for node in graph.nodes}
+def outline(graph: Graph) -> dict[str, Any]:
+    """Return what a graph says, for people, JSON-able: by fingerprint each node's kind, words and inputs; and the outputs'."""
+    nodes = {node.fingerprint: [*told(node), [child.fingerprint for child in node.inputs]] for node in graph.nodes()}
     return {"nodes": nodes, "outputs": {name: node.fingerprint for name, node in graph.outputs.items()}}
 
 
 def told(node: Node) -> tuple[str, str]:
-    """Return what kind of node one is, and what it says, for people."""
-    if isinstance(node, physical.Scan | physical.Pick):
-        return "input", f"{node.name} ({_columns(node.schema)})"
-    if isinstance(node, physical.Linear):
-        return "linear", str(node.says[0])
+    """Return what kind of operator one is, and what it says, for people."""
+    if isinstance(node, logical.Source):
+        return "input", f"{node.name} ({', '.join(f'{name} {kind}' for name, kind in node.schema.items())})"
+    if isinstance(node, logical.Apply):
+        kind, _, words = str(node.says[0]).partition(" ")
+        return kind, words
+    if isinstance(node, logical.Reduce):
+        return "reduce", _reduction(node)
     return type(node).__name__.lower(), _plain(node.says)
 
 
-def _columns(schema: Schema) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in schema.items())
+def _reduction(node: logical.Reduce) -> str:
+    by = ", ".join(
+        name if expression.text() == Column(name, expression.type).text() else f"{name}: {expression.text()}"
+        for name, expression in node.by
+    )
+    results = []
+    for name, expression in node.results:
+        words = expression.text()
+        for at, call in enumerate(node.calls):
+            words = words.replace(Column(f"${at}", call.type).text(), call.text())
+        results.append(f"{name}: {words}")
+    return f"by {by}: {', '.join(results)}" if by else ", ".join(results)
 
 
 def _plain(value: object) -> str:
