@@ -2,65 +2,64 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
-
-import numpy as np
+import tempfile
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ddcli import __version__
 from ddcli.assemble.graph import assemble
-from ddcli.engine import kernels
-from ddcli.engine.arrangement import policy
-from ddcli.engine.arrangement.batch import MemoryBatch
-from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout
-from ddcli.engine.operators.base import Delta, Interval
+from ddcli.engine.operators.base import Interval
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST, Frontier
-from ddcli.errors import StateError
+from ddcli.engine.workers import Workers
+from ddcli.facts import facts_of
 from ddcli.inputs import largest_seen, open_logs, time_columns
+from ddcli.keeping import StateTraces
 from ddcli.plan.build import build
-from ddcli.plan.lower import lower
+from ddcli.plan.generations import known_generations
+from ddcli.plan.generations import plan as make_plan
+from ddcli.plan.loops import Iterate
+from ddcli.publishing import Publishing
+from ddcli.rebuild import is_changed, rebuild
 from ddcli.request import find_inputs, find_upper, nothing_new
-from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
-from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry, Times
-from ddcli.store.output import output_bytes, write_output
-from ddcli.store.state import relative_output
+from ddcli.sizes import Sizes, rows_held, sizes
+from ddcli.stepping import Stepping
+from ddcli.store.files import Files
+from ddcli.store.manifest import InputEntry, Manifest, Times
 from ddcli.store.time_text import format_frontier, format_time
 from ddcli.summary import InputSummary, OutputSummary, RunSummary
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from ddcli.assemble.graph import Assembled
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
-    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.generations import Plan
     from ddcli.request import Request
-    from ddcli.store.logs import LogReader
-    from ddcli.store.state import State, Transaction
+    from ddcli.store.logs import LogReader, Taken
+    from ddcli.store.state import State
 
 
 def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
     """Take in what is new as of now and commit it to `state`; without a state, a dry run, commit nothing."""
     if str(request.base) not in sys.path:  # where `module:function` is looked for first
         sys.path.insert(0, str(request.base))
-    found = find_inputs(request, manifest)
-    readers = open_logs(request, manifest, found)
+    known = None if request.refreshes_all else manifest
+    found = find_inputs(request, known)
+    readers = open_logs(request, known, found, rows_held(request.memory))
     time = time_columns(request, manifest, readers)
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
-    graph = lower(build(request.spec, schemas, list(time.values())))
-    if manifest is not None and manifest.plan != graph.fingerprint:
-        raise StateError(
-            "the pipeline has changed since its state was made: its outputs hold the results of another plan",
-            place=str(request.spec.path),
-            hint="put the file back, or remove the state and the outputs to compute them anew",
-        )
+    plan = make_plan(
+        build(request.spec, schemas, list(time.values())),
+        known_generations(manifest.cache["plan"] if manifest else None),
+    )
+    if manifest is not None and is_changed(request, manifest, plan):
+        return _changed(request, manifest, state, plan, time)
     before = Frontier(manifest.upper) if manifest else None
     seen = largest_seen(manifest, readers)
     upper = find_upper(request, time, found, before, seen)
@@ -71,31 +70,17 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
                 reader.take((), manifest.upper, manifest.upper)
             return nothing_new(request, manifest)
         return RunSummary(request.spec.name.value, None, None, changed=False)
-    return _Run(request, manifest, state, graph, readers, time, seen, upper).run()
+    return _Run(request, manifest, state, plan, readers, time, seen, upper).run()
 
 
-@dataclass
-class _StateTraces:
-    """The traces of the stateful nodes: what the manifest names, read from files when it is asked for."""
-
-    request: Request
-    manifest: Manifest | None
-    pool: Pool
-    lower: Frontier
-    made: dict[str, tuple[Trace, BatchLayout]] = field(default_factory=dict)
-
-    def trace(self, identity: str, key: Layout, value: Layout, nt: int) -> Trace:
-        entry = self.manifest.arrangements.get(identity) if self.manifest else None
-        layout = BatchLayout(key, value, nt)
-        directory = self.request.state / "arrangements" / identity
-        batches = [
-            StoredBatch(directory / str(shard) / file.name, file, layout, self.pool)
-            for shard, files in enumerate(entry.shards if entry else ())
-            for file in files
-        ]
-        trace = Trace(key.width, value.width, nt, since=self.lower, batches=batches)
-        self.made[identity] = (trace, layout)
-        return trace
+def _changed(request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema) -> RunSummary:
+    """Bring the state to a changed plan, if that is wanted, then take in what is new."""
+    rebuilt, wrote = rebuild(request, manifest, state, plan, time)
+    if state is None:
+        upper = format_frontier(Frontier(manifest.upper), list(time.values()))
+        return RunSummary(request.spec.name.value, upper, upper, changed=True, rebuilt=wrote, dry=True)
+    summary = execute(replace(request, refresh=None), rebuilt, state)
+    return replace(summary, changed=True, rebuilt=wrote)
 
 
 @dataclass
@@ -105,7 +90,7 @@ class _Run:
     request: Request
     manifest: Manifest | None
     state: State | None
-    graph: PhysicalGraph
+    plan: Plan
     readers: dict[str, LogReader]
     time: Schema
     """The time columns of the outputs and their types, one a coordinate."""
@@ -113,36 +98,99 @@ class _Run:
     upper: Frontier
 
     def run(self) -> RunSummary:
-        pool = Pool()
         before = self.manifest.upper if self.manifest else None
         nt = len(self.time)
         # The first run begins where every time is at or after.
-        lower = Frontier(before or [(LEAST,) * nt])
-        traces = _StateTraces(self.request, self.manifest, pool, lower)
-        assembled = assemble(self.graph, Scope(nt), traces, pool, self._show, tuple(self.time.values()))
-        inputs, fed, read = self._read(assembled, pool, before)
-        deltas = assembled.step(fed, Interval(lower, self.upper))
-        fed.clear()
-        outputs = {name: _consolidated(deltas.pop(name)) for name in list(deltas)}
-        if self.state is None:
-            return self._summary(read, {name: _count(rows) for name, rows in outputs.items()}, self.manifest)
-        with self.state.begin() as transaction:
-            entries, wrote, arrangements = self._write(transaction, outputs, assembled, traces)
-            time = {name: str(kind) for name, kind in self.time.items()}
-            committed = transaction.commit(
-                Manifest(
-                    name=self.request.spec.name.value,
-                    upper=self.upper.elements,
-                    pipeline=self.request.digest,
-                    plan=self.graph.fingerprint,
-                    engine=__version__,
-                    inputs=inputs,
-                    arrangements=arrangements,
-                    outputs=entries,
-                    cache={"time": time, "seen": self.seen},
+        interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
+        taken, cut = self._take(before)
+        # A loop steps in memory, where shards look at each other's values.
+        looped = any(isinstance(node, Iterate) for node in self.plan.graph.nodes)
+        pools = [Pool()] * cut.passes if cut.room is None or looped else [Pool() for _ in range(cut.passes)]
+        traces = StateTraces(self.request.state, self.manifest, pools, interval.lower, cut)
+        workers = Workers(cut.passes, cut.threads)
+        scope = Scope(nt, workers=workers)
+        kinds = tuple(self.time.values())
+        try:
+            facts = facts_of(self.request.spec, self.readers, before, self.upper.elements)
+            assembled = assemble(self.plan.graph, scope, traces, pools, self._show, kinds, parted=True, facts=facts)
+            with nullcontext() if self.state is None else self.state.begin() as transaction:
+                publishing = Publishing(
+                    self.request,
+                    self.manifest,
+                    self.time,
+                    self.upper.elements,
+                    assembled.outputs,
+                    self.plan.meanings,
+                    transaction,
                 )
+                step = Stepping(assembled, taken, cut, pools, traces, publishing, transaction, interval)
+                if cut.room is None:
+                    step.run_in_memory()
+                else:
+                    with (
+                        tempfile.TemporaryDirectory()
+                        if self.state is None
+                        else nullcontext(self.request.state) as place
+                    ):
+                        step.run_out_of_core(Path(place), self.state.files if self.state else Files())
+                for each in facts.values():
+                    each.check()
+                read = self._read(taken)
+                if transaction is None:
+                    return self._summary(read, publishing.summaries(), self.manifest)
+                committed = transaction.commit(self._manifest(taken, traces, publishing))
+        finally:
+            workers.close()
+        return self._summary(read, publishing.summaries(), committed)
+
+    def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes]:
+        """Find the updates of each input, and how to cut the run. An input that no output reads is only checked."""
+        scans, nt = self.plan.graph.scans(), len(self.time)
+        columns = {name: tuple(scans[name].schema) if name in scans else () for name in self.readers}
+        upper, request = self.upper.elements, self.request
+        taken = {name: reader.take(columns[name], before, upper) for name, reader in self.readers.items()}
+        rows = sum(taken[name].rows for name in scans)
+        width = max((Layout(scan.schema).width for scan in scans.values()), default=0) + nt + 1
+        entries = self.manifest.arrangements.values() if self.manifest else ()
+        kept = frozenset(len(entry.shards) for entry in entries)
+        cut = sizes(rows, width, kept, request.workers, request.memory)
+        most = cut.most or (-(-rows // cut.passes) if cut.passes > 1 else None)
+        if most is not None:
+            taken = {name: reader.take(columns[name], before, upper, most) for name, reader in self.readers.items()}
+        return taken, cut
+
+    def _read(self, taken: dict[str, Taken]) -> dict[str, InputSummary]:
+        return {
+            name: InputSummary(
+                taken[name].rows, len(reader.listing.to_read), sum(not file.done for file in taken[name].files)
             )
-        return self._summary(read, wrote, committed)
+            for name, reader in self.readers.items()
+        }
+
+    def _manifest(self, taken: dict[str, Taken], traces: StateTraces, publishing: Publishing) -> Manifest:
+        """Return what the run commits."""
+        times = self.upper.elements
+        return Manifest(
+            name=self.request.spec.name.value,
+            upper=times,
+            pipeline=self.request.digest,
+            plan=self.plan.fingerprint,
+            engine=__version__,
+            inputs={
+                name: InputEntry(times, taken[name].files, reader.schema.to_json())
+                for name, reader in self.readers.items()
+            },
+            arrangements=traces.entries(self.upper),
+            outputs=publishing.entries(),
+            cache={
+                "time": {name: str(kind) for name, kind in self.time.items()},
+                "seen": self.seen,
+                "plan": self._outline(),
+            },
+        )
+
+    def _outline(self) -> Any:
+        return self.manifest.cache["plan"] if self.manifest else self.plan.to_json()
 
     @property
     def kinds(self) -> list[Type]:
@@ -157,75 +205,6 @@ class _Run:
             self.request.say(f"{label}: {row} @ {format_time(time, self.kinds)} {diff:+d}")
         if updates.height > shown:
             self.request.say(f"{label}: and {updates.height - shown} more updates")
-
-    def _read(
-        self, assembled: Assembled, pool: Pool, before: Times | None
-    ) -> tuple[dict[str, InputEntry], dict[str, Delta], dict[str, InputSummary]]:
-        """Read each input's updates of the interval into lanes; an input that no output reads is only checked."""
-        inputs, fed, summaries = {}, {}, {}
-        for name, reader in self.readers.items():
-            layout = assembled.layouts.get(name)
-            taken = reader.take(layout.names if layout else (), before, self.upper.elements)
-            matrices = [part.matrix(layout or Layout({}), pool) for part in taken.slices]
-            rows = sum(map(len, matrices))
-            if layout is not None and matrices:
-                (fed[name],) = map(Delta, matrices)
-            del matrices
-            inputs[name] = InputEntry(self.upper.elements, taken.files, reader.schema.to_json())
-            waiting = sum(not file.done for file in taken.files)
-            summaries[name] = InputSummary(rows, len(reader.listing.to_read), waiting)
-            del taken
-        self.readers.clear()
-        return inputs, fed, summaries
-
-    def _write(
-        self,
-        transaction: Transaction,
-        outputs: dict[str, np.ndarray],
-        assembled: Assembled,
-        traces: _StateTraces,
-    ) -> tuple[dict[str, OutputEntry], dict[str, OutputSummary], dict[str, ArrangementEntry]]:
-        """Write the outputs' updates and the traces' new batches. Files' contents are made in threads, and added in order."""
-        before = self.manifest.upper if self.manifest else None
-        times = self.upper.elements
-        held = [*outputs.values(), *(matrix for trace, _ in traces.made.values() for matrix in resident(trace))]
-        shared = frozenset(memory for memory, count in Counter(map(memory_of, held)).items() if count > 1)
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            made = {
-                name: threads.submit(self._output, outputs.pop(name), assembled.outputs[name], traces.pool)
-                for name in list(outputs)
-            }
-            batches = {
-                identity: threads.submit(_batch, trace, layout, traces.pool, self.upper, shared)
-                for identity, (trace, layout) in traces.made.items()
-            }
-            entries, wrote = {}, {}
-            for name in list(made):
-                data, counts = made.pop(name).result()
-                directory = self.request.outputs[name]
-                file = write_output(transaction, directory, data, counts.rows, self.time, before, times)
-                known = self.manifest.outputs[name].files if self.manifest else ()
-                schema = {column: str(kind) for column, kind in assembled.outputs[name].schema.items()}
-                path = relative_output(self.request.state, directory)
-                entries[name] = OutputEntry(path, schema, (*known, file) if file else known)
-                wrote[name] = replace(counts, file=str(directory / file.name) if file else None)
-            arrangements = {}
-            for identity, (_, layout) in traces.made.items():
-                kept, batch, rows = batches.pop(identity).result()
-                files = [stored.entry for stored in kept]
-                if batch is not None:
-                    lower = kept[-1].upper if kept else traces.lower
-                    files.append(write_batch(transaction, identity, 0, batch, rows, lower, self.upper, self.upper))
-                schema = {name: str(kind) for name, kind in layout.record.schema.items()}
-                arrangements[identity] = ArrangementEntry(
-                    identity, times, times, layout.key.names, schema, (tuple(files),)
-                )
-        return entries, wrote, arrangements
-
-    def _output(self, updates: np.ndarray, layout: Layout, pool: Pool) -> tuple[memoryview | None, OutputSummary]:
-        """Return the content of an output's file, None without updates, and what is in it."""
-        counts = _count(updates)
-        return output_bytes(updates, layout, pool, self.time) if len(updates) else None, counts
 
     def _summary(
         self, read: dict[str, InputSummary], wrote: dict[str, OutputSummary], manifest: Manifest | None
@@ -247,50 +226,3 @@ class _Run:
             state_rows=sum(file.rows for file in files),
             dry=self.state is None,
         )
-
-
-def _consolidated(delta: Delta) -> np.ndarray:
-    """Return updates with at most one for a record and time."""
-    return delta.updates if delta.distinct else kernels.consolidate(delta.updates)
-
-
-def _count(updates: np.ndarray) -> OutputSummary:
-    inserted = int(np.count_nonzero(updates[:, -1] > 0))
-    return OutputSummary(len(updates), inserted, len(updates) - inserted, None)
-
-
-def resident(trace: Trace) -> list[np.ndarray]:
-    """Return the matrices of a trace's batches in memory."""
-    return [batch.matrix() for batch in trace.batches if isinstance(batch, MemoryBatch)]
-
-
-def memory_of(matrix: np.ndarray) -> int:
-    """Return what tells the memory of one matrix from that of another: views of one share it."""
-    return id(matrix if matrix.base is None else matrix.base)
-
-
-def _batch(
-    trace: Trace, layout: BatchLayout, pool: Pool, since: Frontier, shared: frozenset[int]
-) -> tuple[list[StoredBatch], memoryview | None, int]:
-    """Return the stored batches of a trace that stay, and the content and the rows of the file of all its other updates."""
-    kept, fresh = compacted(trace, since, shared)
-    trace.batches.clear()
-    return kept, batch_bytes(fresh, layout, pool) if len(fresh) else None, len(fresh)
-
-
-def compacted(trace: Trace, since: Frontier, shared: frozenset[int]) -> tuple[list[StoredBatch], np.ndarray]:
-    """Return the stored batches of a trace that stay as they are, and all its other updates as one batch as of `since`.
-
-    What is in memory is used up, but for what is `shared` with other traces or outputs (see `memory_of`).
-    """
-    stored = [batch for batch in trace.batches if isinstance(batch, StoredBatch)]
-    memory = resident(trace)
-    time = since.as_time()
-    fresh = np.empty((0, 0), np.int64)
-    if memory:
-        merged = kernels.merge(memory)
-        fresh = kernels.advance(merged, time, trace.nt, owned=memory_of(merged) not in shared)
-    while len(fresh) and stored and policy.next_merge([stored[-1].rows, len(fresh)]) is not None:
-        older = kernels.advance(stored.pop().matrix(), time, trace.nt)
-        fresh = kernels.merge([older, fresh])
-    return stored, fresh

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.times import join
 from ddcli.errors import SpecError, StateError
+from ddcli.facts import format_of
 from ddcli.request import find_seen, find_time
-from ddcli.store.formats.base import Updates
 from ddcli.store.log_schema import LogSchema
 from ddcli.store.logs import LogReader
 
@@ -31,11 +31,9 @@ def open_logs(
     readers = {}
     for name, there in found.items():
         given = request.spec.inputs[name]
-        columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
-        log = Updates(tuple(text.value for text in given.time), columns, diff=given.diff.value if given.diff else None)
         entry = manifest.inputs.get(name) if manifest else None
         known = LogSchema.from_json(entry.schema) if entry else None
-        readers[name] = LogReader(there.listing, log, known, most)
+        readers[name] = LogReader(there.listing, format_of(given), known, most)
     return readers
 
 

@@ -29,6 +29,10 @@ def run(
     state: Path | None = None,
     until: str | None = None,
     dry_run: bool = False,
+    apply: bool = False,
+    refresh: frozenset[str] | None = None,
+    memory: int | None = None,
+    workers: int | None = None,
     if_locked: IfLocked = "fail",
     cache_dir: Path | None = None,
     say: Callable[[str], None] | None = None,
@@ -36,11 +40,15 @@ def run(
     """Bring the outputs of the pipeline file at `path` up to date and return what was done.
 
     Closes the times before `until` (of a product the box before "x,y"); without it, those before the least upper of the
-    inputs that carry their progress, else all seen. A run with nothing new takes no lock and changes no file. `say` is
-    given lines for a person. Raises a DdError, after which state and outputs are as they were.
+    inputs that carry their progress, else all seen. A run with nothing new takes no lock and changes no file. With
+    `apply`, outputs are given the difference that a change of the pipeline makes; `refresh` names outputs to compute anew,
+    none of them: all. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
+    `workers` are the threads that shards are stepped in (default: as many as processors). `say` is given lines for a person. Raises a DdError, after which state and outputs are as they were.
     """
     started = clock.perf_counter()
-    request = read_request(path, state, until, say or (lambda _line: None))
+    request = read_request(
+        path, state, until, say or (lambda _line: None), apply=apply, refresh=refresh, memory=memory, workers=workers
+    )
     manifest = read_newest(request.state)
     if manifest is not None and is_idle(request, manifest):
         return nothing_new(request, manifest)

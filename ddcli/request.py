@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from ddcli import __version__
 from ddcli.engine.times import BEYOND, Frontier, box
-from ddcli.errors import InputError, SpecError, SpecErrors, UsageError
+from ddcli.errors import InputError, SpecError, SpecErrors, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type
+from ddcli.sizes import default_memory, default_workers
 from ddcli.spec import load_spec
 from ddcli.store.listing import Listing, list_input
 from ddcli.store.progress import PROGRESS, read_progress
@@ -48,6 +49,19 @@ class Request:
     outputs: dict[str, Path]
     until: str | None
     say: Callable[[str], None]
+    apply: bool = False
+    """Whether outputs may be given the difference that a change of the pipeline makes."""
+    refresh: frozenset[str] | None = None
+    """The outputs to compute anew; none: all, with the inputs read again."""
+    memory: int = 0
+    """Bytes that the process may have resident."""
+    workers: int = 1
+    """Threads that shards are stepped in."""
+
+    @property
+    def refreshes_all(self) -> bool:
+        """Whether nothing of the state is to be kept."""
+        return self.refresh is not None and not self.refresh
 
 
 @dataclass(frozen=True)
@@ -57,8 +71,22 @@ class Found:
     progress: Frontier | None
     listing: Listing
 
+    def past(self) -> Found:
+        """Return what was taken in already."""
+        return Found(self.progress, self.listing.past())
 
-def read_request(path: Path, state: Path | None, until: str | None, say: Callable[[str], None]) -> Request:
+
+def read_request(
+    path: Path,
+    state: Path | None,
+    until: str | None,
+    say: Callable[[str], None],
+    *,
+    apply: bool = False,
+    refresh: frozenset[str] | None = None,
+    memory: int | None = None,
+    workers: int | None = None,
+) -> Request:
     """Read the pipeline file and return what is asked for, or refuse the file and the paths in it."""
     spec = load_spec(path)
     base = path.absolute().parent
@@ -70,7 +98,29 @@ def read_request(path: Path, state: Path | None, until: str | None, say: Callabl
     _check_times(spec)
     _check_paths(spec, base, state.absolute())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Request(spec, digest, base, state.absolute(), outputs, until, say)
+    _check_refreshed(spec, refresh)
+    return Request(
+        spec,
+        digest,
+        base,
+        state.absolute(),
+        outputs,
+        until,
+        say,
+        apply or refresh is not None,
+        refresh,
+        memory or default_memory(),
+        workers or default_workers(),
+    )
+
+
+def _check_refreshed(spec: Spec, refresh: frozenset[str] | None) -> None:
+    """Refuse names to compute anew that no output has."""
+    for name in sorted(refresh or ()):
+        if name not in spec.outputs:
+            near = did_you_mean(name, spec.outputs)
+            hint = f"did you mean '{near}'?" if near else f"outputs: {', '.join(spec.outputs)}"
+            raise UsageError(f"no output is named '{name}'", place=str(spec.path), hint=hint)
 
 
 def _normal(base: Path, path: str) -> Path:
@@ -204,7 +254,12 @@ def nothing_new(request: Request, manifest: Manifest) -> RunSummary:
 
 def is_idle(request: Request, manifest: Manifest) -> bool:
     """Say whether no file is new, no progress has moved, and no row that waits may be taken now."""
-    if manifest.pipeline != request.digest or manifest.engine != __version__ or unpublished(request.state, manifest):
+    if (
+        request.refresh is not None
+        or manifest.pipeline != request.digest
+        or manifest.engine != __version__
+        or unpublished(request.state, manifest)
+    ):
         return False
     check_outputs(request.state, manifest, request.outputs)
     time, before = find_time(manifest), Frontier(manifest.upper)

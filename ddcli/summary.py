@@ -19,12 +19,13 @@ class InputSummary:
 
 @dataclass(frozen=True, slots=True)
 class OutputSummary:
-    """What was added to an output log: updates, how many insert and how many retract (by their diffs), and the file."""
+    """What was added to an output log: updates, how many insert and how many retract (by their diffs), the first of its `files`."""
 
     rows: int
     inserted: int
     retracted: int
     file: str | None
+    files: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class RunSummary:
     state_bytes: int = 0
     state_rows: int = 0
     dry: bool = False
+    rebuilt: dict[str, OutputSummary] = field(default_factory=dict)
+    """What a change of the pipeline added to outputs, before what is new was taken in."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values."""
@@ -59,15 +62,19 @@ class RunSummary:
         for name, given in self.inputs.items():
             waiting = f", {given.waiting} with rows still to come" if given.waiting else ""
             lines.append(
-                f"  read   {name}: {given.rows:,} {_plural(given.rows, 'update')} in {given.files} {_plural(given.files, 'file')}{waiting}"
+                f"  read   {name}: {given.rows:,} {plural(given.rows, 'update')} in {given.files} {plural(given.files, 'file')}{waiting}"
             )
+        for name, made in self.rebuilt.items():
+            change = f"{made.rows:,} {plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
+            lines.append(f"  changed {name}: {change if made.rows else 'it says the same'}")
         for name, made in self.outputs.items():
-            change = f"{made.rows:,} {_plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
+            change = f"{made.rows:,} {plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
             lines.append(
                 f"  wrote  {name}: {change if made.rows else 'no change'}"
                 + (f" -> {_near(made.file)}" if made.file else "")
+                + (f" and {made.files - 1} more" if made.files > 1 else "")
             )
-        lines.append(f"  state  {self.state_rows:,} {_plural(self.state_rows, 'row')}, {_size(self.state_bytes)}")
+        lines.append(f"  state  {self.state_rows:,} {plural(self.state_rows, 'row')}, {size_of(self.state_bytes)}")
         return lines
 
 
@@ -77,14 +84,15 @@ def _near(file: str) -> str:
     return file.removeprefix(here)
 
 
-def _plural(count: int, word: str) -> str:
+def plural(count: int, word: str) -> str:
+    """Return a word for so many."""
     return word if count == 1 else word + "s"
 
 
-def _size(count: float) -> str:
+def size_of(count: float) -> str:
     """Return a number of bytes for people.
 
-    >>> _size(1_500_000)
+    >>> size_of(1_500_000)
     '1.5 MB'
     """
     for unit in ("B", "kB", "MB", "GB"):

@@ -13,14 +13,16 @@ import numpy as np
 
 from ddcli.assemble.groups import value_layout
 from ddcli.assemble.operators import INT64, Operators, Surroundings, Traces, route
+from ddcli.assemble.owning import owned
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Entry, Limit, Loop, Variable
 from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.join import Arrange, Entered
-from ddcli.engine.operators.linear import Permute
+from ddcli.engine.operators.linear import Consolidate, Permute
 from ddcli.engine.operators.shift import Delay
 from ddcli.engine.operators.upsert import Upsert
+from ddcli.engine.pool import Pool
 from ddcli.plan import loops, physical
 from ddcli.plan.logical import digest
 from ddcli.plan.loops import level
@@ -30,11 +32,11 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from ddcli.assemble.operators import Facts
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.dataflow import Deltas, Handle
     from ddcli.engine.operators.base import Delta, Interval
     from ddcli.engine.operators.imported import Imported
-    from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.logical import Node
 
@@ -51,6 +53,8 @@ class Assembled:
     layouts: dict[str, Layout] = field(default_factory=dict)
     leaving: dict[str, Handle] = field(default_factory=dict)
     outputs: dict[str, Layout] = field(default_factory=dict)
+    owned: set[str] = field(default_factory=set)
+    """The outputs of which equal records are in one shard."""
     arranged: dict[str, list[Trace]] = field(default_factory=dict)
     """The shards' traces of those outputs that are arrangements: what they hold is read from there."""
 
@@ -58,27 +62,35 @@ class Assembled:
         """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs."""
         sources = {self.sources[name].index: delta for name, delta in fed.items()}
         found = self.scope.step(sources, interval)
-        return {name: self.scope.whole(handle, found) for name, handle in self.leaving.items()}
+        return {
+            name: self.scope.whole(handle, found, distinct=name in self.owned) for name, handle in self.leaving.items()
+        }
 
 
 def assemble(
     graph: physical.PhysicalGraph,
     scope: Scope,
     traces: Traces,
-    pool: Pool,
+    pool: Pool | Sequence[Pool],
     show: Callable[[str, pl.DataFrame], None],
     time: Sequence[Type] = (INT64,),
     indexed: Mapping[str, Import | Upserts] | None = None,
+    *,
+    parted: bool = False,
+    facts: Mapping[str, Facts] | None = None,
 ) -> Assembled:
     """Fill `scope` with the operators of `graph`; `show` is given what an `inspect` sees, `time` are its coordinates' types.
 
-    `indexed` are the sources that are arranged as they come: arrangements that others keep, fed by shard, and upserts.
+    `pool` may be one a shard, where no updates go from one shard to another in memory. `indexed` are the sources that are
+    arranged as they come: arrangements that others keep, fed by shard, and upserts. `parted` asks for outputs of which each
+    shard has whole records, each but once. `facts` tells more of inputs that are upserts or snapshots.
     """
+    pools = [pool] * scope.workers.count if isinstance(pool, Pool) else pool
     left: dict[str, list[int]] = defaultdict(list)
     for node in graph.nodes:
         if isinstance(node, loops.Leave):
             left[node.inputs[0].fingerprint].append(node.which)
-    assembly = _Assembly(scope, None, _Whole(Surroundings(traces, pool, show, time), left, indexed or {}))
+    assembly = _Assembly(scope, None, _Whole(Surroundings(traces, pools, show, time, facts or {}), left, indexed or {}))
     result = Assembled(scope)
     for name, node in graph.outputs.items():
         handle = assembly.handle(node)
@@ -86,9 +98,15 @@ def assemble(
             shards = assembly.operators.arranged[node.fingerprint]
             result.arranged[name] = [shard.trace for shard in shards if isinstance(shard, Arrange | Upsert)]
         else:
+            layout = result.outputs[name] = Layout(node.schema)
+            if owned(node) is not None:
+                result.owned.add(name)
+            elif parted and scope.workers.count > 1:
+                parts = [Consolidate() for _ in pools]
+                handle = scope.add(parts, handle, width=layout.width, layout=layout, route=range(layout.width))
+                result.owned.add(name)
             result.leaving[name] = handle
             scope.keep(handle)
-            result.outputs[name] = Layout(node.schema)
     for scan in graph.scans().values():
         handle = assembly.handle(scan)
         result.sources[scan.name] = assembly.fed.get(scan.name, handle)
@@ -153,9 +171,9 @@ class _Assembly:
             return self.enter(node)
         if isinstance(node, loops.Leave):
             return self.leave(node)
-        width = Layout(node.schema).width
+        layout = Layout(node.schema)
         if isinstance(node, loops.Variable):
-            return self.variable(node.index, width)
+            return self.variable(node.index, layout.width)
         if isinstance(node, physical.Scan):
             return self.scan(node)
         if isinstance(node, physical.Arranged) and (source := self.is_source(node)):
@@ -166,25 +184,29 @@ class _Assembly:
         if isinstance(node, physical.Arranged):
             arranged = [shard for shard in shards if isinstance(shard, Arrange | Filtered)]
             self.operators.arranged[node.fingerprint] = arranged
-        shifts = isinstance(node, physical.EquiJoin | physical.EnterAt)
-        handle = self.scope.add(shards, *inputs, width=width, route=route(node), shifts=shifts)
+        shifts, wraps = isinstance(node, physical.EquiJoin | physical.EnterAt), isinstance(node, physical.Filtered)
+        handle = self.scope.add(
+            shards, *inputs, width=layout.width, layout=layout, route=route(node), shifts=shifts, wraps=wraps
+        )
         if self.operators.times > 1 and isinstance(node, physical.EquiJoin):
             # The lattice join of two closed times may be open: a join's updates wait for it.
-            delays = [Delay(self.operators.waiting_trace(node, Layout(node.schema)), self.scope.depth) for _ in shards]
-            handle = self.scope.add(delays, handle, width=width)
+            traces = [self.operators.waiting_trace(node, layout, shard) for shard in range(len(shards))]
+            delays = [Delay(trace, self.scope.depth) for trace in traces]
+            handle = self.scope.add(delays, handle, width=layout.width, layout=layout, route=range(layout.width))
         return handle
 
     # --- sources --------------------------------------------------------------------------------------------------
 
     def scan(self, node: physical.Scan) -> Handle:
         """Return the place of a source; where it is arranged as it comes, of its rows column by column as the node says."""
-        width = Layout(node.schema).width
+        layout = Layout(node.schema)
         indexed = self.whole.indexed.get(node.name)
         if indexed is None:
-            return self.scope.source(width)
+            return self.scope.source(layout.width, layout)
         handle, shards = self.source(node.name)
         lanes = Layout(indexed.schema).take(node.schema)
-        return self.scope.add([Permute(lanes, self.scope.nt) for _ in shards], handle, width=width)
+        permutes = [Permute(lanes, self.scope.nt) for _ in shards]
+        return self.scope.add(permutes, handle, width=layout.width, layout=layout)
 
     def is_source(self, node: physical.Arranged) -> str | None:
         """Return the name of the source that is the very arrangement that a node asks for, as it comes."""
@@ -199,21 +221,24 @@ class _Assembly:
         """Return where the updates of a source that is arranged as it comes are, and what keeps it."""
         if name not in self.indexed:
             indexed = self.whole.indexed[name]
-            width = Layout(indexed.schema).width
+            layout = Layout(indexed.schema)
             shards: Sequence[Imported | Upsert]
             if isinstance(indexed, Import):
                 shards = indexed.shards
-                handle = self.fed[name] = self.scope.fed(shards, width + self.scope.nt + 1)
+                handle = self.fed[name] = self.scope.fed(shards, layout.width + self.scope.nt + 1, layout)
             else:
                 key = Layout({column: indexed.schema[column] for column in indexed.key})
                 value = value_layout(indexed.schema, indexed.key)
                 trace = self.whole.surroundings.traces.trace
                 shards = [
-                    Upsert(trace(digest("upserts", name), key, value, self.scope.nt))
-                    for _ in range(self.scope.workers.count)
+                    Upsert(trace(digest("upserts", name), key, value, self.scope.nt, shard))
+                    for shard in range(self.scope.workers.count)
                 ]
-                self.fed[name] = self.scope.source(width + 2)
-                handle = self.scope.add(shards, self.fed[name], width=width, route=range(key.width))
+                fed = Layout(key.schema | value.schema | {"$present": INT64, "$order": INT64})
+                self.fed[name] = self.scope.source(fed.width, fed)
+                handle = self.scope.add(
+                    shards, self.fed[name], width=layout.width, layout=layout, route=range(key.width)
+                )
             self.indexed[name] = handle, shards
         return self.indexed[name]
 
@@ -230,7 +255,8 @@ class _Assembly:
             self.operators.arranged[node.fingerprint] = shards
             self.entering.append((node, Entry(handle, shards)))
         else:
-            handle = self.scope.source(Layout(node.schema).width)
+            layout = Layout(node.schema)
+            handle = self.scope.source(layout.width, layout)
             self.entering.append((node, Entry(handle)))
         return handle
 
@@ -252,7 +278,7 @@ class _Assembly:
 
         def show(at: int, changes: np.ndarray) -> str:
             shown = np.ascontiguousarray(changes[:SHOWN])
-            records = decode_records(shown, layouts[at], self.whole.surroundings.pool)
+            records = decode_records(shown, layouts[at], self.whole.surroundings.pools[0])
             return ", ".join(f"{record} {diff:+d}" for record, diff in zip(records, shown[:, -1].tolist(), strict=True))
 
         loop = Loop(
@@ -264,8 +290,9 @@ class _Assembly:
             show,
         )
         inputs = [self.handle(outer) for outer in (*node.initials, *(outer for outer, _ in inner.entering))]
-        widths = [Layout(node.bodies[which].schema).width for which in left]
-        for which, port in zip(left, self.scope.add_inner(loop, *inputs, widths=widths), strict=True):
+        out = [Layout(node.bodies[which].schema) for which in left]
+        ports = self.scope.add_inner(loop, *inputs, widths=[layout.width for layout in out], layouts=out)
+        for which, port in zip(left, ports, strict=True):
             self.ports[node.fingerprint, which] = port
 
     def variable(self, index: int, width: int) -> Handle:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ddcli.assemble.groups import accumulations, aggregates, multiplicity, python_reducer, told, top, value_layout
 from ddcli.assemble.linear import keeping, linear_operator, order_lanes
 from ddcli.assemble.shifts import python_shift
-from ddcli.engine.lanes import Layout
+from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.grouping import Accumulate, Group, Multiplicity
 from ddcli.engine.operators.join import Arrange, Entered, Join
@@ -20,13 +20,15 @@ from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
+from ddcli.engine.operators.snapshots import Snapshots
 from ddcli.engine.operators.threshold import Threshold
+from ddcli.engine.operators.upsert import Upsert
 from ddcli.expressions.stage import Filter
 from ddcli.expressions.types import Type
 from ddcli.plan import physical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy as np
     import polars as pl
@@ -36,19 +38,41 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.base import Delta, Interval, Operator
     from ddcli.engine.operators.imported import Imported
     from ddcli.engine.operators.reduce_aggregates import Aggregate
-    from ddcli.engine.operators.upsert import Upsert
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Rounds
+    from ddcli.errors import DdError
     from ddcli.plan.logical import Node
 
 INT64 = Type("int64")
 
 
+class Facts(Protocol):
+    """What the operators of an input must know of it beside its rows."""
+
+    @property
+    def snapshots(self) -> Sequence[int]:
+        """The times of the run's snapshots, in order: one may have no rows."""
+
+    def tied(self, key: dict[str, Any], time: int) -> DdError:
+        """Return the error for a key with two different rows at one time, neither of which is the last."""
+
+    def twice(self, key: dict[str, Any], time: int) -> DdError:
+        """Return the error for a key that is in a snapshot twice."""
+
+    def deleted(self, time: int, gone: int, before: int) -> None:
+        """Learn how many of the records before a snapshot are not in it, in one shard."""
+
+
 class Traces(Protocol):
     """Gives the trace of a stateful node: an empty one, or what a state holds under its fingerprint."""
 
-    def trace(self, identity: str, key: Layout, value: Layout, nt: int) -> Trace:
-        """Return the trace of the arrangement `identity`, whose records have these keys and values; each shard asks for its own."""
+    def trace(
+        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
+    ) -> Trace:
+        """Return a shard's trace of the arrangement `identity`, whose records have these keys and values.
+
+        `by` are the lanes of its rows that say to which shard they belong, those of the key where none are given.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +82,15 @@ class _Told:
     operator: Group
     node: physical.Accumulate | physical.Group
     pool: Pool
+    shared: ClassVar[bool] = False
 
     @property
     def wakes(self) -> list[Rounds]:
         return self.operator.wakes
+
+    @property
+    def traces(self) -> Sequence[Trace]:
+        return self.operator.traces
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         return self.operator.begin(interval)
@@ -81,12 +110,13 @@ class _Told:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is the same for all scopes; `show` is given what an `inspect` sees, `time` are the coordinates' types."""
+    """What is the same for all scopes: `pools` has one a shard, which may be the same, `show` is given what an `inspect` sees, `time` are the coordinates' types."""
 
     traces: Traces
-    pool: Pool
+    pools: Sequence[Pool]
     show: Callable[[str, pl.DataFrame], None]
     time: Sequence[Type]
+    facts: Mapping[str, Facts] = field(default_factory=dict)
 
 
 @dataclass
@@ -97,9 +127,8 @@ class Operators:
     surroundings: Surroundings
     arranged: dict[str, Sequence[Arrange | Entered | Filtered | Imported | Upsert]] = field(default_factory=dict)
 
-    @property
-    def pool(self) -> Pool:
-        return self.surroundings.pool
+    def pool(self, shard: int) -> Pool:
+        return self.surroundings.pools[shard]
 
     @singledispatchmethod
     def operator(self, node: Node, shard: int) -> Operator:
@@ -108,7 +137,7 @@ class Operators:
 
     @operator.register(physical.Linear)
     def _(self, node: physical.Linear, shard: int) -> Operator:
-        return linear_operator(node, self.pool, self.scope.nt)
+        return linear_operator(node, self.pool(shard), self.scope.nt)
 
     @operator.register(physical.Sum)
     def _(self, node: physical.Sum, shard: int) -> Operator:
@@ -125,7 +154,7 @@ class Operators:
         layout = Layout(node.schema)
 
         def show(updates: np.ndarray) -> None:
-            self.surroundings.show(node.label, to_frame(updates, layout, self.pool, self.scope.nt))
+            self.surroundings.show(node.label, to_frame(updates, layout, self.pool(shard), self.scope.nt))
 
         return Inspect(show)
 
@@ -133,12 +162,35 @@ class Operators:
     def _(self, node: physical.Arranged, shard: int) -> Operator:
         source = Layout(node.inputs[0].schema)
         key, value = split_layout(node)
-        return Arrange(source.take(node.schema), self.trace(node, key, value))
+        return Arrange(source.take(node.schema), self.trace(node, key, value, shard))
+
+    @operator.register(physical.Upserts)
+    def _(self, node: physical.Upserts, shard: int) -> Operator:
+        facts, pool = self.surroundings.facts[node.name], self.pool(shard)
+        key = Layout({name: node.schema[name] for name in node.key})
+
+        def tied(row: np.ndarray) -> DdError:
+            (values,) = decode_records(row[None], key, pool)
+            return facts.tied(dict(zip(node.key, values, strict=True)), int(row[-2]))
+
+        return Upsert(self.output_trace(node, node.key, shard), tied)
+
+    @operator.register(physical.Snapshots)
+    def _(self, node: physical.Snapshots, shard: int) -> Operator:
+        facts, pool = self.surroundings.facts[node.name], self.pool(shard)
+        key = Layout({name: node.schema[name] for name in node.key or node.schema})
+
+        def twice(row: np.ndarray) -> DdError:
+            (values,) = decode_records(row[None], key, pool)
+            return facts.twice(dict(zip(node.key, values, strict=True)), int(row[-2]))
+
+        trace = self.output_trace(node, node.key or tuple(node.schema), shard)
+        return Snapshots(trace, facts.snapshots, twice if node.key else None, facts.deleted)
 
     @operator.register(physical.Filtered)
     def _(self, node: physical.Filtered, shard: int) -> Operator:
         (whole,) = node.inputs
-        keep = keeping(whole.schema, [Filter(condition) for condition in node.conditions], self.pool)
+        keep = keeping(whole.schema, [Filter(condition) for condition in node.conditions], self.pool(shard))
         return Filtered(self.arranged[whole.fingerprint][shard], keep)
 
     @operator.register(physical.EquiJoin)
@@ -163,11 +215,11 @@ class Operators:
 
     @operator.register(physical.PythonShift)
     def _(self, node: physical.PythonShift, shard: int) -> Operator:
-        return python_shift(node, self.pool, self.surroundings.time, self.scope.nt)
+        return python_shift(node, self.pool(shard), self.surroundings.time, self.scope.nt)
 
     @operator.register(physical.Delay)
     def _(self, node: physical.Delay, shard: int) -> Operator:
-        return Delay(self.waiting_trace(node, Layout(node.schema)), self.scope.depth)
+        return Delay(self.waiting_trace(node, Layout(node.schema), shard), self.scope.depth)
 
     @operator.register(physical.OrderLanes)
     def _(self, node: physical.OrderLanes, shard: int) -> Operator:
@@ -179,24 +231,26 @@ class Operators:
         values = value_layout(node.inputs[0].schema, node.by)
         reduce = Reduce(key.width, values.width, self.times, accumulations(node))
         return _Told(
-            Accumulate(reduce, self.output_trace(node, node.by), self.waiting(node, node.by), self.scope.depth),
+            Accumulate(
+                reduce, self.output_trace(node, node.by, shard), self.waiting(node, node.by, shard), self.scope.depth
+            ),
             node,
-            self.pool,
+            self.pool(shard),
         )
 
     @operator.register(physical.Group)
     def _(self, node: physical.Group, shard: int) -> Operator:
-        return _Told(self.group(node, node.by, aggregates(node, self.pool), shard), node, self.pool)
+        return _Told(self.group(node, node.by, aggregates(node, self.pool(shard)), shard), node, self.pool(shard))
 
     @operator.register(physical.PythonGroup)
     def _(self, node: physical.PythonGroup, shard: int) -> Operator:
-        return self.group(node, node.by, [python_reducer(node, self.pool)], shard)
+        return self.group(node, node.by, [python_reducer(node, self.pool(shard))], shard)
 
     @operator.register(physical.Top)
     def _(self, node: physical.Top, shard: int) -> Operator:
         (arranged,) = node.inputs
         assert isinstance(arranged, physical.Arranged)
-        return self.group(node, arranged.key, [top(node, self.pool)], shard)
+        return self.group(node, arranged.key, [top(node, self.pool(shard))], shard)
 
     @operator.register(physical.Multiplicity)
     def _(self, node: physical.Multiplicity, shard: int) -> Operator:
@@ -205,7 +259,7 @@ class Operators:
         if self.scope.nt == 1:
             return Multiplicity(threshold, arranged)
         record = tuple(node.schema)
-        output, waiting = self.output_trace(node, record), self.waiting(node, record)
+        output, waiting = self.output_trace(node, record, shard), self.waiting(node, record, shard)
         return Group(threshold, arranged, output, waiting, self.scope.depth)
 
     @property
@@ -217,7 +271,7 @@ class Operators:
         (arranged,) = node.inputs
         key = Layout({name: node.schema[name] for name in by})
         reduce = Reduce(key.width, value_layout(arranged.schema, by).width, self.times, found)
-        output, waiting = self.output_trace(node, by), self.waiting(node, by)
+        output, waiting = self.output_trace(node, by, shard), self.waiting(node, by, shard)
         return Group(reduce, self.own_arranged(node, shard), output, waiting, self.scope.depth)
 
     def own_arranged(self, node: Node, shard: int) -> Arrange | Imported | Upsert:
@@ -226,23 +280,27 @@ class Operators:
         assert not isinstance(arranged, Entered | Filtered)
         return arranged
 
-    def trace(self, node: Node, key: Layout, value: Layout) -> Trace:
-        return self.surroundings.traces.trace(node.fingerprint, key, value, self.scope.nt)
+    def trace(self, node: Node, key: Layout, value: Layout, shard: int) -> Trace:
+        return self.surroundings.traces.trace(node.fingerprint, key, value, self.scope.nt, shard)
 
-    def output_trace(self, node: Node, by: Sequence[str]) -> Trace:
+    def output_trace(self, node: Node, by: Sequence[str], shard: int) -> Trace:
         key = Layout({name: node.schema[name] for name in by})
-        return self.trace(node, key, value_layout(node.schema, by))
+        return self.trace(node, key, value_layout(node.schema, by), shard)
 
-    def waiting_trace(self, node: Node, data: Layout) -> Trace:
-        """Return the trace of what waits for its time: that is the key, the data its value."""
-        times = Layout({f"$time{at}": INT64 for at in range(self.scope.nt)})
-        return self.surroundings.traces.trace(f"{node.fingerprint}-waiting", times, data, self.scope.nt)
+    def waiting_trace(self, node: Node, data: Layout, shard: int) -> Trace:
+        """Return the trace of what waits for its time: that is the key, the data its value, which says whose shard it is."""
+        nt = self.scope.nt
+        times = Layout({f"$time{at}": INT64 for at in range(nt)})
+        by = range(nt, nt + data.width)
+        return self.surroundings.traces.trace(f"{node.fingerprint}-waiting", times, data, nt, shard, by)
 
-    def waiting(self, node: Node, by: Sequence[str]) -> Waiting | None:
+    def waiting(self, node: Node, by: Sequence[str], shard: int) -> Waiting | None:
         """Return where a reduction keeps what it must evaluate later; in totally ordered time that is nothing."""
         if self.times == 1:
             return None
-        return Waiting(self.waiting_trace(node, Layout({name: node.schema[name] for name in by})), self.scope.depth)
+        return Waiting(
+            self.waiting_trace(node, Layout({name: node.schema[name] for name in by}), shard), self.scope.depth
+        )
 
 
 def route(node: Node) -> Sequence[int]:
@@ -251,9 +309,11 @@ def route(node: Node) -> Sequence[int]:
         return ()
     if isinstance(node, physical.Arranged):
         return Layout(node.inputs[0].schema).take(node.key)
+    if isinstance(node, physical.Upserts | physical.Snapshots):
+        return Layout(node.inputs[0].schema).take(node.key or node.schema)
     if isinstance(node, physical.Accumulate):
         return range(Layout({name: node.schema[name] for name in node.by}).width)
-    if isinstance(node, physical.Consolidate | physical.Show):
+    if isinstance(node, physical.Consolidate | physical.Show | physical.Delay):
         return range(Layout(node.schema).width)
     return ()
 

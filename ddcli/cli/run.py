@@ -6,6 +6,23 @@ from pathlib import Path
 
 import click
 
+LEAST_MEMORY = 256 << 20
+
+
+def _size(text: str | None) -> int | None:
+    """Return a size of memory in bytes."""
+    from ddcli.sizes import parse_size
+
+    if text is None:
+        return None
+    try:
+        size = parse_size(text)
+    except ValueError:
+        raise click.BadParameter(f"'{text}' is no size; write it as 2GiB or 500MB") from None
+    if size < LEAST_MEMORY:
+        raise click.BadParameter(f"{text} is less than a run needs before it has read a row; give it 256MiB at least")
+    return size
+
 
 @click.command("run", short_help="Take in what is new, and write what changed.")
 @click.argument("pipeline", type=click.Path(path_type=Path))
@@ -21,6 +38,31 @@ import click
     help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
 )
 @click.option("-n", "--dry-run", is_flag=True, help="Compute, show the summary, commit nothing.")
+@click.option(
+    "--apply",
+    is_flag=True,
+    help="Where the pipeline has changed, write the difference to outputs that would change. See `dd plan`.",
+)
+@click.option(
+    "--full-refresh",
+    metavar="NAME",
+    multiple=True,
+    help="Compute the output NAME anew and write the difference; may be given several times. `all`: all of them, from the "
+    "inputs as they are now.",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    callback=lambda _context, _option, text: _size(text),
+    help="What the process may have resident, as 2GiB or 500MB; what doesn't fit is taken shard by shard. "
+    "[default: three quarters of the machine's]",
+)
+@click.option(
+    "-w",
+    "--workers",
+    type=click.IntRange(1),
+    help="Threads that shards are stepped in. [default: one a processor]",
+)
 @click.option(
     "--if-locked",
     type=click.Choice(["fail", "wait", "skip"]),
@@ -46,6 +88,10 @@ def command(
     until: str | None,
     state: Path | None,
     dry_run: bool,
+    apply: bool,
+    full_refresh: tuple[str, ...],
+    memory: int | None,
+    workers: int | None,
     if_locked: str,
     quiet: bool,
     output: str,
@@ -72,6 +118,10 @@ def command(
             state=state,
             until=until,
             dry_run=dry_run,
+            apply=apply,
+            refresh=frozenset(full_refresh) - {"all"} if full_refresh else None,
+            memory=memory,
+            workers=workers,
             if_locked=if_locked,  # type: ignore[arg-type]
             cache_dir=cache_dir,
             say=None if quiet else lambda line: click.echo(line, err=True),

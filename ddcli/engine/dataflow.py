@@ -21,10 +21,11 @@ from ddcli.engine.stages import Stage, stages
 from ddcli.engine.workers import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
 
+    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.lanes import Layout
     from ddcli.engine.rounds import Rounds
 
@@ -43,6 +44,10 @@ class Inner(Protocol):
     """A scope within a scope: one place that is stepped, and gives several collections."""
 
     wakes: list[Rounds]
+
+    @property
+    def traces(self) -> Iterable[Trace]:
+        """Return the traces of all operators within."""
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         """Return the rounds of the scope around in which something waits since earlier intervals."""
@@ -343,6 +348,12 @@ class Scope:
             if place.inner:
                 place.inner.close(interval)
 
+    def traces(self) -> Iterator[Trace]:
+        """Yield the traces of all operators."""
+        for place in self.places:
+            for operator in (*place.shards, *([place.inner] if place.inner else ())):
+                yield from operator.traces
+
     # --- rounds ---------------------------------------------------------------------------------------------------
 
     def later(self, index: int, rounds: Rounds, deltas: Deltas) -> None:
@@ -397,13 +408,16 @@ class Scope:
         ends = [len(delta.updates) * shard // count for shard in range(count + 1)]
         return [Delta(delta.updates[a:b], delta.distinct) for a, b in itertools.pairwise(ends)]
 
-    def whole(self, handle: Handle, found: Mapping[int, Deltas]) -> Delta:
-        """Return the updates of all shards of a place as one delta, of what `step` found."""
+    def whole(self, handle: Handle, found: Mapping[int, Deltas], *, distinct: bool = False) -> Delta:
+        """Return the updates of all shards of a place as one delta, of what `step` found.
+
+        `distinct` says that equal records are in one shard; else rows of two shards may be equal.
+        """
         filled = [delta for delta in found.get(handle.index, ()) if len(delta.updates)]
         if len(filled) < 2:
             return filled[0] if filled else self.places[handle.index].none
-        # Rows of two shards may be equal where the key that they were dealt by is gone.
-        return Delta(kernels.concat([delta.updates for delta in filled]))
+        distinct = distinct and all(delta.distinct for delta in filled)
+        return Delta(kernels.concat([delta.updates for delta in filled]), distinct)
 
     @staticmethod
     def _joined(parts: Sequence[Deltas]) -> Deltas:

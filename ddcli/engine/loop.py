@@ -23,6 +23,7 @@ from ddcli.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.dataflow import Deltas, Handle, Scope
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.join import Entered
@@ -85,6 +86,10 @@ class Loop:
         self.wakes: list[Rounds] = []
         for handle in [*(variable.result for variable in variables), *leaving]:
             scope.keep(handle)
+
+    @property
+    def traces(self) -> Iterable[Trace]:
+        return self.scope.traces()
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         self.scope.begin(interval)

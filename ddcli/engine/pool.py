@@ -50,6 +50,10 @@ class Pool:
         self._hasher = hasher
         self._tables: dict[Type, PoolTable] = {}
 
+    def forget(self) -> None:
+        """Let go of all values: no lane that was made before can be decoded any more."""
+        self._tables.clear()
+
     def intern(self, series: pl.Series, column: Type | None = None) -> Lanes:
         """Return the lane of each value of a string, binary or list column; null is `NULL`. Raises HashCollision."""
         column = column or from_polars(series.dtype, nullable=True)

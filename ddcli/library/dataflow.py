@@ -295,7 +295,9 @@ class Dataflow:
         """Return the sources that come arranged."""
         return {name: feed for name, feed in self._feeds.items() if isinstance(feed, Import | Upserts)}
 
-    def trace(self, identity: str, key: Layout, value: Layout, nt: int) -> Trace:
+    def trace(
+        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
+    ) -> Trace:
         """Return an empty trace: the dataflow's state is its own."""
         return Trace(key.width, value.width, nt, since=self.frontier)
 

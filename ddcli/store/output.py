@@ -63,16 +63,38 @@ def write_output(
     time: Schema,
     lower: Times | None,
     upper: Times,
+    called: str = "",
 ) -> FileEntry | None:
-    """Add the `rows` updates of [lower, upper), if there are any, and the new progress to a transaction; return the file's entry."""
+    """Add the `rows` updates of [lower, upper), if there are any, and the new progress to a transaction; return the file's entry.
+
+    `called` is added to the name of a file that is not the only one of its interval.
+    """
     entry = None
     if data is not None:
-        name = f"{UPDATES}{frontier_name(lower, time)}-{frontier_name(upper, time)}.parquet"
-        written = transaction.add_output(directory / name, data)
-        entry = FileEntry(name, rows, written.size, written.checksum, lower, upper)
-    # Last, so that it never speaks of a file that isn't there yet.
-    transaction.add_output(directory / PROGRESS, progress_bytes(upper))
+        entry = write_updates(transaction, directory, data, rows, time, lower, upper, called)
+    write_progress(transaction, directory, upper)
     return entry
+
+
+def write_updates(
+    transaction: Transaction,
+    directory: Path,
+    data: memoryview,
+    rows: int,
+    time: Schema,
+    lower: Times | None,
+    upper: Times,
+    called: str = "",
+) -> FileEntry:
+    """Add a file of `rows` updates of [lower, upper) to a transaction; return its entry. See `write_output`."""
+    name = f"{UPDATES}{frontier_name(lower, time)}-{frontier_name(upper, time)}{called}.parquet"
+    written = transaction.add_output(directory / name, data)
+    return FileEntry(name, rows, written.size, written.checksum, lower, upper)
+
+
+def write_progress(transaction: Transaction, directory: Path, upper: Times) -> None:
+    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet."""
+    transaction.add_output(directory / PROGRESS, progress_bytes(upper))
 
 
 def time_column(name: str, lane: Matrix, kind: Type) -> pl.Series:

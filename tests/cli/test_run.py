@@ -177,7 +177,8 @@ def test_a_dry_run_on_a_state_writes_nothing_and_says_what_the_run_would(orders)
     assert dry["dry"]
     assert dry["inputs"] == wet["inputs"]
     assert wet["outputs"]["totals"].pop("file")
-    assert dry["outputs"]["totals"] | {"file": None} == wet["outputs"]["totals"] | {"file": None}
+    unwritten = {"file": None, "files": 0}
+    assert dry["outputs"]["totals"] == wet["outputs"]["totals"] | unwritten
 
 
 def test_the_summary_as_json(orders):
@@ -198,10 +199,12 @@ def test_the_summary_as_json(orders):
                 "inserted": 4,
                 "retracted": 2,
                 "file": str(orders.folder / "out/totals/updates-start-3.parquet"),
+                "files": 1,
             }
         },
         "state_rows": 2,
         "dry": False,
+        "rebuilt": {},
     }
     again = summary(orders("run", "orders.yaml", "-o", "json"))
     assert (again["changed"], again["upper"], again["outputs"]) == (False, "3", {})

@@ -35,7 +35,7 @@ class Traces:
     def __init__(self, nt: int) -> None:
         self.since = Frontier([(BEGINNING,) * nt])
 
-    def trace(self, _identity: str, key: Layout, value: Layout, nt: int) -> Trace:
+    def trace(self, _identity: str, key: Layout, value: Layout, nt: int, _shard: int, _by: object = None) -> Trace:
         return Trace(key.width, value.width, nt, since=self.since)
 
 
@@ -52,7 +52,8 @@ def judge_in_memory(case: Case, shards: int = 1, *, finely: bool = False) -> Non
     """
     meaning, nt, pool, workers = Meaning(case), len(case.times), Pool(), Workers(shards)
     scope = Scope(nt, workers=workers)
-    made = assemble(lower(meaning.graph), scope, Traces(nt), pool, lambda _label, _updates: None, case.time_types)
+    graph, parted = lower(meaning.graph), shards > 1
+    made = assemble(graph, scope, Traces(nt), pool, lambda _label, _updates: None, case.time_types, parted=parted)
     closed = Frontier([(BEGINNING,) * nt])
     said: dict[str, Counter] = {name: Counter() for name in made.outputs}
     for upper in _each_time(meaning.times()) if finely else case.uppers():
@@ -76,6 +77,8 @@ def judge_in_memory(case: Case, shards: int = 1, *, finely: bool = False) -> Non
         assert not diverges, "the step was not refused"
         for name, delta in found.items():
             records = decode_records(delta.updates, made.outputs[name], pool)
+            rows = delta.updates[:, :-1].tolist()
+            assert not delta.distinct or len(set(map(tuple, rows))) == len(rows), f"{name}: rows that are not distinct"
             for record, (*time, diff) in zip(records, delta.updates[:, -1 - nt :].tolist(), strict=True):
                 assert is_closed(upper, tuple(time)), f"{name}: {record} at {time} is early, {upper} was closed"
                 assert not is_closed(closed, tuple(time)), (

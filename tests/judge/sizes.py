@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import random
 from contextlib import contextmanager
 
 import pytest
 
+from ddcli import execute
 from ddcli.engine import loop, workers
 from ddcli.engine.arrangement import policy
 from ddcli.engine.operators import walk
 from ddcli.engine.operators.reduce import Reduce
+from ddcli.sizes import Sizes
 
 AS_THEY_ARE = 4_096
 """Histories that are walked at most: with all sizes as they are. No history of the judge's is longer."""
@@ -28,4 +32,23 @@ def few(rows: int):
             patch.setattr(loop, "LITTLE", rows)
             patch.setattr(workers, "FEW", rows)
             patch.setitem(Reduce.__init__.__kwdefaults__, "chunk", 1 + rows)
+        yield
+
+
+@contextmanager
+def cut(shards: int, seed: int):
+    """Have runs cut as chance will have it: in memory or out of core, in as many passes as the state has shards or in more."""
+    chance = random.Random(seed)
+
+    def sizes(_rows, _width, kept, *_):
+        common = math.lcm(*kept, shards)
+        passes, threads = common * chance.choice([1, 1, 2]), chance.randint(1, 3)
+        if chance.random() < 0.3:
+            return Sizes(shards, passes, threads)
+        room = chance.choice([0, 100, 1_000_000])
+        return Sizes(shards, max(passes, 2 * common if common == 1 else common), threads, chance.randint(1, 4), room)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "sizes", sizes)
+        patch.setattr(workers, "FEW", chance.choice([0, workers.FEW]))
         yield

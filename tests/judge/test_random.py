@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.judge.harness import graph_of, judge
 from tests.judge.logs import cases
 from tests.judge.memory import judge_in_memory
-from tests.judge.sizes import AS_THEY_ARE, few
+from tests.judge.sizes import AS_THEY_ARE, cut, few
 
 EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "40"))
 # Drawing a whole pipeline with its logs is much drawing, and much of it is thrown away when a failure is made small.
@@ -29,6 +29,18 @@ SEARCH = settings(
 def test_the_outputs_are_what_the_pipeline_means(case):
     """At every time, however the input is cut into files and runs."""
     with tempfile.TemporaryDirectory() as folder:
+        judge(case, Path(folder))
+
+
+@SEARCH
+@given(
+    st.tuples(st.sampled_from([1, 1, 1, 2, 3]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
+    st.sampled_from([1, 3, 8]),
+    st.integers(0, 2**32),
+)
+def test_shards_and_memory(case, shards, seed):
+    """Out of core, where all that lies between stages is put away, or not, from run to run; on any number of shards."""
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed):
         judge(case, Path(folder))
 
 

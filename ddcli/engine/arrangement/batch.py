@@ -36,6 +36,9 @@ class Batch(Protocol):
     def for_keys(self, keys: np.ndarray) -> np.ndarray:
         """Return a sorted matrix with every update of the sorted, distinct `keys`; others may be in it too."""
 
+    def release(self) -> None:
+        """Let go of what was loaded and can be loaded again."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryBatch:
@@ -54,3 +57,6 @@ class MemoryBatch:
 
     def for_keys(self, keys: np.ndarray) -> np.ndarray:
         return self.updates
+
+    def release(self) -> None:
+        """Keep the updates: they are nowhere else."""

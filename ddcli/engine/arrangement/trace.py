@@ -90,6 +90,15 @@ class Trace:
                 matrices[at] = kernels.gather_bounds([matrices[at]], bounds[:, 2 * place : 2 * place + 2].copy())
         return matrices
 
+    def resident(self) -> list[np.ndarray]:
+        """Return the matrices of the batches that are nowhere but in memory."""
+        return [batch.updates for batch in self.batches if isinstance(batch, MemoryBatch)]
+
+    def release(self) -> None:
+        """Let go of what was loaded of batches in files."""
+        for batch in self.batches:
+            batch.release()
+
     def set_logical_compaction(self, since: Frontier) -> None:
         """Let times before `since` become equal as far as the operators go; it only ever moves forward."""
         self._own = since

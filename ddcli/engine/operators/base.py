@@ -61,6 +61,14 @@ class Operator(Protocol):
     def close(self, interval: Interval) -> None:
         """Learn that nobody reads before the interval's upper any more: all its rounds are done."""
 
+    @property
+    def traces(self) -> Sequence[Trace]:
+        """Return the traces that it keeps."""
+
+    @property
+    def shared(self) -> bool:
+        """Return whether others read its trace: then it is closed and sealed when all of them have stepped."""
+
 
 def empty(width: int) -> np.ndarray:
     """Return a matrix of no updates with `width` lanes, diff included."""
@@ -71,6 +79,8 @@ class Stateless:
     """An operator that keeps nothing from one step to the next."""
 
     wakes: list[Rounds] = []  # noqa: RUF012 - nothing is added here: an operator that schedules has a list of its own
+    traces: Sequence[Trace] = ()
+    shared = False
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         """Return nothing."""
@@ -88,6 +98,7 @@ class Keeping(Stateless):
 
     def __init__(self, trace: Trace):
         self.trace = trace
+        self.traces = (trace,)
         self.batch = empty(trace.nk + trace.nv + trace.nt + 1)
 
     def seal(self, interval: Interval) -> None:

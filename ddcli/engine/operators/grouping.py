@@ -50,6 +50,7 @@ class Group(Keeping):
         self.reduce = reduce
         self.arranged = arranged
         self.waiting = waiting
+        self.traces = (trace, waiting.trace) if waiting else (trace,)
         self.revisiting: Revisiting | None = None
         if depth:
             inputs = arranged.trace if arranged else None

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Imported(Stateless):
     """Pass on what is fed, the updates that the trace has beyond what was taken; count them as taken when all have read them."""
 
+    shared = True
+
     def __init__(self, trace: ImportedTrace | FilteredImport):
         self.trace = trace
 

@@ -24,6 +24,8 @@ class Arrange(Keeping):
     Readers of the same key share it; the batch enters the trace when all of them have stepped.
     """
 
+    shared = True
+
     def __init__(self, lanes: Sequence[Lane], trace: Trace):
         super().__init__(trace)
         self.lanes = tuple(lanes)

@@ -12,7 +12,7 @@ from ddcli.engine.operators.base import Delta, Keeping
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
@@ -22,22 +22,28 @@ class Upsert(Keeping):
     """Turn rows `[key | value | present | order | time | 1]` into the updates of a collection of one value a key.
 
     At each time the row of a key with the greatest `order` says what the key has from then on: its value, or nothing where
-    `present` is 0. Time has one coordinate. The trace holds the result, and that is all the state: what a key has before
+    `present` is 0. Where rows of one order say different things, `tied` gives the error for one of them; without it they are
+    decided by what they say. Time has one coordinate. The trace holds the result, and that is all the state: what a key has before
     the interval is what its updates there sum up to.
     """
 
-    def __init__(self, trace: Trace):
+    shared = True
+
+    def __init__(self, trace: Trace, tied: Callable[[np.ndarray], Exception] | None = None):
         assert trace.nt == 1, "upserts at times that are not ordered have no last one"
         super().__init__(trace)
+        self.tied = tied
         nk, data = trace.nk, trace.nk + trace.nv
         present, order, time = range(data, data + 3)
-        # Rows of one order, which should not be, are decided by what they say: the result must not depend on how rows came.
+        # Rows of one order are decided by what they say: the result must not depend on how rows came.
         self._by = [*range(nk), time, order, present, *range(nk, data)]
         self._untimed = [*range(data), data + 1]
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = kernels.sort_by(deltas[0].updates, self._by)
         nk, nv = self.trace.nk, self.trace.nv
+        if self.tied is not None:
+            self._refuse_ties(updates, self.tied)
         before = self._before(updates)
         out = np.empty((2 * len(updates), nk + nv + 2), np.int64)
         rows = upsert_rows(updates, before, nk, nv, out)
@@ -49,6 +55,19 @@ class Upsert(Keeping):
             )
         self.batch = kernels.consolidate(out[:rows])
         return Delta(self.batch, distinct=True)
+
+    def _refuse_ties(self, updates: np.ndarray, tied: Callable[[np.ndarray], Exception]) -> None:
+        """Raise the error for the first row that says something else than one of its order before it."""
+        nk, data = self.trace.nk, self.trace.nk + self.trace.nv
+        present, order, time = range(data, data + 3)
+        same = np.ones(max(len(updates) - 1, 0), np.bool_)
+        for lane in (*range(nk), time, order):
+            same &= updates[1:, lane] == updates[:-1, lane]
+        rows = np.flatnonzero(same) + 1
+        for row in rows.tolist():
+            now, before = updates[row], updates[row - 1]
+            if now[present] != before[present] or (now[present] and (now[nk:data] != before[nk:data]).any()):
+                raise tied(now)
 
     def _before(self, updates: np.ndarray) -> np.ndarray:
         """Return `[key | value | 1]` for each of the keys, as they are before the interval."""

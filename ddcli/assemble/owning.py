@@ -1,0 +1,111 @@
+"""By which of its columns a collection lies in shards: where equal records are in one, nothing need be brought together."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from ddcli.expressions import stage
+from ddcli.expressions.tree import Column
+from ddcli.plan import physical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ddcli.expressions.types import Type
+    from ddcli.plan.logical import Node
+
+Owned = tuple[tuple[str, "Type"], ...] | None
+"""Columns of a collection whose values say in which shard a record is, each with the type it had when that was found out:
+it says what its lanes were. None where nothing is known."""
+
+
+@singledispatch
+def owned(node: Node) -> Owned:  # noqa: ARG001 - what knows of its input says so below
+    """Return the columns by which the records of a node are in shards: all of them are in the record, so equal ones are together."""
+    return None
+
+
+@owned.register(physical.Arranged)
+def _(node: physical.Arranged) -> Owned:
+    return _typed(node, node.key)
+
+
+@owned.register(physical.Upserts)
+@owned.register(physical.Snapshots)
+def _(node: physical.Upserts | physical.Snapshots) -> Owned:
+    return _typed(node, node.key or node.schema)
+
+
+@owned.register(physical.Accumulate)
+def _(node: physical.Accumulate) -> Owned:
+    return _typed(node, node.by)
+
+
+@owned.register(physical.Group)
+@owned.register(physical.PythonGroup)
+@owned.register(physical.Top)
+@owned.register(physical.Multiplicity)
+def _(node: Node) -> Owned:
+    # A reduction leaves its groups where its arrangement has them, and has them among its columns.
+    return owned(node.inputs[0])
+
+
+@owned.register(physical.Consolidate)
+@owned.register(physical.Show)
+@owned.register(physical.Delay)
+def _(node: Node) -> Owned:
+    return _typed(node, node.schema)
+
+
+@owned.register(physical.EquiJoin)
+def _(node: physical.EquiJoin) -> Owned:
+    left, right = node.inputs
+    assert isinstance(left, physical.Arranged)
+    assert isinstance(right, physical.Arranged)
+    names = {(side, source): name for name, side, source in node.columns}
+    pairs = zip(left.key, right.key, strict=True)
+    return _renamed(
+        _typed(left, left.key), [names.get(("left", one)) or names.get(("right", other)) for one, other in pairs]
+    )
+
+
+@owned.register(physical.Linear)
+def _(node: physical.Linear) -> Owned:
+    columns = owned(node.inputs[0])
+    for step in node.steps:
+        if columns is None:
+            return None
+        match step:
+            case stage.Filter() | stage.Explode():
+                pass
+            case stage.Map():
+                names = {expression.name: name for name, expression in step.columns if isinstance(expression, Column)}
+                columns = _renamed(columns, [names.get(column) for column, _ in columns])
+            case stage.Unnest():
+                columns = None if any(step.name == column for column, _ in columns) else columns
+            case _:
+                return None
+    return columns
+
+
+@owned.register(physical.OrderLanes)
+def _(node: physical.OrderLanes) -> Owned:
+    return owned(node.inputs[0])
+
+
+@owned.register(physical.Sum)
+def _(node: physical.Sum) -> Owned:
+    # Equal records may come of different inputs, so these must lie in shards by the same columns.
+    first, *others = [owned(child) for child in node.inputs]
+    return first if all(other == first for other in others) else None
+
+
+def _typed(node: Node, names: Iterable[str]) -> Owned:
+    return tuple((name, node.schema[name]) for name in names)
+
+
+def _renamed(columns: Owned, names: Sequence[str | None]) -> Owned:
+    """Return columns under other names; None where one is gone."""
+    found = [(name, kind) for name, (_, kind) in zip(names, columns or (), strict=True) if name is not None]
+    return tuple(found) if len(found) == len(names) else None

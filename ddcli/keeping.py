@@ -1,0 +1,178 @@
+"""The traces of a pipeline's state: read from the batches that the manifest names, written back as batches of the next one."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.arrangement import policy
+from ddcli.engine.arrangement.batch import MemoryBatch
+from ddcli.engine.arrangement.trace import Trace
+from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
+from ddcli.store.manifest import ArrangementEntry
+from ddcli.store.state import batch_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ddcli.engine.arrangement.batch import Batch
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Frontier
+    from ddcli.sizes import Sizes
+    from ddcli.store.manifest import FileEntry, Manifest
+    from ddcli.store.state import Transaction
+
+
+@dataclass
+class _Arrangement:
+    """An arrangement as the run leaves it: the files of each shard. `kept` are those that were there, by shard."""
+
+    layout: BatchLayout
+    kept: list[list[FileEntry]]
+    new: list[list[FileEntry]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A trace that was given to an operator: of which arrangement, and which shard of the state it is of, or is a part of."""
+
+    trace: Trace
+    identity: str
+    shard: int
+    pool: Pool
+    whole: bool
+
+
+@dataclass
+class StateTraces:
+    """Gives the operators their traces, and writes what they have taken in.
+
+    A run of more passes than an arrangement has shards reads each shard in several of them, each the keys that are its own.
+    """
+
+    directory: Path
+    manifest: Manifest | None
+    pools: Sequence[Pool]
+    since: Frontier
+    sizes: Sizes
+    _given: dict[int, _Given] = field(default_factory=dict)
+    _arrangements: dict[str, _Arrangement] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def trace(
+        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
+    ) -> Trace:
+        """Return the trace of one pass: what the state holds under an identity, or an empty one."""
+        entry = self.manifest.arrangements.get(identity) if self.manifest else None
+        count, passes = len(entry.shards) if entry else self.sizes.shards, self.sizes.passes
+        assert passes % count == 0, f"{passes} passes over {count} shards"
+        layout, own, pool = BatchLayout(key, value, nt), shard * count // passes, self.pools[shard]
+        files = entry.shards[own] if entry else ()
+        place = batch_directory(self.directory, identity, own)
+        stored = [StoredBatch(place / file.name, file, layout, pool) for file in files]
+        batches: list[Batch] = [*stored]
+        if count < passes:
+            lanes = tuple(range(key.width)) if by is None else tuple(by)
+            batches = [_Share(batch, lanes, shard, passes) for batch in stored]
+        trace = Trace(key.width, value.width, nt, since=self.since, batches=batches)
+        self._given[id(trace)] = _Given(trace, identity, own, pool, count == passes)
+        if identity not in self._arrangements:
+            kept = [list(entry.shards[at]) if entry else [] for at in range(count)]
+            self._arrangements[identity] = _Arrangement(layout, kept, [[] for _ in range(count)])
+        return trace
+
+    def traces(self) -> list[Trace]:
+        """Return the traces that have not been written."""
+        return [given.trace for given in self._given.values()]
+
+    def write(
+        self, trace: Trace, transaction: Transaction, upper: Frontier, shared: frozenset[int] | None = None
+    ) -> None:
+        """Write what a trace has taken in, as of `upper`, and let go of it. Threads may do it with different traces at once.
+
+        `shared` tells the memory of matrices that others look at (see `memory_of`), None: any may be.
+        """
+        given = self._given.pop(id(trace))
+        arrangement = self._arrangements[given.identity]
+        layout = arrangement.layout
+        memory = [batch.matrix() for batch in trace.batches if isinstance(batch, MemoryBatch)]
+        stored = [batch for batch in trace.batches if isinstance(batch, StoredBatch)] if given.whole else []
+        kept, fresh = compacted(stored, memory, upper, trace.nt, shared)
+        lower = kept[-1].upper if kept else self.since
+        trace.batches.clear()
+        memory.clear()
+        data, rows = (batch_bytes(fresh, layout, given.pool), len(fresh)) if len(fresh) else (None, 0)
+        del fresh
+        new = []
+        if data is not None:
+            new.append(write_batch(transaction, given.identity, given.shard, data, rows, lower, upper, upper))
+        with self._lock:
+            if given.whole:
+                arrangement.kept[given.shard] = [batch.entry for batch in kept]
+            arrangement.new[given.shard] += new
+
+    def entries(self, upper: Frontier) -> dict[str, ArrangementEntry]:
+        """Return the arrangements as the next manifest has them, when all traces have been written."""
+        assert not self._given, "traces that were not written"
+        times = upper.elements
+        found = {}
+        for identity, arrangement in self._arrangements.items():
+            layout = arrangement.layout
+            schema = {name: str(kind) for name, kind in layout.record.schema.items()}
+            # In order, whichever thread was the first: a manifest tells the same of the same run.
+            shards = tuple(
+                (*kept, *sorted(new, key=lambda file: file.name))
+                for kept, new in zip(arrangement.kept, arrangement.new, strict=True)
+            )
+            found[identity] = ArrangementEntry(identity, times, times, layout.key.names, schema, shards)
+        return found
+
+
+class _Share:
+    """Those rows of a batch whose keys are of one pass, of several that share the batch's shard."""
+
+    def __init__(self, batch: StoredBatch, lanes: tuple[int, ...], shard: int, shards: int) -> None:
+        self.batch = batch
+        self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
+        self._of = lanes, shard, shards
+
+    def matrix(self) -> np.ndarray:
+        lanes, shard, shards = self._of
+        matrix: np.ndarray = self.batch.matrix()
+        mine: np.ndarray = matrix[kernels.shard_of(kernels.take(matrix, list(lanes)), len(lanes), shards) == shard]
+        return mine
+
+    def for_keys(self, keys: np.ndarray) -> np.ndarray:
+        return self.batch.for_keys(keys)
+
+    def release(self) -> None:
+        self.batch.release()
+
+
+def memory_of(matrix: np.ndarray) -> int:
+    """Return what tells the memory of one matrix from that of another: views of one share it."""
+    return id(matrix if matrix.base is None else matrix.base)
+
+
+def compacted(
+    stored: list[StoredBatch], memory: list[np.ndarray], since: Frontier, nt: int, shared: frozenset[int] | None
+) -> tuple[list[StoredBatch], np.ndarray]:
+    """Return the stored batches that stay as they are, and all other updates as one batch as of `since`.
+
+    What is in memory is used up, but for what is `shared` with others.
+    """
+    time = since.as_time()
+    fresh = np.empty((0, 0), np.int64)
+    if memory:
+        merged = kernels.merge(memory)
+        fresh = kernels.advance(merged, time, nt, owned=shared is not None and memory_of(merged) not in shared)
+    while len(fresh) and stored and policy.next_merge([stored[-1].rows, len(fresh)]) is not None:
+        older = kernels.advance(stored.pop().matrix(), time, nt)
+        fresh = kernels.merge([older, fresh])
+    return stored, fresh

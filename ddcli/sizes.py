@@ -1,0 +1,108 @@
+"""How a run is cut: into how many shards and passes, whether in memory or out of core. A pure function of sizes.
+
+The number of shards belongs to the state, which is made once. The number of passes belongs to a run, and is a multiple of it: a
+shard that has outgrown the memory is taken in several passes, each over its share of the keys.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+BASE = 180 << 20
+"""Bytes that a run has resident before it has read a row: Python, polars, pyarrow, kernels."""
+
+WORKING = 10
+"""Bytes resident at the peak of a step for each byte of updates that it is fed, measured on joins with as many matches as rows."""
+
+SHARD = 4_000_000
+"""Rows of new updates for which a state has one more shard: less would make small files, more long steps."""
+
+LEAST_ROWS = 50_000
+"""Rows of a slice, at the least: fewer would be read one row group at a time."""
+
+MOST_PASSES = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """`shards` of arrangements that are made now, `passes` of this run, `threads` that go through them side by side.
+
+    In memory, `most` and `room` are None; else `most` rows are read at once, and `room` bytes of what lies between stages stay
+    in memory.
+    """
+
+    shards: int
+    passes: int
+    threads: int
+    most: int | None = None
+    room: int | None = None
+
+
+def sizes(rows: int, width: int, kept: frozenset[int], threads: int, memory: int, wanted: int | None = None) -> Sizes:
+    """Return how to cut a run that is fed `rows` updates of at most `width` lanes, whose state has arrangements of `kept` shards.
+
+    >>> sizes(1_000, 4, frozenset(), 2, 2 << 30)
+    Sizes(shards=1, passes=1, threads=1, most=None, room=None)
+    >>> sizes(50_000_000, 4, frozenset(), 2, 2 << 30)
+    Sizes(shards=64, passes=64, threads=2, most=382566, room=489684992)
+    """
+    fed = rows * width * 8
+    fits = fed * WORKING + BASE <= memory
+    free = max(memory - BASE, memory // 4)
+    passes = 1 if fits else _above(fed * WORKING * threads / (0.5 * free))
+    shards = wanted or (max(kept) if kept else max(_above(rows / SHARD), passes))
+    common = math.lcm(*kept, shards)
+    passes = min(common * -(-passes // common), MOST_PASSES * common)
+    if fits:
+        return Sizes(shards, passes, min(threads, passes))
+    passes = max(passes, 2 * common if common == 1 else common)
+    most = max(LEAST_ROWS, int(0.1 * free / (width * 8 * threads)) // 8)
+    return Sizes(shards, passes, min(threads, passes), most, free // 4)
+
+
+def rows_held(memory: int) -> int:
+    """Return how many rows of an input may be in memory as they are read."""
+    return memory // 512
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes: `1GiB`, `512MB`, `2g`. Raises ValueError.
+
+    >>> parse_size("1.5 GiB"), parse_size("512MB")
+    (1610612736, 512000000)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
+    if match is None or (match[3] and not match[2]):
+        raise ValueError(text)
+    # A bare letter is what Java and ulimit take it for.
+    base = 1024 if match[3] or not text.lower().rstrip().endswith("b") else 1000
+    return int(float(match[1]) * base ** " kmgt".index(match[2] or " "))
+
+
+def default_workers() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_memory() -> int:
+    """Return three quarters of the memory that this process may have: the machine's, or what its control group allows."""
+    return machine_memory() * 3 // 4
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory that this process may have."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text()
+    except OSError:
+        return memory
+    return min(memory, int(limit)) if limit.strip().isdigit() else memory
+
+
+def _above(count: float) -> int:
+    """Return the least power of two that is no less."""
+    return 1 << max(0, math.ceil(math.log2(max(count, 1))))

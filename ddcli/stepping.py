@@ -1,0 +1,132 @@
+"""The step of a run: from slices of inputs through the dataflow to files of outputs and state, in memory or out of core."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta, empty
+from ddcli.engine.outofcore import OutOfCore
+from ddcli.keeping import memory_of
+from ddcli.store.spill import Spill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import numpy as np
+
+    from ddcli.assemble.graph import Assembled
+    from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.pool import Pool
+    from ddcli.keeping import StateTraces
+    from ddcli.publishing import Publishing
+    from ddcli.sizes import Sizes
+    from ddcli.store.files import Files
+    from ddcli.store.logs import Slice, Taken
+    from ddcli.store.state import Transaction
+
+LARGE_OUTPUT = 1_000_000
+"""Updates of an output in one run above which each shard's are a file of their own."""
+
+
+@dataclass
+class Stepping:
+    """The step of a run, from slices of inputs to files of outputs and state."""
+
+    assembled: Assembled
+    taken: dict[str, Taken]
+    cut: Sizes
+    pools: Sequence[Pool]
+    traces: StateTraces
+    publishing: Publishing
+    transaction: Transaction | None
+    interval: Interval
+
+    def run_in_memory(self) -> None:
+        """Step over all updates at once; then write outputs and traces, in threads."""
+        found = self.assembled.scope.step(self._fed(), self.interval)
+        with ThreadPoolExecutor(max(2, self.cut.threads)) as threads:
+            writes = [threads.submit(write) for write in self._writes(found)]
+        for write in writes:
+            write.result()
+
+    def _fed(self) -> dict[int, list[Delta]]:
+        """Read each input's updates of the interval into lanes, a slice a shard."""
+        assembled, workers, count = self.assembled, self.assembled.scope.workers, self.cut.passes
+        fed = {}
+        for name, layout in assembled.layouts.items():
+            slices = self.taken[name].slices
+
+            def read(at: int, slices: list[Slice] = slices, layout: Layout = layout) -> np.ndarray:
+                return slices[at].matrix(layout, self.pools[0])
+
+            matrices = workers.each(read, range(len(slices)), self.taken[name].rows)
+            if not matrices:
+                continue
+            none = empty(matrices[0].shape[1])
+            shards = [kernels.concat(matrices[at::count]) if matrices[at::count] else none for at in range(count)]
+            fed[assembled.sources[name].index] = [Delta(matrix) for matrix in shards]
+        return fed
+
+    def _writes(self, found: dict[int, list[Delta]]) -> list[Callable[[], None]]:
+        """Return what is to be done when the step is: each of it may be done in a thread of its own."""
+        parts: list[tuple[str, int | None, np.ndarray]] = []
+        for name, handle in self.assembled.leaving.items():
+            deltas = found.get(handle.index, [])
+            large = sum(len(delta.updates) for delta in deltas) > LARGE_OUTPUT and len(deltas) > 1
+            if large:
+                parts += [(name, at, _consolidated(delta)) for at, delta in enumerate(deltas)]
+            elif deltas:
+                whole = [_consolidated(delta) for delta in deltas if len(delta.updates)]
+                parts.append((name, None, whole[0] if len(whole) == 1 else kernels.concat(whole)))
+        traces = self.traces.traces() if self.transaction is not None else []
+        held = [*(matrix for *_, matrix in parts), *(matrix for trace in traces for matrix in trace.resident())]
+        shared = frozenset(memory for memory, count in Counter(map(memory_of, held)).items() if count > 1)
+        del held
+        writes: list[Callable[[], None]] = [
+            partial(self.publishing.add, name, matrix, self.pools[0], part) for name, part, matrix in parts
+        ]
+        if self.transaction is not None:
+            upper = self.interval.upper
+            writes += [partial(self.traces.write, trace, self.transaction, upper, shared) for trace in traces]
+        return writes
+
+    def run_out_of_core(self, directory: Path, files: Files) -> None:
+        """Step stage by stage and shard by shard, and write each part of outputs and traces as soon as it is known."""
+        assembled, scope = self.assembled, self.assembled.scope
+
+        def give(index: int, shard: int, delta: Delta) -> None:
+            updates = _consolidated(delta)
+            for name, handle in assembled.leaving.items():  # equal collections are one
+                if handle.index == index:
+                    self.publishing.add(name, updates, self.pools[shard], shard)
+
+        def hand_over(trace: Trace) -> None:
+            if self.transaction is not None:
+                self.traces.write(trace, self.transaction, self.interval.upper)
+
+        def part(piece: Slice, layout: Layout) -> Callable[[Pool], np.ndarray]:
+            return lambda pool: piece.matrix(layout, pool)
+
+        fed = {
+            assembled.sources[name].index: [part(piece, layout) for piece in self.taken[name].slices]
+            for name, layout in assembled.layouts.items()
+        }
+        assert self.cut.room is not None, "out of core has room for something"
+        spill = Spill(directory, files, scope.nt, self.cut.room)
+        try:
+            OutOfCore(scope, self.pools, spill.bucket, give, hand_over).step(fed, {}, self.interval)
+        finally:
+            spill.clear()
+
+
+def _consolidated(delta: Delta) -> np.ndarray:
+    """Return updates with at most one for a record and time."""
+    return delta.updates if delta.distinct else kernels.consolidate(delta.updates)
