@@ -213,6 +213,13 @@ class BatchFile:
         assert self._index is not None
         return self._index
 
+    @property
+    def columns(self) -> list[str]:
+        """Return the names of the file's columns, hidden ones too."""
+        assert self.index is not None, "the footer is checked first"
+        names: list[str] = self._metadata.schema.to_arrow_schema().names
+        return names
+
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns of these row groups, in order, `TOGETHER` at a time.
 

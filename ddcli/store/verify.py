@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import StateError
 from ddcli.store.files import checksum
 from ddcli.store.manifest import RESTORE, FileEntry, Manifest
-from ddcli.store.state import batch_files, output_files
+from ddcli.store.state import batch_files, output_files, unpublished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +47,9 @@ def damaged(path: Path) -> StateError:
 
 def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
     """Read every file that a manifest names, and yield what is wrong with each."""
+    waiting = {target: source for source, target in unpublished(directory, manifest)}
     for path, entry in (*batch_files(directory, manifest), *output_files(directory, manifest)):
         try:
-            check_bytes(path, entry)
+            check_bytes(waiting.get(path, path), entry)
         except StateError as error:
             yield error

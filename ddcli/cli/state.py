@@ -1,0 +1,279 @@
+"""`dd state`: see what a state holds, check it, make it smaller, tidy it up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+@click.group("state", short_help="See, check, compact and tidy up what is kept.")
+def command() -> None:
+    """See, check, compact and tidy up what a pipeline keeps between runs.
+
+    PIPELINE is the pipeline file whose state is meant; --state names the directory itself.
+
+    \b
+    Examples:
+      dd state ls pipelines/airborne.yaml
+      dd state verify --state .dd/airborne
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+
+
+def on_a_state(function: Function) -> Function:
+    """Give a command what names a state, and `-o`."""
+    pipeline = click.argument("pipeline", type=click.Path(path_type=Path), required=False)
+    state = click.option("--state", type=click.Path(path_type=Path, file_okay=False), help="The state's directory.")
+    output = click.option(
+        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON on stdout."
+    )
+    return pipeline(state(output(function)))
+
+
+def wait_for_the_lock(function: Function) -> Function:
+    """Give a command that changes the state what to do when another run holds it."""
+    choice = click.Choice(["fail", "wait"])
+    return click.option(
+        "--if-locked", type=choice, default="fail", show_default=True, help="When a run holds the state."
+    )(function)
+
+
+@command.command("ls", short_help="Its arrangements, outputs and holds.")
+@on_a_state
+def ls(pipeline: Path | None, state: Path | None, output: str) -> None:
+    """List the arrangements of a state, its outputs, and what readers in other pipelines hold.
+
+    JSON: {name, state, manifest, upper, rows, bytes, arrangements: [{name, key, columns, rows, bytes, shards, batches,
+    since, upper}], outputs: [{name, path, files, rows, bytes}], holds: [{reader, since, through, manifest}]}. Times are
+    texts: those before them are meant.
+
+    \b
+    Example:
+      dd state ls pipelines/airborne.yaml
+    """  # noqa: D301 - as above
+    from ddcli.store.upkeep import manifest_of, overview
+    from ddcli.summary import size_of
+
+    directory = _directory(pipeline, state)
+    facts = overview(directory, manifest_of(directory))
+    if output == "json":
+        click.echo(json.dumps(facts))
+        return
+    click.echo(
+        f"{facts['name']}: times before {facts['upper']} are closed; {facts['rows']:,} rows, {size_of(facts['bytes'])}"
+    )
+    rows = [
+        (
+            one["name"],
+            ", ".join(one["key"]),
+            f"{one['rows']:,}",
+            size_of(one["bytes"]),
+            str(one["shards"]),
+            str(one["batches"]),
+            one["since"] or "",
+            one["upper"] or "",
+        )
+        for one in facts["arrangements"]
+    ]
+    _table(("arrangement", "key", "rows", "size", "shards", "batches", "since", "upper"), rows, right=range(2, 6))
+    logs = [
+        (one["name"], one["path"], f"{one['rows']:,}", size_of(one["bytes"]), str(one["files"]))
+        for one in facts["outputs"]
+    ]
+    _table(("output", "path", "updates", "size", "files"), logs, right=range(2, 5))
+    _table(("held by", "since", "taken"), [(one["reader"], one["since"], one["through"]) for one in facts["holds"]])
+
+
+@command.command("show", short_help="One arrangement, batch by batch.")
+@click.option("-a", "--arrangement", required=True, metavar="NAME", help="Its name, or as much of it as tells it.")
+@on_a_state
+def show(pipeline: Path | None, state: Path | None, arrangement: str, output: str) -> None:
+    """Show one arrangement: its key and columns, and the batches of each shard.
+
+    JSON: {what `ls` says of it, files: [{shard, file, run, rows, bytes, lower, upper, since}]}. The files of one run hold
+    a range of keys each.
+
+    \b
+    Example:
+      dd state show pipelines/airborne.yaml --arrangement 45e9
+    """  # noqa: D301 - as above
+    from ddcli.store.upkeep import details, manifest_of
+    from ddcli.summary import size_of
+
+    facts = details(manifest_of(_directory(pipeline, state)), arrangement)
+    if output == "json":
+        click.echo(json.dumps(facts))
+        return
+    click.echo(f"arrangement {facts['name']}")
+    click.echo(f"  key      {', '.join(facts['key']) or 'none'}")
+    click.echo(f"  columns  {', '.join(f'{name}: {kind}' for name, kind in facts['columns'].items())}")
+    click.echo(f"  holds    {facts['rows']:,} rows, {size_of(facts['bytes'])}, in {facts['batches']} batches")
+    click.echo(f"  times    before {facts['since']} told together, before {facts['upper']} closed")
+    rows = [
+        (
+            *(str(one[name]) for name in ("shard", "run")),
+            one["file"],
+            f"{one['rows']:,}",
+            size_of(one["bytes"]),
+            *(one[name] or "" for name in ("lower", "upper", "since")),
+        )
+        for one in facts["files"]
+    ]
+    _table(("shard", "run", "file", "rows", "size", "from", "before", "since"), rows, right=(0, 1, 3, 4))
+
+
+@command.command("verify", short_help="Read every file, and name those that are damaged.")
+@on_a_state
+def verify(pipeline: Path | None, state: Path | None, output: str) -> None:
+    """Read every file of a state and of its outputs, and compare it with what the manifest says was written.
+
+    Exits with 4 if one is damaged or gone, and names each. JSON: {manifest, files, bytes, bad: [{file, problem, hint}]}.
+
+    \b
+    Example:
+      dd state verify pipelines/airborne.yaml
+    """  # noqa: D301 - as above
+    from ddcli.errors import StateError
+    from ddcli.store.upkeep import verify as read
+    from ddcli.summary import plural, size_of
+
+    number, size, wrong = read(_directory(pipeline, state))
+    if output == "json":
+        bad = [{"file": error.place, "problem": error.problem, "hint": error.hint} for error in wrong]
+        click.echo(json.dumps({"manifest": number, "files": size.batches, "bytes": size.bytes, "bad": bad}))
+    else:
+        for error in wrong:
+            click.echo(error.render(), err=True)
+        files = f"{size.batches} {plural(size.batches, 'file')}"
+        click.echo(f"{files}, {size_of(size.bytes)}: {f'{len(wrong)} bad' if wrong else 'all as written'}")
+    if wrong:
+        raise click.exceptions.Exit(StateError.exit_code)
+
+
+@command.command("compact", short_help="Merge each shard's batches into one.")
+@wait_for_the_lock
+@on_a_state
+def compact(pipeline: Path | None, state: Path | None, if_locked: str, output: str) -> None:
+    """Merge the batches of each shard into one, and drop what time has cancelled. Runs do as much of it as pays; nobody needs to.
+
+    What other pipelines have not read yet stays apart. Takes the lock, and is committed like a run.
+    JSON: {before: {rows, bytes, batches}, after: {rows, bytes, batches}}.
+
+    \b
+    Example:
+      dd state compact pipelines/airborne.yaml
+    """  # noqa: D301 - as above
+    from dataclasses import asdict
+
+    from ddcli.store.upkeep import compact_state
+    from ddcli.summary import plural, size_of
+
+    before, after = compact_state(
+        _directory(pipeline, state),
+        if_locked=if_locked,  # type: ignore[arg-type]
+        say=lambda line: click.echo(line, err=True),
+    )
+    if output == "json":
+        click.echo(json.dumps({"before": asdict(before), "after": asdict(after)}))
+        return
+    texts = [
+        f"{size.rows:,} {plural(size.rows, 'row')}, {size_of(size.bytes)} in "
+        f"{size.batches} batch{'' if size.batches == 1 else 'es'}"
+        for size in (before, after)
+    ]
+    click.echo(f"{texts[0]} -> {texts[1]}" if before != after else f"{texts[0]}: nothing to compact")
+
+
+@command.command("gc", short_help="Remove what no manifest names.")
+@wait_for_the_lock
+@on_a_state
+def gc(pipeline: Path | None, state: Path | None, if_locked: str, output: str) -> None:
+    """Remove what no manifest names: the leavings of runs that died. Each run does so when it begins.
+
+    JSON: {removed: [{file, bytes}], bytes}.
+
+    \b
+    Example:
+      dd state gc pipelines/airborne.yaml
+    """  # noqa: D301 - as above
+    from ddcli.store.upkeep import collect_garbage
+    from ddcli.summary import plural, size_of
+
+    removed = collect_garbage(_directory(pipeline, state), if_locked=if_locked)  # type: ignore[arg-type]
+    total = sum(size for _, size in removed)
+    if output == "json":
+        files = [{"file": str(path), "bytes": size} for path, size in removed]
+        click.echo(json.dumps({"removed": files, "bytes": total}))
+        return
+    for path, _ in removed:
+        click.echo(path)
+    click.echo(f"removed {len(removed)} {plural(len(removed), 'file')}, {size_of(total)}", err=True)
+
+
+@command.command("unlock", short_help="Who holds the lock.")
+@click.option("--force", is_flag=True, help="Take the lock away from a process that is alive. It must not be writing.")
+@on_a_state
+def unlock(pipeline: Path | None, state: Path | None, force: bool, output: str) -> None:
+    """Say who holds the lock of a state. The lock of a process that ended is free by itself: there is nothing to unlock.
+
+    Exits with 75 while a process holds it. --force lets the next run in beside that process: only where it hangs for good, on
+    a machine where nobody can end it. JSON: {locked, holder, forced}.
+
+    \b
+    Example:
+      dd state unlock pipelines/airborne.yaml
+    """  # noqa: D301 - as above
+    from ddcli.errors import LockedError
+    from ddcli.store.upkeep import lock_holder, manifest_of, remove_lock
+
+    directory = _directory(pipeline, state)
+    manifest_of(directory)
+    error = lock_holder(directory)
+    forced = error is not None and force
+    if forced:
+        remove_lock(directory)
+    if output == "json":
+        click.echo(json.dumps({"locked": error is not None, "holder": error and error.problem, "forced": forced}))
+    elif error is None:
+        click.echo("free: no process holds the lock")
+    elif forced:
+        click.echo(f"taken away: {error.problem}")
+    else:
+        click.echo(error.render(), err=True)
+    if error is not None and not forced:
+        raise click.exceptions.Exit(LockedError.exit_code)
+
+
+def _directory(pipeline: Path | None, state: Path | None) -> Path:
+    """Return the directory that is meant."""
+    from ddcli.errors import UsageError
+
+    if pipeline is not None:
+        from ddcli.request import read_request
+
+        return read_request(pipeline, state, None, lambda _line: None).state
+    if state is None:
+        raise UsageError("whose state is not said", hint="name the pipeline file, or the directory with --state")
+    return state.absolute()
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> None:
+    """Print a table of texts, those columns to the right; nothing where it has no rows."""
+    if not rows:
+        return
+    right = set(right)
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    click.echo()
+    for row in (heads, *rows):
+        cells = [
+            text.rjust(width) if at in right else text.ljust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        click.echo("  ".join(cells).rstrip())

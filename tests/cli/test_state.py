@@ -1,0 +1,203 @@
+"""`dd state`: what it says of a state is what is there, what is damaged is named, and what it changes is committed like a run."""
+
+import json
+import os
+
+import duckdb
+import polars as pl
+import pytest
+
+from ddcli.cli.state import command
+from ddcli.store.files import TEMPORARY, Files
+from ddcli.store.lock import Lock
+from ddcli.store.manifest import read_newest
+from tests.cli.support import contents, files
+
+TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+
+
+@pytest.fixture
+def ran(orders):
+    """Return a shop whose pipeline has run three times, with little that is new after the first."""
+    orders.log("orders/2.parquet", [(f"region {at}", at, 2, 1) for at in range(40)], **TYPES)
+    assert orders("run", "orders.yaml").code == 0
+    for at in (3, 4):
+        orders.log(f"orders/{at}.parquet", [("east", at, at, 1), ("south", 7, at, 1 if at == 3 else -1)], **TYPES)
+        assert orders("run", "orders.yaml").code == 0
+    return orders
+
+
+def batches(ran):
+    return sorted((ran.folder / ".dd/orders/arrangements").rglob("*.parquet"))
+
+
+def asked(ran, *arguments, code=0):
+    """Return what a command says as JSON."""
+    result = ran("state", *arguments, "-o", "json")
+    assert result.code == code, result.err
+    return json.loads(result.out)
+
+
+def test_ls_says_what_is_there(ran):
+    facts = asked(ran, "ls", "orders.yaml")
+    assert list(facts) == ["name", "state", "manifest", "upper", "rows", "bytes", "arrangements", "outputs", "holds"]
+    assert (facts["name"], facts["manifest"], facts["upper"]) == ("orders", 3, "5")
+    assert facts["state"] == str(ran.folder / ".dd/orders")
+    assert facts["bytes"] == sum(path.stat().st_size for path in batches(ran))
+    assert facts["rows"] == sum(duckdb.sql(f"select count(*) from '{path}'").fetchall()[0][0] for path in batches(ran))
+    (totals,) = (one for one in facts["arrangements"] if one["key"] == ["region"])
+    assert list(totals) == ["name", "key", "columns", "rows", "bytes", "shards", "batches", "since", "upper"]
+    assert (totals["since"], totals["upper"], totals["shards"]) == ("5", "5", 1)
+    (output,) = facts["outputs"]
+    logs = list((ran.folder / "out/totals").glob("*.parquet"))
+    assert output == {
+        "name": "totals",
+        "path": str(ran.folder / "out/totals"),
+        "files": len(logs),
+        "rows": sum(pl.read_parquet(path).height for path in logs),
+        "bytes": sum(path.stat().st_size for path in logs),
+    }
+    assert facts["holds"] == []
+    text = ran("state", "ls", "orders.yaml").out
+    assert text.startswith("orders: times before 5 are closed; ")
+    assert totals["name"] in text
+    assert ran("state", "ls", "--state", ".dd/orders").out == text
+
+
+def test_ls_says_who_holds_what(ran):
+    hold = {"reader": "report", "since": [[2]], "through": [[3]], "manifest": 2}
+    ran.write(".dd/orders/holds/report.json", json.dumps(hold))
+    assert asked(ran, "ls", "orders.yaml")["holds"] == [hold | {"since": "2", "through": "3"}]
+    assert ran("state", "ls", "orders.yaml").out.endswith("\nheld by  since  taken\nreport   2      3\n")
+
+
+def test_show_lists_the_batches_of_one_arrangement(ran):
+    (name, *_) = (one["name"] for one in asked(ran, "ls", "orders.yaml")["arrangements"])
+    facts = asked(ran, "show", "orders.yaml", "-a", name[:6])
+    assert facts["name"] == name
+    entry = read_newest(ran.folder / ".dd/orders").arrangements[name]
+    assert [one["file"] for one in facts["files"]] == [file.name for shard in entry.shards for file in shard]
+    assert list(facts["files"][0]) == ["shard", "file", "run", "rows", "bytes", "lower", "upper", "since"]
+    assert facts["files"][0]["lower"] == "the beginning"
+    text = ran("state", "show", "orders.yaml", "-a", name).out
+    assert all(one["file"] in text for one in facts["files"])
+    wrong = ran("state", "show", "orders.yaml", "-a", name[:-1] + "?")
+    assert wrong.code == 2
+    assert f"hint: did you mean '{name}'?" in wrong.err
+
+
+def test_verify_names_every_bad_file(ran):
+    good = asked(ran, "verify", "orders.yaml")
+    assert list(good) == ["manifest", "files", "bytes", "bad"]
+    assert (good["manifest"], good["bad"]) == (3, [])
+    logs = sorted((ran.folder / "out/totals").glob("*.parquet"))
+    assert good["files"] == len(batches(ran)) + len(logs)
+    assert ran("state", "verify", "orders.yaml").out.endswith(": all as written\n")
+    batch = batches(ran)[0]
+    data = bytearray(batch.read_bytes())
+    data[50] ^= 1
+    batch.write_bytes(data)
+    logs[-1].unlink()
+    bad = asked(ran, "verify", "orders.yaml", code=4)["bad"]
+    assert {one["file"] for one in bad} == {str(batch), str(logs[-1])}
+    assert all(one["hint"] for one in bad)
+    told = ran("state", "verify", "--state", ".dd/orders")
+    assert told.code == 4
+    assert told.out.endswith(": 2 bad\n")
+    assert f"{batch}: error: the file is damaged" in told.err
+    assert f"{logs[-1]}: error: a file of the state can't be read" in told.err
+
+
+def test_a_damaged_manifest_is_named(ran):
+    path = ran.folder / ".dd/orders/manifest/000000003.json"
+    path.write_bytes(path.read_bytes()[:-20])
+    for name in ("ls", "verify", "compact", "gc"):
+        result = ran("state", name, "orders.yaml")
+        assert result.code == 4
+        assert f"{path}: error: the manifest of the state is damaged" in result.err
+
+
+def test_compact_leaves_one_batch_a_shard_that_says_the_same(ran):
+    before = asked(ran, "ls", "orders.yaml")
+    result = asked(ran, "compact", "orders.yaml")
+    assert result["before"] == {
+        "rows": before["rows"],
+        "bytes": before["bytes"],
+        "batches": sum(one["batches"] for one in before["arrangements"]),
+    }
+    after = asked(ran, "ls", "orders.yaml")
+    assert after["manifest"] == 4
+    assert {one["batches"] for one in after["arrangements"]} == {1}
+    assert result["after"]["rows"] == after["rows"] <= before["rows"]
+    assert not asked(ran, "verify", "orders.yaml")["bad"]
+    assert len(batches(ran)) == result["after"]["batches"]
+    # Again there is nothing to do, and nothing is done.
+    kept = files(*ran.kept)
+    again = ran("state", "compact", "orders.yaml")
+    assert again.out.endswith(": nothing to compact\n")
+    assert files(*ran.kept) == kept
+    ran.log("orders/5.parquet", [("north", 5, 5, -1), ("west", 1, 5, 1)], **TYPES)
+    assert ran("run", "orders.yaml").code == 0
+    expected = {(f"region {at}", 1, at): 1 for at in range(40)}
+    expected |= {("east", 2, 7): 1, ("south", 1, 7): 1, ("west", 1, 1): 1}
+    assert contents(ran.folder / "out/totals") == expected
+
+
+def test_compact_leaves_what_a_reader_has_not_taken(ran):
+    ran.write(
+        ".dd/orders/holds/report.json", json.dumps({"reader": "r", "since": [[0]], "through": [[0]], "manifest": 1})
+    )
+    before = batches(ran)
+    ran("state", "compact", "orders.yaml")
+    assert batches(ran) == before
+
+
+def test_gc_removes_what_no_manifest_names(ran):
+    assert asked(ran, "gc", "orders.yaml") == {"removed": [], "bytes": 0}
+    leaving = batches(ran)[0].with_name("000000009-0000.parquet")
+    leaving.write_bytes(b"x" * 1000)
+    half = ran.folder / f"out/totals/.updates-5-6.parquet.000000004{TEMPORARY}"
+    half.write_bytes(b"y")
+    kept = [path for path in files(*ran.kept) if path not in {leaving, half}]
+    found = asked(ran, "gc", "orders.yaml")
+    assert found["bytes"] == 1001
+    assert {one["file"]: one["bytes"] for one in found["removed"]} == {str(leaving): 1000, str(half): 1}
+    assert list(files(*ran.kept)) == kept
+
+
+def test_unlock_says_who_holds_the_lock(ran):
+    assert asked(ran, "unlock", "orders.yaml") == {"locked": False, "holder": None, "forced": False}
+    assert ran("state", "unlock", "orders.yaml").out == "free: no process holds the lock\n"
+    lock = Lock(ran.folder / ".dd/orders", Files())
+    try:
+        told = ran("state", "unlock", "orders.yaml")
+        assert told.code == 75
+        assert f"in use by process {os.getpid()} on " in told.err
+        assert asked(ran, "unlock", "orders.yaml", code=75)["locked"]
+        for name in ("compact", "gc"):
+            assert ran("state", name, "orders.yaml").code == 75
+        assert ran("state", "ls", "orders.yaml").code == 0
+        assert ran("state", "verify", "orders.yaml").code == 0
+        assert ran("state", "unlock", "orders.yaml", "--force").out.startswith("taken away: the state is in use by")
+        assert ran("state", "gc", "orders.yaml").code == 0
+    finally:
+        lock.release()
+
+
+@pytest.mark.parametrize("name", sorted(command.commands))
+def test_wrong_use_and_a_state_that_is_not_there(orders, name):
+    more = ["-a", "x"] if name == "show" else []
+    nothing = orders("state", name, *more)
+    assert nothing.code == 2
+    assert "hint: name the pipeline file, or the directory with --state" in nothing.err
+    missing = orders("state", name, "orders.yaml", *more)
+    assert missing.code == 4
+    assert ".dd/orders: error: there is no state here" in missing.err
+    assert not any(path.exists() for path in orders.kept)
+
+
+@pytest.mark.parametrize("name", sorted(command.commands))
+def test_each_command_has_help_with_an_example(orders, name):
+    text = orders("state", name, "--help").out
+    assert f"\n    dd state {name} pipelines/airborne.yaml" in text
+    assert "JSON: {" in text
