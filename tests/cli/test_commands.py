@@ -25,7 +25,7 @@ needs_locks = pytest.mark.skipif(not LOCKS.exists(), reason="no list of locks in
     ("arguments", "said"),
     [
         (["rum", "orders.yaml"], "No such command 'rum'. Did you mean 'run'?"),
-        (["zzz"], "No such command 'zzz'. Commands: run."),
+        (["zzz"], "No such command 'zzz'. Commands: "),
         (["run"], "Missing argument 'PIPELINE'."),
         (["run", "orders.yaml", "--unti", "3"], "'--until'"),
         (["run", "orders.yaml", "more"], "unexpected extra argument"),

@@ -1,0 +1,45 @@
+"""`dd plan`: what a run would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+WORK = 10
+"""The exit code of `--exit-code` where there is something to do."""
+
+
+@click.command("plan", short_help="Show what a run would do.")
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.option("--until", metavar="T", help="As for `dd run`.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
+)
+@click.option("--exit-code", is_flag=True, help="Exit with 10 if there is something to do.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON.")
+def command(pipeline: Path, until: str | None, state: Path | None, exit_code: bool, output: str) -> None:
+    """Show what a run of PIPELINE would do: files and rows to take in; and if the file has changed, which arrangements
+    are kept and which are built anew, why, and which outputs would change.
+
+    Computes nothing, changes nothing, waits for nobody.
+
+    \b
+    Examples:
+      dd plan pipelines/airborne.yaml
+      dd plan pipelines/airborne.yaml --exit-code -o json
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.preview import preview
+
+    found = preview(pipeline, state=state, until=until)
+    if output == "json":
+        import json
+
+        click.echo(json.dumps(found.to_json()))
+    else:
+        for line in found.lines():
+            click.echo(line)
+    if exit_code and found.work:
+        raise click.exceptions.Exit(WORK)

@@ -1,0 +1,303 @@
+"""A pipeline file that changes: what `dd plan` says of it, what a run then does, and what it leaves alone."""
+
+import json
+
+import polars as pl
+import pytest
+
+from ddcli.store.manifest import read_newest
+from tests.cli.support import contents, files
+
+LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+REGIONS = """\
+  regions:
+    from: orders
+    apply: [{project: [region]}, distinct]
+"""
+
+
+def edit(shop, *pairs):
+    text = (shop.folder / "orders.yaml").read_text()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    shop.write("orders.yaml", text)
+
+
+def planned(shop, *options):
+    result = shop("plan", "orders.yaml", "-o", "json", *options)
+    assert not result.err, result.err
+    return json.loads(result.out)
+
+
+def ran(shop, *options):
+    result = shop("run", "orders.yaml", "-o", "json", *options)
+    assert result.code == 0, result.err
+    return json.loads(result.out)
+
+
+def arrangements(shop):
+    """Return the batch files of the state, by arrangement."""
+    manifest = read_newest(shop.folder / ".dd/orders")
+    return {
+        name: [file.name for shard in entry.shards for file in shard] for name, entry in manifest.arrangements.items()
+    }
+
+
+def test_a_plan_before_the_first_run_says_what_there_is_to_do(orders):
+    before = files(orders.folder)
+    found = planned(orders)
+    assert files(orders.folder) == before
+    assert found == {
+        "name": "orders",
+        "lower": None,
+        "upper": "3",
+        "work": True,
+        "needs_apply": False,
+        "inputs": {"orders": {"rows": 4, "new_files": 1, "waiting_files": 0, "again_files": 0, "again_bytes": 0}},
+        "kept": [],
+        "built": [{"of": "accumulate by region of orders", "rows": 0, "bytes": 0, "why": []}],
+        "dropped": [],
+        "outputs": {"totals": {"change": "new", "why": []}},
+    }
+    assert orders("plan", "orders.yaml", "--exit-code").code == 10
+    assert orders("plan", "orders.yaml").code == 0
+
+
+def test_with_nothing_to_do_the_exit_code_is_0(orders):
+    orders("run", "orders.yaml")
+    before = files(orders.folder)
+    result = orders("plan", "orders.yaml", "--exit-code")
+    assert (result.code, result.out) == (0, "orders: nothing to do (times before 3 are closed)\n")
+    orders.log("orders/2.parquet", [("south", 1, 3, 1), ("south", 1, 9, 1)], **LOG)
+    result = orders("plan", "orders.yaml", "--exit-code", "--until", "5")
+    assert result.code == 10
+    assert result.out == "orders: times from 3 to before 5\n  read    orders: 1 new file, 1 update\n" or (
+        "1 new file, 2 updates" in result.out  # an upper bound, where rows are not looked at one by one
+    )
+    del before[orders.folder / "orders/1.parquet"]
+    assert {path: data for path, data in files(orders.folder).items() if path in before} == before
+
+
+def test_a_changed_output_is_given_the_difference_at_the_frontier(orders):
+    ran(orders)
+    old = files(orders.folder / "out")
+    edit(orders, ("sum(amount)", "max(amount)"))
+    found = planned(orders)
+    assert found["work"]
+    assert found["needs_apply"]
+    assert found["outputs"]["totals"]["change"] == "changed"
+    assert found["outputs"]["totals"]["why"] == [
+        "reduce: `by region: orders: count(*), amount: sum(amount)` is `by region: orders: count(*), amount: max(amount)` now"
+    ]
+    assert found["inputs"]["orders"]["again_files"] == 1
+    assert len(found["dropped"]) == 1
+    refused = orders("run", "orders.yaml")
+    assert refused.code == 4
+    assert "output 'totals': " in refused.err
+    assert "--apply" in refused.err
+    done = ran(orders, "--apply")
+    assert done["rebuilt"]["totals"]["rows"] == 0  # there is one order in each region, so it says the same
+    assert files(orders.folder / "out") == old
+    assert not planned(orders)["work"]
+
+
+def test_a_difference_appears_at_the_frontier_and_nowhere_else(orders):
+    ran(orders)
+    before = contents(orders.folder / "out/totals", until=3)
+    edit(orders, ("sum(amount)", "sum(amount * 2)"))
+    done = ran(orders, "--apply")
+    found = done["rebuilt"]["totals"]
+    assert (found["rows"], found["inserted"], found["retracted"]) == (4, 2, 2)
+    assert found["file"] == str(orders.folder / "out/totals/updates-3-3-change2.parquet")
+    assert contents(orders.folder / "out/totals", until=3) == before
+    assert contents(orders.folder / "out/totals") == {("north", 1, 10): 1, ("south", 1, 14): 1}
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    ran(orders)
+    assert contents(orders.folder / "out/totals") == {("north", 1, 10): 1, ("south", 2, 16): 1}
+
+
+def test_a_second_change_at_the_same_frontier_takes_the_first_back(orders):
+    ran(orders)
+    text = (orders.folder / "orders.yaml").read_text()
+    edit(orders, ("sum(amount)", "sum(amount * 2)"))
+    ran(orders, "--apply")
+    orders.write("orders.yaml", text)
+    assert orders("run", "orders.yaml").code == 4
+    ran(orders, "--apply")
+    assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1, ("south", 1, 7): 1}
+    assert len(list((orders.folder / "out/totals").glob("*-change*.parquet"))) == 2
+
+
+def test_a_change_and_new_files_in_one_run(orders):
+    ran(orders)
+    edit(orders, ("sum(amount)", "sum(amount * 2)"))
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    done = ran(orders, "--apply")
+    assert (done["lower"], done["upper"]) == ("3", "4")
+    assert done["rebuilt"]["totals"]["rows"] == 4
+    assert contents(orders.folder / "out/totals") == {("north", 1, 10): 1, ("south", 2, 16): 1}
+
+
+def test_an_output_more_rebuilds_nothing(orders):
+    ran(orders)
+    kept, old = arrangements(orders), files(orders.folder / "out")
+    edit(orders, ("outputs:\n", "outputs:\n  regions: out/regions/\n"), ("collections:\n", "collections:\n" + REGIONS))
+    found = planned(orders)
+    assert not found["needs_apply"]
+    assert {name: output["change"] for name, output in found["outputs"].items()} == {"regions": "new", "totals": "same"}
+    done = ran(orders)
+    assert [*done["rebuilt"]] == ["regions"]
+    assert contents(orders.folder / "out/regions") == {("north",): 1, ("south",): 1}
+    now = arrangements(orders)
+    assert {name: now[name] for name in kept} == kept
+    assert len(now) == len(kept) + 1
+    assert {path: data for path, data in files(orders.folder / "out/totals").items() if path in old} == old
+
+
+def test_an_output_that_needs_other_columns_rebuilds_nothing_either(orders):
+    """The arrangement of the first has just the columns that it needs, and keeps them; so it does when the second is gone."""
+    text = (orders.folder / "orders.yaml").read_text().replace("sum(amount)", "count(*)")
+    orders.write(
+        "orders.yaml", text.replace("- reduce", "- join: {with: orders, as: other, on: [region]}\n      - reduce")
+    )
+    ran(orders)
+    kept = arrangements(orders)
+    edit(
+        orders,
+        ("outputs:\n", "outputs:\n  pairs: out/pairs/\n"),
+        (
+            "collections:\n",
+            "collections:\n  pairs: {from: orders, apply: [{join: {with: orders, as: b, on: [region]}}]}\n",
+        ),
+    )
+    assert planned(orders)["outputs"]["totals"]["change"] == "same"
+    ran(orders)
+    now = arrangements(orders)
+    assert {name: now.get(name) for name in kept} == kept
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    ran(orders)
+    assert contents(orders.folder / "out/pairs") == {
+        ("north", 5, 5): 1, ("south", 7, 7): 1, ("south", 1, 1): 1, ("south", 1, 7): 1, ("south", 7, 1): 1,
+    }  # fmt: skip
+    assert contents(orders.folder / "out/totals") == {("north", 1, 1): 1, ("south", 4, 4): 1}
+    edit(orders, ("  pairs: out/pairs/\n", ""))
+    ran(orders)
+    assert [*arrangements(orders)] == [*kept]
+
+
+def test_an_output_less_is_forgotten_and_its_files_stay(orders):
+    edit(orders, ("outputs:\n", "outputs:\n  regions: out/regions/\n"), ("collections:\n", "collections:\n" + REGIONS))
+    ran(orders)
+    before = files(orders.folder / "out/regions")
+    edit(orders, ("  regions: out/regions/\n", ""))
+    result = orders("plan", "orders.yaml")
+    assert "  forget  regions; its files stay\n" in result.out
+    ran(orders)
+    assert files(orders.folder / "out/regions") == before
+    assert len(arrangements(orders)) == 1
+
+
+def test_another_name_for_an_output_changes_nothing(orders):
+    ran(orders)
+    before = files(orders.folder / "out"), arrangements(orders)
+    edit(orders, ("  totals:\n", "  sums:\n"), ("  totals: out/totals/", "  sums: out/totals/"))
+    assert not planned(orders)["needs_apply"]
+    done = ran(orders)
+    assert done["rebuilt"] == {}
+    assert (files(orders.folder / "out"), arrangements(orders)) == before
+
+
+def test_another_place_for_an_output_begins_it_there(orders):
+    ran(orders)
+    edit(orders, ("  totals: out/totals/", "  totals: out/elsewhere/"))
+    ran(orders)
+    assert contents(orders.folder / "out/elsewhere") == {("north", 1, 5): 1, ("south", 1, 7): 1}
+
+
+def test_other_columns_need_another_place(orders):
+    ran(orders)
+    before = files(*orders.kept)
+    edit(orders, ("orders: count(*), ", ""))
+    result = orders("run", "orders.yaml", "--apply")
+    assert result.code == 4
+    assert "would have other columns" in result.err
+    assert "another `path`" in result.err
+    assert files(*orders.kept) == before
+    edit(orders, ("  totals: out/totals/", "  totals: out/other/"))
+    ran(orders)
+    assert contents(orders.folder / "out/other") == {("north", 5): 1, ("south", 7): 1}
+
+
+def test_an_input_more_is_taken_in_up_to_the_frontier(orders):
+    ran(orders)
+    orders.log("staff/1.parquet", [("south", 1, 0, 1), ("east", 2, 2, 1), ("east", 3, 7, 1)], **LOG)
+    edit(
+        orders,
+        ("  orders: orders/\n", "  orders: orders/\n  staff: staff/\n"),
+        ("    from: orders", "    from: [orders, staff]"),
+    )
+    assert orders("run", "orders.yaml").code == 4
+    done = ran(orders, "--apply", "--until", "5")
+    assert done["rebuilt"]["totals"]["rows"] == 3
+    assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1, ("south", 2, 8): 1, ("east", 1, 2): 1}
+    ran(orders)
+    assert contents(orders.folder / "out/totals") == {("north", 1, 5): 1, ("south", 2, 8): 1, ("east", 2, 5): 1}
+
+
+def test_a_consumed_file_that_a_rebuild_needs_is_gone(orders):
+    ran(orders)
+    (orders.folder / "orders/1.parquet").unlink()
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    edit(orders, ("sum(amount)", "max(amount)"))
+    before = files(*orders.kept)
+    result = orders("run", "orders.yaml", "--apply")
+    assert result.code == 3
+    assert "1.parquet" in result.err
+    assert files(*orders.kept) == before
+
+
+def test_a_dry_run_of_a_change(orders):
+    ran(orders)
+    before = files(*orders.kept)
+    edit(orders, ("sum(amount)", "sum(amount * 2)"))
+    assert orders("run", "orders.yaml", "-n").code == 4
+    done = ran(orders, "-n", "--apply")
+    assert done["dry"]
+    assert done["rebuilt"]["totals"]["rows"] == 4
+    assert files(*orders.kept) == before
+
+
+def test_a_full_refresh_reads_the_inputs_as_they_are_now(orders):
+    """Also where files were replaced that had been taken in, which a run refuses."""
+    ran(orders)
+    orders.log("orders/1.parquet", [("north", 1, 0, 1)], **LOG)
+    assert orders("run", "orders.yaml").code == 3
+    done = ran(orders, "--full-refresh", "all")
+    assert done["rebuilt"]["totals"]["rows"] == 3
+    assert contents(orders.folder / "out/totals") == {("north", 1, 1): 1}
+    done = ran(orders, "--full-refresh", "totals")
+    assert done["rebuilt"]["totals"]["rows"] == 0
+
+
+def test_a_refresh_of_what_is_no_output_is_wrong_use(orders):
+    result = orders("run", "orders.yaml", "--full-refresh", "total")
+    assert result.code == 2
+    assert "did you mean 'totals'?" in result.err
+
+
+@pytest.mark.parametrize("new", ["return record['amount'] * 2", "return record['amount'] + 0"])
+def test_another_body_of_a_function_is_another_pipeline(orders, new):
+    orders.write("prices.py", "def price(record):\n    return {'amount': record['amount']}  # euros\n")
+    edit(orders, ("- reduce", "- map: {function: 'prices:price', columns: {amount: int64}}\n      - reduce"))
+    edit(orders, ("by: [region], ", "by: [], "))
+    script = "import sys; from ddcli.cli.main import main; main(sys.argv[1:])"
+    assert orders.process("run", "orders.yaml", script=script).code == 0
+    orders.write("prices.py", "# the same\ndef price(record):\n    return {'amount': record['amount']}\n")
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    assert orders.process("run", "orders.yaml", script=script).code == 0
+    orders.write("prices.py", f"def price(record):\n    {new.replace('return ', 'return dict(amount=')})\n")
+    orders.log("orders/3.parquet", [("south", 1, 4, 1)], **LOG)
+    result = orders.process("run", "orders.yaml", script=script)
+    assert result.code == 4
+    assert "prices:price" in result.err

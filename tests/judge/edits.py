@@ -1,0 +1,63 @@
+"""Edits of a pipeline file that keep it valid: operators that keep columns come and go, outputs are added and removed, names change."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import yaml
+from hypothesis import strategies as st
+
+PLAIN: list[Any] = [
+    "distinct",
+    "negate",
+    "consolidate",
+    {"threshold": "count * 2"},
+    {"filter": "1 < 2"},
+    {"filter": "1 > 2"},
+]
+
+
+def lists_of_operators(tree: Any) -> list[list]:
+    """Return every `apply` list in a tree, those of loops' bodies and of collections in place too."""
+    found = []
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+        if key == "apply":
+            found.append(value)
+        found += lists_of_operators(value)
+    return found
+
+
+@st.composite
+def edits(draw, text: str) -> str:
+    """Give the text of a pipeline that is another in one to three places."""
+    tree = yaml.safe_load(text)
+    for _ in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(["insert", "insert", "remove", "add", "drop", "nothing"]))
+        lists = lists_of_operators(tree.get("collections", {}))
+        if kind == "insert" and lists:
+            operators = draw(st.sampled_from(lists))
+            operators.insert(draw(st.integers(0, len(operators))), copy.deepcopy(draw(st.sampled_from(PLAIN))))
+        elif kind == "remove":
+            places = [(one, at) for one in lists for at, operator in enumerate(one) if operator in PLAIN]
+            if places:
+                operators, at = draw(st.sampled_from(places))
+                del operators[at]
+        elif kind == "add":
+            named = [name for name, collection in tree.get("collections", {}).items() if "from" in collection]
+            if named:
+                source = draw(st.sampled_from(named))
+                name = f"added{len(tree['outputs'])}_{draw(st.integers(0, 9))}"
+                tree["outputs"][name] = {"path": f"out/{name}/", "from": source}
+        elif kind == "drop" and len(tree["outputs"]) > 1:
+            del tree["outputs"][draw(st.sampled_from(sorted(tree["outputs"])))]
+    return yaml.safe_dump(tree, sort_keys=False, default_flow_style=None, width=10_000, allow_unicode=True)
+
+
+def reformatted(text: str) -> str:
+    """Return the text with other formatting, and its sections in another order."""
+    tree = yaml.safe_load(text)
+    turned = {key: tree[key] for key in reversed(tree)}
+    return "# the same\n" + yaml.safe_dump(
+        turned, sort_keys=False, default_flow_style=False, width=60, allow_unicode=True
+    )
