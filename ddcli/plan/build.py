@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError, SpecErrors
+from ddcli.expressions.types import Type
 from ddcli.plan import logical
 from ddcli.plan.iteration import iterate
 from ddcli.plan.operators import HERE, Surroundings, apply_operators
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.errors import DdError, Span
-    from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.types import Schema
 
 
 class _Unbuilt(Exception):
@@ -155,8 +156,25 @@ class _Section:
 
 
 def _input(given: model.Input, schema: Schema) -> Relation:
-    _check_declared(given)
-    return Relation(logical.Source((), dict(schema), given.name.value, tuple(text.value for text in given.time)))
+    """Return an input's collection: its rows as they are, or what they say of their keys or of the whole table."""
+    key = tuple(text.value for text in given.key)
+    source = logical.Source(
+        (), dict(schema), given.name.value, tuple(text.value for text in given.time), _meaning(given)
+    )
+    if given.format == "snapshots":
+        return Relation(logical.Snapshots((source,), dict(schema), key))
+    if not key:
+        return Relation(source)
+    int64 = Type("int64")
+    rows = replace(source, schema=schema | {logical.PRESENT: int64, logical.ORDER: int64})
+    return Relation(logical.Upserts((rows,), dict(schema), key))
+
+
+def _meaning(given: model.Input) -> str:
+    """Return what the results of reading an input depend on, beside its columns."""
+    said = [given.diff, given.delete_when, given.order_by]
+    parts = [given.format, *(text.value if text else "" for text in said), "flattened" if given.flattened else ""]
+    return "" if given.format == "updates" and parts[1] == "diff" else " ".join(parts)
 
 
 def _met_by_the_log(spec: model.Spec, output: model.Output, relation: Relation) -> list[DdError]:
@@ -181,15 +199,3 @@ def _own_columns(spec: model.Spec) -> tuple[str, ...]:
     """Return what the outputs' logs have beside their data: coordinates of a product are called as in the inputs."""
     time = next((given.time for given in spec.inputs.values()), ())
     return (*(text.value for text in time), "diff") if len(time) > 1 else ("time", "diff")
-
-
-def _check_declared(given: model.Input) -> None:
-    """Refuse declared columns that are the log's time or diff: they are no data."""
-    for role, texts in (("time", given.time), ("diff", [given.diff] if given.diff else [])):
-        for text in texts:
-            if given.columns is not None and text.value in given.columns:
-                raise SpecError(
-                    f"inputs.{given.name.value}.columns: '{text.value}' is the log's {role}, not data",
-                    span=given.columns[text.value][0].span,
-                    hint="leave it out, or name another column under `time` or `diff`",
-                )

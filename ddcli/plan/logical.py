@@ -67,14 +67,44 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Source(Node):
-    """An input of the pipeline, by name; `time` names its time columns."""
+    """An input of the pipeline, by name; `time` names its time columns, `meaning` says how its rows are understood."""
 
     name: str
     time: tuple[str, ...] = ("time",)
+    meaning: str = ""
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (self.name, len(self.time))
+        return (self.name, len(self.time), self.meaning)
+
+
+@dataclass(frozen=True, eq=False)
+class Upserts(Node):
+    """The current record of each key of an input whose rows say what keys have from their time on.
+
+    The rows have, beside the records, `PRESENT` (0: nothing) and `ORDER`, which decides among those of a key at one time.
+    """
+
+    key: tuple[str, ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.key,)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshots(Node):
+    """The current table of an input whose rows of one time are the whole table; with a key, of one record a key."""
+
+    key: tuple[str, ...]
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.key,)
+
+
+PRESENT, ORDER = "$present", "$order"
+"""Columns of rows that are upserts, beside their data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +134,7 @@ class JoinFunction(Node):
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (self.function, self.batch)
+        return (stage.told(self.function), self.batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +252,7 @@ class PythonReduce(Node):
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (self.by, self.values, self.function)
+        return (self.by, self.values, stage.told(self.function))
 
 
 @dataclass(frozen=True, eq=False)

@@ -79,7 +79,28 @@ class _Lowering:
 
     @lowered.register
     def _(self, node: logical.Source) -> logical.Node:
-        return physical.Scan((), self.schema(node), node.name, len(node.time))
+        return physical.Scan((), self.schema(node), node.name, len(node.time), node.meaning)
+
+    @lowered.register
+    def _(self, node: logical.Upserts) -> logical.Node:
+        (source,) = node.inputs
+        assert isinstance(source, logical.Source)
+        schema = self.schema(node)
+        record = {name: node.schema[name] for name in node.key} | schema
+        rows = record | {name: source.schema[name] for name in (logical.PRESENT, logical.ORDER)}
+        return conform(
+            physical.Upserts((self.exactly(source, rows),), record, node.key, source.name), schema, fuse=True
+        )
+
+    @lowered.register
+    def _(self, node: logical.Snapshots) -> logical.Node:
+        (source,) = node.inputs
+        assert isinstance(source, logical.Source)
+        schema = self.schema(node)
+        record = {name: node.schema[name] for name in node.key} | schema
+        return conform(
+            physical.Snapshots((self.exactly(source, record),), record, node.key, source.name), schema, fuse=True
+        )
 
     @lowered.register
     def _(self, node: logical.Apply) -> logical.Node:

@@ -26,10 +26,35 @@ class Scan(Node):
 
     name: str
     nt: int
+    meaning: str = ""
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (self.name, self.nt)
+        return (self.name, self.nt, self.meaning)
+
+
+@dataclass(frozen=True, eq=False)
+class Upserts(Node):
+    """The current record of each key, the key's columns first. The input has these columns, then `PRESENT` and `ORDER`."""
+
+    key: tuple[str, ...]
+    name: str
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.key, self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshots(Node):
+    """The current table, the columns of its key first; without a key the records are whole."""
+
+    key: tuple[str, ...]
+    name: str
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.key, self.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +143,18 @@ class Kept(Arranged):
 
 
 @dataclass(frozen=True, eq=False)
+class Contents(Scan):
+    """A collection that a state holds as it is, instead of the node `identity` that computes it."""
+
+    identity: str = ""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identity: that of the node whose collection it is."""
+        return self.identity
+
+
+@dataclass(frozen=True, eq=False)
 class Filtered(Arranged):
     """The input, an arrangement, less the rows for which some condition is not true. It is asked as they are read: no state."""
 
@@ -176,7 +213,7 @@ class PythonGroup(Node):
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (self.by, self.values, self.function)
+        return (self.by, self.values, stage.told(self.function))
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +287,7 @@ class PythonShift(Node):
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (self.function, self.batch)
+        return (stage.told(self.function), self.batch)
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,6 +74,16 @@ def _apply(node: logical.Apply, wanted: Columns) -> list[Columns]:
 
 
 @reads.register
+def _upserts(node: logical.Upserts, wanted: Columns) -> list[Columns]:
+    return [wanted | {*node.key, logical.PRESENT, logical.ORDER}]
+
+
+@reads.register
+def _snapshots(node: logical.Snapshots, wanted: Columns) -> list[Columns]:
+    return [wanted | set(node.key)]
+
+
+@reads.register
 def _arrange(node: logical.Arrange, wanted: Columns) -> list[Columns]:
     return [wanted | set(node.by)]
 

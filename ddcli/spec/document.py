@@ -7,65 +7,35 @@ from typing import Any
 
 from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
 from ddcli.spec import model
+from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.loops import A_COLLECTION, COLLECTION
 from ddcli.spec.names import check_names
 from ddcli.spec.operators import (
-    COLUMN,
-    COLUMNS,
     NAME,
     REFERENCE,
     SOURCE,
-    TYPED_COLUMNS,
     OneOperator,
 )
 from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape, suggest
-from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Nothing, Pairs, Record, missing
+from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
-from ddcli.spec.values import Choice, Words
+from ddcli.spec.values import Words
 
 VERSION = "1"
-FORMATS = ("updates",)
-PATH = Words("a path")
 PIPELINE_NAME = Words(
     "a name", r"\w[\w.-]*", "a name is made of letters, digits, `_`, `-` and `.`: the state's directory has it"
 )
-
-
-def _input(place: Place, arguments: dict[str, Any]) -> model.Input:
-    default: dict[str, Any] = {"time": (Text("time", place.word.span),), "diff": Text("diff", place.word.span)}
-    return model.Input(place.word, **(default | arguments))
 
 
 def _output(place: Place, arguments: dict[str, Any]) -> model.Output:
     return model.Output(place.word, **({"source": place.word} | arguments))
 
 
-def _no_column(_: Place) -> Text | None:
-    return None
-
-
-TIME: Shape[tuple[Text, ...]] = ByKind(
-    "a column or a list of columns", scalar=As(COLUMN, lambda _, name: (name,)), sequence=COLUMNS
-)
-DIFF: Shape[Text | None] = ByKind("a column", scalar=As(COLUMN, lambda _, name: name), nothing=Nothing(_no_column))
-INPUT_KEYS = {
-    "path": Key("path", PATH, required=True, about="directory, file or glob, relative to this file"),
-    "format": Key("format", Choice("format", FORMATS), about="what the rows are"),
-    "columns": Key("columns", TYPED_COLUMNS, about="checked when given, else read from the files"),
-    "time": Key("time", TIME, about="the time column, or several for a product order; default: time"),
-    "diff": Key("diff", DIFF, about="the diff column; null: every row is +1; default: diff"),
-}
 OUTPUT_KEYS = {
     "path": Key("path", PATH, required=True, about="directory for the change log, relative to this file"),
     "from": Key("source", REFERENCE, about="collection or input; default: the one of the output's name"),
 }
-INPUT = ByKind(
-    "a path or a mapping",
-    scalar=As(PATH, lambda place, path: _input(place, {"path": path})),
-    mapping=Record(_input, INPUT_KEYS, "a path or a mapping", "{path: landing/orders/}"),
-    hint="for example `orders: landing/orders/`",
-)
 OUTPUT = ByKind(
     "a path or a mapping",
     scalar=As(PATH, lambda place, path: _output(place, {"path": path})),

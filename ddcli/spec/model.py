@@ -271,19 +271,30 @@ class Inspect(Operator):
     label: Text
 
 
+FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A change log to read. `columns` None: as the files say. `diff` None: there is no such column, each row is +1.
+    """A change log to read, or files of another format (one of `FORMATS`). `columns` None: as the files say. `diff` None:
+    there is no such column, each row is +1. Defaults of `time` and `diff` have the place of the input's name.
 
-    Defaults of `time` and `diff` have the place of the input's name.
+    `key` are the columns of which a record has one value at a time; without it a record is whole. `delete_when` and
+    `order_by` are expressions, `max_delete` is `50%` or a number of rows, `file_name` a pattern with columns in braces.
     """
 
     name: Text
     path: Text
     time: tuple[Text, ...]
-    diff: Text | None
+    diff: Text | None = None
     columns: Columns | None = None
     format: str = "updates"
+    key: tuple[Text, ...] = ()
+    delete_when: Text | None = None
+    order_by: Text | None = None
+    max_delete: Text | None = None
+    flattened: bool = False
+    file_name: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)

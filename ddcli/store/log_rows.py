@@ -9,10 +9,11 @@ import numpy as np
 import polars as pl
 
 from ddcli.engine.columns import encode_column
-from ddcli.engine.lanes import Layout, encode
+from ddcli.engine.lanes import encode
+from ddcli.engine.pool import Pool
 from ddcli.errors import InputError
 from ddcli.expressions.types import from_polars
-from ddcli.store.formats.base import BadRow, Turned, Upserted
+from ddcli.store.formats.base import BadRow
 from ddcli.store.log_schema import INT64
 from ddcli.store.log_times import physical
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ddcli.engine.pool import Pool
-    from ddcli.store.formats.base import Format
+    from ddcli.engine.lanes import Layout
+    from ddcli.expressions.types import Type
+    from ddcli.store.formats.base import Format, Turned
     from ddcli.store.kinds import Footer
     from ddcli.store.log_schema import LogSchema
     from ddcli.store.tables import Tables
@@ -29,8 +31,12 @@ if TYPE_CHECKING:
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 
+PRESENT, ORDER = "$present", "$order"
+"""Columns of rows that say what keys have, beside their data: whether they have something, and what decides at one time."""
+
+
 class Rows(NamedTuple):
-    """Updates: data columns, times as columns of physical integers, diffs; and what they say of their keys, in upserts.
+    """Updates: data columns, times as columns of physical integers, diffs.
 
     What is read stays in the chunks it was read in: putting 10 M integers in one piece costs 50 ms in fresh memory alone.
     """
@@ -38,17 +44,13 @@ class Rows(NamedTuple):
     frame: pl.DataFrame
     diffs: pl.Series
     times: pl.DataFrame
-    upserted: Upserted | None = None
 
     def matrix(self, layout: Layout, pool: Pool) -> Matrix:
-        """Return `[data lanes | time lanes | diff]`, the data as a layout has it; of upserts with lanes `present | order`."""
-        nt, extra = self.times.width, 2 if self.upserted else 0
-        matrix = np.empty((len(self.diffs), layout.width + extra + nt + 1), np.int64)
-        if self.upserted:
-            self._fill_upserts(layout, pool, matrix, self.upserted)
-        else:
-            encode(self.frame, layout, pool, matrix)
-        for lane, series in enumerate([*self.times, self.diffs], start=layout.width + extra):
+        """Return `[data lanes | time lanes | diff]`, the data as a layout has it."""
+        nt = self.times.width
+        matrix = np.empty((len(self.diffs), layout.width + nt + 1), np.int64)
+        encode(self.frame, layout, pool, matrix)
+        for lane, series in enumerate([*self.times, self.diffs], start=layout.width):
             row = 0
             for chunk in series.get_chunks():
                 matrix[row : row + len(chunk), lane] = chunk.to_numpy()
@@ -56,29 +58,11 @@ class Rows(NamedTuple):
             assert row == len(matrix), f"{len(matrix)} rows of room for {row}"
         return matrix
 
-    def _fill_upserts(self, layout: Layout, pool: Pool, matrix: Matrix, upserted: Upserted) -> None:
-        """Write data, presence and order; where a key has nothing, its value is zeros, which nobody looks at."""
-        key = Layout({name: layout.schema[name] for name in upserted.key})
-        value = Layout({name: kind for name, kind in layout.schema.items() if name not in upserted.key})
-        encode(self.frame, key, pool, matrix)
-        present = upserted.present.to_numpy()
-        matrix[:, key.width : layout.width] = 0
-        matrix[present, key.width : layout.width] = encode(self.frame.filter(upserted.present), value, pool)
-        matrix[:, layout.width] = present
-        order = from_polars(upserted.order.dtype, nullable=False)
-        assert order is not None, f"an order of {upserted.order.dtype}"
-        encode_column(upserted.order, order, pool, matrix[:, layout.width + 1 : layout.width + 2])
-
 
 def joined(reads: Sequence[Rows]) -> Rows:
     """Return the updates of several reads together."""
     frames, diffs, times = ([getattr(rows, name) for rows in reads] for name in ("frame", "diffs", "times"))
-    said = [rows.upserted for rows in reads if rows.upserted]
-    upserted = None
-    if said:
-        present, order = (pl.concat([getattr(each, name) for each in said]) for name in ("present", "order"))
-        upserted = Upserted(said[0].key, present, order)
-    return Rows(pl.concat(frames), pl.concat(diffs), pl.concat(times), upserted)
+    return Rows(pl.concat(frames), pl.concat(diffs), pl.concat(times))
 
 
 @dataclass(frozen=True)
@@ -103,7 +87,7 @@ class RowReader:
         `times` are their times, if they are known already; `inside` says of times which rows to take.
         """
         first, count = piece
-        columns = self.log.wanted(columns)
+        columns = self.log.wanted([name for name in columns if name not in (PRESENT, ORDER)])
         names = list(dict.fromkeys([*self.log.reads(columns, found), *(self.schema.time if times is None else ())]))
         raw = pl.DataFrame(height=count)
         if names:
@@ -121,12 +105,10 @@ class RowReader:
         except (BadRow, _Null):
             self._find(paths, found, columns, names)
             raise
-        return Rows(*rows[:2], times if turned.rows is None else times[turned.rows], rows[2])
+        return Rows(*rows, times if turned.rows is None else times[turned.rows])
 
-    def _typed(
-        self, paths: Sequence[Path], turned: Turned, columns: Sequence[str]
-    ) -> tuple[pl.DataFrame, pl.Series, Upserted | None]:
-        """Return data in its types, diffs, and what upserts say; raises `_Null` and `BadRow` with the row of `turned`."""
+    def _typed(self, paths: Sequence[Path], turned: Turned, columns: Sequence[str]) -> tuple[pl.DataFrame, pl.Series]:
+        """Return data in its types, with what upserts say, and diffs; raises `_Null` and `BadRow` with the row of `turned`."""
         kinds = self.schema.columns | self.schema.time
         beside = [name for name in turned.frame.columns if name not in kinds]
         series = [self.tables.fit(paths, turned.frame[name], kinds[name]) for name in columns]
@@ -149,7 +131,17 @@ class RowReader:
             diffs = pl.repeat(1, frame.height, dtype=pl.Int64, eager=True)
         elif diffs.null_count():
             raise _Null(diffs.is_null().arg_max() or 0, "diff column", diffs.name)
-        return frame.select(columns) if columns else frame, self.tables.fit(paths, diffs, INT64), upserted
+        if upserted:
+            frame = frame.with_columns(
+                *(
+                    _valued(name, kinds[name])
+                    for name in columns
+                    if not kinds[name].nullable and frame[name].null_count()
+                ),
+                upserted.present.cast(pl.Int64).alias(PRESENT),
+                _as_lane(upserted.order),
+            )
+        return frame, self.tables.fit(paths, diffs, INT64)
 
     def _find(self, paths: Sequence[Path], found: Footer, columns: Sequence[str], names: Sequence[str]) -> None:
         """Raise the error of the first file that has a row which means nothing, with its number in that file."""
@@ -165,6 +157,21 @@ class RowReader:
             except _Null as null:
                 row = null.row if turned is None or turned.rows is None else turned.rows[null.row]
                 raise self.tables.null(path, row, null.what, null.name) from None
+
+
+def _valued(name: str, kind: Type) -> pl.Expr:
+    """Return a column with some value for its nulls: they are in rows whose key has nothing, where nobody looks at it."""
+    fillers: dict[str, Any] = {"string": "", "binary": b"", "list": [], "bool": False}
+    return pl.col(name).fill_null(pl.lit(fillers.get(kind.kind, 0)).cast(kind.to_polars()))
+
+
+def _as_lane(order: pl.Series) -> pl.Series:
+    """Return an order as integers of the same order."""
+    kind = from_polars(order.dtype, nullable=False)
+    assert kind is not None, f"an order of {order.dtype}"
+    lane = np.empty((len(order), 1), np.int64)
+    encode_column(order, kind, Pool(), lane)
+    return pl.Series(ORDER, lane[:, 0])
 
 
 class _Null(Exception):

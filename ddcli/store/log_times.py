@@ -59,8 +59,8 @@ class FileTimes:
         self.frame = None if kept is None else self._checked(kept)
         bounds = self._bounds() if self.frame is None else pl.concat([self.frame.min(), self.frame.max()])
         self.rows = tables.count_rows(path) if self.frame is None else self.frame.height
-        self.least: Time | None = bounds.row(0) if self.rows else None
-        self.largest: Time | None = bounds.row(1) if self.rows else None
+        self.least: Time | None = bounds.row(0) if self.rows else self._said()
+        self.largest: Time | None = bounds.row(1) if self.rows else self.least
 
     def any_at_or_after(self, frontier: Times) -> bool:
         """Say whether a row is at or after a frontier: usually seen from the largest coordinates."""
@@ -75,7 +75,9 @@ class FileTimes:
         return len(self.schema) == 1 or self._any(~at_or_after(self.schema, frontier))
 
     def first_before(self, frontier: Times) -> tuple[int, Time]:
-        """Return the first row that is not at or after a frontier, and its time; there must be one."""
+        """Return the first row that is not at or after a frontier, and its time; there must be one, or none at all."""
+        if not self.rows and self.least is not None:
+            return 0, self.least
         for first, frame in self._frames():
             mask = frame.select(~at_or_after(self.schema, frontier)).to_series()
             if mask.any():
@@ -90,6 +92,15 @@ class FileTimes:
         rows = self.frame.select(within(self.schema, lower, upper)).to_series().arg_true()
         return (0, 0) if rows.is_empty() else (rows[0], rows[-1] + 1 - rows[0])
 
+    def distinct(self, lower: Times | None, upper: Times) -> set[Time]:
+        """Return the different times within an interval; of a file without rows that whose path says a time, this one."""
+        condition = within(self.schema, lower, upper)
+        found = {time for _, frame in self._frames() for time in frame.filter(condition).unique().iter_rows()}
+        if not self.rows and self.least is not None:
+            said = pl.DataFrame([self.least], schema=dict.fromkeys(self.schema, pl.Int64), orient="row")
+            found.update(said.filter(condition).iter_rows())
+        return found
+
     def forget(self) -> None:
         """Keep the bounds alone."""
         self.frame = None
@@ -97,6 +108,11 @@ class FileTimes:
     def _checked(self, raw: pl.DataFrame) -> pl.DataFrame:
         self.tables.refuse_nulls(self.path, raw, self.schema, "time column")
         return physical(self.tables, [self.path], raw, self.schema)
+
+    def _said(self) -> Time | None:
+        """Return the time that the file's path says."""
+        said = self.tables.says(self.path, self.schema)
+        return None if said is None else physical(self.tables, [self.path], said, self.schema).row(0)
 
     def _bounds(self) -> pl.DataFrame:
         """Return the least and the largest value of each coordinate, or refuse a null."""

@@ -18,8 +18,8 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.log_rows import RowReader, Rows, joined
 from ddcli.store.log_schema import INT64, LogSchema, check_file, first_schema
-from ddcli.store.log_times import FileTimes, survey, within
-from ddcli.store.partitions import partition_of
+from ddcli.store.log_times import FileTimes, physical, survey, within
+from ddcli.store.partitions import Partition, named_by, partition_of
 from ddcli.store.tables import Tables
 from ddcli.store.time_text import format_frontier, format_time
 
@@ -97,8 +97,8 @@ class LogReader:
         self.log = log
         self.most = most
         self._paths = [listing.path(file) for file in listing.to_read]
-        partitions = {listing.path(file): columns for file in listing.files if (columns := partition_of(file.path))}
-        self._tables = Tables(log.declared(), partitions, nested=log.nested)
+        partitions = {listing.path(file): columns for file in listing.files if (columns := self._said(file.path))}
+        self._tables = Tables(log.declared(), partitions, nested=log.nested, times=log.time)
         self._found = [self._tables.footer(path) for path in self._paths]
         self.schema = self._schema(known)
         self.log = log.bound(self.schema.columns, self.schema.time)
@@ -106,6 +106,26 @@ class LogReader:
             check_file(log, self.schema, path, log.footer(path, found))
         self._rows = RowReader(self._tables, self.log, self.schema)
         self._surveyed: list[FileTimes] | None = None
+
+    def snapshot_times(self, lower: Times | None, upper: Times) -> list[int]:
+        """Return the times within an interval at which there is a table, of a log of those; one may have no rows."""
+        found = set[tuple[int, ...]]().union(*(times.distinct(lower, upper) for times in self._times()))
+        return sorted(time for (time,) in found)
+
+    def find(self, values: dict[str, object], time: int) -> str | None:
+        """Return where the last file is that has a row with these values at a time."""
+        (name,) = self.schema.time
+        for path, found in zip(reversed(self._paths), reversed(self._found), strict=True):
+            names = [*self.log.reads(list(values), found), name]
+            frame = self._tables.collect([path], names)
+            turned = self.log.turn(frame, list(values))
+            times = physical(self._tables, [path], frame, self.schema.time).to_series()
+            same = (times if turned.rows is None else times[turned.rows]) == time
+            for column, value in values.items():
+                same &= turned.frame[column].eq_missing(pl.Series([value]))
+            if same.any():
+                return str(path)
+        return None
 
     def largest_time(self) -> tuple[int, ...] | None:
         """Return the largest value of each time coordinate in the files to read, or None when they have no rows.
@@ -149,6 +169,20 @@ class LogReader:
         """Return the updates of a slice."""
         reads = [self._piece(piece, part.columns, part.interval) for piece in part.pieces]
         return reads[0] if len(reads) == 1 else joined(reads)
+
+    def _said(self, path: str) -> Partition:
+        """Return what a file's path says of columns."""
+        said = partition_of(path)
+        if self.log.file_name is not None:
+            named = named_by(self.log.file_name, path)
+            if named is None:
+                raise InputError(
+                    f"the file's name is not like '{self.log.file_name}'",
+                    place=str(self.listing.root / path),
+                    hint="move the file, or correct the input's `file_name`",
+                )
+            said |= named
+        return said
 
     def _schema(self, known: LogSchema | None) -> LogSchema:
         log, listing = self.log, self.listing

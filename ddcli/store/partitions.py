@@ -1,4 +1,4 @@
-"""Hive partitions: directories named `year=2024` say what a column has in all files below them."""
+"""What paths say of columns: Hive partitions, directories named `year=2024`, and files' names by a pattern, `people-{day}.csv`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
+DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 Partition = dict[str, str | None]
@@ -33,15 +34,31 @@ def partition_of(path: str) -> Partition:
     return found
 
 
-def guess_types(partitions: Iterable[Partition]) -> Schema:
-    """Return a type for each partition column that is not declared: int64 if all its values are integers, else string."""
+def named_by(pattern: str, path: str) -> Partition | None:
+    """Return the columns that the name of a file says, None for one that the pattern doesn't fit.
+
+    >>> named_by("people-{day}.csv", "in/people-2024-01-02.csv")
+    {'day': '2024-01-02'}
+    """
+    parts = re.split(r"\{(\w+)\}", pattern)
+    expression = "".join(f"(?P<{part}>.+?)" if at % 2 else re.escape(part) for at, part in enumerate(parts))
+    found = re.fullmatch(expression, path.rpartition("/")[2])
+    return None if found is None else dict(found.groupdict())
+
+
+def guess_types(partitions: Iterable[Partition], times: Iterable[str]) -> Schema:
+    """Return a type for each column of paths that is not declared: int64 if all its values are integers, else string; a time
+    may also be a date.
+    """
     values: dict[str, set[str | None]] = {}
     for partition in partitions:
         for name, value in partition.items():
             values.setdefault(name, set()).add(value)
-    return {
-        name: Type(
-            "int64" if all(text is None or INTEGER.fullmatch(text) for text in found) else "string", nullable=True
-        )
-        for name, found in values.items()
-    }
+    return {name: Type(_guess(found, may_be_date=name in times), nullable=True) for name, found in values.items()}
+
+
+def _guess(values: set[str | None], *, may_be_date: bool) -> str:
+    for kind, form in (("int64", INTEGER), *([("date", DATE)] if may_be_date else [])):
+        if all(text is None or form.fullmatch(text) for text in values):
+            return kind
+    return "string"

@@ -5,6 +5,7 @@ Rows are only searched once a cheap count has shown that there is one to find.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ READ_ERRORS = (
     pl.exceptions.PanicException,
 )  # a damaged page makes polars panic now and then
 TOGETHER = 64
+COMPACT = re.compile(r"[0-9]{8}")
 FAILING = "failing in "
 DOT, IS_NULL = ".", " is null"
 
@@ -43,10 +45,11 @@ class Tables:
     declared: Schema | None = None
     partitions: dict[Path, Partition] = field(default_factory=dict)
     nested: bool = False
+    times: tuple[str, ...] = ()
     _kinds: dict[str, Kind] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.partitioned = guess_types(self.partitions.values()) | {
+        self.partitioned = guess_types(self.partitions.values(), self.times) | {
             name: kind.or_null() for name, kind in (self.declared or {}).items()
         }
 
@@ -169,14 +172,23 @@ class Tables:
         scan = self.kind(paths[0]).scan(paths)
         return scan.with_columns(*_taken_apart([name], scan.collect_schema())).select(name)
 
+    def says(self, path: Path, names: Iterable[str]) -> pl.DataFrame | None:
+        """Return one row with what a file's path says of columns, None where it doesn't say all of them."""
+        known = self.partitions.get(path, {})
+        if not all(name in known for name in names):
+            return None
+        return pl.select([self._partition_value(path, name, known[name]) for name in names])
+
     def _partition_value(self, path: Path, name: str, text: str | None) -> pl.Expr:
         wanted = self.partitioned[name]
         if wanted.kind == "string":
             return pl.lit(text, pl.String).alias(name)
+        if wanted.kind == "date" and text is not None and COMPACT.fullmatch(text):
+            text = f"{text[:4]}-{text[4:6]}-{text[6:]}"
         value = Lowering().value(Cast(Literal(text, TEXT), wanted, try_=True))
         if text is not None and pl.select(value).item() is None:
             raise InputError(
-                f"the directory says {name}={text}, which is no {wanted.required()}",
+                f"the path says {name}={text}, which is no {wanted.required()}",
                 place=str(path),
                 hint="declare another type for it under the input's `columns`, or move the file",
             )

@@ -2,10 +2,6 @@
 
 import pytest
 
-from ddcli.errors import SpecErrors
-from ddcli.expressions.types import parse_type
-from ddcli.plan.build import build
-from ddcli.spec import parse_spec
 from tests.plan.support import chain, logical, problems, schema
 
 T = {"k": "int64", "v": "int64", "s": "string", "n": "int64?", "f": "float64", "d": "decimal(10, 2)"}
@@ -151,16 +147,6 @@ def test_all_that_is_wrong_is_told_at_once():
 def test_a_collection_that_no_output_reads_is_checked_too():
     ((problem, _),) = problems(chain("project: [k]") + chain("project: [kk]", name="unread"))
     assert problem == "12:19 collections.unread.apply[0].project: there is no column 'kk'"
-
-
-@pytest.mark.parametrize("name", ["time", "diff"])
-def test_time_and_diff_are_not_declared_as_data(name):
-    text = f"dd: 1\nname: p\ninputs: {{t: {{path: t/, columns: {{{name}: int64}}}}}}\noutputs: {{t: out/}}\n"
-    with pytest.raises(SpecErrors) as caught:
-        build(parse_spec(text, "p.yaml"), {"t": {name: parse_type("int64")}})
-    assert caught.value.render().startswith(
-        f"p.yaml:3:34: error: inputs.t.columns: '{name}' is the log's {name}, not data\n"
-    )
 
 
 @pytest.mark.parametrize("name", ["time", "diff"])

@@ -165,9 +165,51 @@ BROKEN = {
         "did you mean `decimal(12, 2)`? (types: int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, bool, date, time, string, binary, null, decimal(p, s), datetime[us], duration[us], list[...]; a `?` allows nulls)",
     ),
     "format": (
+        HEAD.replace("{path: c/}", "{path: c/, format: upsrt}") + "outputs: {orders: o/}\n",
+        "3:53 inputs.customers.format: unknown format 'upsrt'",
+        "did you mean `upsert`? (known: updates, append, upsert, snapshots, debezium, delta_cdf)",
+    ),
+    "format's key": (
+        HEAD.replace("{path: c/}", "{path: c/, order_by: x}") + "outputs: {orders: o/}\n",
+        "3:45 inputs.customers: the format 'updates' has no key 'order_by'",
+        "it is a key of the formats upsert, debezium",
+    ),
+    "no key": (
         HEAD.replace("{path: c/}", "{path: c/, format: upsert}") + "outputs: {orders: o/}\n",
-        "3:53 inputs.customers.format: unknown format 'upsert'",
-        "known: updates",
+        "3:23 inputs.customers: the key 'key' is missing",
+        "for example `{path: landing/orders/, format: upsert, key: [order_id]}`",
+    ),
+    "no key of a flattened event": (
+        HEAD.replace("{path: c/}", "{path: c/, format: debezium, flattened: true}") + "outputs: {orders: o/}\n",
+        "3:23 inputs.customers: the key 'key' is missing",
+        "a flattened event says what its key has now: name the columns, `key: [id]`",
+    ),
+    "key of no column": (
+        HEAD.replace("{path: c/}", "{path: c/, format: upsert, key: b, columns: {a: int64}}")
+        + "outputs: {orders: o/}\n",
+        "3:66 inputs.customers.key: 'b' is not under `columns`",
+        "declared are: a",
+    ),
+    "key that is the time": (
+        HEAD.replace("{path: c/}", "{path: c/, format: snapshots, key: [a, day], time: day}")
+        + "outputs: {orders: o/}\n",
+        "3:73 inputs.customers.key: 'day' is the time",
+        "a key has it for all times",
+    ),
+    "several times": (
+        HEAD.replace("{path: c/}", "{path: c/, format: upsert, key: a, time: [e, v]}") + "outputs: {orders: o/}\n",
+        "3:75 inputs.customers.time: wants a column's name, found a list",
+        None,
+    ),
+    "max_delete": (
+        HEAD.replace("{path: c/}", "{path: c/, format: snapshots, max_delete: half}") + "outputs: {orders: o/}\n",
+        "3:76 inputs.customers.max_delete: 'half' can't be a share or a number of rows",
+        "write a share of the table, `50%`, or a number of rows",
+    ),
+    "file_name": (
+        HEAD.replace("{path: c/}", "{path: c/, file_name: people.csv}") + "outputs: {orders: o/}\n",
+        "3:56 inputs.customers.file_name: 'people.csv' can't be a pattern of names",
+        "it names columns in braces, `people-{day}.csv`, and stands for the file's own name",
     ),
     "cycle": (
         HEAD + "collections:\n  a: {from: b}\n  b: {from: orders, apply: [{concat: [a]}]}\noutputs: {a: o/}\n",
@@ -346,7 +388,7 @@ BROKEN = {
     "path": (
         HEAD.replace("path: c/", "pth: c/") + "outputs: {orders: o/}\n",
         "3:35 inputs.customers: unknown key 'pth'",
-        "did you mean `path`? (keys: path, format, columns, time, diff)",
+        "did you mean `path`? (keys: path, format, columns, file_name, time, diff)",
     ),
     "pathnull": (
         HEAD.replace("path: c/", "path: ") + "outputs: {orders: o/}\n",

@@ -130,13 +130,35 @@ def test_inputs():
         HEAD.replace("c/}", "{path: c/, columns: {on: int, b: string?, null: 'decimal(12,2)'}, time: [e, v], diff: ~}}")
         + "outputs: {orders: o/}\n"
     ).inputs
-    assert plain(inputs["orders"])["Input"] == {
+    says_nothing = {
+        "key": (), "delete_when": None, "order_by": None, "max_delete": None, "flattened": False, "file_name": None,
+    }  # fmt: skip
+    assert plain(inputs["orders"])["Input"] == says_nothing | {
         "name": "orders", "path": "in/", "time": ("time",), "diff": "diff", "columns": None, "format": "updates",
     }  # fmt: skip
-    assert plain(inputs["customers"])["Input"] == {
+    assert plain(inputs["customers"])["Input"] == says_nothing | {
         "name": "customers", "path": "c/", "time": ("e", "v"), "diff": None, "format": "updates",
         "columns": {"on": ("on", "int64"), "b": ("b", "string?"), "null": ("null", "decimal(12, 2)")},
     }  # fmt: skip
+
+
+def test_inputs_of_other_formats():
+    given = "{path: c/, format: %s}}"
+    says = {
+        "append": {},
+        "upsert, key: a, delete_when: b = 1, order_by: b": {"key": ("a",), "delete_when": "b = 1", "order_by": "b"},
+        "snapshots, max_delete: 5, file_name: 'a-{time}.csv'": {"max_delete": "5", "file_name": "a-{time}.csv"},
+        "debezium": {"time": ("ts_ms",)},
+        "debezium, flattened: true, key: [a, b]": {"time": ("__ts_ms",), "key": ("a", "b"), "flattened": True},
+        "delta_cdf": {"time": ("_commit_version",)},
+        "delta_cdf, time: at": {"time": ("at",)},
+    }
+    for text, want in says.items():
+        inputs = parse(HEAD.replace("c/}", given % text) + "outputs: {orders: o/}\n").inputs
+        found = plain(inputs["customers"])["Input"]
+        assert found["format"] == text.split(",")[0]
+        assert found["diff"] is None
+        assert found | want == found, text
 
 
 def test_sections():

@@ -10,10 +10,11 @@ from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta, Keeping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
+    from ddcli.engine.rounds import Rounds
 
 
 class Snapshots(Keeping):
@@ -38,6 +39,10 @@ class Snapshots(Keeping):
         self.times = np.array(times, np.int64)
         self.twice = twice
         self.deleted = deleted
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        """Return the interval's only rounds: a table may be there that has no rows in this shard, or none at all."""
+        return [interval.rounds] if len(self.times) else []
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         rows = deltas[0].updates

@@ -32,11 +32,8 @@ class Turned(NamedTuple):
 
 
 class Upserted(NamedTuple):
-    """Of rows that say what a key has from then on: the key's columns, whether it has something, and what decides among rows
-    at one time.
-    """
+    """Of rows that say what a key has from then on: whether it has something, and what decides among rows at one time."""
 
-    key: tuple[str, ...]
     present: pl.Series
     order: pl.Series
 
@@ -60,6 +57,8 @@ class Format:
     time: tuple[str, ...] = ("time",)
     columns: Schema | None = None
     diff: str | None = field(default=None, kw_only=True)
+    file_name: str | None = field(default=None, kw_only=True)
+    """A pattern of files' names, in which columns are in braces."""
 
     @property
     def data(self) -> Schema | None:
@@ -99,16 +98,9 @@ class Format:
         """Return what typed rows say of their keys, of a format that has any."""
         return None
 
-    def text(self) -> str:
-        """Return what results depend on beside the columns: part of the plan's identity."""
-        raise NotImplementedError
-
 
 class Append(Format):
     """Each row is inserted at its time."""
-
-    def text(self) -> str:
-        return "append"
 
 
 @dataclass(frozen=True)
@@ -116,6 +108,3 @@ class Updates(Format):
     """Each row is an update: data, time, and a diff; where no file has such a column, +1."""
 
     diff: str | None = field(default="diff", kw_only=True)
-
-    def text(self) -> str:
-        return f"updates {self.diff}"

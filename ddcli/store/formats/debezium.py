@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import polars as pl
 
-from ddcli.errors import InputError
+from ddcli.errors import InputError, Span, Text
 from ddcli.expressions.types import Type
 from ddcli.store.formats.base import INT64, BadRow, Format, Turned, Upserted
+from ddcli.store.formats.upsert import Upsert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +92,7 @@ class Debezium(Format):
             raise BadRow(
                 row, f"'{self.order}' is null", "each event needs its place in the source's log: see `order_by`"
             )
-        return Upserted(self.key, frame[HIDDEN + OP] != "d", order.cast(pl.Int64))
+        return Upserted(frame[HIDDEN + OP] != "d", order.cast(pl.Int64))
 
     def _check(self, raw: pl.DataFrame) -> None:
         """Refuse events that can't be told from a row alone."""
@@ -112,12 +113,24 @@ class Debezium(Format):
                 at = found.arg_max() or 0
                 raise BadRow(raw[ROW][at], f"the op {raw[OP][at]!r} {problem}", hint)
 
-    def text(self) -> str:
-        return " ".join(["debezium", *self.key, *([self.order] if self.key else [])])
-
 
 ROW, DIFF, HIDDEN = "row of the event", "diff of the row", "hidden "
 
 
 def _renamed(side: str, columns: Sequence[str]) -> list[pl.Expr]:
     return [pl.col(f"{side}.{name}").alias(name) for name in columns]
+
+
+class Flattened(Upsert):
+    """Rows as the transform ExtractNewRecordState leaves them: the row after, and what was added under names with `__`."""
+
+    def bound(self, columns: Schema, time: Schema) -> Self:
+        deletes = {"__deleted": "__deleted = 'true'", "__op": "__op = 'd'"}
+        orders = {name: name for name in ("__lsn", "__source_lsn")}
+        delete_when = self.delete_when or self._first(deletes, columns)
+        order_by = self.order_by or self._first(orders, columns)
+        return super(Flattened, replace(self, delete_when=delete_when, order_by=order_by)).bound(columns, time)
+
+    @staticmethod
+    def _first(choices: dict[str, str], columns: Schema) -> Text | None:
+        return next((Text(text, Span("", 1, 1)) for name, text in choices.items() if name in columns), None)

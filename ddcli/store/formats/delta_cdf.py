@@ -49,6 +49,3 @@ class DeltaCdf(Format):
             row = diffs.is_null().arg_max() or 0
             raise BadRow(row, f"'{CHANGE}' is {raw[CHANGE][row]!r}", f"a change is one of {', '.join(DIFFS)}")
         return super().turn(raw, columns)._replace(diffs=diffs)
-
-    def text(self) -> str:
-        return "delta_cdf"

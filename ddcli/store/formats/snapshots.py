@@ -19,6 +19,3 @@ class Snapshots(Format):
 
     def wanted(self, columns: Sequence[str]) -> list[str]:
         return list(dict.fromkeys([*self.key, *columns]))
-
-    def text(self) -> str:
-        return " ".join(["snapshots", *self.key])

@@ -66,12 +66,12 @@ class Upsert(Format):
     def upserted(self, frame: pl.DataFrame) -> Upserted | None:
         present = ~self.deleted(frame)
         if self.orders is None:
-            return Upserted(self.key, present, pl.zeros(frame.height, pl.Int64, eager=True))
+            return Upserted(present, pl.zeros(frame.height, pl.Int64, eager=True))
         order = self._value(frame, self.orders)
         if order.null_count():
             row = order.is_null().arg_max() or 0
             raise BadRow(row, "what `order_by` says is null", "each row needs an order among those of its key")
-        return Upserted(self.key, present, order)
+        return Upserted(present, order)
 
     def deleted(self, frame: pl.DataFrame) -> pl.Series:
         """Return which rows say that their key has nothing."""
@@ -85,7 +85,3 @@ class Upsert(Format):
     def _value(self, frame: pl.DataFrame, expression: Expression) -> pl.Series:
         stage = Stage({name: self.kinds[name] for name in frame.columns}, (Map((("value", expression),)),))
         return stage.run(frame).frame["value"]
-
-    def text(self) -> str:
-        said = [f"{name} {e.text()}" for name, e in (("deletes", self.deletes), ("orders", self.orders)) if e]
-        return " ".join(["upsert", *self.key, *said])

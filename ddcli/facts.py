@@ -1,0 +1,108 @@
+"""What a run must know of inputs beside their rows: how their formats read, and what a person is told when keys go wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import InputError
+from ddcli.spec.inputs import allowed
+from ddcli.store.formats.base import Append, Format, Updates
+from ddcli.store.formats.debezium import Debezium, Flattened
+from ddcli.store.formats.delta_cdf import DeltaCdf
+from ddcli.store.formats.snapshots import Snapshots
+from ddcli.store.formats.upsert import Upsert
+from ddcli.store.time_text import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddcli.spec.model import Input, Spec
+    from ddcli.store.logs import LogReader
+    from ddcli.store.manifest import Times
+
+
+def format_of(given: Input) -> Format:
+    """Return how an input's rows are to be read."""
+    columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
+    every: tuple[Any, ...] = tuple(text.value for text in given.time), columns
+    name = given.file_name.value if given.file_name else None
+    key = tuple(text.value for text in given.key)
+    match given.format:
+        case "append":
+            return Append(*every, file_name=name)
+        case "delta_cdf":
+            return DeltaCdf(*every, file_name=name)
+        case "snapshots":
+            return Snapshots(*every, file_name=name, key=key)
+        case "debezium" if not given.flattened:
+            order = given.order_by.value if given.order_by else "source.lsn"
+            return Debezium(*every, file_name=name, key=key, order=order)
+        case "upsert" | "debezium":
+            kind = Flattened if given.flattened else Upsert
+            return kind(*every, file_name=name, key=key, delete_when=given.delete_when, order_by=given.order_by)
+    return Updates(*every, file_name=name, diff=given.diff.value if given.diff else None)
+
+
+@dataclass
+class InputFacts:
+    """What the operators of an input ask, and what they tell. Shards may tell from several threads."""
+
+    given: Input
+    reader: LogReader
+    snapshots: list[int] = field(default_factory=list)
+    _gone: Counter[int] = field(default_factory=Counter)
+    _before: Counter[int] = field(default_factory=Counter)
+
+    def tied(self, key: dict[str, Any], time: int) -> InputError:
+        """Return the error for a key with two different rows at one time, neither of which is the last."""
+        hint = "make their order different, or delete one of the rows"
+        if self.given.order_by is None and not self.given.format.startswith("debezium"):
+            hint = "say under the input's `order_by` which of a key's rows at one time is the last"
+        return self._refused(key, time, "has different rows of the same order at", hint)
+
+    def twice(self, key: dict[str, Any], time: int) -> InputError:
+        """Return the error for a key that is in a snapshot twice."""
+        hint = "correct the file, or leave out the input's `key` to compare whole records"
+        return self._refused(key, time, "is twice in the snapshot of", hint)
+
+    def deleted(self, time: int, gone: int, before: int) -> None:
+        """Learn how many of the records before a snapshot are not in it, in one shard."""
+        self._gone[time] += gone
+        self._before[time] += before
+
+    def check(self) -> None:
+        """Refuse a snapshot that deletes more than it may."""
+        most = self.given.max_delete
+        if most is None:
+            return
+        for time in self.snapshots:
+            gone, before = self._gone[time], self._before[time]
+            if gone > allowed(most.value, before):
+                raise InputError(
+                    f"inputs.{self.given.name.value}: the snapshot of {self._time(time)} deletes {gone} of {before} records, "
+                    f"more than `max_delete: {most.value}` lets go",
+                    span=most.span,
+                    hint="look at the snapshot's files; if they are right, raise `max_delete` for this run",
+                )
+
+    def _refused(self, key: dict[str, Any], time: int, problem: str, hint: str) -> InputError:
+        told = ", ".join(f"{name} = {value!r}" for name, value in key.items())
+        place = self.reader.find(key, time) or self.given.path.value
+        return InputError(f"the key {told} {problem} the time {self._time(time)}", place=place, hint=hint)
+
+    def _time(self, time: int) -> str:
+        return format_time((time,), list(self.reader.schema.time.values()))
+
+
+def facts_of(spec: Spec, readers: Mapping[str, LogReader], lower: Times | None, upper: Times) -> dict[str, InputFacts]:
+    """Return the facts of the inputs that have keys or tables, for the times of an interval."""
+    found = {}
+    for name, reader in readers.items():
+        given = spec.inputs[name]
+        if given.format == "snapshots":
+            found[name] = InputFacts(given, reader, reader.snapshot_times(lower, upper))
+        elif given.key:
+            found[name] = InputFacts(given, reader)
+    return found

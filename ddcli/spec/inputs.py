@@ -1,0 +1,160 @@
+"""Inputs: what all of them may say, and what each format adds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ddcli.errors import Text
+from ddcli.spec import model
+from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, TYPED_COLUMNS
+from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape
+from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
+from ddcli.spec.tree import Mapping, Node, Scalar
+from ddcli.spec.values import Choice, Flag, Words
+
+PATH = Words("a path")
+SHARE = Words(
+    "a share or a number of rows",
+    r"[0-9]+|[0-9]+(\.[0-9]+)?%",
+    "write a share of the table, `50%`, or a number of rows",
+)
+FILE_NAME = Words(
+    "a pattern of names",
+    r"[^{}]*(\{[^\W\d]\w*\}[^{}]*)+",
+    "it names columns in braces, `people-{day}.csv`, and stands for the file's own name",
+)
+_SEVERAL: Shape[tuple[Text, ...]] = ByKind(
+    "a column or a list of columns", scalar=As(COLUMN, lambda _, name: (name,)), sequence=COLUMNS
+)
+
+
+def _no_column(_: Place) -> Text | None:
+    return None
+
+
+_DIFF: Shape[Text | None] = ByKind("a column", scalar=As(COLUMN, lambda _, name: name), nothing=Nothing(_no_column))
+
+COMMON = {
+    "path": Key("path", PATH, required=True, about="directory, file or glob, relative to this file"),
+    "format": Key("format", Choice("format", model.FORMATS), about="what the rows are; default: updates"),
+    "columns": Key(
+        "columns", TYPED_COLUMNS, about="checked when given, else read from the files; text files need them"
+    ),
+    "file_name": Key("file_name", FILE_NAME, about="columns that a file's name says: people-{day}.csv"),
+}
+TIME = Key("time", _SEVERAL, about="the time column, or several for a product order; default: time")
+ONE_TIME = Key("time", As(COLUMN, lambda _, name: (name,)), about="the time column; default: time")
+KEY = Key("key", _SEVERAL, about="the columns that tell records apart")
+OWN: dict[str, dict[str, Key]] = {
+    "updates": {
+        "time": TIME,
+        "diff": Key("diff", _DIFF, about="the diff column; null: every row is +1; default: diff"),
+    },
+    "append": {"time": TIME},
+    "upsert": {
+        "time": ONE_TIME,
+        "key": Key("key", _SEVERAL, required=True, about=KEY.about),
+        "delete_when": Key("delete_when", EXPRESSION, about="rows that delete; default: all other columns are null"),
+        "order_by": Key("order_by", EXPRESSION, about="of a key's rows at one time the one with the greatest counts"),
+    },
+    "snapshots": {
+        "time": ONE_TIME,
+        "key": KEY,
+        "max_delete": Key("max_delete", SHARE, about="refuse a snapshot that deletes more: 50%, or a number of rows"),
+    },
+    "debezium": {
+        "time": Key("time", ONE_TIME.shape, about="default: ts_ms, flattened __ts_ms"),
+        "key": Key("key", _SEVERAL, about="the table's key: events say what it has now; without, what was before"),
+        "order_by": Key(
+            "order_by", EXPRESSION, about="place in the source's log; default: source.lsn, flattened __lsn"
+        ),
+        "flattened": Key("flattened", Flag(), about="rows as the transform ExtractNewRecordState leaves them"),
+    },
+    "delta_cdf": {"time": Key("time", ONE_TIME.shape, about="default: _commit_version")},
+}
+assert tuple(OWN) == model.FORMATS
+EXAMPLES = {"upsert": "{path: landing/orders/, format: upsert, key: [order_id]}"}
+DEFAULT_TIMES = {"debezium": "ts_ms", "delta_cdf": "_commit_version"}
+DEFAULT_FLATTENED = "__ts_ms"
+
+
+def _input(place: Place, arguments: dict[str, Any]) -> model.Input:
+    kind = arguments.get("format", "updates")
+    time = DEFAULT_FLATTENED if arguments.get("flattened") else DEFAULT_TIMES.get(kind, "time")
+    default: dict[str, Any] = {"time": (Text(time, place.word.span),)}
+    if kind == "updates":
+        default["diff"] = Text("diff", place.word.span)
+    return model.Input(place.word, **(default | arguments))
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class _ByFormat(Shape[model.Input]):
+    """A mapping whose keys depend on its format."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> model.Input:
+        assert isinstance(node, Mapping)
+        said = node.get("format")
+        known = isinstance(said, Scalar) and said.text.value in OWN
+        kind = said.text.value if isinstance(said, Scalar) and known else "updates"
+        if said is None or known:
+            wrong = False
+            for word, _ in node.entries:
+                formats = [other for other, keys in OWN.items() if word.value in keys]
+                if formats and kind not in formats:
+                    hint = f"it is a key of the format{'s' if len(formats) > 1 else ''} {', '.join(formats)}"
+                    notes.refuse(place.path, f"the format '{kind}' has no key {word.value!r}", word.span, hint)
+                    wrong = True
+            if wrong:
+                raise Refused
+            given = _RECORDS[kind].read(node, place, notes)
+            self._check(node, place, notes, given)
+            return given
+        return _RECORDS[kind].read(node, place, notes)
+
+    def _check(self, node: Mapping, place: Place, notes: Notes, given: model.Input) -> None:
+        """Note what does not go together."""
+        if given.flattened and not given.key:
+            hint = "a flattened event says what its key has now: name the columns, `key: [id]`"
+            notes.refuse(place.path, "the key 'key' is missing", place.word.span, hint)
+            raise Refused
+        for key in given.key:
+            if key.value in [text.value for text in given.time]:
+                notes.refuse(f"{place.path}.key", f"'{key.value}' is the time", key.span, "a key has it for all times")
+                raise Refused
+            if given.columns is not None and key.value not in given.columns:
+                listed = f"declared are: {', '.join(given.columns)}"
+                notes.refuse(f"{place.path}.key", f"'{key.value}' is not under `columns`", key.span, listed)
+                raise Refused
+
+    def _schema(self) -> JsonSchema:
+        return {"anyOf": [self._one(kind, record) for kind, record in _RECORDS.items()]}
+
+    def _one(self, kind: str, record: Record[model.Input]) -> JsonSchema:
+        schema = record.schema()
+        schema["properties"] = schema["properties"] | {"format": {"enum": [kind]}}
+        if kind != "updates":
+            schema["required"] = [*schema["required"], "format"]
+        return schema
+
+
+_RECORDS = {
+    kind: Record(_input, COMMON | keys, "a path or a mapping", EXAMPLES.get(kind, "{path: landing/orders/}"))
+    for kind, keys in OWN.items()
+}
+INPUT = ByKind(
+    "a path or a mapping",
+    scalar=As(PATH, lambda place, path: _input(place, {"path": path})),
+    mapping=_ByFormat(),
+    hint="for example `orders: landing/orders/`",
+)
+
+
+def allowed(text: str, rows: int) -> int:
+    """Return how many of some rows `max_delete` lets go.
+
+    >>> allowed("50%", 5), allowed("7", 5)
+    (2, 7)
+    """
+    return int(rows * float(text[:-1]) / 100) if re.search("%$", text) else int(text)

@@ -1,0 +1,75 @@
+"""What the tests of formats share: files written run by run, and what the output says at each time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import yaml
+from hypothesis import strategies as st
+
+from ddcli.pipeline import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TIMES = range(6)
+WRITERS = {
+    "parquet": pl.DataFrame.write_parquet,
+    "arrow": pl.DataFrame.write_ipc,
+    "csv": pl.DataFrame.write_csv,
+    "ndjson": pl.DataFrame.write_ndjson,
+}
+
+
+class Place:
+    """A directory with a pipeline that copies one input to its output."""
+
+    def __init__(self, root: Path, **given: Any) -> None:
+        self.root = root
+        (root / "in").mkdir()
+        self.given = {"path": "in/", **given}
+        self.spec = root / "p.yaml"
+        self.columns: list[str] | None = None
+        self.say()
+
+    def say(self, **more: Any) -> None:
+        """Write the pipeline file, with more keys of the input."""
+        file = {"dd": 1, "name": "p", "inputs": {"a": self.given | more}, "outputs": {"a": "out/"}}
+        self.spec.write_text(yaml.safe_dump(file, sort_keys=False))
+
+    def write(self, name: str, frame: pl.DataFrame, kind: str = "parquet") -> Path:
+        """Write a file of the input."""
+        path = self.root / "in" / f"{name}.{kind}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        WRITERS[kind](frame, path)
+        return path
+
+    def lines(self, name: str, events: list[dict[str, Any]]) -> Path:
+        """Write a file of JSON lines."""
+        path = self.root / "in" / f"{name}.ndjson"
+        path.write_text("".join(json.dumps(event) + "\n" for event in events))
+        return path
+
+    def run(self, **options: Any) -> Any:
+        """Run the pipeline."""
+        return run(self.spec, **options)
+
+    def at(self, time: int, *columns: str) -> Counter[tuple[Any, ...]]:
+        """Return what the output holds at a time."""
+        files = sorted((self.root / "out").glob("*.parquet"))
+        held: Counter[tuple[Any, ...]] = Counter()
+        for file in files:
+            for *row, diff in pl.read_parquet(file).filter(pl.col("time") <= time).select(*columns, "diff").iter_rows():
+                held[tuple(row)] += diff
+        return Counter({row: count for row, count in held.items() if count})
+
+
+@st.composite
+def cuts(draw: Any) -> list[range]:
+    """Give the times of each run: one after the other, together all of them."""
+    ends = sorted({*draw(st.lists(st.sampled_from(TIMES), max_size=3)), TIMES.stop})
+    starts = [0, *ends[:-1]]
+    return [range(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
