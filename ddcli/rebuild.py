@@ -25,8 +25,10 @@ from ddcli.engine.reopening import as_of, reopened
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
+from ddcli.facts import facts_of
 from ddcli.inputs import open_logs
 from ddcli.plan.changes import CONTENTS, WAITING, Changes, Known
+from ddcli.plan.physical import Snapshots, Upserts
 from ddcli.request import find_inputs
 from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
 from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
     from ddcli.assemble.graph import Assembled
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.generations import Plan
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.request import Found, Request
+    from ddcli.store.logs import LogReader
     from ddcli.store.manifest import FileEntry
     from ddcli.store.state import State, Transaction
 
@@ -127,8 +131,12 @@ class _Rebuild:
 
     def run(self) -> tuple[Manifest, dict[str, OutputSummary]]:
         graph, traces = self.changes.cut(), _FreshTraces()
-        assembled = assemble(graph, Scope(self.nt), traces, self.pool, lambda _label, _updates: None, self.kinds)
-        inputs, fed = self._read(assembled)
+        readers, known = self._readers(graph)
+        facts = facts_of(self.request.spec, readers, None, self.upper.elements)
+        assembled = assemble(
+            graph, Scope(self.nt), traces, self.pool, lambda _label, _updates: None, self.kinds, facts=facts
+        )
+        inputs, fed = self._read(assembled, readers, known, _keyed(graph))
         deltas = assembled.step(fed, Interval(_beginning(self.nt), self.upper)) if fed else {}
         fed.clear()
         outputs = {
@@ -168,23 +176,32 @@ class _Rebuild:
 
     # --- what there is --------------------------------------------------------------------------------------------
 
-    def _read(self, assembled: Assembled) -> tuple[dict[str, InputEntry], dict[str, Delta]]:
-        """Return the inputs as the next manifest has them, and what the graph is fed: rows before the frontier, arrangements' contents.
+    def _readers(self, graph: PhysicalGraph) -> tuple[dict[str, LogReader], frozenset[str]]:
+        """Return readers of the inputs that are read again or for the first time, and the inputs that the state knows.
 
-        Of an input that the state knows, only files are read that were taken from.
+        Of those only files are read that were taken from.
         """
-        known = self.changes.known.inputs
-        past = {name: self.found[name].past() if name in known else self.found[name] for name in self.found}
-        needed = {name: given for name, given in past.items() if name in assembled.sources or name not in known}
+        known, needed = self.changes.known.inputs, graph.scans()
+        past = {name: given.past() if name in known else given for name, given in self.found.items()}
+        read = {name: given for name, given in past.items() if name in needed or name not in known}
+        return open_logs(self.request, self.manifest if known else None, read), known
+
+    def _read(
+        self, assembled: Assembled, readers: dict[str, LogReader], known: frozenset[str], keyed: frozenset[str]
+    ) -> tuple[dict[str, InputEntry], dict[str, Delta]]:
+        """Return the inputs as the next manifest has them, and what the graph is fed: rows before the frontier, collections' contents.
+
+        Rows that say what keys have from their time on, of the `keyed` inputs, keep their times; of others only the sum matters.
+        """
         inputs = {name: self.manifest.inputs[name] for name in self.found if name in known}
         fed = {}
-        for name, reader in open_logs(self.request, self.manifest, needed).items():
+        for name, reader in readers.items():
             layout = assembled.layouts.get(name)
             taken = reader.take(layout.names if layout else (), None, self.upper.elements)
-            if layout is not None:
-                parts = [part.matrix(layout, self.pool) for part in taken.slices]
-                if parts:
-                    fed[name] = Delta(as_of(kernels.concat(parts), self.upper, self.nt), distinct=True)
+            parts = [part.matrix(layout, self.pool) for part in taken.slices] if layout else []
+            if parts:
+                rows = kernels.concat(parts)
+                fed[name] = Delta(rows if name in keyed else as_of(rows, self.upper, self.nt))
             files = taken.files if name not in known else inputs[name].files
             inputs[name] = InputEntry(self.upper.elements, files, reader.schema.to_json())
         for name in assembled.layouts:
@@ -294,6 +311,11 @@ class _Rebuild:
             schema = {name: str(kind) for name, kind in layout.record.schema.items()}
             kept[identity] = ArrangementEntry(identity, times, times, layout.key.names, schema, (files,))
         return kept
+
+
+def _keyed(graph: PhysicalGraph) -> frozenset[str]:
+    """Return the inputs whose rows are no updates yet."""
+    return frozenset(node.name for node in graph.nodes if isinstance(node, Upserts | Snapshots))
 
 
 def _count(updates: np.ndarray) -> OutputSummary:

@@ -114,7 +114,7 @@ class Changes:
         sources = {
             name: as_source(node, self.times)
             for name, node in self.kept.items()
-            if isinstance(node, physical.Arranged) and level(node) == 0
+            if isinstance(node, physical.Arranged | physical.Upserts | physical.Snapshots) and level(node) == 0
         }
         return physical_graph(substitute(needed, sources.get))
 
@@ -156,7 +156,7 @@ def keeps_state(node: Node, times: int) -> bool:
     if isinstance(node, physical.Filtered):
         return False
     always = physical.Arranged | physical.Accumulate | physical.Group | physical.PythonGroup | physical.Top
-    if isinstance(node, always | physical.Delay):
+    if isinstance(node, always | physical.Delay | physical.Upserts | physical.Snapshots):
         return True
     # In totally ordered time a count is read off its arrangement, and no join gives updates at times to come.
     if isinstance(node, physical.Multiplicity):
@@ -164,9 +164,12 @@ def keeps_state(node: Node, times: int) -> bool:
     return times > 1 and isinstance(node, physical.EquiJoin)
 
 
-def as_source(node: physical.Arranged, times: int) -> physical.Kept:
-    """Return what stands for an arrangement whose contents are fed."""
-    scan = physical.Scan((), node.schema, CONTENTS + node.fingerprint, times)
+def as_source(node: Node, times: int) -> Node:
+    """Return what stands for a node whose collection the state holds, and which is fed: an arrangement, or an input's records."""
+    name = CONTENTS + node.fingerprint
+    if not isinstance(node, physical.Arranged):
+        return physical.Contents((), node.schema, name, times, identity=node.fingerprint)
+    scan = physical.Scan((), node.schema, name, times)
     return physical.Kept((scan,), node.schema, node.key, node.fingerprint)
 
 
