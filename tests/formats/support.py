@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -11,11 +13,14 @@ import yaml
 from hypothesis import strategies as st
 
 from ddcli.pipeline import run
+from tests.judge.sizes import cut
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 TIMES = range(6)
+FEW = int(os.environ.get("DD_JUDGE_EXAMPLES", "25"))
+"""Cases of a test that runs pipelines."""
 WRITERS = {
     "parquet": pl.DataFrame.write_parquet,
     "arrow": pl.DataFrame.write_ipc,
@@ -32,7 +37,7 @@ class Place:
         (root / "in").mkdir()
         self.given = {"path": "in/", **given}
         self.spec = root / "p.yaml"
-        self.columns: list[str] | None = None
+        self.chance: tuple[int, int] | None = None
         self.say()
 
     def say(self, **more: Any) -> None:
@@ -54,8 +59,9 @@ class Place:
         return path
 
     def run(self, **options: Any) -> Any:
-        """Run the pipeline."""
-        return run(self.spec, **options)
+        """Run the pipeline; in shards and passes as chance will have it, if `chance` is set."""
+        with nullcontext() if self.chance is None else cut(*self.chance):
+            return run(self.spec, **options)
 
     def at(self, time: int, *columns: str) -> Counter[tuple[Any, ...]]:
         """Return what the output holds at a time."""
@@ -65,6 +71,9 @@ class Place:
             for *row, diff in pl.read_parquet(file).filter(pl.col("time") <= time).select(*columns, "diff").iter_rows():
                 held[tuple(row)] += diff
         return Counter({row: count for row, count in held.items() if count})
+
+
+chances = st.none() | st.tuples(st.sampled_from([1, 3, 8]), st.integers(0, 9))
 
 
 @st.composite

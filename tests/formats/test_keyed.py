@@ -4,11 +4,11 @@ from collections import Counter
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.errors import InputError, SpecError
-from tests.formats.support import TIMES, WRITERS, Place, cuts
+from tests.formats.support import FEW, TIMES, WRITERS, Place, chances, cuts
 
 KEYS, VALUES = [0, 1, None], ["x", "y", None]
 COLUMNS = {"k": "int64?", "v": "string?", "w": "int64?", "op": "string", "n": "int64"}
@@ -51,14 +51,16 @@ def upserted(rows, deletes):
     return tables
 
 
-@given(rows=upserts(), runs=cuts(), kind=st.sampled_from(list(WRITERS)), said=st.booleans())
-def test_upserts(tmp_path_factory, rows, runs, kind, said):
+@settings(max_examples=FEW)
+@given(rows=upserts(), runs=cuts(), chance=chances, kind=st.sampled_from(list(WRITERS)), said=st.booleans())
+def test_upserts(tmp_path_factory, rows, runs, chance, kind, said):
     extra = {"delete_when": "op = 'D'"} if said else {"columns": {"k": "int64?", "v": "string?", "w": "int64?"}}
     columns = {"columns": COLUMNS} if said else {}
     order = {"order_by": "n"} if said else {}
     if not said:  # one row a key and time, as there is no order
         rows = list({(row[0], row[5]): row for row in rows}.values())
     place = place_of(tmp_path_factory, format="upsert", key="k", **(extra | columns | order))
+    place.chance = chance
     for times in runs:
         frame = pl.DataFrame([row for row in rows if row[5] in times], UPSERTS, orient="row")
         place.write(str(times.start), frame, kind)
@@ -148,12 +150,21 @@ def by_time(found):
     return {time: Counter(found[max(at for at in found if at <= time)]) for time in TIMES if time >= min(found)}
 
 
-@given(data=st.data(), runs=cuts(), keyed=st.booleans(), kind=st.sampled_from(list(WRITERS)), by=st.sampled_from("pfc"))
-def test_snapshots(tmp_path_factory, data, runs, keyed, kind, by):
+@settings(max_examples=FEW)
+@given(
+    data=st.data(),
+    runs=cuts(),
+    chance=chances,
+    keyed=st.booleans(),
+    kind=st.sampled_from(list(WRITERS)),
+    by=st.sampled_from("pfc"),
+)
+def test_snapshots(tmp_path_factory, data, runs, chance, keyed, kind, by):
     found = data.draw(tables(keyed=keyed))
     columns = {"k": "int64?", "v": "string"}
     where = {"p": {"time": "at"}, "f": {"time": "at", "file_name": f"s-{{at}}.{kind}"}, "c": {}}[by]
     place = place_of(tmp_path_factory, format="snapshots", columns=columns, **where, **({"key": "k"} if keyed else {}))
+    place.chance = chance
     if by == "c":  # a column can't say the time of a table without rows
         found = {time: rows for time, rows in found.items() if rows}
     for times in runs:

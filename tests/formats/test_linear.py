@@ -9,15 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.errors import InputError, SpecErrors
-from tests.formats.support import TIMES, WRITERS, Place, cuts
+from tests.formats.support import FEW, TIMES, WRITERS, Place, chances, cuts
 
 COLUMNS = {"id": "int64", "v": "string?"}
 rows = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["x", None]), st.sampled_from(TIMES)), max_size=9)
 
 
-@given(rows=rows, runs=cuts(), kind=st.sampled_from(list(WRITERS)))
-def test_append(tmp_path_factory, rows, runs, kind):
+@settings(max_examples=FEW)
+@given(rows=rows, runs=cuts(), chance=chances, kind=st.sampled_from(list(WRITERS)))
+def test_append(tmp_path_factory, rows, runs, chance, kind):
     place = Place(tmp_path_factory.mktemp("p"), format="append", columns=COLUMNS)
+    place.chance = chance
     for times in runs:
         some = [row for row in rows if row[2] in times]
         schema = {"id": pl.Int64, "v": pl.String, "time": pl.Int64}
@@ -67,11 +69,13 @@ EVENT = {
 }
 
 
-@given(history=histories(), runs=cuts(), keyed=st.booleans(), text=st.booleans(), twice=st.booleans())
-def test_events_of_debezium(tmp_path_factory, history, runs, keyed, text, twice):
+@settings(max_examples=FEW)
+@given(history=histories(), runs=cuts(), chance=chances, keyed=st.booleans(), text=st.booleans(), twice=st.booleans())
+def test_events_of_debezium(tmp_path_factory, history, runs, chance, keyed, text, twice):
     changes, held = history
     given = ({"key": ["id"]} if keyed else {}) | ({"columns": COLUMNS} if text else {})
     place = Place(tmp_path_factory.mktemp("p"), format="debezium", **given)
+    place.chance = chance
     events = [event(at, change) for at, change in enumerate(changes)]
     for times in runs:
         some = [each for each in events if each["ts_ms"] in times]
@@ -86,11 +90,13 @@ def test_events_of_debezium(tmp_path_factory, history, runs, keyed, text, twice)
         assert place.at(time, "id", "v") == held[time], time
 
 
-@given(history=histories(), runs=cuts(), kind=st.sampled_from(list(WRITERS)), deleted=st.booleans())
-def test_flattened_events_of_debezium(tmp_path_factory, history, runs, kind, deleted):
+@settings(max_examples=FEW)
+@given(history=histories(), runs=cuts(), chance=chances, kind=st.sampled_from(list(WRITERS)), deleted=st.booleans())
+def test_flattened_events_of_debezium(tmp_path_factory, history, runs, chance, kind, deleted):
     changes, held = history
     columns = COLUMNS | {"__lsn": "int64"} | ({"__deleted": "string"} if deleted else {"__op": "string"})
     place = Place(tmp_path_factory.mktemp("p"), format="debezium", flattened=True, key="id", columns=columns)
+    place.chance = chance
     schema = {"id": pl.Int64, "v": pl.String, "__op": pl.String, "__deleted": pl.String}
     schema |= {"__lsn": pl.Int64, "__ts_ms": pl.Int64}
     flat = [
