@@ -234,6 +234,7 @@ class BatchFile:
             file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(view)), metadata=self._metadata, pre_buffer=False)
             for at in range(0, len(groups), TOGETHER):
                 some = groups[at : at + TOGETHER]
+                self._fetch(data, some)
                 for group in some:
                     start = int(index.ends[group - 1]) if group else 0
                     if crc32(view[start : int(index.ends[group])]) != index.checksums[group]:
@@ -245,6 +246,15 @@ class BatchFile:
                 self.groups_read += len(some)
                 data.madvise(mmap.MADV_DONTNEED)
                 yield table
+
+    def _fetch(self, data: mmap.mmap, groups: Sequence[int]) -> None:
+        """Have the system read row groups from disk, all at once: page by page, as it is looked at, takes twice as long."""
+        numbers = np.array(groups)
+        first = np.flatnonzero(np.diff(numbers, prepend=-2) > 1)
+        last = np.append(first[1:], len(numbers)) - 1
+        starts = np.concatenate([[0], self.index.ends])[numbers[first]] // mmap.PAGESIZE * mmap.PAGESIZE
+        for start, end in zip(starts.tolist(), self.index.ends[numbers[last]].tolist(), strict=True):
+            data.madvise(mmap.MADV_WILLNEED, start, end - start)
 
     def _open(self, data: memoryview) -> None:
         """Check the footer, and keep what it says."""
