@@ -24,6 +24,9 @@ SHARD = 4_000_000
 LEAST_ROWS = 50_000
 """Rows of a slice, at the least: fewer would be read one row group at a time."""
 
+SLICE = 16
+"""Slices like the one that a thread reads that the memory would hold: what is read is encoded, and dealt to several readers."""
+
 MOST_PASSES = 1 << 12
 
 
@@ -48,20 +51,20 @@ def sizes(rows: int, width: int, kept: frozenset[int], threads: int, memory: int
     >>> sizes(1_000, 4, frozenset(), 2, 2 << 30)
     Sizes(shards=1, passes=1, threads=1, most=None, room=None)
     >>> sizes(50_000_000, 4, frozenset(), 2, 2 << 30)
-    Sizes(shards=64, passes=64, threads=2, most=382566, room=489684992)
+    Sizes(shards=32, passes=32, threads=2, most=1912831, room=391747993)
     """
     fed = rows * width * 8
     fits = fed * WORKING + BASE <= memory
     free = max(memory - BASE, memory // 4)
-    passes = 1 if fits else _above(fed * WORKING * threads / (0.5 * free))
+    passes = 1 if fits else _above(fed * WORKING * threads / (0.6 * free))
     shards = wanted or (max(kept) if kept else max(_above(rows / SHARD), passes))
     common = math.lcm(*kept, shards)
     passes = min(common * -(-passes // common), MOST_PASSES * common)
     if fits:
         return Sizes(shards, passes, min(threads, passes))
     passes = max(passes, 2 * common if common == 1 else common)
-    most = max(LEAST_ROWS, int(0.1 * free / (width * 8 * threads)) // 8)
-    return Sizes(shards, passes, min(threads, passes), most, free // 4)
+    most = max(LEAST_ROWS, free // (SLICE * width * 8 * threads))
+    return Sizes(shards, passes, min(threads, passes), most, free // 5)
 
 
 def rows_held(memory: int) -> int:

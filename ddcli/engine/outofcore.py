@@ -185,7 +185,7 @@ class OutOfCore:
                 self._send(index, shard, delta)
             for operator in self._operator(index, shard):
                 if operator.shared and isinstance(operator, Keeping) and index not in stage.seals:
-                    operator.batch = operator.batch[:0]
+                    operator.drop()
 
     def _resumed(self, index: int, shard: int, updates: np.ndarray) -> Delta:
         """Return what was put away as it was: where it is an arrangement's batch, that is what the trace will take in."""

@@ -1,6 +1,7 @@
 """What a step puts away until it is needed: updates in scratch files of the state, gone with the run.
 
-Lanes are written as they are, unless some of them are hashes of values in a pool: then as columns, which carry the values.
+Lanes are packed into as few bytes as their values need, unless some are hashes of values in a pool: then updates are columns,
+which carry the values.
 Nothing of this survives a run, so nothing is flushed or checked: a file that can't be written ends the run.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import io
 import threading
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from ddcli.store.files import Files
 
 DIRECTORY = "spill"
+KINDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+WIDE = 8
 
 
 class Spill:
@@ -75,96 +79,134 @@ class Bucket:
         self.path = path
         self.layout = layout
         self.width = layout.width + spill.nt + 1
-        self.held = 0
-        self._parts: list[np.ndarray] = []
-        self._frames: list[int] = []
-        self._rows = 0
+        self._written: list[_Part] = []
+        self._held: list[_Part] = []
         self._lock = threading.Lock()
         self._pooled = any(kind.kind in POOLED for kind in layout.schema.values())
+
+    @property
+    def held(self) -> int:
+        """Return the bytes that are in memory."""
+        return sum(part.size for part in self._held)
 
     def add(self, updates: np.ndarray, pool: Pool) -> None:
         """Put updates away."""
         assert updates.shape[1] == self.width, f"{updates.shape[1]} lanes, not {self.width}"
-        if self._pooled:
-            tail = {f"\0{at}": updates[:, self.layout.width + at].copy() for at in range(self.spill.nt + 1)}
-            data = io.BytesIO()
-            frame = decode(updates, self.layout, pool).with_columns(
-                **{n: pl.Series(n, lane) for n, lane in tail.items()}
-            )
-            frame.write_ipc(data)
-            with self._lock:
-                self._append(data.getbuffer())
-                self._frames.append(data.getbuffer().nbytes)
-            return
+        part = self._columns(updates, pool) if self._pooled else _packed(updates)
         with self._lock:
-            self._parts.append(updates)
-            self.held += updates.nbytes
-        self.spill.note(updates.nbytes)
+            self._held.append(part)
+        self.spill.note(part.size)
 
     def write(self) -> int:
         """Write what is in memory away; return how many bytes that were."""
         with self._lock:
-            for part in self._parts:
-                self._append(np.ascontiguousarray(part).data.cast("B"))
-                self._rows += len(part)
-            size, self.held = self.held, 0
-            self._parts.clear()
+            size = self.held
+            if size:
+                self.spill.files.do("write", self.path, self._append)
+                self._written += [replace(part, buffers=()) for part in self._held]
+                self._held.clear()
         return size
 
     def take(self, pool: Pool, *, last: bool) -> np.ndarray | None:
         """Return all updates, None if there are none; the `last` time nothing is left of them."""
         with self._lock:
-            found = self._read_frames(pool) if self._pooled else self._read_lanes()
-            size = self.held
+            parts, size = [*self._written, *self._held], self.held
+            matrix = np.empty((sum(part.rows for part in parts), self.width), np.int64) if parts else None
+            if matrix is not None:
+                self._read(matrix, pool)
             if last:
-                self._parts, self._frames, self._rows, self.held = [], [], 0, 0
-                self.spill.files.remove(self.path)
+                if self._written:
+                    self.spill.files.remove(self.path)
+                self._written, self._held = [], []
         if last and size:
             self.spill.note(-size)
-        return found
-
-    def _read_lanes(self) -> np.ndarray | None:
-        rows = self._rows + sum(map(len, self._parts))
-        if not rows:
-            return None
-        if not self._rows and len(self._parts) == 1:
-            return self._parts[0]
-        matrix = np.empty((rows, self.width), np.int64)
-        if self._rows:
-            with self.path.open("rb", buffering=0) as file:
-                self._fill(file, matrix[: self._rows].data.cast("B"))
-        at = self._rows
-        for part in self._parts:
-            matrix[at : at + len(part)] = part
-            at += len(part)
         return matrix
 
-    def _read_frames(self, pool: Pool) -> np.ndarray | None:
-        if not self._frames:
-            return None
-        matrices = []
-        with self.path.open("rb") as file:
-            for size in self._frames:
-                frame = pl.read_ipc(io.BytesIO(file.read(size)))
-                matrix = np.empty((frame.height, self.width), np.int64)
-                encode(frame, self.layout, pool, matrix)
-                for at in range(self.spill.nt + 1):
-                    matrix[:, self.layout.width + at] = frame[f"\0{at}"].to_numpy()
-                matrices.append(matrix)
-        return np.concatenate(matrices) if len(matrices) > 1 else matrices[0]
+    def _columns(self, updates: np.ndarray, pool: Pool) -> _Part:
+        """Return updates as columns, which carry the values behind their hashes."""
+        frame = decode(updates, self.layout, pool)
+        tail = [
+            pl.Series(f"\0{at}", updates[:, self.layout.width + at].copy())
+            for at in range(self.width - self.layout.width)
+        ]
+        data = io.BytesIO()
+        frame.with_columns(tail).write_ipc(data)
+        return _Part(len(updates), data.getbuffer().nbytes, (), (data.getbuffer(),))
 
-    def _append(self, data: memoryview) -> None:
-        def write() -> None:
-            rest = data
-            with self.path.open("ab", buffering=0) as file:
-                while rest:
-                    rest = rest[file.write(rest) :]
+    def _append(self) -> None:
+        with self.path.open("ab", buffering=0) as file:
+            for part in self._held:
+                for buffer in part.buffers:
+                    rest = memoryview(buffer).cast("B")
+                    while rest:
+                        rest = rest[file.write(rest) :]
 
-        self.spill.files.do("write", self.path, write)
+    def _read(self, matrix: np.ndarray, pool: Pool) -> None:
+        row = 0
+        if self._written:
+            with self.path.open("rb", buffering=0) as file:
+                for part in self._written:
+                    data = _read_whole(file, part.size, self.path)
+                    self._fill(matrix[row : row + part.rows], part, data, pool)
+                    row += part.rows
+        for part in self._held:
+            whole = part.buffers[0] if len(part.buffers) == 1 else b"".join(part.buffers)
+            self._fill(matrix[row : row + part.rows], part, whole, pool)
+            row += part.rows
 
-    def _fill(self, file: io.RawIOBase | io.FileIO, room: memoryview) -> None:
-        while room:
-            count = file.readinto(room)
-            if not count:
-                raise EngineError("the scratch file is shorter than what was written to it", place=str(self.path))
-            room = room[count:]
+    def _fill(self, room: np.ndarray, part: _Part, data: bytes | bytearray | memoryview, pool: Pool) -> None:
+        if not self._pooled:
+            _unpack(room, part, data)
+            return
+        frame = pl.read_ipc(io.BytesIO(data))
+        encode(frame, self.layout, pool, room)
+        for at in range(self.layout.width, self.width):
+            room[:, at] = frame[f"\0{at - self.layout.width}"].to_numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What was added at once: `rows` in `size` bytes. Of packed lanes, `lanes` has the least value and the bytes of each."""
+
+    rows: int
+    size: int
+    lanes: tuple[tuple[int, int], ...]
+    buffers: tuple[bytes | memoryview, ...]
+
+
+def _packed(updates: np.ndarray) -> _Part:
+    """Return lanes as differences from their least value, in as few bytes as these need: none where a lane has one value."""
+    lanes, buffers = [], []
+    for lane in range(updates.shape[1]):
+        column = updates[:, lane]
+        least = int(column.min())
+        span = int(column.max()) - least
+        size = next((size for size, kind in KINDS.items() if span < 1 << 8 * size), 8) if span else 0
+        lanes.append((least if size < WIDE else 0, size))
+        if size:
+            moved = column if size == WIDE else column - least
+            buffers.append(moved.astype(KINDS.get(size, np.int64)).data.cast("B"))
+    return _Part(len(updates), sum(buffer.nbytes for buffer in buffers), tuple(lanes), tuple(buffers))
+
+
+def _unpack(room: np.ndarray, part: _Part, data: bytes | bytearray | memoryview) -> None:
+    """Write the lanes of a part, whose buffers are one after the other in `data`."""
+    start = 0
+    for lane, (least, size) in enumerate(part.lanes):
+        if not size:
+            room[:, lane] = least
+            continue
+        stored = np.frombuffer(data, KINDS.get(size, np.int64), part.rows, start)
+        np.add(stored, np.int64(least), out=room[:, lane], casting="unsafe")
+        start += size * part.rows
+
+
+def _read_whole(file: io.FileIO, size: int, path: Path) -> bytearray:
+    data = bytearray(size)
+    rest = memoryview(data)
+    while rest:
+        count = file.readinto(rest)
+        if not count:
+            raise EngineError("the scratch file is shorter than what was written to it", place=str(path))
+        rest = rest[count:]
+    return data

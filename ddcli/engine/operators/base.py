@@ -99,7 +99,8 @@ class Keeping(Stateless):
     def __init__(self, trace: Trace):
         self.trace = trace
         self.traces = (trace,)
-        self.batch = empty(trace.nk + trace.nv + trace.nt + 1)
+        self._none = empty(trace.nk + trace.nv + trace.nt + 1)
+        self.batch = self._none
 
     def seal(self, interval: Interval) -> None:
         """Take the step's batch into the trace."""
@@ -107,7 +108,11 @@ class Keeping(Stateless):
             self.trace.append(self.batch)
         else:
             self.trace.insert(self.batch, interval.upper)
-        self.batch = self.batch[:0]
+        self.drop()
+
+    def drop(self) -> None:
+        """Let go of the batch: a slice without rows would hold its memory."""
+        self.batch = self._none
 
     def close(self, interval: Interval) -> None:
         """Let the times before the interval's upper become equal, now that nobody reads them apart any more."""
