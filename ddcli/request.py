@@ -7,10 +7,9 @@ library is imported.
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
+from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ddcli import __version__
@@ -20,6 +19,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.sizes import default_memory, default_workers
 from ddcli.spec import load_spec
 from ddcli.store.listing import Listing, list_input
+from ddcli.store.objects import ObjectPath, locate
 from ddcli.store.progress import PROGRESS, read_progress
 from ddcli.store.state import check_outputs, unpublished
 from ddcli.store.time_text import format_frontier, parse_until
@@ -27,6 +27,7 @@ from ddcli.summary import RunSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from ddcli.engine.times import Time
     from ddcli.errors import Text
@@ -91,8 +92,8 @@ def read_request(
     spec = load_spec(path)
     base = path.absolute().parent
     if state is None:
-        state = _normal(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
-    outputs = {name: _normal(base, output.path.value) for name, output in spec.outputs.items()}
+        state = locate(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
+    outputs = {name: locate(base, output.path.value) for name, output in spec.outputs.items()}
     if not outputs:
         raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
     _check_times(spec)
@@ -123,11 +124,6 @@ def _check_refreshed(spec: Spec, refresh: frozenset[str] | None) -> None:
             raise UsageError(f"no output is named '{name}'", place=str(spec.path), hint=hint)
 
 
-def _normal(base: Path, path: str) -> Path:
-    """Return a path of the file without `..`, as inputs are looked up: what one pipeline writes another finds."""
-    return Path(os.path.normpath(base / path))
-
-
 def _check_times(spec: Spec) -> None:
     """Refuse inputs whose times differ in their coordinates: those of a product are the columns of the outputs, too."""
     errors = []
@@ -153,9 +149,9 @@ def _check_paths(spec: Spec, base: Path, state: Path) -> None:
     errors = []
     written: list[tuple[str, Text]] = [(f"outputs.{name}", output.path) for name, output in spec.outputs.items()]
     for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
-        path = _normal(base, text.value)
+        path = locate(base, text.value)
         for name, given in spec.inputs.items():
-            if _takes(_normal(base, given.path.value), path / "updates.parquet"):
+            if _takes(locate(base, given.path.value), path / "updates.parquet"):
                 errors.append(
                     SpecError(
                         f"{what}: writes into '{given.path.value}', where the input '{name}' reads",
@@ -166,11 +162,11 @@ def _check_paths(spec: Spec, base: Path, state: Path) -> None:
         if path.exists() and not path.is_dir():
             errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
     for name, output in spec.outputs.items():
-        path = _normal(base, output.path.value)
-        others = {f"output '{other}'": _normal(base, found.path.value) for other, found in spec.outputs.items()}
+        path = locate(base, output.path.value)
+        others = {f"output '{other}'": locate(base, found.path.value) for other, found in spec.outputs.items()}
         del others[f"output '{name}'"]
         near = [what for what, other in others.items() if _takes(other, path / "updates.parquet")]
-        if path.is_relative_to(state) or _takes(path, state / "batch.parquet"):
+        if _plain(path).is_relative_to(_plain(state)) or _takes(path, state / "batch.parquet"):
             near.append("state")
         for what in near:
             problem = f"outputs.{name}: '{output.path.value}' and the directory of the {what} lie in each other"
@@ -179,8 +175,14 @@ def _check_paths(spec: Spec, base: Path, state: Path) -> None:
         raise SpecErrors(errors)
 
 
-def _takes(given: Path, file: Path) -> bool:
+def _plain(path: PurePath) -> PurePath:
+    """Return a path to compare with others: what is in object stores lies in a directory of its own."""
+    return PurePosixPath(f"/s3:{path.inner}") if isinstance(path, ObjectPath) else path
+
+
+def _takes(given: PurePath, file: PurePath) -> bool:
     """Say whether an input, a directory or a glob, would take in a file; one under a hidden or private name it would not."""
+    given, file = _plain(given), _plain(file)
     if file.match(str(given)):
         return True
     if not file.is_relative_to(given):
@@ -192,7 +194,7 @@ def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]
     """Return what there is of each input. Progress is read before files are listed: its writer goes the other way."""
     found = {}
     for name, given in request.spec.inputs.items():
-        directory = request.base / given.path.value
+        directory = locate(request.base, given.path.value)
         progress = read_progress(directory)
         if progress and len(progress[0]) != len(given.time):
             problem = f"the progress has times of {len(progress[0])} coordinates, the input of {len(given.time)}"

@@ -34,8 +34,8 @@ def _size(text: str | None) -> int | None:
 )
 @click.option(
     "--state",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
+    type=click.Path(path_type=str, file_okay=False),
+    help="The state's directory, which may be s3://BUCKET/PREFIX. [default: the file's `state`, else .dd/NAME/ beside it]",
 )
 @click.option("-n", "--dry-run", is_flag=True, help="Compute, show the summary, commit nothing.")
 @click.option(
@@ -86,7 +86,7 @@ def _size(text: str | None) -> int | None:
 def command(
     pipeline: Path,
     until: str | None,
-    state: Path | None,
+    state: str | None,
     dry_run: bool,
     apply: bool,
     full_refresh: tuple[str, ...],
@@ -110,12 +110,13 @@ def command(
     from ddcli.cli.memory import keep_freed_memory
     from ddcli.errors import LockedError
     from ddcli.pipeline import run
+    from ddcli.store.objects import locate
 
     keep_freed_memory()
     try:
         summary = run(
             pipeline,
-            state=state,
+            state=None if state is None else locate(Path.cwd(), state),
             until=until,
             dry_run=dry_run,
             apply=apply,

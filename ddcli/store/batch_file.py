@@ -21,7 +21,9 @@ from zlib import crc32
 
 import numpy as np
 
+from ddcli.store.fetched import Fetched
 from ddcli.store.files import checksum
+from ddcli.store.objects import ObjectPath
 from ddcli.store.verify import check_size, damaged
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ GROUP = 8192
 TOGETHER = 128
 """Row groups that are read together: about a million rows."""
 METADATA = "ddcli"
+FOOTER = 64 << 10
+"""Bytes that are fetched from the end of an object: the footer of most files, and of the others its length."""
 END = 8
 """Bytes after Parquet's footer: its length and `PAR1`."""
 REPEATED = 256
@@ -203,12 +207,13 @@ class BatchFile:
         self._width = width
         self._index: Index | None = None
         self._metadata: Any = None
+        self._fetched = Fetched(path, entry.size) if isinstance(path, ObjectPath) and entry.size else None
 
     @property
     def index(self) -> Index:
         """Return what the footer says."""
         if self._index is None:
-            with _mapped(self.path, self._entry) as data:
+            with self._mapped() as data:
                 self._open(memoryview(data))
         assert self._index is not None
         return self._index
@@ -261,7 +266,10 @@ class BatchFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        self._fetch([(max(0, len(data) - FOOTER), len(data))])
         size = footer_size(data)
+        if END < size <= len(data):
+            self._fetch([(len(data) - size, len(data))])
         if not END < size <= len(data) or checksum(data[-size:]) != self._entry.footer:
             raise damaged(self.path)
         try:
@@ -274,14 +282,21 @@ class BatchFile:
             raise damaged(self.path)
         self._metadata, self._index = metadata, index
 
+    def _fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """See to it that these bytes can be read where the file is mapped."""
+        if self._fetched is not None:
+            self._fetched.fetch(ranges)
 
-@contextmanager
-def _mapped(path: Path, entry: FileEntry) -> Iterator[mmap.mmap]:
-    """Map a file: a copy in fresh memory would take longer than to check it. It is unmapped when nobody refers to it any more."""
-    check_size(path, entry)  # of a file cut short since, mapped pages can't be read
-    try:
-        with path.open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):
-        raise damaged(path) from None
-    yield data
+    @contextmanager
+    def _mapped(self) -> Iterator[mmap.mmap]:
+        """Map the file: a copy in fresh memory would take longer than to check it. It is unmapped when nobody refers to it any more."""
+        if self._fetched is not None:
+            yield self._fetched.data
+            return
+        check_size(self.path, self._entry)  # of a file cut short since, mapped pages can't be read
+        try:
+            with self.path.open("rb") as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            raise damaged(self.path) from None
+        yield data

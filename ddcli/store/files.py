@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ddcli.errors import EngineError
+from ddcli.errors import EngineError, LockedError
+from ddcli.store.objects import ObjectPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,9 @@ class Files:
 
         Each new name is flushed in the directory that holds it: a file is only as durable as the path to it.
         """
-        missing = []
+        missing: list[Path] = []
+        if isinstance(path, ObjectPath):
+            return missing
         while not path.is_dir():
             missing.append(path)
             path = path.parent
@@ -82,6 +85,9 @@ class Files:
         """Write a whole file, replacing what is there. It is not durable before `sync`."""
 
         def write_all() -> None:
+            if isinstance(path, ObjectPath):
+                path.put(data)
+                return
             with path.open("wb", buffering=0) as file:
                 rest = memoryview(data).cast("B")
                 while rest:  # one call writes at most 2 GiB, and less when the disk is nearly full
@@ -92,15 +98,29 @@ class Files:
 
     def sync(self, path: Path) -> None:
         """Flush a file's bytes to the disk."""
-        self.do("sync", path, lambda: _sync(path, os.O_RDONLY))
+        if not isinstance(path, ObjectPath):
+            self.do("sync", path, lambda: _sync(path, os.O_RDONLY))
 
     def sync_directory(self, path: Path) -> None:
         """Flush a directory's names to the disk, which makes renames in it durable."""
-        self.do("sync", path, lambda: _sync(path, os.O_RDONLY | os.O_DIRECTORY))
+        if not isinstance(path, ObjectPath):
+            self.do("sync", path, lambda: _sync(path, os.O_RDONLY | os.O_DIRECTORY))
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file its final name, replacing what had it, all at once."""
         self.do("rename", source, lambda: source.replace(target))
+
+    def create(self, path: Path, data: Bytes, waiting: Path) -> None:
+        """Make a file appear whole, with its bytes on the disk; `waiting` is the name that it has until then.
+
+        In an object store it must not be there yet: of two who create it, one is told so (LockedError, exit code 75).
+        """
+        if isinstance(path, ObjectPath):
+            self.do("create", path, partial(_create, path, data))
+            return
+        self.write(waiting, data)
+        self.sync(waiting)
+        self.rename(waiting, path)
 
     def remove(self, path: Path) -> None:
         """Remove a file; one that is gone already is no error."""
@@ -113,7 +133,18 @@ class Files:
             if path.is_dir():
                 path.rmdir()
 
-        self.do("remove", path, remove)
+        if not isinstance(path, ObjectPath):
+            self.do("remove", path, remove)
+
+
+def _create(path: ObjectPath, data: Bytes) -> None:
+    try:
+        path.put(data, mode="create")
+    except FileExistsError:
+        if path.read_bytes() != data:  # else it is ours: the store's answer was lost, and the request made again
+            raise LockedError(
+                "another run has committed first", place=str(path), hint="run again to take in what is new since"
+            ) from None
 
 
 def _sync(path: Path, flags: int) -> None:
@@ -124,14 +155,14 @@ def _sync(path: Path, flags: int) -> None:
         os.close(descriptor)
 
 
-def temporary(path: Path, number: int) -> Path:
+def temporary(path: Path, number: int, mark: str = "") -> Path:
     """Return the name beside `path` under which its content waits for the commit with this number.
 
     The number keeps what an attempt left apart from what the commit before it published under the same final name: recovery
-    would else publish the attempt's file.
+    would else publish the attempt's file. `mark` tells apart two attempts that may be made at the same time.
 
     >>> from pathlib import PurePath
     >>> str(temporary(PurePath("out/_progress.json"), 7))
     'out/._progress.json.000000007.dd-tmp'
     """
-    return path.with_name(f".{path.name}.{number:09d}{TEMPORARY}")
+    return path.with_name(f".{path.name}.{number:09d}{mark}{TEMPORARY}")

@@ -6,19 +6,21 @@ refuses the run. Imports no third-party library; 1 000 unchanged files take abou
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import hashlib
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError
 from ddcli.store.files import TEMPORARY
 from ddcli.store.manifest import InputFile
+from ddcli.store.objects import ObjectPath, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
 UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
 """Endings of names under which other tools write files that they have not finished."""
@@ -92,7 +94,7 @@ def _sorted_out(root: Path, found: Sequence[InputFile], consumed: Iterable[Input
     for file in found:
         before = known.pop(file.path, None)
         if before is None:
-            new.append(replace(file, fingerprint=fingerprint(root / file.path, file.size)))
+            new.append(replace(file, fingerprint=_fingerprint(root, file)))
         elif before.done:
             done.append(_unchanged(root, before, file))
         else:
@@ -109,15 +111,20 @@ def _unchanged(root: Path, before: InputFile, now: InputFile) -> InputFile:
     """Return a consumed file's entry with its present time, or refuse it."""
     if now.size != before.size:
         change = f"it had {before.size} bytes and has {now.size}"
-    elif now.mtime_ns == before.mtime_ns:
+    elif now.mtime_ns == before.mtime_ns and now.fingerprint in {"", before.fingerprint}:
         return before
-    elif fingerprint(root / now.path, now.size) == before.fingerprint:
+    elif _fingerprint(root, now) == before.fingerprint:
         return replace(before, mtime_ns=now.mtime_ns)
     else:
         change = "it has the same size and other content"
     raise InputError(
         f"a file that was already taken in has changed: {change}", place=str(root / now.path), hint=PUT_BACK
     )
+
+
+def _fingerprint(root: Path, file: InputFile) -> str:
+    """Return a file's fingerprint: that of an object came with the listing."""
+    return file.fingerprint or fingerprint(root / file.path, file.size)
 
 
 def fingerprint(path: Path, size: int) -> str:
@@ -132,17 +139,15 @@ def fingerprint(path: Path, size: int) -> str:
 
 def _find(path: str, base: Path) -> tuple[Path, Iterator[InputFile]]:
     """Return the root of an input and its files."""
-    whole = Path(os.path.normpath(base / path))
+    whole = locate(base, path)
+    if isinstance(whole, ObjectPath):
+        return _find_objects(path, whole)
     if whole.is_dir():
         return whole, _walk(str(whole), "")
     if whole.is_file():  # named by a person: taken whatever it is called
         return whole.parent, iter([_entry(whole.name, whole.stat())])
     if not glob.has_magic(path):
-        raise InputError(
-            f"there is no file or directory '{path}'",
-            place=str(whole),
-            hint="check the input's `path`; it is relative to the pipeline file",
-        )
+        raise _nothing(f"there is no file or directory '{path}'", whole)
     fixed = whole
     while glob.has_magic(str(fixed)):
         fixed = fixed.parent
@@ -151,12 +156,56 @@ def _find(path: str, base: Path) -> tuple[Path, Iterator[InputFile]]:
         _entry(name, (fixed / name).stat()) for name in names if not _ignored(name) and not (fixed / name).is_dir()
     ]
     if not found:
-        raise InputError(
-            f"the glob '{path}' matches no file",
-            place=str(whole),
-            hint="check the input's `path`; it is relative to the pipeline file",
-        )
+        raise _nothing(f"the glob '{path}' matches no file", whole)
     return fixed, iter(found)
+
+
+def _nothing(problem: str, whole: Path) -> InputError:
+    hint = "check the input's `path`; it is relative to the pipeline file"
+    return InputError(problem, place=str(whole), hint=hint)
+
+
+def _find_objects(path: str, whole: ObjectPath) -> tuple[ObjectPath, Iterator[InputFile]]:
+    """Return the root of an input in an object store and its files, by the same rules."""
+    pattern = glob.has_magic(whole.key)
+    root = whole
+    while glob.has_magic(root.key):
+        root = root.parent
+    found = []
+    for object_path, entry in root.below():
+        name = os.path.relpath(object_path.inner, root.inner)
+        matches = _matches(object_path.parts, whole.parts) if pattern else name.lower().endswith(SUFFIXES)
+        if matches and not _ignored(name):
+            found.append(_object(name, entry))
+    if found:
+        return root, iter(found)
+    if pattern:
+        raise _nothing(f"the glob '{path}' matches no file", whole)
+    if not whole.is_dir():
+        try:
+            return whole.parent, iter([_object(whole.name, whole.head())])
+        except FileNotFoundError:
+            raise _nothing(f"there is no file or directory '{path}'", whole) from None
+    return whole, iter(())
+
+
+def _object(name: str, entry: dict[str, Any]) -> InputFile:
+    """Return the file of an object: its tag tells its content, as a fingerprint does."""
+    changed = int(entry["last_modified"].timestamp())
+    return InputFile(name, entry["size"], changed * 1_000_000_000, entry["e_tag"] or str(changed))
+
+
+def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Say whether a glob takes a path, both in parts: `**` stands for any number of directories.
+
+    >>> _matches(["log", "2024", "a.parquet"], ["log", "**", "*.parquet"])
+    True
+    """
+    if not pattern:
+        return not names
+    if pattern[0] == "**":
+        return any(_matches(names[at:], pattern[1:]) for at in range(len(names) + 1))
+    return bool(names) and fnmatch.fnmatchcase(names[0], pattern[0]) and _matches(names[1:], pattern[1:])
 
 
 def _walk(directory: str, prefix: str) -> Iterator[InputFile]:

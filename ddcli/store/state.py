@@ -7,22 +7,24 @@ written in the manifest and done again by whoever opens the state next.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ddcli.errors import EngineError, StateError
+from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files import TEMPORARY, Files, Written, temporary
-from ddcli.store.lock import IfLocked, Lock
+from ddcli.store.lock import IfLocked, Lock, take_lock
 from ddcli.store.manifest import FileEntry, Manifest, manifest_numbers, manifest_path, read_newest
+from ddcli.store.objects import locate, relative
 from ddcli.store.progress import PROGRESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
     from types import TracebackType
+
+    from ddcli.store.object_lock import ObjectLock
 
 UPDATES = "updates-"
 """How the names of an output log's files begin."""
@@ -33,11 +35,11 @@ COMMITTED = "the run is committed, but not all of its outputs may be there yet; 
 class State:
     """An open state: the lock is held and the newest manifest (`manifest`, None before the first commit) is in force."""
 
-    def __init__(self, directory: Path, lock: Lock, files: Files) -> None:
+    def __init__(self, directory: Path, lock: Lock | ObjectLock, files: Files) -> None:
         self.directory = directory
         self.files = files
         self.manifest: Manifest | None = None
-        self._lock = lock
+        self.lock = lock
 
     @classmethod
     def open(
@@ -59,7 +61,7 @@ class State:
         directory, outputs = directory.resolve(), {name: path.resolve() for name, path in outputs.items()}
         read_newest(directory)  # what can't be read is refused before anything is made or changed
         files.make_directory(directory)
-        state = cls(directory, Lock(directory, files, if_locked), files)
+        state = cls(directory, take_lock(directory, files, if_locked), files)
         try:
             state.manifest = read_newest(directory)
             if state.manifest is None:
@@ -74,7 +76,7 @@ class State:
 
     def close(self) -> None:
         """Release the lock."""
-        self._lock.release()
+        self.lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +94,8 @@ class State:
         """Publish what the newest manifest still has to publish, and remove what no manifest names."""
         if self.manifest:
             publish(self.files, self.directory, self.manifest)
-        self.sweep(outputs.values())
+        if self.lock.sole:
+            self.sweep(outputs.values())
 
     def sweep(self, outputs: Iterable[Path] = ()) -> None:
         """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs."""
@@ -135,6 +138,7 @@ class Transaction:
         self._batches: list[tuple[Path, Path]] = []
         self._outputs: list[tuple[Path, Path]] = []
         self._made: list[Path] = []
+        self._mark = state.lock.mark
         self._added: Counter[Path] = Counter()
         self._adding = threading.Lock()
         self._open = True
@@ -143,7 +147,7 @@ class Transaction:
         """Write a batch file of an arrangement's shard; return its name and what was written."""
         directory = batch_directory(self.state.directory, arrangement, shard)
         with self._adding:
-            path = directory / f"{self.number:09d}-{self._added[directory]:04d}.parquet"
+            path = directory / f"{self.number:09d}-{self._added[directory]:04d}{self._mark}.parquet"
             self._added[directory] += 1
         return path.name, self._add(self._batches, path, data)
 
@@ -160,18 +164,17 @@ class Transaction:
         """
         assert self._open, "a transaction commits once"
         directory = self.state.directory
-        pairs = tuple((_relative(source, directory), _relative(target, directory)) for source, target in self._outputs)
+        pairs = tuple((relative(source, directory), relative(target, directory)) for source, target in self._outputs)
         manifest = manifest.numbered(self.number, pairs)
         final = manifest_path(directory, self.number)
         try:
             self._prepare()
             self._made += self._files.make_directory(final.parent)
-            waiting = temporary(final, self.number)
-            self._files.write(waiting, manifest.to_bytes())
-            self._files.sync(waiting)
-            self._files.rename(waiting, final)
-        except BaseException:
-            if not final.exists():  # else the rename itself was interrupted, after it was done
+            self.state.lock.check()
+            self._files.create(final, manifest.to_bytes(), temporary(final, self.number))
+        except BaseException as error:
+            # Else the rename itself was interrupted, after it was done.
+            if isinstance(error, LockedError) or not final.exists():
                 self.abort()
             raise
         self._open = False
@@ -209,7 +212,7 @@ class Transaction:
 
     def _add(self, pairs: list[tuple[Path, Path]], path: Path, data: bytes | memoryview) -> Written:
         assert self._open, "the transaction has ended"
-        waiting = temporary(path, self.number)
+        waiting = temporary(path, self.number, self._mark)
         with self._adding:  # two threads must not both make a directory: each would remove it
             self._made += self._files.make_directory(path.parent)
             pairs.append((waiting, path))  # before the write, so that a torn file is removed too
@@ -236,13 +239,13 @@ def publish(files: Files, directory: Path, manifest: Manifest) -> None:
 
 def unpublished(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
     """Return the renames that a commit still has to do: with any, a run must open the state even if no input is new."""
-    pairs = [(_absolute(directory, source), _absolute(directory, target)) for source, target in manifest.publish]
+    pairs = [(locate(directory, source), locate(directory, target)) for source, target in manifest.publish]
     return [pair for pair in pairs if pair[0].exists()]
 
 
 def output_paths(directory: Path, manifest: Manifest) -> dict[str, Path]:
     """Return where each output of a manifest lies."""
-    return {name: _absolute(directory, output.path) for name, output in manifest.outputs.items()}
+    return {name: locate(directory, output.path) for name, output in manifest.outputs.items()}
 
 
 def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
@@ -313,15 +316,7 @@ def same_outputs(directory: Path, manifest: Manifest, outputs: Mapping[str, Path
 
 def relative_output(directory: Path, output: Path) -> str:
     """Return an output's path as an `OutputEntry` keeps it: relative to the state, so that a moved folder stays whole."""
-    return _relative(output.resolve(), directory.resolve())
-
-
-def _relative(path: Path, directory: Path) -> str:
-    return os.path.relpath(path, directory)
-
-
-def _absolute(directory: Path, path: str) -> Path:
-    return Path(os.path.normpath(directory / path))
+    return relative(output.resolve(), directory.resolve())
 
 
 def _entries(directory: Path) -> list[Path]:

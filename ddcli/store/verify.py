@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import StateError
 from ddcli.store.files import checksum
 from ddcli.store.manifest import RESTORE, FileEntry, Manifest
+from ddcli.store.objects import ObjectPath
 from ddcli.store.state import batch_files, output_files, unpublished
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ def check_bytes(path: Path, entry: FileEntry) -> None:
     """
     check_size(path, entry)
     if not entry.size:
+        return
+    if isinstance(path, ObjectPath):
+        if checksum(path.read_bytes()) != entry.checksum:
+            raise damaged(path)
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if checksum(data) != entry.checksum:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ddcli.store.files import Files
 from ddcli.store.manifest import ArrangementEntry, FileEntry, Manifest, OutputEntry
+from ddcli.store.objects import ObjectPath
 from ddcli.store.progress import PROGRESS, progress_bytes
 from ddcli.store.state import State, relative_output
 
@@ -32,6 +33,11 @@ class Faulty(Files):
         self.dead = self.error is Dead
         if self.after:
             super().do(operation, path, action)
+        elif isinstance(path, ObjectPath):
+            if operation == "rename":  # copied, but not yet removed
+                data = path.read_bytes()
+                super().do(operation, path, action)
+                path.put(data)
         elif operation == "write" and path.name != "LOCK":
             super().do(operation, path, action)
             os.truncate(path, path.stat().st_size // 2)

@@ -1,0 +1,217 @@
+"""Object stores: a path `s3://bucket/key` that can be asked and told what the store asks and tells files.
+
+There are no directories, a listing is of keys that begin alike; an object appears whole or not at all, and stays when its
+put has returned, so nothing is flushed; a rename is a copy and a removal. Where the store is and who may use it is in the
+environment, as for all tools: AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, AWS_REGION, AWS_ACCESS_KEY_ID, ... polars reads these too.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import posixpath
+import stat
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+from pathlib import Path, PosixPath
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+SCHEME = "s3://"
+PATIENCE = timedelta(seconds=30)
+"""How long a request is tried again before the store counts as out of reach."""
+
+
+class ObjectPath(PosixPath):
+    """An object, or what its key is the beginning of. As a path it is `/bucket/key`, as text `s3://bucket/key`.
+
+    Reading and listing work as a path's do. What only files have is not there: what nobody has defined here goes to the
+    file system with a name that it can't have, and fails. Raises FileNotFoundError, and EngineError (exit code 5) for all
+    else that goes wrong.
+    """
+
+    @classmethod
+    def parse(cls, url: str) -> ObjectPath:
+        """Return the path of a URL, without `..` and doubled slashes."""
+        inner = posixpath.normpath("/" + url.removeprefix(SCHEME).lstrip("/"))
+        if not url.startswith(SCHEME) or inner == "/":
+            raise UsageError(f"'{url}' is no path of an object store", hint="write it as s3://bucket/prefix")
+        return cls(inner)
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"s3:/{text}" if text.startswith("/") else text
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    @property
+    def inner(self) -> str:
+        """The path as text, `/bucket/key`."""
+        return super().__str__()
+
+    @property
+    def key(self) -> str:
+        """The key in the bucket."""
+        return "/".join(self.parts[2:])
+
+    @property
+    def store(self) -> Any:
+        """The bucket."""
+        return _bucket(self.parts[1])
+
+    def absolute(self) -> ObjectPath:
+        return self
+
+    def resolve(self, strict: bool = False) -> ObjectPath:
+        return self
+
+    def exists(self, **_options: bool) -> bool:
+        return self.is_file() or self.is_dir()
+
+    def is_file(self, **_options: bool) -> bool:
+        try:
+            self.head()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self, **_options: bool) -> bool:
+        with self._told():
+            return any(map(len, _obstore().list(self.store, self.key, chunk_size=1)))
+
+    def iterdir(self) -> Generator[ObjectPath, None, None]:
+        with self._told():
+            found = _obstore().list_with_delimiter(self.store, self.key)
+        yield from map(self._sibling, (*found["common_prefixes"], *(entry["path"] for entry in found["objects"])))
+
+    def below(self) -> Iterator[tuple[ObjectPath, dict[str, Any]]]:
+        """Yield every object whose key this is the beginning of, with what the store says of it."""
+        with self._told():
+            for some in _obstore().list(self.store, self.key, chunk_size=1000):
+                for entry in some:
+                    yield self._sibling(entry["path"]), entry
+
+    def head(self) -> dict[str, Any]:
+        """Return what the store says of the object: `size`, `last_modified`, `e_tag`."""
+        with self._told():
+            entry: dict[str, Any] = _obstore().head(self.store, self.key)
+        return entry
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        entry = self.head()
+        seconds = int(entry["last_modified"].timestamp())
+        return os.stat_result((stat.S_IFREG, 0, 0, 1, 0, 0, entry["size"], seconds, seconds, seconds))
+
+    def read_bytes(self) -> bytes:
+        with self._told():
+            return bytes(_obstore().get(self.store, self.key).bytes())
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """Return some ranges of the bytes. They are asked for at once, those that lie close together as one."""
+        if not ranges:
+            return []
+        starts, ends = zip(*ranges, strict=True)
+        with self._told():
+            found: list[Any] = _obstore().get_ranges(self.store, self.key, starts=starts, ends=ends)
+        return found
+
+    def open(
+        self,
+        mode: str = "r",
+        *_: Any,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        **_options: Any,
+    ) -> Any:
+        """Open for reading; the whole object is fetched."""
+        if mode not in {"r", "rt", "rb"}:
+            raise io.UnsupportedOperation(mode)
+        data = io.BytesIO(self.read_bytes())
+        return data if mode == "rb" else io.TextIOWrapper(data, encoding, errors, newline)
+
+    def put(self, data: Any, *, mode: Any = "overwrite") -> str:
+        """Write the object whole and return its tag. `mode` may be "create" or the tag that it must have: else FileExistsError."""
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with self._told():
+            try:
+                put = _obstore().put(self.store, self.key, data, mode=mode)
+            except (AlreadyExistsError, PreconditionError):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self)) from None
+        tag: str = put["e_tag"]
+        return tag
+
+    def replace(self, target: Any) -> ObjectPath:
+        """Copy the object to its new name and remove it. In between there are both; done again, it ends the same."""
+        with self._told():
+            _obstore().copy(self.store, self.key, target.key)
+        self.unlink()
+        return ObjectPath(target)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        with self._told():
+            _obstore().delete(self.store, self.key)  # of what isn't there is no error in S3
+
+    def _sibling(self, key: str) -> ObjectPath:
+        """Return the path of another key in the bucket."""
+        return type(self)(f"/{self.parts[1]}/{key}")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self)) from None
+        except BaseError as error:
+            raise EngineError(
+                f"the object store refuses or can't be reached: {str(error).splitlines()[0]}",
+                place=str(self),
+                hint="check AWS_ENDPOINT_URL, AWS_REGION and the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ...)",
+            ) from None
+
+
+def locate(base: Path, text: str) -> Path:
+    """Return what a path is that stands in a pipeline file or a manifest beside `base`: relative to it, absolute or a URL."""
+    if "://" in text:
+        return ObjectPath.parse(text)
+    if isinstance(base, ObjectPath) and not text.startswith("/"):
+        return ObjectPath(posixpath.normpath(posixpath.join(base.inner, text)))
+    return Path(os.path.normpath(base / text if not isinstance(base, ObjectPath) else text))
+
+
+def relative(path: Path, base: Path) -> str:
+    """Return the text from which `locate` finds a path again, also when both have moved together."""
+    if isinstance(path, ObjectPath) and isinstance(base, ObjectPath):
+        return posixpath.relpath(path.inner, base.inner)
+    if isinstance(path, ObjectPath) or isinstance(base, ObjectPath):
+        return str(path)
+    return os.path.relpath(path, base)
+
+
+def _obstore() -> Any:
+    """Return the library, which few need: it comes with `ddcli[s3]`."""
+    try:
+        import obstore
+    except ImportError:
+        raise UsageError(
+            "paths that begin with s3:// need the package obstore", hint="pip install 'ddcli[s3]'"
+        ) from None
+    return obstore
+
+
+@cache
+def _bucket(name: str) -> Any:
+    _obstore()
+    from obstore.store import S3Store
+
+    return S3Store(name, retry_config={"retry_timeout": PATIENCE})

@@ -1,0 +1,1 @@
+"""Object stores, judged against files."""

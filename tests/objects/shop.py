@@ -1,0 +1,85 @@
+"""The small pipeline of the crash tests, with its state, inputs and outputs in an object store or here."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.pipeline import run
+from ddcli.store.manifest import read_newest
+from ddcli.store.objects import locate
+from ddcli.store.state import State
+from tests.crash.shop import OUTPUTS, PIPELINE, Shop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.store.objects import ObjectPath
+
+MARK = re.compile(r"-[0-9a-f]{12}(?=\.)")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A shop some parts of which ("in", "out", "state") are in a bucket. Inputs are made in `local` and copied."""
+
+    local: Shop
+    bucket: ObjectPath
+    parts: frozenset[str] = frozenset({"in", "out", "state"})
+
+    def __post_init__(self):
+        text = PIPELINE.replace("dd: 1\n", "dd: 1\nstate: state/\n")
+        for part in self.parts:
+            text = text.replace(f": {part}/", f": {self.bucket}/{part}/")
+        (self.local.folder / "shop.yaml").write_text(text)
+
+    def place(self, part: str) -> Path:
+        return locate(self.bucket if part.split("/", maxsplit=1)[0] in self.parts else self.local.folder, part)
+
+    def copy(self, bucket: ObjectPath) -> Remote:
+        """Return a copy of all its objects elsewhere."""
+        for path, _ in self.bucket.below():
+            (bucket / path.relative_to(self.bucket).inner).put(path.read_bytes())
+        return Remote(self.local, bucket, self.parts)
+
+    @property
+    def state(self) -> Path:
+        return self.place("state")
+
+    @property
+    def number(self) -> int:
+        manifest = read_newest(self.state)
+        return manifest.number if manifest else 0
+
+    def run(self, **options):
+        return run(self.local.folder / "shop.yaml", **options)
+
+    def supply(self, step: int) -> None:
+        self.local.supply(step)
+        for name in ("sales", "people") if "in" in self.parts else ():
+            file = f"in/{name}/{step}.parquet"
+            self.place(file).put((self.local.folder / file).read_bytes())
+
+    def settle(self) -> None:
+        """Do what the next run that has something to do begins with."""
+        State.open(self.state, {name: self.place(f"out/{name}") for name in OUTPUTS}).close()
+
+    def names(self) -> list[str]:
+        """Return the names of all objects but inputs and lock, without marks."""
+        found = [path.relative_to(self.bucket) for path, _ in self.bucket.below()]
+        return sorted(MARK.sub("", path.inner) for path in found if path.parts[0] != "in" and path.name != "LOCK")
+
+    def rows(self) -> dict[str, Counter]:
+        found = {}
+        for name in OUTPUTS:
+            found[name] = Counter()
+            for path in self.place(f"out/{name}").iterdir():
+                if path.name.endswith(".parquet"):
+                    for *record, diff in pl.read_parquet(io.BytesIO(path.read_bytes())).iter_rows():
+                        found[name][tuple(record)] += diff
+        return found

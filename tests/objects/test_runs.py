@@ -1,0 +1,177 @@
+"""Pipelines whose state, inputs and outputs are in an object store do as those in files do."""
+
+import sys
+from datetime import timedelta
+from itertools import combinations, count
+
+import pytest
+
+import ddcli.store.objects
+import ddcli.store.state
+from ddcli.cli.main import main
+from ddcli.errors import EngineError, SpecErrors, StateError, UsageError
+from ddcli.pipeline import run
+from ddcli.store.manifest import read_newest
+from ddcli.store.objects import ObjectPath
+from ddcli.store.verify import verify_state
+from tests.crash.shop import Shop
+from tests.objects.shop import Remote
+from tests.store.support import Dead, Faulty
+
+PARTS = ("in", "out", "state")
+
+
+def make(tmp_path, bucket, parts=PARTS):
+    return Remote(Shop.make(tmp_path / "remote"), bucket, frozenset(parts))
+
+
+@pytest.mark.parametrize("parts", [parts for size in (1, 2, 3) for parts in combinations(PARTS, size)], ids="+".join)
+def test_runs_in_an_object_store_write_what_those_in_files_write(tmp_path, bucket, parts):
+    here, there = Shop.make(tmp_path / "here"), make(tmp_path, bucket, parts)
+    for step in range(4):
+        here.supply(step)
+        there.supply(step)
+        assert there.run().changed
+        assert not there.run().changed
+        here.run()
+        assert there.rows() == here.rows()
+    assert there.rows() == here.meant(4)
+    manifest = read_newest(there.state)
+    assert manifest.number == 4
+    assert not list(verify_state(there.state, manifest))
+    if len(parts) == 3:
+        mine = [name.removeprefix(".dd/shop/") for name in here.files()]
+        theirs = [name.removeprefix("state/") for name in there.names()]
+        assert sorted(theirs) == sorted(mine)
+        assert sorted(path.name for path in there.local.folder.iterdir()) == ["in", "shop.yaml"]
+
+
+def test_lookups_fetch_only_the_row_groups_that_they_need(tmp_path, bucket, monkeypatch):
+    """100 000 people are in a dozen row groups; a sale to one of them needs one, and the footers."""
+    there = make(tmp_path, bucket)
+    fetched = []
+    get = ObjectPath.read_ranges
+
+    def counted(path, ranges):
+        if path.is_relative_to(there.state):
+            fetched.extend(end - start for start, end in ranges)
+        return get(path, ranges)
+
+    monkeypatch.setattr(ObjectPath, "read_ranges", counted)
+    from tests.crash.shop import write
+
+    folder = there.local.folder
+    for step, sales in enumerate([[(at, at % 7, 0, 1) for at in range(100_000)], [(50_000, 1, 1, 1)]]):
+        people = [(at, "Rome" if at % 2 else "Oslo", 0, 1) for at in range(100_000)] if not step else []
+        for name, rows, columns in (("sales", sales, ["person", "amount"]), ("people", people, ["person", "city"])):
+            if rows:
+                write(folder / f"in/{name}/{step}.parquet", rows, columns)
+                there.place(f"in/{name}/{step}.parquet").put((folder / f"in/{name}/{step}.parquet").read_bytes())
+        fetched.clear()
+        there.run()
+    batches = [entry.size for entry in read_newest(there.state).arrangements.values() for entry in entry.shards[0]]
+    assert sum(fetched) < sum(batches) / 2
+
+
+def test_death_at_every_operation(tmp_path, bucket, monkeypatch):
+    before = make(tmp_path, bucket / "before")
+    before.supply(0)
+    before.run()
+    before.supply(1)
+    meant, names, committed = before.local.meant(2), None, set()
+    for at in count():
+        shop = before.copy(bucket / str(at))
+        files = Faulty(at)
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(ddcli.store.state, "Files", lambda files=files: files)
+                shop.run()
+        except Dead:
+            committed.add(shop.number)
+            shop.run()
+        shop.settle()
+        assert shop.number == 2, files.log[-1]
+        assert shop.rows() == meant, files.log[-1]
+        names = names or shop.names()
+        assert shop.names() == names, files.log[-1]
+        if not files.dead:
+            break
+    assert committed == {1, 2}
+    assert at > 12
+
+
+# --- what is refused --------------------------------------------------------------------------------------------
+
+
+def test_outputs_without_their_state_ask_what_to_do(tmp_path, bucket):
+    shop = make(tmp_path, bucket)
+    shop.supply(0)
+    shop.run()
+    for path, _ in list(shop.state.below()):
+        path.unlink()
+    with pytest.raises(StateError, match="the state that it was written from is missing") as caught:
+        shop.run()
+    assert f"put the state back at '{bucket}/state'" in caught.value.hint
+
+
+def test_a_damaged_object_of_the_state_is_named(tmp_path, bucket):
+    shop = make(tmp_path, bucket)
+    shop.supply(0)
+    shop.run()
+    batches = [path for path, _ in (shop.state / "arrangements").below()]
+    for path in batches:
+        data = bytearray(path.read_bytes())
+        data[100] ^= 1
+        path.put(bytes(data))
+    assert {error.place for error in verify_state(shop.state, read_newest(shop.state))} == set(map(str, batches))
+    shop.supply(1)
+    with pytest.raises(StateError, match="damaged") as caught:
+        shop.run()
+    assert caught.value.place in set(map(str, batches))
+
+
+def test_an_output_within_an_input_is_refused(tmp_path, bucket):
+    shop = make(tmp_path, bucket)
+    path = shop.local.folder / "shop.yaml"
+    path.write_text(path.read_text().replace("/out/known/", "/in/sales/known/").replace("/out/spent/", "/state/spent/"))
+    shop.supply(0)
+    with pytest.raises(SpecErrors) as caught:
+        shop.run()
+    assert "writes into" in str(caught.value)
+    assert "directory of the state lie in each other" in str(caught.value)
+
+
+def test_the_state_may_be_named_on_the_command_line(tmp_path, bucket, monkeypatch):
+    shop = make(tmp_path, bucket, ["in", "out"])
+    shop.supply(0)
+    monkeypatch.chdir(tmp_path)
+    main(["run", str(shop.local.folder / "shop.yaml"), "--state", f"{bucket}/elsewhere"])
+    assert read_newest(bucket / "elsewhere").number == 1
+    assert not (tmp_path / "s3:").exists()
+
+
+def test_a_store_out_of_reach_is_an_error_of_the_system(tmp_path, bucket, monkeypatch):
+    monkeypatch.setattr(ddcli.store.objects, "PATIENCE", timedelta(seconds=0.2))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    shop = make(tmp_path, ObjectPath.parse("s3://nowhere"))
+    with pytest.raises(EngineError, match="can't be reached") as caught:
+        shop.run()
+    assert caught.value.exit_code == 5
+    assert caught.value.place.startswith("s3://nowhere/")
+    assert "AWS_ENDPOINT_URL" in caught.value.hint
+
+
+def test_without_the_package_a_line_says_what_to_install(tmp_path, bucket, monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    shop = make(tmp_path, bucket)
+    with pytest.raises(UsageError, match="need the package obstore") as caught:
+        shop.run()
+    assert caught.value.hint == "pip install 'ddcli[s3]'"
+
+
+def test_other_schemes_are_refused(tmp_path, bucket):
+    shop = make(tmp_path, bucket)
+    path = shop.local.folder / "shop.yaml"
+    path.write_text(path.read_text().replace("s3://", "ftp://"))
+    with pytest.raises(UsageError, match=r"'ftp://.*' is no path of an object store"):
+        run(path)
