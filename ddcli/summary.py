@@ -15,6 +15,10 @@ class InputSummary:
     files: int
     waiting: int
     """Files that still hold rows at or after the run's upper."""
+    late: int = 0
+    """Rows at times that earlier runs had closed: moved up to the first that was open, or put aside."""
+    aside: str | None = None
+    """Where late rows were put."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,9 @@ class RunSummary:
             lines.append(
                 f"  read   {name}: {given.rows:,} {plural(given.rows, 'update')} in {given.files} {plural(given.files, 'file')}{waiting}"
             )
+            if given.late:
+                done = f"put aside -> {_near(given.aside)}" if given.aside else "moved up to the first open time"
+                lines.append(f"  late   {name}: {given.late:,} {plural(given.late, 'row')} {done}")
         for name, made in self.rebuilt.items():
             change = f"{made.rows:,} {plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
             lines.append(f"  changed {name}: {change if made.rows else 'it says the same'}")

@@ -36,6 +36,15 @@ def within(names: Collection[str], lower: Times | None, upper: Times) -> pl.Expr
     return before if lower is None else before & at_or_after(names, lower)
 
 
+def advanced(times: pl.DataFrame, frontier: Times) -> pl.DataFrame:
+    """Return times of which those before a frontier are moved up to it: to the lattice join with its first element."""
+    late = ~at_or_after(times.columns, frontier)
+    return times.with_columns(
+        pl.when(late).then(pl.max_horizontal(pl.col(name), value)).otherwise(pl.col(name)).alias(name)
+        for name, value in zip(times.columns, frontier[0], strict=True)
+    )
+
+
 def _reaches(name: str, value: int) -> pl.Expr:
     return pl.col(name) >= value
 
@@ -85,12 +94,16 @@ class FileTimes:
                 return first + row, frame.row(row)
         raise AssertionError("no row is before the frontier")
 
-    def bounds(self, lower: Times | None, upper: Times) -> tuple[int, int]:
-        """Return first row and number of rows around all that are in an interval: of kept times just these, else the whole."""
+    def bounds(self, condition: pl.Expr) -> tuple[int, int]:
+        """Return first row and number of rows around all that meet a condition: of kept times just these, else the whole."""
         if self.frame is None:
             return 0, self.rows
-        rows = self.frame.select(within(self.schema, lower, upper)).to_series().arg_true()
+        rows = self.frame.select(condition).to_series().arg_true()
         return (0, 0) if rows.is_empty() else (rows[0], rows[-1] + 1 - rows[0])
+
+    def count(self, condition: pl.Expr) -> int:
+        """Return how many rows meet a condition."""
+        return sum(frame.select(condition.sum()).item() for _, frame in self._frames())
 
     def distinct(self, lower: Times | None, upper: Times) -> set[Time]:
         """Return the different times within an interval; of a file without rows that whose path says a time, this one."""

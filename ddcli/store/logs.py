@@ -10,7 +10,7 @@ be held in memory the times are kept, for a larger one only their bounds.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -18,7 +18,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.log_rows import RowReader, Rows, joined
 from ddcli.store.log_schema import INT64, LogSchema, check_file, first_schema
-from ddcli.store.log_times import FileTimes, physical, survey, within
+from ddcli.store.log_times import FileTimes, advanced, at_or_after, physical, survey, within
 from ddcli.store.partitions import Partition, named_by, partition_of
 from ddcli.store.tables import Tables
 from ddcli.store.time_text import format_frontier, format_time
@@ -36,17 +36,21 @@ if TYPE_CHECKING:
     Interval = tuple[Times | None, Times]
 
 
+Only = Literal["inside", "late", "advanced"]
+
+
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """Some rows of files whose footers agree: all of them, or `count` of one file from the row `first`.
 
-    `partly`: of these rows, only those of the interval.
+    `only` says which of these rows: those of the interval, those that are late, or those of the interval and the late ones
+    moved up to it.
     """
 
     files: tuple[int, ...]
     count: int
     first: int | None = None
-    partly: bool = False
+    only: Only | None = None
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,15 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The updates of an interval, `rows` of them or fewer, and all files with the marks that the next manifest is to have."""
+    """The updates of an interval, `rows` of them or fewer, and all files with the marks that the next manifest is to have.
+
+    So many rows were `late`: they were moved up to the interval, or are in the slices that are `put_aside`.
+    """
 
     slices: list[Slice]
     files: tuple[InputFile, ...]
+    late: int = 0
+    put_aside: tuple[Slice, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -140,30 +149,46 @@ class LogReader:
 
         A slice has at most `most` rows, or any number; where all are in one, it is one quick read. Only `columns` are read.
         Rows at or after `upper` stay in their files for a later run; a row before `lower` in a file that was never taken
-        from is late.
+        from is late: it is refused, moved up to `lower`, or put aside, as the format's `late` says.
         """
         files = list(self.listing.done)
         whole: dict[tuple[object, ...], list[int]] = {}  # files that can be read in one scan
-        partly = []
+        partly: list[tuple[int, Only, Interval]] = []
+        aside: list[tuple[int, Only, Interval]] = []
+        late = 0
         for at, (file, known) in enumerate(zip(self.listing.to_read, self._times(), strict=True)):
-            late = lower is not None and known.any_before(lower)
-            if late and at >= len(self.listing.waiting):
-                raise self._late(known, lower or ())
+            since = file.since if lower is None else lower  # what was put aside is not taken later either
+            before = since is not None and known.any_before(since)
+            new = at >= len(self.listing.waiting)
             left = known.any_at_or_after(upper)
+            only: Only | None = "inside" if before or left else None
+            if before and new and lower is not None:
+                if self.log.late == "error" or not lower:
+                    raise self._late(known, lower)
+                late += known.count(~at_or_after(self.schema.time, lower))
+                if self.log.late == "quarantine":
+                    aside.append((at, "late", (lower, upper)))
+                    file = replace(file, since=lower)  # noqa: PLW2901 - the file as the next manifest has it
+                else:
+                    only = "advanced"
             files.append(replace(file, done=not left))
             if not known.rows:
                 continue
-            if late or left:
-                partly.append(at)
+            if only:
+                partly.append((at, only, (since, upper)))
             else:
                 whole.setdefault(self._tables.alike(self._paths[at], self._found[at]), []).append(at)
-        interval = lower, upper
-        pieces = self._pieces(partly, whole.values(), interval, most)
-        slices = [Slice(self, tuple(columns), part, interval) for part in _packed(pieces, most)]
+        slices = self._slices(columns, self._pieces(partly, whole.values(), most), (lower, upper), most)
+        put_aside = self._slices(self.schema.columns, self._pieces(aside, (), most), (lower, upper), most)
         if len(slices) > 1:
             for known in self._times():
                 known.forget()
-        return Taken(slices, tuple(sorted(files, key=lambda file: file.path)))
+        return Taken(slices, tuple(sorted(files, key=lambda file: file.path)), late, tuple(put_aside))
+
+    def _slices(
+        self, columns: Iterable[str], pieces: Iterable[_Piece], interval: Interval, most: int | None
+    ) -> list[Slice]:
+        return [Slice(self, tuple(columns), part, interval) for part in _packed(pieces, most)]
 
     def read(self, part: Slice) -> Rows:
         """Return the updates of a slice."""
@@ -215,18 +240,19 @@ class LogReader:
             f"late rows: row {row} (counted from 0) has the time {format_time(first, kinds)}, which is before {closed}, up to "
             "where earlier runs have closed the times",
             place=str(times.path),
-            hint="a new file may only hold rows at times that are still open; leave times open for rows to come with `--until`",
+            hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
+            "`--until`, or say `late: quarantine` or `late: advance` under the input",
         )
 
     def _pieces(
-        self, partly: list[int], whole: Iterable[list[int]], interval: Interval, most: int | None
+        self, partly: Iterable[tuple[int, Only, Interval]], whole: Iterable[list[int]], most: int | None
     ) -> Iterator[_Piece]:
         """Give what is to be read of the files, each piece of at most `most` rows."""
         surveyed = self._times()
-        for at in partly:
-            first, count = surveyed[at].bounds(*interval)
+        for at, only, interval in partly:
+            first, count = surveyed[at].bounds(self._which(only, interval))
             for start, rows in _cut(first, count, most):
-                yield _Piece((at,), rows, start, partly=True)
+                yield _Piece((at,), rows, start, only)
         for group in whole:
             together: list[int] = []
             count = 0
@@ -243,6 +269,13 @@ class LogReader:
             if together:
                 yield _Piece(tuple(together), count)
 
+    def _which(self, only: Only, interval: Interval) -> pl.Expr:
+        """Return which times are taken."""
+        lower, upper = interval
+        if only == "late":
+            return ~at_or_after(self.schema.time, lower or ())
+        return within(self.schema.time, None if only == "advanced" else lower, upper)
+
     def _piece(self, piece: _Piece, columns: Sequence[str], interval: Interval) -> Rows:
         """Read a piece: part of a file as a slice, so that only the row groups that count are read."""
         surveyed = [self._times()[at] for at in piece.files]
@@ -250,14 +283,18 @@ class LogReader:
         times = None
         if len(held) == len(surveyed):
             times = pl.concat(held) if piece.first is None else held[0].slice(piece.first, piece.count)
-        return self._rows.read(
+        lower, upper = interval
+        if lower is None:
+            lower = self.listing.to_read[piece.files[0]].since
+        rows = self._rows.read(
             [self._paths[at] for at in piece.files],
             self._found[piece.files[0]],
             columns,
             (piece.first, piece.count),
             times,
-            within(self.schema.time, *interval) if piece.partly else None,
+            self._which(piece.only, (lower, upper)) if piece.only else None,
         )
+        return rows._replace(times=advanced(rows.times, lower)) if piece.only == "advanced" and lower else rows
 
 
 def _cut(first: int, count: int, most: int | None) -> Iterator[tuple[int, int]]:

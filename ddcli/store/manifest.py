@@ -58,7 +58,7 @@ class FileEntry:
 class InputFile:
     """One file of an input: its path relative to the input's root, and what tells whether it changed.
 
-    `done` is false while rows at or after the input's upper still wait in it.
+    `done` is false while rows at or after the input's upper still wait in it. Rows before `since` were late and put aside.
     """
 
     path: str
@@ -66,6 +66,7 @@ class InputFile:
     mtime_ns: int
     fingerprint: str = ""
     done: bool = False
+    since: Times | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +81,15 @@ class InputEntry:
     def from_json(cls, tree: dict[str, Any]) -> Self:
         """Return the entry that a manifest holds as `tree`."""
         # The files' fields go in a list each time: a log may have tens of thousands of files.
-        return cls(times(tree["upper"]), tuple(InputFile(*file) for file in tree["files"]), tree["schema"])
+        files = (InputFile(*file[:5], *map(times, file[5:])) for file in tree["files"])
+        return cls(times(tree["upper"]), tuple(files), tree["schema"])
 
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest holds of it."""
-        files = [[file.path, file.size, file.mtime_ns, file.fingerprint, file.done] for file in self.files]
+        files = [
+            [file.path, file.size, file.mtime_ns, file.fingerprint, file.done, *([file.since] if file.since else [])]
+            for file in self.files
+        ]
         return {"upper": self.upper, "schema": self.schema, "files": files}
 
 
@@ -127,8 +132,8 @@ class Manifest:
     """A state, whole.
 
     `pipeline` is the SHA-256 of the pipeline file's bytes, `plan` the fingerprint of what it means. `publish` holds
-    (temporary, final) paths relative to the state: renames that belong to this commit and may be done again. `cache`
-    belongs to the driver.
+    (temporary, final) paths relative to the state: renames that belong to this commit and may be done again. `exports` are the
+    arrangements that other pipelines may read, by name. `cache` belongs to the driver.
     """
 
     name: str
@@ -140,6 +145,7 @@ class Manifest:
     inputs: dict[str, InputEntry] = field(default_factory=dict)
     arrangements: dict[str, ArrangementEntry] = field(default_factory=dict)
     outputs: dict[str, OutputEntry] = field(default_factory=dict)
+    exports: dict[str, str] = field(default_factory=dict)
     publish: tuple[tuple[str, str], ...] = ()
     cache: dict[str, Any] = field(default_factory=dict)
 

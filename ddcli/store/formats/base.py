@@ -59,6 +59,8 @@ class Format:
     diff: str | None = field(default=None, kw_only=True)
     file_name: str | None = field(default=None, kw_only=True)
     """A pattern of files' names, in which columns are in braces."""
+    late: str = field(default="error", kw_only=True)
+    """What becomes of rows at times that were closed: `error`, `advance` or `quarantine`."""
 
     @property
     def data(self) -> Schema | None:
