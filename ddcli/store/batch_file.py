@@ -234,7 +234,7 @@ class BatchFile:
         import pyarrow.parquet as pq
 
         index = self.index
-        with _mapped(self.path, self._entry) as data:
+        with self._mapped() as data:
             view = memoryview(data)
             file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(view)), metadata=self._metadata, pre_buffer=False)
             for at in range(0, len(groups), TOGETHER):
@@ -254,6 +254,10 @@ class BatchFile:
 
     def _fetch(self, data: mmap.mmap, groups: Sequence[int]) -> None:
         """Have the system read row groups from disk, all at once: page by page, as it is looked at, takes twice as long."""
+        if self._fetched is not None:
+            ends = self.index.ends
+            self._fetched.fetch([(int(ends[group - 1]) if group else 0, int(ends[group])) for group in groups])
+            return
         numbers = np.array(groups)
         first = np.flatnonzero(np.diff(numbers, prepend=-2) > 1)
         last = np.append(first[1:], len(numbers)) - 1
@@ -266,10 +270,11 @@ class BatchFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self._fetch([(max(0, len(data) - FOOTER), len(data))])
+        if self._fetched is not None:
+            self._fetched.fetch([(max(0, len(data) - FOOTER), len(data))])
         size = footer_size(data)
-        if END < size <= len(data):
-            self._fetch([(len(data) - size, len(data))])
+        if self._fetched is not None and FOOTER < size <= len(data):
+            self._fetched.fetch([(len(data) - size, len(data))])
         if not END < size <= len(data) or checksum(data[-size:]) != self._entry.footer:
             raise damaged(self.path)
         try:
@@ -281,11 +286,6 @@ class BatchFile:
         if metadata.num_rows != self._entry.rows or groups != len(index.ends) or index.ends[-1] != len(data) - size:
             raise damaged(self.path)
         self._metadata, self._index = metadata, index
-
-    def _fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """See to it that these bytes can be read where the file is mapped."""
-        if self._fetched is not None:
-            self._fetched.fetch(ranges)
 
     @contextmanager
     def _mapped(self) -> Iterator[mmap.mmap]:
