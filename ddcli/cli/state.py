@@ -30,7 +30,7 @@ def command() -> None:
 def on_a_state(function: Function) -> Function:
     """Give a command what names a state, and `-o`."""
     pipeline = click.argument("pipeline", type=click.Path(path_type=Path), required=False)
-    state = click.option("--state", type=click.Path(path_type=Path, file_okay=False), help="The state's directory.")
+    state = click.option("--state", metavar="DIRECTORY", help="The state's directory, which may be s3://BUCKET/PREFIX.")
     output = click.option(
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON on stdout."
     )
@@ -47,7 +47,7 @@ def wait_for_the_lock(function: Function) -> Function:
 
 @command.command("ls", short_help="Its arrangements, outputs and holds.")
 @on_a_state
-def ls(pipeline: Path | None, state: Path | None, output: str) -> None:
+def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     """List the arrangements of a state, its outputs, and what readers in other pipelines hold.
 
     JSON: {name, state, manifest, upper, rows, bytes, arrangements: [{name, key, columns, rows, bytes, shards, batches,
@@ -94,7 +94,7 @@ def ls(pipeline: Path | None, state: Path | None, output: str) -> None:
 @command.command("show", short_help="One arrangement, batch by batch.")
 @click.option("-a", "--arrangement", required=True, metavar="NAME", help="Its name, or as much of it as tells it.")
 @on_a_state
-def show(pipeline: Path | None, state: Path | None, arrangement: str, output: str) -> None:
+def show(pipeline: Path | None, state: str | None, arrangement: str, output: str) -> None:
     """Show one arrangement: its key and columns, and the batches of each shard.
 
     JSON: {what `ls` says of it, files: [{shard, file, run, rows, bytes, lower, upper, since}]}. The files of one run hold
@@ -131,7 +131,7 @@ def show(pipeline: Path | None, state: Path | None, arrangement: str, output: st
 
 @command.command("verify", short_help="Read every file, and name those that are damaged.")
 @on_a_state
-def verify(pipeline: Path | None, state: Path | None, output: str) -> None:
+def verify(pipeline: Path | None, state: str | None, output: str) -> None:
     """Read every file of a state and of its outputs, and compare it with what the manifest says was written.
 
     Exits with 4 if one is damaged or gone, and names each. JSON: {manifest, files, bytes, bad: [{file, problem, hint}]}.
@@ -160,7 +160,7 @@ def verify(pipeline: Path | None, state: Path | None, output: str) -> None:
 @command.command("compact", short_help="Merge each shard's batches into one.")
 @wait_for_the_lock
 @on_a_state
-def compact(pipeline: Path | None, state: Path | None, if_locked: str, output: str) -> None:
+def compact(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
     """Merge the batches of each shard into one, and drop what time has cancelled. Runs do as much of it as pays; nobody needs to.
 
     What other pipelines have not read yet stays apart. Takes the lock, and is committed like a run.
@@ -194,7 +194,7 @@ def compact(pipeline: Path | None, state: Path | None, if_locked: str, output: s
 @command.command("gc", short_help="Remove what no manifest names.")
 @wait_for_the_lock
 @on_a_state
-def gc(pipeline: Path | None, state: Path | None, if_locked: str, output: str) -> None:
+def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
     """Remove what no manifest names: the leavings of runs that died. Each run does so when it begins.
 
     JSON: {removed: [{file, bytes}], bytes}.
@@ -217,10 +217,33 @@ def gc(pipeline: Path | None, state: Path | None, if_locked: str, output: str) -
     click.echo(f"removed {len(removed)} {plural(len(removed), 'file')}, {size_of(total)}", err=True)
 
 
+@command.command("release", short_help="Drop what a reader holds.")
+@click.option("--reader", required=True, metavar="NAME", help="Its name, as `dd state ls` says it.")
+@on_a_state
+def release(pipeline: Path | None, state: str | None, reader: str, output: str) -> None:
+    """Drop the hold of a reader in another pipeline that is gone, so that what it has not read may be compacted.
+
+    A reader that comes back all the same has to begin anew. JSON: {released: {reader, state, arrangements, since, through, manifest}}.
+
+    \b
+    Example:
+      dd state release pipelines/airborne.yaml --reader report-0c4d1a2b
+    """  # noqa: D301 - as above
+    from dataclasses import asdict
+
+    from ddcli.store.upkeep import release_hold
+
+    found = release_hold(_directory(pipeline, state), reader)
+    if output == "json":
+        click.echo(json.dumps({"released": asdict(found)}))
+        return
+    click.echo(f"released: {found.reader}, whose state is {found.state}")
+
+
 @command.command("unlock", short_help="Who holds the lock.")
 @click.option("--force", is_flag=True, help="Take the lock away from a process that is alive. It must not be writing.")
 @on_a_state
-def unlock(pipeline: Path | None, state: Path | None, force: bool, output: str) -> None:
+def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -> None:
     """Say who holds the lock of a state. The lock of a process that ended is free by itself: there is nothing to unlock.
 
     Exits with 75 while a process holds it. --force lets the next run in beside that process: only where it hangs for good, on
@@ -251,17 +274,19 @@ def unlock(pipeline: Path | None, state: Path | None, force: bool, output: str) 
         raise click.exceptions.Exit(LockedError.exit_code)
 
 
-def _directory(pipeline: Path | None, state: Path | None) -> Path:
+def _directory(pipeline: Path | None, state: str | None) -> Path:
     """Return the directory that is meant."""
     from ddcli.errors import UsageError
+    from ddcli.store.objects import locate
 
+    given = None if state is None else locate(Path.cwd(), state)
     if pipeline is not None:
         from ddcli.request import read_request
 
-        return read_request(pipeline, state, None, lambda _line: None).state
-    if state is None:
+        return read_request(pipeline, given, None, lambda _line: None).state
+    if given is None:
         raise UsageError("whose state is not said", hint="name the pipeline file, or the directory with --state")
-    return state.absolute()
+    return given
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> None:

@@ -5,17 +5,17 @@ What is only looked at is looked at without the lock: a manifest is replaced as 
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.engine.times import CLOSED, Frontier
 from ddcli.errors import LockedError, StateError, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type
 from ddcli.store.files import Files
-from ddcli.store.lock import Lock
-from ddcli.store.manifest import RESTORE, Manifest, read_newest, times
+from ddcli.store.holds import read_claims, read_holds, release
+from ddcli.store.lock import NAME, take_lock
+from ddcli.store.manifest import Manifest, read_newest
 from ddcli.store.state import State, batch_directory, output_paths
 from ddcli.store.time_text import format_frontier
 from ddcli.store.verify import verify_state
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Type
     from ddcli.store.batches import BatchLayout, StoredBatch
+    from ddcli.store.holds import Hold
     from ddcli.store.lock import IfLocked
     from ddcli.store.manifest import ArrangementEntry, FileEntry, Times
 
@@ -80,8 +81,8 @@ def overview(directory: Path, manifest: Manifest) -> dict[str, Any]:
         "arrangements": [_facts(manifest, name, entry) for name, entry in manifest.arrangements.items()],
         "outputs": outputs,
         "holds": [
-            hold | {name: _text(manifest, times(hold[name])) for name in ("since", "through")}
-            for hold in holds_of(directory)
+            asdict(hold) | {name: _text(manifest, getattr(hold, name)) for name in ("since", "through")}
+            for hold in read_holds(directory)
         ],
     }
 
@@ -104,14 +105,15 @@ def details(manifest: Manifest, name: str) -> dict[str, Any]:
     return {**_facts(manifest, found[0], entry), "files": files}
 
 
-def holds_of(directory: Path) -> list[dict[str, Any]]:
-    """Return what readers in other pipelines hold."""
-    found = []
-    for path in sorted((directory / "holds").glob("*.json")):
-        try:
-            found.append(json.loads(path.read_bytes()))
-        except (ValueError, OSError):
-            raise StateError("the hold is damaged", place=str(path), hint=RESTORE) from None
+def release_hold(directory: Path, reader: str) -> Hold:
+    """Drop what a reader holds and return it. The reader must begin anew if it ever comes back."""
+    manifest_of(directory)
+    found = release(directory, reader, Files())
+    if found is None:
+        readers = [hold.reader for hold in read_holds(directory)]
+        near = did_you_mean(reader, readers)
+        hint = f"did you mean '{near}'?" if near else f"readers: {', '.join(readers) or 'none'}"
+        raise UsageError(f"no reader is named '{reader}'", place=str(directory), hint=hint)
     return found
 
 
@@ -142,14 +144,15 @@ def compact_state(
     with State.open(directory, output_paths(directory, known), if_locked=if_locked) as state:
         manifest = state.manifest
         assert manifest is not None, "the state was there when it was looked at"
-        through = Frontier(time for hold in holds_of(directory) for time in times(hold["through"]))
+        claims = read_claims(directory)
         arrangements = {}
         with state.begin() as transaction:
             for name, entry in manifest.arrangements.items():
                 shards = []
                 for shard, files in enumerate(entry.shards):
                     layout, stored = _stored(directory, name, entry, shard)
-                    work = layout and compact_wholly(layout, stored, since=Frontier(entry.since or ()), through=through)
+                    since = claims.since(name, Frontier(entry.since or ()))
+                    work = layout and compact_wholly(layout, stored, since=since, through=claims.through(name))
                     if work and work.changes:
                         say(f"compacting {name}, shard {shard + 1} of {len(entry.shards)}: {len(files)} batches")
                     shards.append(work.write(transaction, name, shard) if work and work.changes else files)
@@ -238,7 +241,7 @@ def _type(text: str) -> Type:
 def lock_holder(directory: Path) -> LockedError | None:
     """Return the error that a run would end with because another process holds the lock, None where it is free."""
     try:
-        Lock(directory, Files()).release()
+        take_lock(directory, Files()).release()
     except LockedError as error:
         return error
     return None
@@ -246,4 +249,4 @@ def lock_holder(directory: Path) -> LockedError | None:
 
 def remove_lock(directory: Path) -> None:
     """Let the next run lock a file of its own, whoever holds the one that is there."""
-    Files().remove(directory / "LOCK")
+    Files().remove(directory / NAME)

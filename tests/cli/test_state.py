@@ -9,6 +9,7 @@ import pytest
 
 from ddcli.cli.state import command
 from ddcli.store.files import TEMPORARY, Files
+from ddcli.store.holds import Hold, holding, write_hold
 from ddcli.store.lock import Lock
 from ddcli.store.manifest import read_newest
 from tests.cli.support import contents, files
@@ -64,11 +65,30 @@ def test_ls_says_what_is_there(ran):
     assert ran("state", "ls", "--state", ".dd/orders").out == text
 
 
+def held(ran, time):
+    """Make a hold of a reader on all arrangements, that has taken what is before a time."""
+    directory = ran.folder / ".dd/orders"
+    names = tuple(read_newest(directory).arrangements)
+    hold = Hold("report-1", "/elsewhere", names, ((time,),), ((time,),), 2)
+    with holding(directory, Files()):
+        write_hold(directory, hold, Files())
+    return {"reader": "report-1", "state": "/elsewhere", "arrangements": list(names)}
+
+
 def test_ls_says_who_holds_what(ran):
-    hold = {"reader": "report", "since": [[2]], "through": [[3]], "manifest": 2}
-    ran.write(".dd/orders/holds/report.json", json.dumps(hold))
-    assert asked(ran, "ls", "orders.yaml")["holds"] == [hold | {"since": "2", "through": "3"}]
-    assert ran("state", "ls", "orders.yaml").out.endswith("\nheld by  since  taken\nreport   2      3\n")
+    hold = held(ran, 3)
+    assert asked(ran, "ls", "orders.yaml")["holds"] == [hold | {"since": "3", "through": "3", "manifest": 2}]
+    assert ran("state", "ls", "orders.yaml").out.endswith("\nheld by   since  taken\nreport-1  3      3\n")
+
+
+def test_a_hold_may_be_released(ran):
+    hold = held(ran, 3)
+    wrong = ran("state", "release", "orders.yaml", "--reader", "report-2")
+    assert wrong.code == 2
+    assert "hint: did you mean 'report-1'?" in wrong.err
+    released = asked(ran, "release", "orders.yaml", "--reader", "report-1")
+    assert released == {"released": hold | {"since": [[3]], "through": [[3]], "manifest": 2}}
+    assert asked(ran, "ls", "orders.yaml")["holds"] == []
 
 
 def test_show_lists_the_batches_of_one_arrangement(ran):
@@ -144,12 +164,14 @@ def test_compact_leaves_one_batch_a_shard_that_says_the_same(ran):
 
 
 def test_compact_leaves_what_a_reader_has_not_taken(ran):
-    ran.write(
-        ".dd/orders/holds/report.json", json.dumps({"reader": "r", "since": [[0]], "through": [[0]], "manifest": 1})
-    )
+    held(ran, 0)
     before = batches(ran)
+    assert len(before) > 1
     ran("state", "compact", "orders.yaml")
     assert batches(ran) == before
+    ran("state", "release", "orders.yaml", "--reader", "report-1")
+    ran("state", "compact", "orders.yaml")
+    assert len(batches(ran)) < len(before)
 
 
 def test_gc_removes_what_no_manifest_names(ran):
@@ -186,7 +208,7 @@ def test_unlock_says_who_holds_the_lock(ran):
 
 @pytest.mark.parametrize("name", sorted(command.commands))
 def test_wrong_use_and_a_state_that_is_not_there(orders, name):
-    more = ["-a", "x"] if name == "show" else []
+    more = {"show": ["-a", "x"], "release": ["--reader", "x"]}.get(name, [])
     nothing = orders("state", name, *more)
     assert nothing.code == 2
     assert "hint: name the pipeline file, or the directory with --state" in nothing.err
