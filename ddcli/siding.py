@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
+from ddcli.store.objects import locate
 from ddcli.store.output import frontier_name, time_column
 
 if TYPE_CHECKING:
@@ -15,24 +16,31 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.request import Request
-    from ddcli.store.logs import LogReader, Taken
+    from ddcli.store.logs import Slice
     from ddcli.store.manifest import Times
     from ddcli.store.state import Transaction
 
 DIFF = "diff"
 
 
+class WithLate(Protocol):
+    """What was taken of an input, and what was late."""
+
+    @property
+    def put_aside(self) -> tuple[Slice, ...]:
+        """The late rows."""
+
+
 def late_directory(request: Request, name: str) -> Path:
     """Return where the late rows of an input are put aside."""
     given = request.spec.inputs[name].quarantine
-    return request.base / given.value if given else request.state / "late" / name
+    return locate(request.base, given.value) if given else request.state / "late" / name
 
 
 def put_aside(
     request: Request,
     transaction: Transaction,
-    readers: Mapping[str, LogReader],
-    taken: Mapping[str, Taken],
+    taken: Mapping[str, WithLate],
     times: Schema,
     interval: tuple[Times | None, Times],
 ) -> None:
@@ -41,8 +49,8 @@ def put_aside(
     Such a log has no progress: what comes late next time may be of any time.
     """
     for name, found in taken.items():
-        schema = readers[name].schema
         for part, piece in enumerate(found.put_aside):
+            schema = piece.reader.schema
             rows = piece.read()
             lanes = zip(times.items(), schema.time.values(), rows.times, strict=True)
             beside = [time_column(column, lane.to_numpy(), kind) for (column, _), kind, lane in lanes]

@@ -19,6 +19,9 @@ class InputSummary:
     """Rows at times that earlier runs had closed: moved up to the first that was open, or put aside."""
     aside: str | None = None
     """Where late rows were put."""
+    negative: int = 0
+    """Updates after which a record was there less than no times, where that is watched for and not refused."""
+    example: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,9 @@ class RunSummary:
             if given.late:
                 done = f"put aside -> {_near(given.aside)}" if given.aside else "moved up to the first open time"
                 lines.append(f"  late   {name}: {given.late:,} {plural(given.late, 'row')} {done}")
+            if given.negative:
+                updates = plural(given.negative, "update")
+                lines.append(f"  warn   {name}: {given.negative:,} {updates} to less than nothing; {given.example}")
         for name, made in self.rebuilt.items():
             change = f"{made.rows:,} {plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
             lines.append(f"  changed {name}: {change if made.rows else 'it says the same'}")

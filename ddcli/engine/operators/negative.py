@@ -1,0 +1,55 @@
+"""Watching a collection for records that are there less than no times, which mean that it was told something wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta, Keeping
+from ddcli.engine.times import LEAST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.operators.base import Interval
+
+
+class Negative(Keeping):
+    """Pass updates on, and tell `found` of those after which a record's multiplicity is negative: rows `[record | time | count]`.
+
+    The trace holds the whole collection, all of a record being its key. Time has one coordinate.
+    """
+
+    def __init__(self, trace: Trace, found: Callable[[np.ndarray], None]):
+        assert trace.nt == 1, "at times that are not ordered there is no multiplicity after an update"
+        assert trace.nv == 0, "a record is the same only as a whole"
+        super().__init__(trace)
+        self.found = found
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        self.batch = kernels.consolidate(deltas[0].updates)
+        if len(self.batch):
+            self._look(self.batch)
+        return Delta(self.batch, distinct=True)
+
+    def _look(self, updates: np.ndarray) -> None:
+        width = self.trace.nk
+        matrices = self.trace.batches_for(kernels.distinct_keys(updates, width))
+        keys = kernels.distinct_keys(updates, width)
+        before = [kernels.gather(np.ascontiguousarray(matrix), width, keys) for matrix in matrices]
+        held = np.concatenate([np.empty((0, width + 2), np.int64), *before])
+        held[:, width] = LEAST
+        # Sorted by record, then time, what was there before first; a record's sums are those of the whole less what comes before it.
+        rows = kernels.merge([kernels.consolidate(held), updates])
+        sums = np.cumsum(rows[:, -1])
+        starts = np.append(True, (rows[1:, :width] != rows[:-1, :width]).any(axis=1))
+        first = np.flatnonzero(starts)
+        counts = sums - np.repeat(sums[first] - rows[first, -1], np.diff(np.append(first, len(rows))))
+        wrong = (counts < 0) & (rows[:, width] != LEAST)
+        if wrong.any():
+            told = rows[wrong]
+            told[:, -1] = counts[wrong]
+            self.found(told)
