@@ -171,7 +171,7 @@ class _Noting(Files):
 
     def do(self, operation: str, path: Path, action: Callable[[], Result]) -> Result:
         """Do one operation on one path."""
-        if operation == "remove" and path.is_file():
+        if operation == "remove" and path.name != NAME and path.is_file():
             self.removed.append((path, path.stat().st_size))
         return super().do(operation, path, action)
 

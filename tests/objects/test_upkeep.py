@@ -1,0 +1,41 @@
+"""What `dd state` does to a state in a directory it does to one in an object store."""
+
+import json
+from contextlib import nullcontext
+
+import pytest
+
+from ddcli.cli.main import main
+from ddcli.store.manifest import read_newest
+from tests.objects.test_runs import make
+
+
+def asked(capfd, *arguments, code=0):
+    """Return what a `dd state` command says as JSON."""
+    capfd.readouterr()
+    with pytest.raises(SystemExit) if code else nullcontext():
+        main(["state", *map(str, arguments), "-o", "json"])
+    return json.loads(capfd.readouterr().out)
+
+
+def test_a_state_in_an_object_store_is_seen_checked_and_compacted(tmp_path, bucket, capfd):
+    shop = make(tmp_path, bucket)
+    for step in range(3):
+        shop.supply(step)
+        shop.run()
+    before = asked(capfd, "ls", "--state", shop.state)
+    assert before["state"] == str(shop.state)
+    good = asked(capfd, "verify", shop.local.folder / "shop.yaml")
+    assert not good["bad"]
+    sizes = asked(capfd, "compact", "--state", shop.state)
+    assert sizes["before"]["rows"] == before["rows"]
+    assert all(one["batches"] <= one["shards"] for one in asked(capfd, "ls", "--state", shop.state)["arrangements"])
+    assert not asked(capfd, "verify", "--state", shop.state)["bad"]
+    assert asked(capfd, "unlock", "--state", shop.state) == {"locked": False, "holder": None, "forced": False}
+    name, entry = next(iter(read_newest(shop.state).arrangements.items()))
+    leaving = shop.state / "arrangements" / name / "0" / "000000077-0000.parquet"
+    leaving.put(b"x")
+    assert asked(capfd, "gc", "--state", shop.state)["bytes"] == 1
+    batch = leaving.with_name(entry.shards[0][0].name)
+    batch.put(b"x" * entry.shards[0][0].size)
+    assert [one["file"] for one in asked(capfd, "verify", "--state", shop.state, code=4)["bad"]] == [str(batch)]
