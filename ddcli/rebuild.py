@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from ddcli.assemble.graph import Assembled
     from ddcli.expressions.types import Schema, Type
+    from ddcli.inputs import Reader
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.request import Found, Request
-    from ddcli.store.logs import LogReader
     from ddcli.store.manifest import FileEntry
     from ddcli.store.state import State, Transaction
 
@@ -140,7 +140,7 @@ class _Rebuild:
         deltas = assembled.step(fed, Interval(_beginning(self.nt), self.upper)) if fed else {}
         fed.clear()
         outputs = {
-            name: self._difference(name, assembled.outputs[name], deltas.get(name))
+            name: self._difference(name, assembled.outputs[name], deltas.get(name, ()))
             for name, change in self.changes.outputs.items()
             if change != "same"
         }
@@ -157,6 +157,7 @@ class _Rebuild:
                 inputs=inputs,
                 arrangements=arrangements,
                 outputs=entries,
+                exports=self.changes.plan.exports,
                 cache=self.manifest.cache | {"plan": self.changes.plan.to_json()},
             )
             return transaction.commit(manifest), wrote
@@ -176,7 +177,7 @@ class _Rebuild:
 
     # --- what there is --------------------------------------------------------------------------------------------
 
-    def _readers(self, graph: PhysicalGraph) -> tuple[dict[str, LogReader], frozenset[str]]:
+    def _readers(self, graph: PhysicalGraph) -> tuple[dict[str, Reader], frozenset[str]]:
         """Return readers of the inputs that are read again or for the first time, and the inputs that the state knows.
 
         Of those only files are read that were taken from.
@@ -187,7 +188,7 @@ class _Rebuild:
         return open_logs(self.request, self.manifest if known else None, read), known
 
     def _read(
-        self, assembled: Assembled, readers: dict[str, LogReader], known: frozenset[str], keyed: frozenset[str]
+        self, assembled: Assembled, readers: dict[str, Reader], known: frozenset[str], keyed: frozenset[str]
     ) -> tuple[dict[str, InputEntry], dict[str, Delta]]:
         """Return the inputs as the next manifest has them, and what the graph is fed: rows before the frontier, collections' contents.
 
@@ -226,9 +227,9 @@ class _Rebuild:
         width = layout.width
         return as_of(kernels.concat(batches) if batches else np.empty((0, width), np.int64), self.upper, self.nt)
 
-    def _difference(self, name: str, layout: Layout, delta: Delta | None) -> np.ndarray:
+    def _difference(self, name: str, layout: Layout, deltas: Sequence[Delta]) -> np.ndarray:
         """Return what makes an output say what it is to say, at times that are open."""
-        parts = [] if delta is None else [delta.updates]
+        parts = [delta.updates for delta in deltas]
         if self.changes.outputs[name] == "changed":
             said = self._said(name, layout)
             said[:, -1] *= -1

@@ -14,9 +14,11 @@ import numpy as np
 from ddcli.assemble.groups import value_layout
 from ddcli.assemble.operators import INT64, Operators, Surroundings, Traces, route
 from ddcli.assemble.owning import owned
+from ddcli.engine import kernels
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Entry, Limit, Loop, Variable
+from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.join import Arrange, Entered
 from ddcli.engine.operators.linear import Consolidate, Permute
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from ddcli.assemble.operators import Facts
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.dataflow import Deltas, Handle
-    from ddcli.engine.operators.base import Delta, Interval
+    from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.imported import Imported
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.logical import Node
@@ -58,13 +60,21 @@ class Assembled:
     arranged: dict[str, list[Trace]] = field(default_factory=dict)
     """The shards' traces of those outputs that are arrangements: what they hold is read from there."""
 
-    def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Delta]:
-        """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs."""
+    def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
+        """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs.
+
+        An output's updates are one delta, or several that share no record: what each shard gave.
+        """
         sources = {self.sources[name].index: delta for name, delta in fed.items()}
         found = self.scope.step(sources, interval)
-        return {
-            name: self.scope.whole(handle, found, distinct=name in self.owned) for name, handle in self.leaving.items()
-        }
+        return {name: self._left(name, found.get(handle.index, ())) for name, handle in self.leaving.items()}
+
+    def _left(self, name: str, deltas: Sequence[Delta]) -> Deltas:
+        filled = [delta for delta in deltas if len(delta.updates)]
+        if len(filled) < 2 or name in self.owned:
+            return filled
+        # Rows of two shards may be equal where the key that they were dealt by is gone.
+        return [Delta(kernels.concat([delta.updates for delta in filled]))]
 
 
 def assemble(

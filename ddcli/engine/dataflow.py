@@ -408,17 +408,6 @@ class Scope:
         ends = [len(delta.updates) * shard // count for shard in range(count + 1)]
         return [Delta(delta.updates[a:b], delta.distinct) for a, b in itertools.pairwise(ends)]
 
-    def whole(self, handle: Handle, found: Mapping[int, Deltas], *, distinct: bool = False) -> Delta:
-        """Return the updates of all shards of a place as one delta, of what `step` found.
-
-        `distinct` says that equal records are in one shard; else rows of two shards may be equal.
-        """
-        filled = [delta for delta in found.get(handle.index, ()) if len(delta.updates)]
-        if len(filled) < 2:
-            return filled[0] if filled else self.places[handle.index].none
-        distinct = distinct and all(delta.distinct for delta in filled)
-        return Delta(kernels.concat([delta.updates for delta in filled]), distinct)
-
     @staticmethod
     def _joined(parts: Sequence[Deltas]) -> Deltas:
         """Return the sum of updates, shard by shard."""

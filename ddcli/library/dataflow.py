@@ -251,9 +251,9 @@ class Dataflow:
             updates = feed.take_before(upper)
             if updates is not None and name in assembled.sources:
                 fed[name] = updates
-        for name, delta in assembled.step(fed, Interval(self.frontier, upper)).items():
+        for name, deltas in assembled.step(fed, Interval(self.frontier, upper)).items():
             if name in self._outputs:
-                self._outputs[name].accept(delta)
+                self._outputs[name].accept(deltas)
 
     def step_while(self, condition: Callable[[], bool]) -> None:
         """Step while `condition` holds and stepping moves the frontier."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.lanes import decode, decode_records
+from ddcli.engine.operators.base import Delta
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from ddcli.engine.dataflow import Deltas
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.operators.base import Delta
     from ddcli.library.dataflow import Dataflow
     from ddcli.plan.relation import Relation
 
@@ -31,22 +32,34 @@ class Output:
         self.dataflow = dataflow
         self.relation = relation
         self.layout = layout
-        self._ready: list[Delta] = []
+        self._ready: list[Deltas] = []
 
-    def accept(self, delta: Delta) -> None:
-        """Take a step's updates."""
-        if len(delta.updates):
-            self._ready.append(delta)
+    def accept(self, deltas: Deltas) -> None:
+        """Take a step's updates: deltas that share no record."""
+        if deltas:
+            self._ready.append(deltas)
 
     def lanes(self) -> np.ndarray:
         """Return all updates since the last call as a matrix of lanes, consolidated."""
-        parts = [delta.updates for delta in self._ready]
-        distinct = len(self._ready) == 1 and self._ready[0].distinct
-        self._ready.clear()
+        parts = self.parts()
         if not parts:
             return np.empty((0, self.layout.width + self.dataflow.clock.count + 1), np.int64)
-        updates = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return updates if distinct else kernels.consolidate(updates)
+        # In an order that does not depend on how many workers there were.
+        return parts[0] if len(parts) == 1 else kernels.consolidate(kernels.concat(parts))
+
+    def parts(self) -> list[np.ndarray]:
+        """Return all updates since the last call as matrices of lanes, as the workers gave them: consolidated, they share no record.
+
+        Of large results this spares the copy that `lanes` puts together.
+        """
+        ready, self._ready = self._ready, []
+        if len(ready) > 1:  # updates of several steps may be of one time, where times were advanced
+            ready = [[Delta(kernels.concat([delta.updates for deltas in ready for delta in deltas]))]]
+        return [
+            delta.updates if delta.distinct else kernels.consolidate(delta.updates)
+            for deltas in ready
+            for delta in deltas
+        ]
 
     def updates(self) -> list[Update]:
         """Return all updates since the last call as (record, time, diff), in the order of time."""

@@ -75,7 +75,10 @@ def judge_in_memory(case: Case, shards: int = 1, *, finely: bool = False) -> Non
             assert diverges, "the step was refused"
             return
         assert not diverges, "the step was not refused"
-        for name, delta in found.items():
+        for name, deltas in found.items():
+            if not deltas:
+                continue
+            delta = Delta(np.concatenate([d.updates for d in deltas]), all(d.distinct for d in deltas))
             records = decode_records(delta.updates, made.outputs[name], pool)
             rows = delta.updates[:, :-1].tolist()
             assert not delta.distinct or len(set(map(tuple, rows))) == len(rows), f"{name}: rows that are not distinct"
