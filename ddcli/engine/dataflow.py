@@ -100,6 +100,10 @@ class Pass:
     stepped: list[int] = field(default_factory=list)
 
 
+NOTHING = Pass()
+"""What a shard gives that has nothing to do."""
+
+
 class Scope:
     """Operators that step together, over times of `nt` lanes, the last `depth` of them rounds."""
 
@@ -254,7 +258,18 @@ class Scope:
             here, held, brought = ways[shard]
             return self.through(stage, shard, here, held, due, interval, brought)
 
-        self._take(stage, self.workers.each(go, range(count), rows), deltas)
+        busy = [shard for shard, groups in enumerate(ways) if self._is_busy(stage, groups, due)]
+        passes = [NOTHING] * count
+        for shard, found in zip(busy, self.workers.each(go, busy, rows), strict=True):
+            passes[shard] = found
+        self._take(stage, passes, deltas)
+
+    @staticmethod
+    def _is_busy(stage: Stage, groups: Sequence[Mapping[int, Delta]], due: set[int]) -> bool:
+        """Say whether a shard has something to do in a stage: of a small change most have not."""
+        return any(len(delta.updates) for group in groups for delta in group.values()) or not due.isdisjoint(
+            stage.members
+        )
 
     def _routed(self, stage: Stage, given: dict[int, Deltas]) -> dict[int, Deltas]:
         """Return, by place, what those of a stage read that need their groups whole; what nobody else reads leaves `given`."""

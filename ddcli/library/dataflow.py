@@ -44,11 +44,15 @@ if TYPE_CHECKING:
     from ddcli.plan.logical import Loop as LoopName
 
 
+SHARDS = 2
+"""Shards a worker, where there are several: memory of one serves the next again, and none waits long for another."""
+
+
 class Dataflow:
     """Inputs, collections over them, outputs. The first `step` fixes the graph.
 
     `time` is the number of coordinates of times, which are integers and begin at 0, or their types: `"date"`,
-    `["date", "int64"]`. With several `workers` each operator is cut by key into as many shards, which step side by side in threads;
+    `["date", "int64"]`. With several `workers` each operator is cut by key into shards, which step side by side in as many threads;
     what is emitted is the same.
 
     >>> df = Dataflow()
@@ -72,7 +76,7 @@ class Dataflow:
         self.surroundings = Surroundings(self.clock.kinds)
         self.written_loop: Loop | None = None
         self.workers = workers
-        self._workers = Workers(workers)
+        self._workers = Workers(SHARDS * workers if workers > 1 else 1, workers)
         self._feeds: dict[str, Feed] = {}
         self._outputs: dict[str, Output] = {}
         self._watched: dict[str, Relation] = {}
@@ -271,7 +275,7 @@ class Dataflow:
             for name, layout in self._assembled.layouts.items():
                 self._feeds[name].fit(layout)
             for name, shards in self._assembled.arranged.items():
-                assert len(shards) == self.workers, "an import is no arrangement of this dataflow's own"
+                assert len(shards) == self._workers.count, "an import is no arrangement of this dataflow's own"
                 self._kept[name].bind(shards)
         return self._assembled
 
