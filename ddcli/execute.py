@@ -17,8 +17,10 @@ from ddcli.engine.operators.base import Interval
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
-from ddcli.facts import facts_of
-from ddcli.inputs import largest_seen, open_logs, time_columns
+from ddcli.facts import InputFacts, facts_of
+from ddcli.history import kept_past
+from ddcli.importing import imported
+from ddcli.inputs import import_keys, largest_seen, open_logs, time_columns
 from ddcli.keeping import StateTraces
 from ddcli.plan.build import build
 from ddcli.plan.generations import known_generations
@@ -27,9 +29,11 @@ from ddcli.plan.loops import Iterate
 from ddcli.publishing import Publishing
 from ddcli.rebuild import is_changed, rebuild
 from ddcli.request import find_inputs, find_upper, nothing_new
+from ddcli.siding import ErrorLog, error_directory, late_directory, put_aside
 from ddcli.sizes import Sizes, rows_held, sizes
 from ddcli.stepping import Stepping
 from ddcli.store.files import Files
+from ddcli.store.holds import read_claims
 from ddcli.store.manifest import InputEntry, Manifest, Times
 from ddcli.store.time_text import format_frontier, format_time
 from ddcli.summary import InputSummary, OutputSummary, RunSummary
@@ -39,9 +43,10 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
+    from ddcli.inputs import Reader
     from ddcli.plan.generations import Plan
     from ddcli.request import Request
-    from ddcli.store.logs import LogReader, Taken
+    from ddcli.store.logs import Taken
     from ddcli.store.state import State
 
 
@@ -55,7 +60,7 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
     time = time_columns(request, manifest, readers)
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
     plan = make_plan(
-        build(request.spec, schemas, list(time.values())),
+        build(request.spec, schemas, list(time.values()), import_keys(readers)),
         known_generations(manifest.cache["plan"] if manifest else None),
     )
     if manifest is not None and is_changed(request, manifest, plan):
@@ -91,7 +96,7 @@ class _Run:
     manifest: Manifest | None
     state: State | None
     plan: Plan
-    readers: dict[str, LogReader]
+    readers: dict[str, Reader]
     time: Schema
     """The time columns of the outputs and their types, one a coordinate."""
     seen: Time | None
@@ -106,13 +111,26 @@ class _Run:
         # A loop steps in memory, where shards look at each other's values.
         looped = any(isinstance(node, Iterate) for node in self.plan.graph.nodes)
         pools = [Pool()] * cut.passes if cut.room is None or looped else [Pool() for _ in range(cut.passes)]
-        traces = StateTraces(self.request.state, self.manifest, pools, interval.lower, cut)
+        traces = StateTraces(
+            self.request.state,
+            self.manifest,
+            pools,
+            interval.lower,
+            cut,
+            imports=imported(self.plan.graph, self.readers),
+            claims=read_claims(self.request.state),
+            past=kept_past(self.request.spec, self.plan.graph, self.kinds),
+        )
         workers = Workers(cut.passes, cut.threads)
         scope = Scope(nt, workers=workers)
         kinds = tuple(self.time.values())
         try:
+            errors = ErrorLog(self.time)
+            failed = errors.add if self.request.spec.errors else None
             facts = facts_of(self.request.spec, self.readers, before, self.upper.elements)
-            assembled = assemble(self.plan.graph, scope, traces, pools, self._show, kinds, parted=True, facts=facts)
+            assembled = assemble(
+                self.plan.graph, scope, traces, pools, self._show, kinds, parted=True, facts=facts, failed=failed
+            )
             with nullcontext() if self.state is None else self.state.begin() as transaction:
                 publishing = Publishing(
                     self.request,
@@ -135,13 +153,15 @@ class _Run:
                         step.run_out_of_core(Path(place), self.state.files if self.state else Files())
                 for each in facts.values():
                     each.check()
-                read = self._read(taken)
+                read = self._read(taken, facts)
                 if transaction is None:
-                    return self._summary(read, publishing.summaries(), self.manifest)
+                    return self._summary(read, publishing.summaries(), self.manifest, errors)
+                errors.write(transaction, error_directory(self.request), (before, self.upper.elements))
+                put_aside(self.request, transaction, taken, self.time, (before, self.upper.elements))
                 committed = transaction.commit(self._manifest(taken, traces, publishing))
         finally:
             workers.close()
-        return self._summary(read, publishing.summaries(), committed)
+        return self._summary(read, publishing.summaries(), committed, errors)
 
     def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes]:
         """Find the updates of each input, and how to cut the run. An input that no output reads is only checked."""
@@ -159,10 +179,15 @@ class _Run:
             taken = {name: reader.take(columns[name], before, upper, most) for name, reader in self.readers.items()}
         return taken, cut
 
-    def _read(self, taken: dict[str, Taken]) -> dict[str, InputSummary]:
+    def _read(self, taken: dict[str, Taken], facts: dict[str, InputFacts]) -> dict[str, InputSummary]:
         return {
             name: InputSummary(
-                taken[name].rows, len(reader.listing.to_read), sum(not file.done for file in taken[name].files)
+                taken[name].rows,
+                len(reader.listing.to_read),
+                sum(not file.done for file in taken[name].files),
+                taken[name].late,
+                str(late_directory(self.request, name)) if taken[name].put_aside else None,
+                *(facts[name].negatives() if name in facts else ()),
             )
             for name, reader in self.readers.items()
         }
@@ -182,6 +207,7 @@ class _Run:
             },
             arrangements=traces.entries(self.upper),
             outputs=publishing.entries(),
+            exports=self.plan.exports,
             cache={
                 "time": {name: str(kind) for name, kind in self.time.items()},
                 "seen": self.seen,
@@ -207,7 +233,11 @@ class _Run:
             self.request.say(f"{label}: and {updates.height - shown} more updates")
 
     def _summary(
-        self, read: dict[str, InputSummary], wrote: dict[str, OutputSummary], manifest: Manifest | None
+        self,
+        read: dict[str, InputSummary],
+        wrote: dict[str, OutputSummary],
+        manifest: Manifest | None,
+        errors: ErrorLog,
     ) -> RunSummary:
         files = [
             file
@@ -225,4 +255,6 @@ class _Run:
             state_bytes=sum(file.size for file in files),
             state_rows=sum(file.rows for file in files),
             dry=self.state is None,
+            failed=errors.rows,
+            errors=str(error_directory(self.request)) if errors.rows else None,
         )

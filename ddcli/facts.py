@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError
+from ddcli.importing import SharedReader
 from ddcli.spec.inputs import allowed
 from ddcli.store.formats.base import Append, Format, Updates
 from ddcli.store.formats.debezium import Debezium, Flattened
@@ -27,22 +28,22 @@ def format_of(given: Input) -> Format:
     """Return how an input's rows are to be read."""
     columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
     every: tuple[Any, ...] = tuple(text.value for text in given.time), columns
-    name = given.file_name.value if given.file_name else None
+    common: dict[str, Any] = {"file_name": given.file_name.value if given.file_name else None, "late": given.late}
     key = tuple(text.value for text in given.key)
     match given.format:
         case "append":
-            return Append(*every, file_name=name)
+            return Append(*every, **common)
         case "delta_cdf":
-            return DeltaCdf(*every, file_name=name)
+            return DeltaCdf(*every, **common)
         case "snapshots":
-            return Snapshots(*every, file_name=name, key=key)
+            return Snapshots(*every, **common, key=key)
         case "debezium" if not given.flattened:
             order = given.order_by.value if given.order_by else "source.lsn"
-            return Debezium(*every, file_name=name, key=key, order=order)
+            return Debezium(*every, **common, key=key, order=order)
         case "upsert" | "debezium":
             kind = Flattened if given.flattened else Upsert
-            return kind(*every, file_name=name, key=key, delete_when=given.delete_when, order_by=given.order_by)
-    return Updates(*every, file_name=name, diff=given.diff.value if given.diff else None)
+            return kind(*every, **common, key=key, delete_when=given.delete_when, order_by=given.order_by)
+    return Updates(*every, **common, diff=given.diff.value if given.diff else None)
 
 
 @dataclass
@@ -52,6 +53,8 @@ class InputFacts:
     given: Input
     reader: LogReader
     snapshots: list[int] = field(default_factory=list)
+    watched: list[tuple[str, int]] = field(default_factory=list)
+    """What is wrong with a record, and of how many updates of its shard this is said, where that is only told."""
     _gone: Counter[int] = field(default_factory=Counter)
     _before: Counter[int] = field(default_factory=Counter)
 
@@ -71,6 +74,20 @@ class InputFacts:
         """Learn how many of the records before a snapshot are not in it, in one shard."""
         self._gone[time] += gone
         self._before[time] += before
+
+    def negative(self, record: dict[str, Any], time: int, count: int, found: int) -> None:
+        """Refuse a record that is there less than no times, or remember it; it is the first of those `found` in one shard."""
+        told = ", ".join(f"{name} = {value!r}" for name, value in record.items())
+        problem = f"the record {told} is there {count} times at the time {self._time(time)}"
+        if self.given.negative == "error":
+            place = self.reader.find(record, time) or self.given.path.value
+            hint = "it was retracted more often than inserted; correct the input, or say `negative: warn` or `allow`"
+            raise InputError(problem, place=place, hint=hint)
+        self.watched.append((problem, found))
+
+    def negatives(self) -> tuple[int, str | None]:
+        """Return how many updates left a record there less than no times, and of one what is wrong."""
+        return sum(found for _, found in self.watched), min((problem for problem, _ in self.watched), default=None)
 
     def check(self) -> None:
         """Refuse a snapshot that deletes more than it may."""
@@ -96,13 +113,17 @@ class InputFacts:
         return format_time((time,), list(self.reader.schema.time.values()))
 
 
-def facts_of(spec: Spec, readers: Mapping[str, LogReader], lower: Times | None, upper: Times) -> dict[str, InputFacts]:
+def facts_of(
+    spec: Spec, readers: Mapping[str, LogReader | SharedReader], lower: Times | None, upper: Times
+) -> dict[str, InputFacts]:
     """Return the facts of the inputs that have keys or tables, for the times of an interval."""
     found = {}
     for name, reader in readers.items():
         given = spec.inputs[name]
+        if isinstance(reader, SharedReader):
+            continue
         if given.format == "snapshots":
             found[name] = InputFacts(given, reader, reader.snapshot_times(lower, upper))
-        elif given.key:
+        elif given.key or given.negative != "allow":
             found[name] = InputFacts(given, reader)
     return found

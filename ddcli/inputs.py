@@ -8,36 +8,46 @@ from typing import TYPE_CHECKING
 from ddcli.engine.times import join
 from ddcli.errors import SpecError, StateError
 from ddcli.facts import format_of
+from ddcli.importing import SharedReader
 from ddcli.request import find_seen, find_time
 from ddcli.store.log_schema import LogSchema
 from ddcli.store.logs import LogReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.request import Found, Request
     from ddcli.store.manifest import Manifest
 
+Reader = LogReader | SharedReader
 TIME = "time"
 """What the time column of an output is called where the time has one coordinate."""
 
 
 def open_logs(
     request: Request, manifest: Manifest | None, found: dict[str, Found], most: int | None = None
-) -> dict[str, LogReader]:
+) -> dict[str, Reader]:
     """Return a reader for each input that was found, held to the columns of earlier runs; `most` rows may be in memory at once."""
-    readers = {}
+    readers: dict[str, Reader] = {}
     for name, there in found.items():
         given = request.spec.inputs[name]
         entry = manifest.inputs.get(name) if manifest else None
+        if there.shared is not None:
+            readers[name] = SharedReader(there.shared, [text.value for text in given.time], there.listing, entry)
+            continue
         known = LogSchema.from_json(entry.schema) if entry else None
         readers[name] = LogReader(there.listing, format_of(given), known, most)
     return readers
 
 
-def time_columns(request: Request, manifest: Manifest | None, readers: dict[str, LogReader]) -> Schema:
+def import_keys(readers: Mapping[str, Reader]) -> dict[str, tuple[str, ...]]:
+    """Return the keys of the inputs that are arrangements of other pipelines."""
+    return {name: reader.key for name, reader in readers.items() if isinstance(reader, SharedReader)}
+
+
+def time_columns(request: Request, manifest: Manifest | None, readers: Mapping[str, Reader]) -> Schema:
     """Return the outputs' time columns, of the types that all inputs' times have, or refuse a mixture.
 
     A single time is called `time`, the coordinates of a product as in the inputs.
@@ -70,7 +80,7 @@ def _told(kinds: Sequence[Type]) -> str:
     return ", ".join(map(str, kinds))
 
 
-def largest_seen(manifest: Manifest | None, readers: dict[str, LogReader]) -> Time | None:
+def largest_seen(manifest: Manifest | None, readers: Mapping[str, Reader]) -> Time | None:
     """Return the largest value of each time coordinate in all files so far, None without a row."""
     found = [find_seen(manifest), *(reader.largest_time() for reader in readers.values())]
     return reduce(join, [time for time in found if time is not None]) if any(found) else None

@@ -12,18 +12,22 @@ from ddcli.engine import kernels
 from ddcli.engine.arrangement import policy
 from ddcli.engine.arrangement.batch import MemoryBatch
 from ddcli.engine.arrangement.trace import Trace
+from ddcli.engine.times import Frontier
+from ddcli.history import since as since_of
+from ddcli.plan.changes import WAITING
 from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
+from ddcli.store.holds import Claims
 from ddcli.store.manifest import ArrangementEntry
 from ddcli.store.state import batch_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ddcli.engine.arrangement.batch import Batch
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
-    from ddcli.engine.times import Frontier
+    from ddcli.importing import SharedReader
     from ddcli.sizes import Sizes
     from ddcli.store.manifest import FileEntry, Manifest
     from ddcli.store.state import Transaction
@@ -61,6 +65,12 @@ class StateTraces:
     pools: Sequence[Pool]
     since: Frontier
     sizes: Sizes
+    imports: Mapping[str, SharedReader] = field(default_factory=dict)
+    """The arrangements that other pipelines keep, by identity: they are read there, and not written."""
+    claims: Claims = field(default_factory=Claims)
+    """What other pipelines claim of those that are kept here."""
+    past: Mapping[str, int | None] = field(default_factory=dict)
+    """How much of the past is kept, by fingerprint."""
     _given: dict[int, _Given] = field(default_factory=dict)
     _arrangements: dict[str, _Arrangement] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -69,6 +79,12 @@ class StateTraces:
         self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
     ) -> Trace:
         """Return the trace of one pass: what the state holds under an identity, or an empty one."""
+        if identity in self.imports:
+            pool = self.pools[shard]
+            shared = self.imports[identity].batches(self.since, shard, self.sizes.passes, pool)
+            trace = Trace(key.width, value.width, nt, since=self.since, batches=shared)
+            self._given[id(trace)] = _Given(trace, identity, shard, pool, whole=False)
+            return trace
         entry = self.manifest.arrangements.get(identity) if self.manifest else None
         count, passes = len(entry.shards) if entry else self.sizes.shards, self.sizes.passes
         assert passes % count == 0, f"{passes} passes over {count} shards"
@@ -99,11 +115,19 @@ class StateTraces:
         `shared` tells the memory of matrices that others look at (see `memory_of`), None: any may be.
         """
         given = self._given.pop(id(trace))
+        if given.identity in self.imports:
+            trace.batches.clear()
+            return
         arrangement = self._arrangements[given.identity]
         layout = arrangement.layout
         memory = [batch.matrix() for batch in trace.batches if isinstance(batch, MemoryBatch)]
         stored = [batch for batch in trace.batches if isinstance(batch, StoredBatch)] if given.whole else []
-        kept, fresh = compacted(stored, memory, upper, trace.nt, shared)
+        since = self._since(given.identity, upper)
+        if self.claims.through(given.identity):
+            # A reader tells by time what it has seen of batches that it has not taken wholly: their times stay.
+            kept, fresh, since = stored, kernels.merge(memory) if memory else np.empty((0, 0), np.int64), self.since
+        else:
+            kept, fresh = compacted(stored, memory, since, trace.nt, shared)
         lower = kept[-1].upper if kept else self.since
         trace.batches.clear()
         memory.clear()
@@ -111,7 +135,7 @@ class StateTraces:
         del fresh
         new = []
         if data is not None:
-            new.append(write_batch(transaction, given.identity, given.shard, data, rows, lower, upper, upper))
+            new.append(write_batch(transaction, given.identity, given.shard, data, rows, lower, upper, since))
         with self._lock:
             if given.whole:
                 arrangement.kept[given.shard] = [batch.entry for batch in kept]
@@ -130,8 +154,15 @@ class StateTraces:
                 (*kept, *sorted(new, key=lambda file: file.name))
                 for kept, new in zip(arrangement.kept, arrangement.new, strict=True)
             )
-            found[identity] = ArrangementEntry(identity, times, times, layout.key.names, schema, shards)
+            since = self._since(identity, upper).elements
+            found[identity] = ArrangementEntry(identity, since, times, layout.key.names, schema, shards)
         return found
+
+    def _since(self, identity: str, upper: Frontier) -> Frontier:
+        """Return the frontier to which an arrangement's times may be advanced: what is kept of the past, and for readers, stays apart."""
+        entry = self.manifest.arrangements.get(identity) if self.manifest else None
+        before = Frontier(entry.since) if entry and entry.since is not None else self.since
+        return self.claims.since(identity, since_of(upper, self.past, identity.removesuffix(WAITING), before))
 
 
 class _Share:

@@ -11,8 +11,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddcli.request import is_idle, nothing_new, read_request
+from ddcli.request import imports, is_idle, nothing_new, read_request
 from ddcli.store.manifest import read_newest
+from ddcli.store.sharing import advance_holds, reading, taken_of
 from ddcli.store.state import State
 
 if TYPE_CHECKING:
@@ -60,5 +61,9 @@ def run(
         set_announce(request.say)
         if cache_dir is not None:
             set_cache_dir(cache_dir)
-        summary = execute(request, opened.manifest if opened else manifest, opened)
+        wanted = {} if opened is None else imports(request)
+        with reading(request.spec.name.value, request.state, wanted, if_locked) as shared:
+            summary = execute(replace(request, shared=shared), opened.manifest if opened else manifest, opened)
+        if opened and opened.manifest and wanted:
+            advance_holds(request.spec.name.value, request.state, taken_of(opened.manifest, wanted))
     return replace(summary, seconds=clock.perf_counter() - started)

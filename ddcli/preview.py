@@ -125,7 +125,7 @@ def preview(path: Path, *, state: Path | None = None, until: str | None = None) 
 
 def _preview(request: Request, manifest: Manifest | None) -> Preview:
     from ddcli.engine.times import Frontier
-    from ddcli.inputs import largest_seen, open_logs, time_columns
+    from ddcli.inputs import import_keys, largest_seen, open_logs, time_columns
     from ddcli.plan.build import build
     from ddcli.plan.generations import known_generations, plan
     from ddcli.rebuild import find_changes, is_changed
@@ -138,7 +138,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     time = time_columns(request, manifest, readers)
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
     wanted = plan(
-        build(request.spec, schemas, list(time.values())),
+        build(request.spec, schemas, list(time.values()), import_keys(readers)),
         known_generations(manifest.cache["plan"] if manifest else None),
     )
     before = Frontier(manifest.upper) if manifest else None
@@ -175,11 +175,13 @@ def _again(changes: Changes | None, found: dict[str, Found]) -> dict[str, tuple[
 def _state_work(wanted: Plan, changes: Changes | None, manifest: Manifest | None) -> dict[str, Any]:
     """Return what becomes of the arrangements and the outputs."""
     from ddcli.plan.changes import WAITING, describe, keeps_state
+    from ddcli.plan.logical import EXPORT
 
     if manifest is None:
         times = next((node.nt for node in wanted.graph.scans().values()), 1)
         built = [ArrangementWork(describe(node)) for node in wanted.graph.nodes if keeps_state(node, times)]
-        return {"built": tuple(built), "outputs": {name: OutputWork("new") for name in wanted.graph.outputs}}
+        outputs = {name: OutputWork("new") for name in wanted.graph.outputs if not name.startswith(EXPORT)}
+        return {"built": tuple(built), "outputs": outputs}
     if changes is None:
         return {}
 

@@ -7,7 +7,7 @@ library is imported.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from ddcli.spec import load_spec
 from ddcli.store.listing import Listing, list_input
 from ddcli.store.objects import ObjectPath, locate
 from ddcli.store.progress import PROGRESS, read_progress
+from ddcli.store.sharing import find_shared
 from ddcli.store.state import check_outputs, unpublished
 from ddcli.store.time_text import format_frontier, parse_until
 from ddcli.summary import RunSummary
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import Spec
     from ddcli.store.manifest import Manifest
+    from ddcli.store.sharing import Shared
 
 DIFF = "diff"
 DEFAULT_STATE = ".dd"
@@ -58,6 +60,8 @@ class Request:
     """Bytes that the process may have resident."""
     workers: int = 1
     """Threads that shards are stepped in."""
+    shared: Mapping[str, Shared] = field(default_factory=dict)
+    """The imported arrangements, by input, as they are held while the run reads them."""
 
     @property
     def refreshes_all(self) -> bool:
@@ -71,10 +75,11 @@ class Found:
 
     progress: Frontier | None
     listing: Listing
+    shared: Shared | None = None
 
     def past(self) -> Found:
         """Return what was taken in already."""
-        return Found(self.progress, self.listing.past())
+        return replace(self, listing=self.listing.past())
 
 
 def read_request(
@@ -148,6 +153,11 @@ def _check_paths(spec: Spec, base: Path, state: Path) -> None:
     """Refuse outputs that are files, that lie in the state or around it or in each other, and what an input would take in."""
     errors = []
     written: list[tuple[str, Text]] = [(f"outputs.{name}", output.path) for name, output in spec.outputs.items()]
+    written += [
+        (f"inputs.{name}.quarantine", given.quarantine) for name, given in spec.inputs.items() if given.quarantine
+    ]
+    if spec.errors and spec.errors.path:
+        written.append(("errors.quarantine", spec.errors.path))
     for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
         path = locate(base, text.value)
         for name, given in spec.inputs.items():
@@ -195,6 +205,14 @@ def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]
     found = {}
     for name, given in request.spec.inputs.items():
         directory = locate(request.base, given.path.value)
+        if given.arrangement is not None:
+            shared = request.shared.get(name) or find_shared(directory, given.arrangement.value)
+            if len(shared.manifest.cache["time"]) != len(given.time):
+                problem = f"the imported arrangement has times of {len(shared.manifest.cache['time'])} coordinates"
+                hint = "name the time's columns under the input's `time`"
+                raise InputError(problem, place=str(directory), hint=hint)
+            found[name] = Found(Frontier(shared.manifest.upper), Listing(directory, ()), shared)
+            continue
         progress = read_progress(directory)
         if progress and len(progress[0]) != len(given.time):
             problem = f"the progress has times of {len(progress[0])} coordinates, the input of {len(given.time)}"
@@ -205,6 +223,15 @@ def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]
         listing = list_input(given.path.value, request.base, entry.files if entry else ())
         found[name] = Found(None if progress is None else Frontier(progress), listing)
     return found
+
+
+def imports(request: Request) -> dict[str, tuple[Path, str]]:
+    """Return which arrangement of which state each input that is imported is."""
+    return {
+        name: (locate(request.base, given.path.value), given.arrangement.value)
+        for name, given in request.spec.inputs.items()
+        if given.arrangement is not None
+    }
 
 
 def find_time(manifest: Manifest) -> Schema:

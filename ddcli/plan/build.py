@@ -27,9 +27,14 @@ class _Unbuilt(Exception):
     """The collection referred to could not be built; its own errors say why."""
 
 
-def build(spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type] = HERE.time) -> logical.Graph:
-    """Return the logical graph of the outputs of `spec`; `schemas` gives each input's columns, `time` the types of
-    the coordinates of their times.
+def build(
+    spec: model.Spec,
+    schemas: Mapping[str, Schema],
+    time: Sequence[Type] = HERE.time,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
+) -> logical.Graph:
+    """Return the logical graph of the outputs of `spec` and of what it exports; `schemas` gives each input's columns, `time` the
+    types of the coordinates of their times, `keys` the keys of those that are imported.
 
     Raise SpecErrors with every unknown column, ill-typed expression and mismatch in the file.
     """
@@ -38,12 +43,13 @@ def build(spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type] 
     @cache
     def source(name: str) -> Relation | None:
         try:
-            return _input(spec.inputs[name], schemas[name])
+            return _input(spec.inputs[name], schemas[name], (keys or {}).get(name, ()))
         except SpecError as error:
             errors.append(error)
             return None
 
-    section = _Section(spec.collections, source, Surroundings(tuple(time)), errors)
+    around = Surroundings(tuple(time))
+    section = _Section(spec.collections, source, around, errors)
     for name in spec.collections:
         section.collection(name)
     outputs = {}
@@ -54,7 +60,7 @@ def build(spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type] 
             errors.extend(_met_by_the_log(spec, output, relation))
     if errors:
         raise SpecErrors(errors)
-    return logical.Graph(outputs)
+    return logical.Graph(outputs | {logical.EXPORT + name: node for name, node in around.exports.items()})
 
 
 @dataclass
@@ -155,16 +161,17 @@ class _Section:
         return [leaving[result.value] for result in results]
 
 
-def _input(given: model.Input, schema: Schema) -> Relation:
+def _input(given: model.Input, schema: Schema, arranged: tuple[str, ...]) -> Relation:
     """Return an input's collection: its rows as they are, or what they say of their keys or of the whole table."""
     key = tuple(text.value for text in given.key)
     source = logical.Source(
-        (), dict(schema), given.name.value, tuple(text.value for text in given.time), _meaning(given)
+        (), dict(schema), given.name.value, tuple(text.value for text in given.time), _meaning(given), arranged
     )
     if given.format == "snapshots":
         return Relation(logical.Snapshots((source,), dict(schema), key))
     if not key:
-        return Relation(source)
+        watched = logical.Watched((source,), dict(schema)) if given.negative != "allow" else source
+        return Relation(watched)
     int64 = Type("int64")
     rows = replace(source, schema=schema | {logical.PRESENT: int64, logical.ORDER: int64})
     return Relation(logical.Upserts((rows,), dict(schema), key))

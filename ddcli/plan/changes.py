@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.plan import physical
 from ddcli.plan.generations import physical_graph, substitute, told
+from ddcli.plan.logical import EXPORT
 from ddcli.plan.loops import level
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ WAITING = "-waiting"
 """What the name of a node's trace ends with that keeps updates until their time."""
 CONTENTS = "="
 """How the names of scans begin that are not of an input but of an arrangement's contents."""
+
+RECORDS = physical.Upserts | physical.Snapshots | physical.Watched
+"""The nodes that keep the records of an input as they are."""
 
 Change = Literal["same", "changed", "new"]
 
@@ -53,6 +57,8 @@ class Changes:
         """What becomes of each output of the plan."""
         found: dict[str, Change] = {}
         for name, meaning in self.plan.meanings.items():
+            if name.startswith(EXPORT):
+                continue
             before = self.known.meanings.get(name)
             again = name in self.refresh or meaning != before
             found[name] = "new" if before is None else "changed" if again else "same"
@@ -109,17 +115,20 @@ class Changes:
         needed = {
             name: node
             for name, node in graph.outputs.items()
-            if self.outputs[name] != "same" or any(n.fingerprint in missing for n in physical_graph({name: node}).nodes)
+            if self.outputs.get(name, "same") != "same"
+            or any(n.fingerprint in missing for n in physical_graph({name: node}).nodes)
         }
         sources = {
             name: as_source(node, self.times)
             for name, node in self.kept.items()
-            if isinstance(node, physical.Arranged | physical.Upserts | physical.Snapshots) and level(node) == 0
+            if isinstance(node, physical.Arranged | RECORDS) and level(node) == 0
         }
         return physical_graph(substitute(needed, sources.get))
 
     def why(self, name: str) -> list[str]:
         """Return why an output is not what it was, in few words."""
+        if name.startswith(EXPORT):
+            return ["it is exported"]
         if name in self.refresh:
             return ["it is to be computed anew"]
         if self.outputs[name] == "new":
@@ -132,7 +141,8 @@ class Changes:
         found = []
         for name, node in self.plan.graph.outputs.items():
             if any(each.fingerprint == fingerprint for each in physical_graph({name: node}).nodes):
-                found += [f"output '{name}': {reason}" for reason in self.why(name)]
+                what = f"output '{name}'" if not name.startswith(EXPORT) else f"'{name.removeprefix(EXPORT)}'"
+                found += [f"{what}: {reason}" for reason in self.why(name)]
         return found
 
     def _compare(self, node: Node, old: str) -> list[str]:
@@ -153,10 +163,10 @@ class Changes:
 
 def keeps_state(node: Node, times: int) -> bool:
     """Say whether a node keeps something in the state, where times have so many coordinates."""
-    if isinstance(node, physical.Filtered):
+    if isinstance(node, physical.Filtered) or physical.is_imported(node):
         return False
     always = physical.Arranged | physical.Accumulate | physical.Group | physical.PythonGroup | physical.Top
-    if isinstance(node, always | physical.Delay | physical.Upserts | physical.Snapshots):
+    if isinstance(node, always | physical.Delay | RECORDS):
         return True
     # In totally ordered time a count is read off its arrangement, and no join gives updates at times to come.
     if isinstance(node, physical.Multiplicity):

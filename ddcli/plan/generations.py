@@ -78,6 +78,16 @@ class Plan:
         }
 
     @property
+    def exports(self) -> dict[str, str]:
+        """The identities of the arrangements that other pipelines may read, by name."""
+        outputs = self.graph.outputs.items()
+        return {
+            name.removeprefix(logical.EXPORT): node.fingerprint
+            for name, node in outputs
+            if name.startswith(logical.EXPORT)
+        }
+
+    @property
     def fingerprint(self) -> str:
         """Identity of the whole plan: what a state is made by."""
         return self.graph.fingerprint

@@ -72,10 +72,12 @@ class Source(Node):
     name: str
     time: tuple[str, ...] = ("time",)
     meaning: str = ""
+    arranged: tuple[str, ...] = ()
+    """The key by which another pipeline keeps it."""
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (self.name, len(self.time), self.meaning)
+        return (self.name, len(self.time), self.meaning, self.arranged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +103,13 @@ class Snapshots(Node):
     @property
     def says(self) -> tuple[Any, ...]:
         return (self.key,)
+
+
+EXPORT = "export:"
+"""How the names of a graph's outputs begin that are arrangements for other pipelines."""
+@dataclass(frozen=True, eq=False)
+class Watched(Node):
+    """An input whose records are watched: none should be there less than no times."""
 
 
 PRESENT, ORDER = "$present", "$order"

@@ -37,7 +37,10 @@ def lower(
     for node in graph.outputs.values():
         if node.free:
             raise UsageError("a collection of a loop's body is read outside of the loop", hint="let it leave the loop")
-    outputs = {name: lowering.node(node) for name, node in graph.outputs.items()}
+    outputs = {
+        name: lowering.exported(node) if name.startswith(logical.EXPORT) else lowering.node(node)
+        for name, node in graph.outputs.items()
+    }
     nodes = logical.Graph(outputs).nodes()
     return physical.PhysicalGraph(outputs, tuple(nodes))
 
@@ -62,6 +65,15 @@ class _Lowering:
             done = self._done[node.fingerprint] = self.lowered(node)
         return done
 
+    def exported(self, node: logical.Node) -> logical.Node:
+        """Return the arrangement of all columns of a collection by the key that it is exported with, as joins by that key read it.
+
+        Records whose key is null are not in it: they would be kept for nobody to find.
+        """
+        assert isinstance(node, logical.Arrange)
+        (child,) = node.inputs
+        return keyed(self.exactly(child, child.schema), node.by, fuse=False)
+
     def schema(self, node: logical.Node) -> Schema:
         needed = self.required[node.fingerprint]
         return {name: kind for name, kind in node.schema.items() if name in needed}
@@ -79,7 +91,7 @@ class _Lowering:
 
     @lowered.register
     def _(self, node: logical.Source) -> logical.Node:
-        return physical.Scan((), self.schema(node), node.name, len(node.time), node.meaning)
+        return physical.Scan((), self.schema(node), node.name, len(node.time), node.meaning, node.arranged)
 
     @lowered.register
     def _(self, node: logical.Upserts) -> logical.Node:
@@ -100,6 +112,16 @@ class _Lowering:
         record = {name: node.schema[name] for name in node.key} | schema
         return conform(
             physical.Snapshots((self.exactly(source, record),), record, node.key, source.name), schema, fuse=True
+        )
+
+    @lowered.register
+    def _(self, node: logical.Watched) -> logical.Node:
+        (source,) = node.inputs
+        assert isinstance(source, logical.Source)
+        return conform(
+            physical.Watched((self.exactly(source, source.schema),), source.schema, source.name),
+            self.schema(node),
+            fuse=True,
         )
 
     @lowered.register

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,8 @@ class Surroundings:
 
     time: tuple[Type, ...] = (Type("int64"),)
     loop: logical.Loop | None = None
+    exports: dict[str, logical.Node] = field(default_factory=dict)
+    """The arrangements for other pipelines that were met, by name."""
 
 
 HERE = Surroundings()
@@ -254,7 +256,16 @@ class _Apply:
     @operator.register
     def _(self, operator: model.Arrange, relation: Relation) -> Relation:
         by = tuple(relation.column(text) for text in operator.by)
-        return relation.over(logical.Arrange((relation.node,), relation.schema, by))
+        found = relation.over(logical.Arrange((relation.node,), relation.schema, by))
+        if operator.export is not None:
+            self._export(operator.export, found)
+        return found
+
+    def _export(self, name: Text, relation: Relation) -> None:
+        """Note what other pipelines may import."""
+        _require(self.around.loop is None, name, "an arrangement of a loop's body can't be exported", "let it leave")
+        _require(name.value not in self.around.exports, name, f"two arrangements are exported as '{name.value}'")
+        self.around.exports[name.value] = relation.node
 
     @operator.register
     def _(self, operator: model.Inspect, relation: Relation) -> Relation:

@@ -27,10 +27,12 @@ class Scan(Node):
     name: str
     nt: int
     meaning: str = ""
+    arranged: tuple[str, ...] = ()
+    """The key by which another pipeline keeps it."""
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (self.name, self.nt, self.meaning)
+        return (self.name, self.nt, self.meaning, self.arranged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,17 @@ class Snapshots(Node):
     @property
     def says(self) -> tuple[Any, ...]:
         return (self.key, self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Watched(Node):
+    """An input whose records are watched: none should be there less than no times."""
+
+    name: str
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.name,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +141,16 @@ class Arranged(Node):
     def value(self) -> tuple[str, ...]:
         """Return the columns that are not of the key."""
         return tuple(name for name in self.schema if name not in self.key)
+
+
+def is_imported(node: Node) -> bool:
+    """Say whether a node is the very arrangement that another pipeline keeps."""
+    if not isinstance(node, Arranged) or isinstance(node, Filtered | Kept):
+        return False
+    (scan,) = node.inputs
+    return (
+        isinstance(scan, Scan) and scan.arranged == node.key and list(scan.schema.items()) == list(node.schema.items())
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,9 @@ def required_columns(graph: logical.Graph, least: Mapping[str, Columns] | None =
     for node in reversed(graph.nodes()):
         if least and node.fingerprint in least:
             required[node.fingerprint] = required.get(node.fingerprint, frozenset()) | least[node.fingerprint]
+        if isinstance(node, logical.Source) and node.arranged:
+            # Read where it lies, whole: a part of it would have to be arranged anew.
+            required[node.fingerprint] = frozenset(node.schema)
         needs = reads(node, required.get(node.fingerprint, frozenset()))
         for child, columns in zip(node.inputs, needs, strict=True):
             some = columns or cheapest(child.schema)

@@ -20,7 +20,7 @@ from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
-from ddcli.spec.values import Words
+from ddcli.spec.values import Choice, Words
 
 VERSION = "1"
 PIPELINE_NAME = Words(
@@ -32,15 +32,35 @@ def _output(place: Place, arguments: dict[str, Any]) -> model.Output:
     return model.Output(place.word, **({"source": place.word} | arguments))
 
 
+HISTORY = Words(
+    "a length of time",
+    r"all|\d+(\s*(second|minute|hour|day|week)s?)?",
+    "write a number of times, `7 days` (weeks, hours, minutes, seconds), or `all`",
+)
 OUTPUT_KEYS = {
     "path": Key("path", PATH, required=True, about="directory for the change log, relative to this file"),
     "from": Key("source", REFERENCE, about="collection or input; default: the one of the output's name"),
+    "history": Key("history", HISTORY, about="how much of the past its arrangements keep"),
 }
 OUTPUT = ByKind(
     "a path or a mapping",
     scalar=As(PATH, lambda place, path: _output(place, {"path": path})),
     mapping=Record(_output, OUTPUT_KEYS, "a path or a mapping", "{path: marts/orders/}"),
     hint="for example `orders: marts/orders/`",
+)
+
+
+ERRORS: Shape[model.Errors | None] = ByKind(
+    "fail, quarantine or a mapping",
+    scalar=As(
+        Choice("policy", ("fail", "quarantine")), lambda _, word: model.Errors() if word == "quarantine" else None
+    ),
+    mapping=Record(
+        lambda _, arguments: model.Errors(**arguments),
+        {"quarantine": Key("path", PATH, required=True, about="directory for the log of records that failed")},
+        "a mapping",
+        "{quarantine: errors/}",
+    ),
 )
 
 
@@ -80,6 +100,8 @@ SECTIONS = {
     ),
     "outputs": Key("outputs", Pairs(NAME, OUTPUT, "a mapping of names to outputs", things=True), required=True),
     "state": Key("state", PATH, about="directory; default: .dd/<name>/ beside this file"),
+    "history": Key("history", HISTORY, about="how much of the past arrangements keep: a number of times, 7 days, all"),
+    "errors": Key("errors", ERRORS, about="records on which an expression fails: fail (default) or quarantine"),
     "tests": Key("tests", Tests(), about="see dd test"),
 }
 EXAMPLES = {

@@ -8,13 +8,15 @@ from typing import Any
 
 from ddcli.errors import Text
 from ddcli.spec import model
-from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, TYPED_COLUMNS
+from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME, TYPED_COLUMNS
 from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, Flag, Words
 
 PATH = Words("a path")
+IMPORT = "import"
+"""The format of an input that is another pipeline's arrangement."""
 SHARE = Words(
     "a share or a number of rows",
     r"[0-9]+|[0-9]+(\.[0-9]+)?%",
@@ -25,6 +27,12 @@ FILE_NAME = Words(
     r"[^{}]*(\{[^\W\d]\w*\}[^{}]*)+",
     "it names columns in braces, `people-{day}.csv`, and stands for the file's own name",
 )
+NEGATIVE = Key(
+    "negative",
+    Choice("policy", ("allow", "warn", "error")),
+    about="records that are there less than no times; watching for them keeps the input in the state; default: allow",
+)
+LATE = ("error", "advance", "quarantine")
 _SEVERAL: Shape[tuple[Text, ...]] = ByKind(
     "a column or a list of columns", scalar=As(COLUMN, lambda _, name: (name,)), sequence=COLUMNS
 )
@@ -43,6 +51,8 @@ COMMON = {
         "columns", TYPED_COLUMNS, about="checked when given, else read from the files; text files need them"
     ),
     "file_name": Key("file_name", FILE_NAME, about="columns that a file's name says: people-{day}.csv"),
+    "late": Key("late", Choice("policy", LATE), about="rows at times that were closed; default: error"),
+    "quarantine": Key("quarantine", PATH, about="directory for late rows put aside; default: in the state"),
 }
 TIME = Key("time", _SEVERAL, about="the time column, or several for a product order; default: time")
 ONE_TIME = Key("time", As(COLUMN, lambda _, name: (name,)), about="the time column; default: time")
@@ -51,6 +61,7 @@ OWN: dict[str, dict[str, Key]] = {
     "updates": {
         "time": TIME,
         "diff": Key("diff", _DIFF, about="the diff column; null: every row is +1; default: diff"),
+        "negative": NEGATIVE,
     },
     "append": {"time": TIME},
     "upsert": {
@@ -70,9 +81,10 @@ OWN: dict[str, dict[str, Key]] = {
         "order_by": Key(
             "order_by", EXPRESSION, about="place in the source's log; default: source.lsn, flattened __lsn"
         ),
+        "negative": NEGATIVE,
         "flattened": Key("flattened", Flag(), about="rows as the transform ExtractNewRecordState leaves them"),
     },
-    "delta_cdf": {"time": Key("time", ONE_TIME.shape, about="default: _commit_version")},
+    "delta_cdf": {"time": Key("time", ONE_TIME.shape, about="default: _commit_version"), "negative": NEGATIVE},
 }
 assert tuple(OWN) == model.FORMATS
 EXAMPLES = {"upsert": "{path: landing/orders/, format: upsert, key: [order_id]}"}
@@ -95,6 +107,8 @@ class _ByFormat(Shape[model.Input]):
 
     def _read(self, node: Node, place: Place, notes: Notes) -> model.Input:
         assert isinstance(node, Mapping)
+        if node.get("import") is not None:
+            return _IMPORT.read(node, place, notes)
         said = node.get("format")
         known = isinstance(said, Scalar) and said.text.value in OWN
         kind = said.text.value if isinstance(said, Scalar) and known else "updates"
@@ -119,6 +133,22 @@ class _ByFormat(Shape[model.Input]):
             hint = "a flattened event says what its key has now: name the columns, `key: [id]`"
             notes.refuse(place.path, "the key 'key' is missing", place.word.span, hint)
             raise Refused
+        if given.late == "advance" and (given.key or given.format == "snapshots"):
+            hint = "what is late would come after what is newer: say `late: quarantine`"
+            span = next(node.span for word, node in node.entries if word.value == "late")
+            notes.refuse(
+                f"{place.path}.late", f"rows of the format '{given.format}' can't be moved to a later time", span, hint
+            )
+            raise Refused
+        if given.negative != "allow" and (given.key or len(given.time) > 1):
+            why = "of its keys each has one record" if given.key else "its time has several coordinates"
+            span = next(node.span for word, node in node.entries if word.value == "negative")
+            notes.refuse(f"{place.path}.negative", f"this input can't be watched: {why}", span, "leave `negative` out")
+            raise Refused
+        if given.quarantine is not None and given.late != "quarantine":
+            hint = "say `late: quarantine` beside it, or leave it out"
+            notes.refuse(f"{place.path}.quarantine", "late rows are not put aside", given.quarantine.span, hint)
+            raise Refused
         for key in given.key:
             if key.value in [text.value for text in given.time]:
                 notes.refuse(f"{place.path}.key", f"'{key.value}' is the time", key.span, "a key has it for all times")
@@ -129,7 +159,7 @@ class _ByFormat(Shape[model.Input]):
                 raise Refused
 
     def _schema(self) -> JsonSchema:
-        return {"anyOf": [self._one(kind, record) for kind, record in _RECORDS.items()]}
+        return {"anyOf": [*(self._one(kind, record) for kind, record in _RECORDS.items()), _IMPORT.schema()]}
 
     def _one(self, kind: str, record: Record[model.Input]) -> JsonSchema:
         schema = record.schema()
@@ -143,6 +173,28 @@ _RECORDS = {
     kind: Record(_input, COMMON | keys, "a path or a mapping", EXAMPLES.get(kind, "{path: landing/orders/}"))
     for kind, keys in OWN.items()
 }
+_SHARED: Record[dict[str, Text]] = Record(
+    lambda _, arguments: arguments,
+    {
+        "state": Key(
+            "path", PATH, required=True, about="the exporting pipeline's state directory, relative to this file"
+        ),
+        "arrangement": Key("arrangement", NAME, required=True, about="the name under which it is exported"),
+    },
+    "a mapping",
+    "{state: .dd/orders/, arrangement: orders_by_customer}",
+)
+_IMPORT: Record[model.Input] = Record(
+    lambda place, arguments: model.Input(
+        place.word,
+        time=arguments.get("time", (Text("time", place.word.span),)),
+        format=IMPORT,
+        **arguments["shared"],
+    ),
+    {"import": Key("shared", _SHARED, required=True, about="an arrangement of another pipeline"), "time": TIME},
+    "a mapping",
+    "{import: {state: .dd/orders/, arrangement: orders_by_customer}}",
+)
 INPUT = ByKind(
     "a path or a mapping",
     scalar=As(PATH, lambda place, path: _input(place, {"path": path})),

@@ -259,9 +259,10 @@ class Enter(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Arrange(Operator):
-    """Index by columns, for all who join or reduce on them."""
+    """Index by columns, for all who join or reduce on them; under the name `export`, for other pipelines too."""
 
     by: tuple[Text, ...]
+    export: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,8 @@ class Input:
     there is no such column, each row is +1. Defaults of `time` and `diff` have the place of the input's name.
 
     `key` are the columns of which a record has one value at a time; without it a record is whole. `delete_when` and
-    `order_by` are expressions, `max_delete` is `50%` or a number of rows, `file_name` a pattern with columns in braces.
+    `order_by` are expressions, `max_delete` is `50%` or a number of rows, `file_name` a pattern with columns in braces. Rows that are `late` may be put into the directory `quarantine`.
+    Of the format `import` is what another pipeline exports: `path` is its state, `arrangement` the name.
     """
 
     name: Text
@@ -295,6 +297,10 @@ class Input:
     max_delete: Text | None = None
     flattened: bool = False
     file_name: Text | None = None
+    late: Literal["error", "advance", "quarantine"] = "error"
+    quarantine: Text | None = None
+    negative: Literal["allow", "warn", "error"] = "allow"
+    arrangement: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,18 +342,27 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A change log to write: the updates of `source`, the name of a collection or input."""
+    """A change log to write: the updates of `source`, the name of a collection or input. `history`: see `Spec`."""
 
     name: Text
     path: Text
     source: Text
+    history: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Records on which an expression fails go to a log, in a directory of its own or in the state."""
+
+    path: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
     """A whole pipeline file. Names in it are known to exist and collections refer in circles through variables alone.
 
-    `path` is the file; the paths inside are relative to its directory. `tests` are kept as the tree they are written in.
+    `path` is the file; the paths inside are relative to its directory. `history` is how far behind the frontier arrangements
+    tell times apart: a number, a duration, or `all`. `tests` are kept as the tree they are written in.
     """
 
     name: Text
@@ -356,4 +371,6 @@ class Spec:
     collections: dict[str, Collection]
     outputs: dict[str, Output]
     state: Text | None = None
+    history: Text | None = None
     tests: tuple[Node, ...] = ()
+    errors: Errors | None = None

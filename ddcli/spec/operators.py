@@ -286,7 +286,14 @@ OPERATORS: dict[str, Shape[Any]] = {
     "temporal_filter": TEMPORAL_FILTER,
     "join_function": operator(model.JoinFunction, "function", PYTHON),
     "enter": Entering(),
-    "arrange": record(model.Arrange, {"by": Key("by", COLUMNS, required=True)}, "arrange: {by: [customer_id]}"),
+    "arrange": record(
+        model.Arrange,
+        {
+            "by": Key("by", COLUMNS, required=True),
+            "export": Key("export", NAME, about="the name by which other pipelines import it"),
+        },
+        "arrange: {by: [customer_id]}",
+    ),
     "inspect": operator(model.Inspect, "label", Words("a label")),
 }
 BARE = ("negate", "consolidate", "count", "distinct")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Self
 
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files import TEMPORARY, Files, Written, temporary
+from ddcli.store.holds import holding, read_claims
 from ddcli.store.lock import IfLocked, Lock, take_lock
-from ddcli.store.manifest import FileEntry, Manifest, manifest_numbers, manifest_path, read_newest
+from ddcli.store.manifest import FileEntry, Manifest, manifest_numbers, manifest_path, read_manifest, read_newest
 from ddcli.store.objects import locate, relative
 from ddcli.store.progress import PROGRESS
 
@@ -98,15 +99,28 @@ class State:
             self.sweep(outputs.values())
 
     def sweep(self, outputs: Iterable[Path] = ()) -> None:
-        """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs."""
+        """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs.
+
+        A manifest by which another pipeline may be reading is left, with its files.
+        """
+        if not (self.directory / "holds").is_dir():  # nobody ever read
+            self._sweep(outputs, frozenset())
+            return
+        with holding(self.directory, self.files):
+            self._sweep(outputs, read_claims(self.directory).manifests)
+
+    def _sweep(self, outputs: Iterable[Path], held: frozenset[int]) -> None:
         number = self.manifest.number if self.manifest else 0
         for path in _entries(self.directory / "manifest"):
             if path.name.endswith(TEMPORARY):
                 self.files.remove(path)
         for older in manifest_numbers(self.directory):
-            if older < number:
+            if older < number and older not in held:
                 self.files.remove(manifest_path(self.directory, older))
-        named = {path for path, _ in batch_files(self.directory, self.manifest)} if self.manifest else set()
+        kept = [read_manifest(manifest_path(self.directory, older)) for older in sorted(held) if older < number]
+        named = {
+            path for each in (self.manifest, *kept) if each is not None for path, _ in batch_files(self.directory, each)
+        }
         for arrangement in _entries(self.directory / "arrangements"):
             for shard in _entries(arrangement):
                 for path in _entries(shard):

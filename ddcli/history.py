@@ -1,0 +1,82 @@
+"""How much of the past arrangements keep: `history:` in the pipeline file, for the whole or by output."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ddcli.engine.times import LEAST, Frontier
+from ddcli.errors import SpecError
+from ddcli.expressions.types import UNITS
+from ddcli.plan.generations import physical_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ddcli.errors import Text
+    from ddcli.expressions.types import Type
+    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.spec.model import Spec
+
+ALL = None
+"""All of the past."""
+SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+
+
+def kept_past(spec: Spec, graph: PhysicalGraph, kinds: Sequence[Type]) -> dict[str, int | None]:
+    """Return how far behind the frontier the times of each node's arrangements stay apart, by fingerprint; None: all the way.
+
+    That is what the file says for the whole pipeline, or, if that is more, for an output that reads the node. What is not in it
+    keeps nothing. Raises SpecError for a length that the times don't have.
+    """
+    found: dict[str, int | None] = {}
+    for name, node in graph.outputs.items():
+        said = [spec.history, spec.outputs[name].history if name in spec.outputs else None]
+        lengths = [_length(text, kinds) for text in said if text is not None]
+        if lengths:
+            for each in physical_graph({name: node}).nodes:
+                known = [found[each.fingerprint]] if each.fingerprint in found else []
+                found[each.fingerprint] = _longest([*known, *lengths])
+    return {name: length for name, length in found.items() if length != 0}
+
+
+def since(upper: Frontier, past: Mapping[str, int | None], fingerprint: str, before: Frontier) -> Frontier:
+    """Return the frontier to which a node's times may be advanced when `upper` is committed; never before what it was."""
+    if fingerprint not in past or not upper:
+        return upper
+    length = past[fingerprint]
+    if length is ALL:
+        return before
+    back = Frontier(tuple(x if x == LEAST else max(x - length, LEAST + 1) for x in time) for time in upper)
+    return before.join(back)
+
+
+def _longest(lengths: Sequence[int | None]) -> int | None:
+    finite = [length for length in lengths if length is not ALL]
+    return max(finite) if len(finite) == len(lengths) else ALL
+
+
+def _length(text: Text, kinds: Sequence[Type]) -> int | None:
+    """Return a length of time in the units of the times' integers, None for all."""
+    if text.value == "all":
+        return ALL
+    match = re.fullmatch(r"(\d+)\s*([a-z]*?)s?", text.value)
+    assert match, "the file's shape has this form"
+    count, unit = int(match[1]), match[2]
+    (kind, *others) = {(kind.kind, kind.unit) for kind in kinds}
+    if others:
+        raise SpecError("a `history` needs coordinates of one type", span=text.span, hint="write `history: all`")
+    if kind[0] not in ("date", "datetime"):
+        if unit:
+            raise SpecError(
+                f"times are {kinds[0]}: a `history` in {unit}s means nothing", span=text.span, hint="give a number"
+            )
+        return count
+    if not unit:
+        hint = f"write `{count} days`, or another unit: {', '.join(SECONDS)}"
+        raise SpecError(f"times are {kinds[0]}: a `history` needs a unit", span=text.span, hint=hint)
+    seconds = count * SECONDS[unit]
+    if kind[0] == "date":
+        return -(-seconds // SECONDS["day"])
+    assert kind[1] is not None, "a datetime has a unit"
+    return int(seconds * 10 ** (3 * (1 + UNITS.index(kind[1]))))

@@ -1,0 +1,241 @@
+"""Inputs that are arrangements of other pipelines: read where they lie, and no copy is kept.
+
+Such an input begins as of the exporter's frontier when it was first held: what was there then is taken at the last times before
+that. From then on a run takes the updates between its own frontier before and after. What an earlier run has taken is the
+content of the arrangement that joins read, batch by batch; in batches that reach beyond, times tell what was taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.arrangement.holds import before, times_of
+from ddcli.engine.lanes import Layout
+from ddcli.engine.reopening import as_of
+from ddcli.engine.times import Frontier
+from ddcli.errors import StateError
+from ddcli.expressions.types import parse_type
+from ddcli.plan.physical import Scan, is_imported
+from ddcli.store.batches import BatchLayout, StoredBatch
+from ddcli.store.log_schema import LogSchema
+from ddcli.store.logs import Taken
+from ddcli.store.manifest import times as frontier_of
+from ddcli.store.state import batch_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ddcli.engine.pool import Pool
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.store.listing import Listing
+    from ddcli.store.logs import Slice
+    from ddcli.store.manifest import InputEntry, Times
+    from ddcli.store.sharing import Shared
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSchema(LogSchema):
+    """The columns of an imported arrangement, which one it is, and since when it is imported."""
+
+    identity: str = ""
+    begin: Times = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest keeps of it."""
+        plain = LogSchema(self.columns, self.time, self.diff).to_json()
+        return plain | {"identity": self.identity, "begin": self.begin}
+
+
+@dataclass(frozen=True)
+class SharedSlice:
+    """Updates of some batch files that are to be taken, not read yet."""
+
+    reader: SharedReader
+    batches: tuple[int, ...]
+    lower: Frontier | None
+    upper: Frontier
+
+    @property
+    def rows(self) -> int:
+        """How many updates there are, at most."""
+        return sum(self.reader.rows(at) for at in self.batches)
+
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+        """Return the updates as `[data lanes | time lanes | diff]`."""
+        record = self.reader.layout.record
+        take = [*record.take(layout.names), *range(record.width, self.reader.layout.width)]
+        parts = [np.empty((0, len(take)), np.int64)]
+        for at in self.batches:
+            rows = self.reader.due(self.reader.batch(at, pool), self.lower, self.upper)
+            parts.append(kernels.take(rows, take))
+        return kernels.concat(parts)
+
+
+class SharedReader:
+    """Reads what is new of an arrangement that another pipeline exports, and gives what was taken before as batches.
+
+    `known` is the input as the last run left it. Raises StateError where what it has not taken can't be told any more.
+    """
+
+    def __init__(self, shared: Shared, time: Sequence[str], listing: Listing, known: InputEntry | None) -> None:
+        self.shared = shared
+        self.listing = listing
+        entry = shared.entry
+        columns = _schema(entry.schema)
+        kinds = _schema(shared.manifest.cache["time"])
+        self.key = entry.key
+        self.layout = BatchLayout(
+            Layout({name: columns[name] for name in entry.key}),
+            Layout({name: kind for name, kind in columns.items() if name not in entry.key}),
+            len(kinds),
+        )
+        times = dict(zip(time, kinds.values(), strict=False)) if len(time) == len(kinds) else kinds
+        begin = frontier_of(known.schema["begin"]) if known else shared.manifest.upper
+        self.schema = SharedSchema(self.layout.record.schema, times, diff=True, identity=shared.identity, begin=begin)
+        self.begin = Frontier(begin)
+        self._files = [(shard, file) for shard, files in enumerate(entry.shards) for file in files]
+        if known is not None:
+            self._check(known)
+
+    @cached_property
+    def nt(self) -> int:
+        """The number of coordinates of its times."""
+        return len(self.layout.times)
+
+    def _check(self, known: InputEntry) -> None:
+        hint = "run with `--full-refresh all`: it reads the arrangement anew, and writes the difference to the outputs"
+        place = str(self.shared.state)
+        name = self.shared.name
+        if known.schema["identity"] != self.shared.identity:
+            raise StateError(f"the imported arrangement '{name}' is another one now", place=place, hint=hint)
+        if self.shared.first and known.upper != self.shared.manifest.upper:
+            problem = (
+                f"the hold on the imported arrangement '{name}' is gone: what was not taken yet can't be told any more"
+            )
+            raise StateError(problem, place=place, hint=hint)
+
+    def largest_time(self) -> tuple[int, ...] | None:
+        """Return None: the exporter's frontier says what is complete."""
+        return None
+
+    def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
+        """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`.
+
+        With `most`, a slice is a file, of which none is large; else all are one slice.
+        """
+        since = None if lower is None else Frontier(lower)
+        until = Frontier(upper)
+        wanted = [at for at in range(len(self._files)) if since is None or not self._taken(at, since)]
+        groups = [(at,) for at in wanted] if most is not None else [tuple(wanted)] if wanted else []
+        slices = [SharedSlice(self, group, since, until) for group in groups]
+        return Taken(cast("list[Slice]", slices), ())  # they are read as slices of logs are
+
+    def rows(self, at: int) -> int:
+        """Return how many rows a file has."""
+        return self._files[at][1].rows
+
+    def batch(self, at: int, pool: Pool) -> StoredBatch:
+        """Return a file's batch."""
+        shard, file = self._files[at]
+        place = batch_directory(self.shared.state, self.shared.identity, shard)
+        return StoredBatch(place / file.name, file, self.layout, pool)
+
+    def due(self, batch: StoredBatch, lower: Frontier | None, upper: Frontier) -> np.ndarray:
+        """Return the updates of a batch at or after `lower` and not at or after `upper`."""
+        matrix = self._placed(batch)
+        times = times_of(matrix, self.nt)
+        due = before(times, upper)
+        if lower is not None:
+            due &= ~before(times, lower)
+        return matrix if due.all() else matrix[due]
+
+    def batches(self, taken: Frontier, shard: int, shards: int, pool: Pool) -> list[SharedBatch]:
+        """Return what was taken before a frontier, of the keys of one shard of so many."""
+        nk = self.layout.key.width
+
+        def mine(matrix: np.ndarray) -> np.ndarray:
+            if shards > 1:
+                matrix = matrix[kernels.shard_of(np.ascontiguousarray(matrix[:, :nk]), nk, shards) == shard]
+            return matrix
+
+        def part(matrix: np.ndarray) -> np.ndarray:
+            rows: np.ndarray = mine(matrix)
+            there: np.ndarray = rows[before(times_of(rows, self.nt), taken)]
+            return there
+
+        found = []
+        for at, (own, file) in enumerate(self._files):
+            count = len(self.shared.entry.shards)
+            if count % shards == 0 and own * shards // count != shard:
+                continue  # shards are ranges of hashes
+            if shards % count == 0 and shard * count // shards != own:
+                continue
+            if self._taken(at, taken):
+                found.append(SharedBatch(self.batch(at, pool), mine))
+            elif self._old(Frontier(file.upper)) or not taken.dominates(Frontier(file.lower or ())):
+                found.append(SharedBatch(self.batch(at, pool), part, self._placed))
+        return found
+
+    def _old(self, upper: Frontier) -> bool:
+        """Say whether a batch up to this frontier was there when the import began."""
+        return upper.dominates(self.begin)
+
+    def _taken(self, at: int, taken: Frontier) -> bool:
+        """Say whether all of a file's updates are before a frontier."""
+        upper = Frontier(self._files[at][1].upper)
+        return upper.dominates(taken) and (not self._old(upper) or self.begin.dominates(taken))
+
+    def _placed(self, batch: StoredBatch) -> np.ndarray:
+        """Return a batch's updates at the times at which they are taken."""
+        matrix = batch.matrix()
+        return as_of(matrix, self.begin, self.nt) if self._old(batch.upper) else matrix
+
+
+def imported(graph: PhysicalGraph, readers: Mapping[str, object]) -> dict[str, SharedReader]:
+    """Return the readers of the arrangements in a graph that other pipelines keep, by identity."""
+    found = {}
+    for node in graph.nodes:
+        if is_imported(node):
+            (scan,) = node.inputs
+            assert isinstance(scan, Scan)
+            reader = readers[scan.name]
+            assert isinstance(reader, SharedReader)
+            found[node.fingerprint] = reader
+    return found
+
+
+class SharedBatch:
+    """Those rows of another pipeline's batch that are of a shard, and taken (the engine's protocol `Batch`)."""
+
+    def __init__(
+        self,
+        batch: StoredBatch,
+        mine: Callable[[np.ndarray], np.ndarray],
+        whole: Callable[[StoredBatch], np.ndarray] | None = None,
+    ) -> None:
+        self.batch = batch
+        self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
+        self._mine = mine
+        self._whole = whole
+
+    def matrix(self) -> np.ndarray:
+        """Return the rows, sorted."""
+        return self._mine(self._whole(self.batch) if self._whole else self.batch.matrix())
+
+    def for_keys(self, keys: np.ndarray) -> np.ndarray:
+        """Return a sorted matrix with each row of the sorted, distinct `keys`; others may be in it."""
+        return self.matrix() if self._whole else self._mine(self.batch.for_keys(keys))
+
+    def release(self) -> None:
+        """Forget what `matrix` keeps."""
+        self.batch.release()
+
+
+def _schema(texts: dict[str, str]) -> Schema:
+    return {name: kind for name, text in texts.items() if (kind := parse_type(text)) is not None}

@@ -1,0 +1,156 @@
+"""Arrangements that one pipeline exports and another imports: no copy, exactly what is new, and holds."""
+
+import json
+
+import polars as pl
+import pytest
+
+from ddcli.store.holds import read_holds
+from ddcli.store.manifest import read_newest
+from tests.cli.support import contents, files
+
+LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+EXPORTER = """\
+dd: 1
+name: orders
+inputs:
+  orders: orders/
+collections:
+  by_region: {from: orders, apply: [{arrange: {by: [region], export: by_region}}]}
+  totals: {from: by_region, apply: [{reduce: {by: [region], amount: sum(amount)}}]}
+outputs:
+  totals: out/totals/
+"""
+IMPORTER = """\
+dd: 1
+name: pairs
+inputs:
+  shared: {import: {state: .dd/orders/, arrangement: by_region}}
+collections:
+  pairs: {from: shared, apply: [{join: {with: shared, as: other, on: [region]}}]}
+outputs:
+  pairs: out/pairs/
+"""
+
+
+@pytest.fixture
+def both(shop):
+    """Return a shop with an exporter that has run, and an importer that has not."""
+    shop.write("orders.yaml", EXPORTER)
+    shop.write("pairs.yaml", IMPORTER)
+    shop.log(
+        "orders/1.parquet", [("north", 10, 0, 1), ("north", 5, 1, 1), ("south", 7, 1, 1), ("north", 10, 2, -1)], **LOG
+    )
+    ran(shop, "orders.yaml")
+    return shop
+
+
+def ran(shop, name, *options):
+    result = shop("run", name, "-o", "json", *options)
+    assert result.code == 0, result.err
+    return json.loads(result.out)
+
+
+def batches(shop, name):
+    return list(files(shop.folder / f".dd/{name}/arrangements"))
+
+
+def holds(shop):
+    return read_holds(shop.folder / ".dd/orders")
+
+
+def test_an_import_begins_with_what_there_is_and_goes_on_with_what_is_new(both):
+    done = ran(both, "pairs.yaml")
+    assert done["upper"] == "3"
+    assert contents(both.folder / "out/pairs") == {("north", 5, 5): 1, ("south", 7, 7): 1}
+    assert ran(both, "pairs.yaml")["changed"] is False
+    both.log("orders/2.parquet", [("south", 1, 3, 1), ("south", 2, 5, 1)], **LOG)
+    ran(both, "orders.yaml")
+    done = ran(both, "pairs.yaml")
+    assert (done["lower"], done["upper"], done["inputs"]["shared"]["rows"]) == ("3", "6", 2)
+    assert contents(both.folder / "out/pairs", until=5) == {
+        ("north", 5, 5): 1, ("south", 7, 7): 1, ("south", 1, 1): 1, ("south", 1, 7): 1, ("south", 7, 1): 1,
+    }  # fmt: skip
+    assert len(contents(both.folder / "out/pairs")) == 10
+
+
+def test_the_importer_keeps_no_copy(both):
+    ran(both, "pairs.yaml")
+    assert batches(both, "pairs") == []
+    assert read_newest(both.folder / ".dd/pairs").arrangements == {}
+
+
+def test_runs_of_the_exporter_between_are_taken_all_at_once_each_at_its_time(both):
+    ran(both, "pairs.yaml")
+    for time in range(3, 8):
+        both.log(f"orders/{time}.parquet", [("south", time, time, 1), ("north", 5, time, 1 if time % 2 else -1)], **LOG)
+        ran(both, "orders.yaml")
+    ran(both, "pairs.yaml")
+    assert contents(both.folder / "out/pairs", until=4)["south", 3, 7] == 1
+    assert ("south", 4, 7) not in contents(both.folder / "out/pairs", until=4)
+    assert contents(both.folder / "out/pairs", until=6)["north", 5, 5] == 4
+    (hold,) = holds(both)
+    assert (hold.since, hold.through, hold.manifest) == (((8,),), ((8,),), None)
+
+
+def test_a_hold_keeps_the_exporters_past_until_it_moves_on(both):
+    ran(both, "pairs.yaml")
+    (hold,) = holds(both)
+    assert hold.reader.startswith("pairs-")
+    assert hold.since == ((3,),)
+    both.log("orders/2.parquet", [("south", 1, 3, 1), ("south", 2, 5, 1)], **LOG)
+    ran(both, "orders.yaml")
+    manifest = read_newest(both.folder / ".dd/orders")
+    entry = manifest.arrangements[manifest.exports["by_region"]]
+    assert entry.since == ((3,),)
+    assert [file.rows for shard in entry.shards for file in shard] == [2, 2]
+
+
+def test_what_is_not_exported(both):
+    both.write("pairs.yaml", IMPORTER.replace("arrangement: by_region", "arrangement: by_regio"))
+    result = both("run", "pairs.yaml")
+    assert result.code == 3
+    assert "exports no 'by_regio'" in result.err
+    assert "did you mean 'by_region'?" in result.err
+    both.write("pairs.yaml", IMPORTER.replace(".dd/orders/", ".dd/order/"))
+    result = both("run", "pairs.yaml")
+    assert result.code == 3
+    assert "no state" in result.err
+
+
+def test_a_released_hold_is_noticed_and_a_full_refresh_begins_anew(both):
+    ran(both, "pairs.yaml")
+    (hold,) = holds(both)
+    result = both("state", "release", "orders.yaml", "--reader", hold.reader)
+    assert result.code == 0, result.err
+    assert holds(both) == ()
+    both.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    ran(both, "orders.yaml")
+    result = both("run", "pairs.yaml")
+    assert result.code == 4
+    assert "hold" in result.err
+    assert "--full-refresh all" in result.err
+    ran(both, "pairs.yaml", "--full-refresh", "all")
+    assert contents(both.folder / "out/pairs")["south", 1, 7] == 1
+
+
+def test_holds_are_listed(both):
+    ran(both, "pairs.yaml")
+    result = both("state", "ls", "orders.yaml", "-o", "json")
+    assert result.code == 0, result.err
+    (hold,) = json.loads(result.out)["holds"]
+    assert (hold["since"], hold["through"]) == ("3", "3")
+
+
+def test_an_export_more_rebuilds_nothing_else(shop):
+    shop.write("orders.yaml", EXPORTER.replace(", export: by_region", ""))
+    shop.log("orders/1.parquet", [("north", 10, 0, 1), ("north", 5, 1, 1)], **LOG)
+    ran(shop, "orders.yaml")
+    kept = {*read_newest(shop.folder / ".dd/orders").arrangements}
+    shop.write("orders.yaml", EXPORTER)
+    ran(shop, "orders.yaml")
+    manifest = read_newest(shop.folder / ".dd/orders")
+    assert {*manifest.arrangements} == kept | {manifest.exports["by_region"]}
+    shop.write("pairs.yaml", IMPORTER)
+    ran(shop, "pairs.yaml")
+    assert len(contents(shop.folder / "out/pairs")) == 4
