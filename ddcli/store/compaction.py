@@ -8,7 +8,7 @@ merge under way to be remembered: each commit leaves whole files that say all th
 
 What it costs: a row goes through at most log4(rows / inserted) runs, and each time at most `RATIO` rows are written again for it.
 A commit merges at most `FUEL` rows for each that it inserted, or `LEAST` if that is more, but for the last file that it
-takes on: that may be up to `RATIO` + 1 files of work (10 M rows, half a second) however little was inserted.
+takes on: that may be up to `RATIO` + 1 files of work (10 M rows, a second) however little was inserted.
 """
 
 from __future__ import annotations
