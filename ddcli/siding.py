@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import io
+import json
+import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
+from ddcli.engine.lanes import decode
 from ddcli.store.objects import locate
 from ddcli.store.output import frontier_name, time_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema
     from ddcli.request import Request
     from ddcli.store.logs import Slice
@@ -35,6 +43,48 @@ def late_directory(request: Request, name: str) -> Path:
     """Return where the late rows of an input are put aside."""
     given = request.spec.inputs[name].quarantine
     return locate(request.base, given.value) if given else request.state / "late" / name
+
+
+def error_directory(request: Request) -> Path:
+    """Return where the records are logged on which an expression fails."""
+    errors = request.spec.errors
+    return locate(request.base, errors.path.value) if errors and errors.path else request.state / "errors"
+
+
+@dataclass
+class ErrorLog:
+    """The records on which expressions failed in a run, as updates: `error`, the `record` as JSON, times and diff.
+
+    What fails on an insertion fails on the retraction too, so a record that is corrected is taken out of the log by itself.
+    Threads may tell of some at once.
+    """
+
+    times: Schema
+    rows: int = 0
+    """Updates that insert."""
+    _frames: list[pl.DataFrame] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str]) -> None:
+        """Take in updates on which an expression fails, each with the reason."""
+        records = decode(updates, layout, pool)
+        texts = [json.dumps(row, default=str, ensure_ascii=False) for row in records.iter_rows(named=True)]
+        lanes = range(layout.width, layout.width + len(self.times))
+        times = [
+            time_column(name, updates[:, at], kind) for at, (name, kind) in zip(lanes, self.times.items(), strict=True)
+        ]
+        reasons = pl.Series("error", list(why), pl.String)
+        frame = pl.DataFrame(
+            [reasons, pl.Series("record", texts, pl.String), *times, pl.Series(DIFF, updates[:, -1].copy())]
+        )
+        with self._lock:
+            self._frames.append(frame)
+            self.rows += int((updates[:, -1] > 0).sum())
+
+    def write(self, transaction: Transaction, directory: Path, interval: tuple[Times | None, Times]) -> None:
+        """Add what there is to a transaction."""
+        if self._frames:
+            write(transaction, directory, pl.concat(self._frames), self.times, interval)
 
 
 def put_aside(

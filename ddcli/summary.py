@@ -49,6 +49,9 @@ class RunSummary:
     state_bytes: int = 0
     state_rows: int = 0
     dry: bool = False
+    failed: int = 0
+    """Records on which an expression failed, which went to the log of errors."""
+    errors: str | None = None
     rebuilt: dict[str, OutputSummary] = field(default_factory=dict)
     """What a change of the pipeline added to outputs, before what is new was taken in."""
 
@@ -87,6 +90,8 @@ class RunSummary:
                 + (f" -> {_near(made.file)}" if made.file else "")
                 + (f" and {made.files - 1} more" if made.files > 1 else "")
             )
+        if self.failed:
+            lines.append(f"  failed {self.failed:,} {plural(self.failed, 'record')} -> {_near(self.errors or '')}")
         lines.append(f"  state  {self.state_rows:,} {plural(self.state_rows, 'row')}, {size_of(self.state_bytes)}")
         return lines
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.assemble.operators import Facts
+    from ddcli.assemble.operators import Facts, Failed
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.dataflow import Deltas, Handle
     from ddcli.engine.operators.base import Interval
@@ -88,19 +88,23 @@ def assemble(
     *,
     parted: bool = False,
     facts: Mapping[str, Facts] | None = None,
+    failed: Failed | None = None,
 ) -> Assembled:
     """Fill `scope` with the operators of `graph`; `show` is given what an `inspect` sees, `time` are its coordinates' types.
 
     `pool` may be one a shard, where no updates go from one shard to another in memory. `indexed` are the sources that are
     arranged as they come: arrangements that others keep, fed by shard, and upserts. `parted` asks for outputs of which each
     shard has whole records, each but once. `facts` tells more of inputs that are upserts or snapshots.
+    `failed` is told of records on which an expression fails; without it they end the run.
     """
     pools = [pool] * scope.workers.count if isinstance(pool, Pool) else pool
     left: dict[str, list[int]] = defaultdict(list)
     for node in graph.nodes:
         if isinstance(node, loops.Leave):
             left[node.inputs[0].fingerprint].append(node.which)
-    assembly = _Assembly(scope, None, _Whole(Surroundings(traces, pools, show, time, facts or {}), left, indexed or {}))
+    assembly = _Assembly(
+        scope, None, _Whole(Surroundings(traces, pools, show, time, facts or {}, failed), left, indexed or {})
+    )
     result = Assembled(scope)
     for name, node in graph.outputs.items():
         handle = assembly.handle(node)

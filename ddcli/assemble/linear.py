@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ddcli.engine.columns import NULL
 from ddcli.engine.lanes import Layout, decode
 from ddcli.engine.operators.linear import Constant, Inverted, Lane, Linear, Permute, Plus
@@ -15,7 +17,6 @@ from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     import polars as pl
 
     from ddcli.engine.operators.base import Operator
@@ -40,15 +41,20 @@ def keeping(schema: Schema, steps: Sequence[stage.Step], pool: Pool) -> Callable
     return keep
 
 
-def linear_operator(node: physical.Linear, pool: Pool, nt: int) -> Operator:
-    """Return the operator of a linear chain: a permutation of lanes where nothing has to be computed."""
+def linear_operator(
+    node: physical.Linear, pool: Pool, nt: int, failed: Callable[[np.ndarray, Sequence[str]], None] | None = None
+) -> Operator:
+    """Return the operator of a linear chain: a permutation of lanes where nothing has to be computed.
+
+    Updates on which it fails are `failed`, if that is given, and have no result.
+    """
     given = node.inputs[0].schema
     source = Layout(given)
     origins = _origins(given, node.steps)
     sums = {name: origin for name, origin in origins.items() if isinstance(origin, Sum)}
     if sums:
         # What is but a sum is computed as an expression all the same where something else is.
-        refuse = _linear(node, origins | dict.fromkeys(sums), pool, nt)
+        refuse = _linear(node, origins | dict.fromkeys(sums), pool, nt, failed)
         if any(origin is None for origin in origins.values()) or not _only_maps(node):
             return refuse
         lanes: list[Lane] = []
@@ -56,7 +62,7 @@ def linear_operator(node: physical.Linear, pool: Pool, nt: int) -> Operator:
             lanes += _lanes(origins[name], kind, given, source)
         assert isinstance(refuse, Linear)
         return Permute(lanes, nt, refuse)
-    return _linear(node, origins, pool, nt)
+    return _linear(node, origins, pool, nt, failed)
 
 
 def _only_maps(node: physical.Linear) -> bool:
@@ -75,7 +81,13 @@ def _lanes(origin: Origin, kind: Type, given: Schema, source: Layout) -> list[La
     return lanes_as(list(source.lanes(origin.name)), given[origin.name], kind)
 
 
-def _linear(node: physical.Linear, origins: dict[str, Origin], pool: Pool, nt: int) -> Operator:
+def _linear(
+    node: physical.Linear,
+    origins: dict[str, Origin],
+    pool: Pool,
+    nt: int,
+    failed: Callable[[np.ndarray, Sequence[str]], None] | None,
+) -> Operator:
     """Return the operator of a chain without sums of its own."""
     given = node.inputs[0].schema
     source = Layout(given)
@@ -96,7 +108,18 @@ def _linear(node: physical.Linear, origins: dict[str, Origin], pool: Pool, nt: i
         result = run.run(frame)
         return result.frame, result.rows, result.weights
 
-    return Linear(logic, sorted(run.needs), source, computed, lanes, pool, nt)
+    def sift(frame: pl.DataFrame, updates: np.ndarray) -> np.ndarray:
+        assert failed is not None
+        sound = np.ones(len(updates), np.bool_)
+        errors = dict(run.failing(frame))
+        sound[list(errors)] = False
+        failed(updates[~sound], [error.problem for _, error in sorted(errors.items())])
+        return sound
+
+    operator = Linear(logic, sorted(run.needs), source, computed, lanes, pool, nt)
+    if failed is not None:
+        operator.sift = sift
+    return operator
 
 
 @dataclass(frozen=True, slots=True)

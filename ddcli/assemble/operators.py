@@ -17,6 +17,7 @@ from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.grouping import Accumulate, Group, Multiplicity
 from ddcli.engine.operators.join import Arrange, Entered, Join
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
+from ddcli.engine.operators.negative import Negative
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
@@ -46,6 +47,13 @@ if TYPE_CHECKING:
 INT64 = Type("int64")
 
 
+class Failed(Protocol):
+    """Is told of updates on which an expression fails, with their layout, the pool of their values, and why, each."""
+
+    def __call__(self, updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str], /) -> None:
+        """Take them in."""
+
+
 class Facts(Protocol):
     """What the operators of an input must know of it beside its rows."""
 
@@ -58,6 +66,9 @@ class Facts(Protocol):
 
     def twice(self, key: dict[str, Any], time: int) -> DdError:
         """Return the error for a key that is in a snapshot twice."""
+
+    def negative(self, record: dict[str, Any], time: int, count: int, found: int) -> None:
+        """Learn of a record that is there less than no times, the first of those `found` in one shard; may refuse it."""
 
     def deleted(self, time: int, gone: int, before: int) -> None:
         """Learn how many of the records before a snapshot are not in it, in one shard."""
@@ -117,6 +128,7 @@ class Surroundings:
     show: Callable[[str, pl.DataFrame], None]
     time: Sequence[Type]
     facts: Mapping[str, Facts] = field(default_factory=dict)
+    failed: Failed | None = None
 
 
 @dataclass
@@ -137,7 +149,11 @@ class Operators:
 
     @operator.register(physical.Linear)
     def _(self, node: physical.Linear, shard: int) -> Operator:
-        return linear_operator(node, self.pool(shard), self.scope.nt)
+        tell = self.surroundings.failed
+        if tell is None or self.scope.depth:  # in a loop a record fails in a round, of which an error log knows nothing
+            return linear_operator(node, self.pool(shard), self.scope.nt)
+        layout, pool = Layout(node.inputs[0].schema), self.pool(shard)
+        return linear_operator(node, pool, self.scope.nt, lambda rows, why: tell(rows, layout, pool, why))
 
     @operator.register(physical.Sum)
     def _(self, node: physical.Sum, shard: int) -> Operator:
@@ -186,6 +202,17 @@ class Operators:
 
         trace = self.output_trace(node, node.key or tuple(node.schema), shard)
         return Snapshots(trace, facts.snapshots, twice if node.key else None, facts.deleted)
+
+    @operator.register(physical.Watched)
+    def _(self, node: physical.Watched, shard: int) -> Operator:
+        facts, pool, layout = self.surroundings.facts[node.name], self.pool(shard), Layout(node.schema)
+
+        def found(rows: np.ndarray) -> None:
+            (values,) = decode_records(rows[:1], layout, pool)
+            time, count = rows[0, -2:].tolist()
+            facts.negative(dict(zip(layout.names, values, strict=True)), time, count, len(rows))
+
+        return Negative(self.output_trace(node, layout.names, shard), found)
 
     @operator.register(physical.Filtered)
     def _(self, node: physical.Filtered, shard: int) -> Operator:
@@ -313,7 +340,7 @@ def route(node: Node) -> Sequence[int]:
         return Layout(node.inputs[0].schema).take(node.key or node.schema)
     if isinstance(node, physical.Accumulate):
         return range(Layout({name: node.schema[name] for name in node.by}).width)
-    if isinstance(node, physical.Consolidate | physical.Show | physical.Delay):
+    if isinstance(node, physical.Consolidate | physical.Show | physical.Delay | physical.Watched):
         return range(Layout(node.schema).width)
     return ()
 

@@ -51,6 +51,7 @@ def _(node: Node) -> Owned:
     return owned(node.inputs[0])
 
 
+@owned.register(physical.Watched)
 @owned.register(physical.Consolidate)
 @owned.register(physical.Show)
 @owned.register(physical.Delay)

@@ -11,15 +11,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from ddcli.errors import InputError
 from ddcli.expressions.tree import Column, Expression, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     import polars as pl
 
     from ddcli.expressions.execute import Program
     from ddcli.expressions.scope import TableCall
     from ddcli.expressions.types import Schema, Type
+
+
+PARTS = 16
+"""In how many parts a frame is cut in search of a row that fails."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,23 @@ class Stage:
         from ddcli.expressions.execute import Program
 
         return Program(self.steps, self.schemas, self.kept)
+
+    def failing(self, frame: pl.DataFrame) -> Iterator[tuple[int, InputError]]:
+        """Give the rows on which the stage fails, each with its error: by running ever smaller parts of the frame.
+
+        A stage is a function of the row alone, so what a part of the frame fails on, a row of it fails on by itself.
+        """
+        parts = [(0, frame.height)]
+        while parts:
+            start, end = parts.pop()
+            try:
+                self.run(frame.slice(start, end - start))
+            except InputError as error:
+                if end - start == 1:
+                    yield start, error
+                    continue
+                size = -(-(end - start) // PARTS)
+                parts += [(at, min(at + size, end)) for at in reversed(range(start, end, size))]
 
     def run(self, frame: pl.DataFrame) -> StageResult:
         """Return the output for a frame of the needed columns (others are passed over), of the types of `schema_in`.

@@ -105,7 +105,7 @@ BROKEN = {
     "unk_key": (
         HEAD + "colections: {}\n" + "outputs: {orders: o/}\n",
         "4:1 unknown key 'colections'",
-        "did you mean `collections`? (keys: dd, name, inputs, collections, outputs, state, tests)",
+        "did you mean `collections`? (keys: dd, name, inputs, collections, outputs, state, history, errors, tests)",
     ),
     "unk_op": (
         applied("- fliter: a > 0"),
@@ -388,7 +388,7 @@ BROKEN = {
     "path": (
         HEAD.replace("path: c/", "pth: c/") + "outputs: {orders: o/}\n",
         "3:35 inputs.customers: unknown key 'pth'",
-        "did you mean `path`? (keys: path, format, columns, file_name, time, diff)",
+        "did you mean `path`? (keys: path, format, columns, file_name, late, quarantine, time, diff, negative)",
     ),
     "pathnull": (
         HEAD.replace("path: c/", "path: ") + "outputs: {orders: o/}\n",

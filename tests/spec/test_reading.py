@@ -130,16 +130,16 @@ def test_inputs():
         HEAD.replace("c/}", "{path: c/, columns: {on: int, b: string?, null: 'decimal(12,2)'}, time: [e, v], diff: ~}}")
         + "outputs: {orders: o/}\n"
     ).inputs
-    says_nothing = {
-        "key": (), "delete_when": None, "order_by": None, "max_delete": None, "flattened": False, "file_name": None,
-    }  # fmt: skip
-    assert plain(inputs["orders"])["Input"] == says_nothing | {
+    orders, customers = (plain(inputs[name])["Input"] for name in ("orders", "customers"))
+    assert orders | {
         "name": "orders", "path": "in/", "time": ("time",), "diff": "diff", "columns": None, "format": "updates",
-    }  # fmt: skip
-    assert plain(inputs["customers"])["Input"] == says_nothing | {
+        "key": (), "delete_when": None, "order_by": None, "max_delete": None, "flattened": False, "file_name": None,
+        "late": "error", "quarantine": None, "negative": "allow",
+    } == orders  # fmt: skip
+    assert customers | {
         "name": "customers", "path": "c/", "time": ("e", "v"), "diff": None, "format": "updates",
         "columns": {"on": ("on", "int64"), "b": ("b", "string?"), "null": ("null", "decimal(12, 2)")},
-    }  # fmt: skip
+    } == customers  # fmt: skip
 
 
 def test_inputs_of_other_formats():
@@ -152,6 +152,8 @@ def test_inputs_of_other_formats():
         "debezium, flattened: true, key: [a, b]": {"time": ("__ts_ms",), "key": ("a", "b"), "flattened": True},
         "delta_cdf": {"time": ("_commit_version",)},
         "delta_cdf, time: at": {"time": ("at",)},
+        "append, late: quarantine, quarantine: late/": {"late": "quarantine", "quarantine": "late/"},
+        "delta_cdf, late: advance, negative: warn": {"late": "advance", "negative": "warn"},
     }
     for text, want in says.items():
         inputs = parse(HEAD.replace("c/}", given % text) + "outputs: {orders: o/}\n").inputs
@@ -159,6 +161,12 @@ def test_inputs_of_other_formats():
         assert found["format"] == text.split(",")[0]
         assert found["diff"] is None
         assert found | want == found, text
+
+
+def test_errors():
+    for text, want in (("quarantine", {"path": None}), ("{quarantine: wrong/}", {"path": "wrong/"})):
+        assert plain(parse(HEAD + f"errors: {text}\noutputs: {{orders: o/}}\n").errors) == {"Errors": want}
+    assert parse(HEAD + "errors: fail\noutputs: {orders: o/}\n").errors is None
 
 
 def test_sections():

@@ -15,6 +15,7 @@ from ddcli.engine import kernels
 from ddcli.engine.kernels.errors import DiffOverflow
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.operators.base import Delta, Stateless, empty
+from ddcli.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,8 +126,11 @@ class Linear(Stateless):
     """Run `logic` over the columns it needs.
 
     `source` lays out the input, `computed` the columns that the logic returns, and `lanes` says where each lane of the
-    result comes from: a lane of the input, or, counted on from the input's width, a lane of `computed`.
+    result comes from: a lane of the input, or, counted on from the input's width, a lane of `computed`. Where the logic fails
+    and there is a `sift`, that one says which rows it does not fail on, having seen to the others.
     """
+
+    sift: Callable[[pl.DataFrame, np.ndarray], np.ndarray] | None = None
 
     def __init__(
         self,
@@ -151,7 +155,14 @@ class Linear(Stateless):
         if not len(updates):
             return Delta(empty(len(self.lanes) + self.tail), distinct=True)
         frame = decode(updates, self.source, self.pool, self.needs)
-        computed, rows, weights = self.logic(frame)
+        try:
+            computed, rows, weights = self.logic(frame)
+        except InputError:
+            if self.sift is None:
+                raise
+            sound = self.sift(frame, updates)
+            updates = updates[sound]
+            computed, rows, weights = self.logic(frame.filter(sound))
         if rows is not None:
             updates = updates[rows]
         data = updates.shape[1] - self.tail
