@@ -35,6 +35,7 @@ from ddcli.stepping import Stepping
 from ddcli.store.files import Files
 from ddcli.store.holds import read_claims
 from ddcli.store.manifest import InputEntry, Manifest, Times
+from ddcli.store.objects import ObjectPath
 from ddcli.store.time_text import format_frontier, format_time
 from ddcli.summary import InputSummary, OutputSummary, RunSummary
 
@@ -147,7 +148,7 @@ class _Run:
                 else:
                     with (
                         tempfile.TemporaryDirectory()
-                        if self.state is None
+                        if self.state is None or isinstance(self.request.state, ObjectPath)
                         else nullcontext(self.request.state) as place
                     ):
                         step.run_out_of_core(Path(place), self.state.files if self.state else Files())

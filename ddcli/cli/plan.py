@@ -15,12 +15,12 @@ WORK = 10
 @click.option("--until", metavar="T", help="As for `dd run`.")
 @click.option(
     "--state",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=str, file_okay=False),
     help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
 )
 @click.option("--exit-code", is_flag=True, help="Exit with 10 if there is something to do.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON.")
-def command(pipeline: Path, until: str | None, state: Path | None, exit_code: bool, output: str) -> None:
+def command(pipeline: Path, until: str | None, state: str | None, exit_code: bool, output: str) -> None:
     """Show what a run of PIPELINE would do: files and rows to take in; and if the file has changed, which arrangements
     are kept and which are built anew, why, and which outputs would change.
 
@@ -32,8 +32,9 @@ def command(pipeline: Path, until: str | None, state: Path | None, exit_code: bo
       dd plan pipelines/airborne.yaml --exit-code -o json
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.preview import preview
+    from ddcli.store.objects import locate
 
-    found = preview(pipeline, state=state, until=until)
+    found = preview(pipeline, state=None if state is None else locate(Path.cwd(), state), until=until)
     if output == "json":
         import json
 

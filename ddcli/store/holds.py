@@ -11,10 +11,8 @@ of it. Imports no third-party library.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.store.files import TEMPORARY
+from ddcli.store.lock import take_lock
 from ddcli.store.manifest import Times, times
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def reader_name(pipeline: str, state: Path) -> str:
 def read_holds(directory: Path) -> tuple[Hold, ...]:
     """Return all holds on a state, in order of their readers' names. One that can't be read is a StateError: it may hold anything."""
     found = []
-    for path in sorted((directory / "holds").glob("*.json")):
+    for path in _files(directory):
         try:
             found.append(Hold.from_json(json.loads(path.read_bytes())))
         except FileNotFoundError:
@@ -103,14 +102,12 @@ def read_claims(directory: Path) -> Claims:
 @contextmanager
 def holding(directory: Path, files: Files) -> Iterator[None]:
     """Keep others from changing holds, and from sweeping, for a moment."""
-    path = directory / "holds" / "LOCK"
-    files.make_directory(path.parent)
-    descriptor = files.do("open", path, lambda: os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
+    files.make_directory(directory / "holds")
+    lock = take_lock(directory / "holds", files, "wait")
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 def write_hold(directory: Path, hold: Hold, files: Files) -> None:
@@ -145,3 +142,11 @@ def advanced(hold: Hold, frontier: Frontier, arrangements: Iterable[str]) -> Hol
 
 def _path(directory: Path, reader: str) -> Path:
     return directory / "holds" / f"{reader}.json"
+
+
+def _files(directory: Path) -> list[Path]:
+    """Return the files of all holds on a state."""
+    try:
+        return sorted(path for path in (directory / "holds").iterdir() if path.suffix == ".json")
+    except FileNotFoundError:
+        return []

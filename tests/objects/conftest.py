@@ -1,12 +1,15 @@
 """An S3 server of this machine, and a bucket for each test."""
 
-import logging
 import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
 import urllib.request
 from itertools import count
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from ddcli.store.objects import ObjectPath
 
@@ -14,25 +17,41 @@ NUMBERS = count()
 
 
 @pytest.fixture(scope="session")
-def endpoint():
-    """Start a server, and put it and its credentials into the environment."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    found = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "someone",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-    }
-    before = dict(os.environ)
-    os.environ |= found
-    yield found["AWS_ENDPOINT_URL"]
-    os.environ.clear()
-    os.environ |= before
-    server.stop()
+def endpoint(tmp_path_factory):
+    """Start a server in a process of its own, and put it and its credentials into the environment."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    said = (tmp_path_factory.mktemp("server") / "log").open("wb")
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with said, subprocess.Popen(command, stdout=said, stderr=said) as server:
+        found = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "someone",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "us-east-1",
+        }
+        await_answer(found["AWS_ENDPOINT_URL"], server)
+        before = dict(os.environ)
+        os.environ |= found
+        yield found["AWS_ENDPOINT_URL"]
+        os.environ.clear()
+        os.environ |= before
+        server.terminate()
+
+
+def await_answer(url, server):
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(url).close()  # noqa: S310 - our own server
+        except urllib.error.URLError:
+            assert server.poll() is None, "the server ended"
+            assert time.monotonic() < deadline, "the server doesn't answer"
+            time.sleep(0.05)
+        else:
+            return
 
 
 @pytest.fixture

@@ -11,6 +11,9 @@ import ddcli.store.state
 from ddcli.cli.main import main
 from ddcli.errors import EngineError, SpecErrors, StateError, UsageError
 from ddcli.pipeline import run
+from ddcli.sizes import BASE
+from ddcli.store.files import Files
+from ddcli.store.holds import Hold, holding, read_holds, release, write_hold
 from ddcli.store.manifest import read_newest
 from ddcli.store.objects import ObjectPath
 from ddcli.store.verify import verify_state
@@ -71,6 +74,30 @@ def test_lookups_fetch_only_the_row_groups_that_they_need(tmp_path, bucket, monk
         there.run()
     batches = [entry.size for entry in read_newest(there.state).arrangements.values() for entry in entry.shards[0]]
     assert sum(fetched) < sum(batches) / 2
+
+
+def test_what_is_put_away_for_a_while_is_put_away_here(tmp_path, bucket, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    there = make(tmp_path, bucket)
+    for step in range(3):
+        there.supply(step)
+        there.run(memory=BASE)  # nothing fits beside what a run needs anyway
+    assert there.rows() == there.local.meant(3)
+    assert [path.name for path in tmp_path.iterdir()] == ["remote"]
+    assert not any("spill" in name for name in there.names())
+
+
+def test_what_a_reader_in_another_pipeline_holds_stays(tmp_path, bucket):
+    there = make(tmp_path, bucket)
+    there.supply(0)
+    there.run()
+    hold = Hold("reader", "elsewhere", (), ((1,),), ((1,),), manifest=1)
+    with holding(there.state, Files()):
+        write_hold(there.state, hold, Files())
+    assert read_holds(there.state) == (hold,)
+    assert not (there.state / "holds/LOCK").exists()
+    assert release(there.state, "reader", Files()) == hold
+    assert read_holds(there.state) == ()
 
 
 def test_death_at_every_operation(tmp_path, bucket, monkeypatch):
