@@ -223,3 +223,38 @@ def test_each_command_has_help_with_an_example(orders, name):
     text = orders("state", name, "--help").out
     assert f"\n    dd state {name} pipelines/airborne.yaml" in text
     assert "JSON: {" in text
+
+
+def test_what_is_kept_stays_in_proportion_to_what_is_live(orders):
+    """Many runs, each of which replaces a few records of one size of collection."""
+    rows = {}
+    for at in range(40):
+        name = f"region {at % 20}"
+        changes = [(name, rows[name], at, -1)] if name in rows else []
+        rows[name] = at
+        orders.log(f"orders/{at + 1}.parquet", [*changes, (name, at, at, 1)], **TYPES)
+        assert orders("run", "orders.yaml", "-q").code == 0
+    facts = asked(orders, "ls", "orders.yaml")
+    assert all(one["rows"] <= 2 * 20 for one in facts["arrangements"])
+    assert all(one["batches"] <= 4 for one in facts["arrangements"])
+    assert contents(orders.folder / "out/totals") == {(name, 1, amount): 1 for name, amount in rows.items()}
+
+
+def test_a_run_on_a_damaged_state_names_the_file_or_does_what_it_should(ran):
+    ran.log("orders/5.parquet", [("east", 3, 5, -1), ("region 7", 7, 5, -1)], **TYPES)
+    whole = {path: path.read_bytes() for path in batches(ran)}
+    before, named = files(*ran.kept), set()
+    for path, data in whole.items():
+        for at in range(3, len(data), len(data) // 8):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
+            result = ran("run", "orders.yaml", "--dry-run")
+            assert result.code in {0, 4}
+            if result.code:
+                assert f"{path}: error: the file is damaged" in result.err
+                assert "hint: " in result.err
+                named.add(path)
+            path.write_bytes(data)
+    assert named
+    assert files(*ran.kept) == before
+    assert ran("run", "orders.yaml").code == 0
+    assert ("region 7", 1, 7) not in contents(ran.folder / "out/totals")
