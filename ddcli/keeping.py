@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ddcli.engine import kernels
-from ddcli.engine.arrangement import policy
-from ddcli.engine.arrangement.batch import MemoryBatch
 from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.times import Frontier
 from ddcli.history import since as since_of
 from ddcli.plan.changes import WAITING
-from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
+from ddcli.store.batches import BatchLayout, StoredBatch
+from ddcli.store.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.holds import Claims
 from ddcli.store.manifest import ArrangementEntry
 from ddcli.store.state import batch_directory
@@ -23,6 +20,8 @@ from ddcli.store.state import batch_directory
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    import numpy as np
 
     from ddcli.engine.arrangement.batch import Batch
     from ddcli.engine.lanes import Layout
@@ -35,11 +34,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Arrangement:
-    """An arrangement as the run leaves it: the files of each shard. `kept` are those that were there, by shard."""
+    """An arrangement as the run leaves it: the files of each shard.
+
+    Of a shard that several passes share: how many have not written yet, and the rows that the others wrote.
+    """
 
     layout: BatchLayout
-    kept: list[list[FileEntry]]
-    new: list[list[FileEntry]]
+    files: list[tuple[FileEntry, ...]]
+    waiting: list[int]
+    inserted: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class _Given:
     identity: str
     shard: int
     pool: Pool
+    stored: tuple[StoredBatch, ...]
     whole: bool
 
 
@@ -83,7 +87,7 @@ class StateTraces:
             pool = self.pools[shard]
             shared = self.imports[identity].batches(self.since, shard, self.sizes.passes, pool)
             trace = Trace(key.width, value.width, nt, since=self.since, batches=shared)
-            self._given[id(trace)] = _Given(trace, identity, shard, pool, whole=False)
+            self._given[id(trace)] = _Given(trace, identity, shard, pool, (), whole=False)
             return trace
         entry = self.manifest.arrangements.get(identity) if self.manifest else None
         count, passes = len(entry.shards) if entry else self.sizes.shards, self.sizes.passes
@@ -97,10 +101,11 @@ class StateTraces:
             lanes = tuple(range(key.width)) if by is None else tuple(by)
             batches = [_Share(batch, lanes, shard, passes) for batch in stored]
         trace = Trace(key.width, value.width, nt, since=self.since, batches=batches)
-        self._given[id(trace)] = _Given(trace, identity, own, pool, count == passes)
+        self._given[id(trace)] = _Given(trace, identity, own, pool, tuple(stored), count == passes)
         if identity not in self._arrangements:
-            kept = [list(entry.shards[at]) if entry else [] for at in range(count)]
-            self._arrangements[identity] = _Arrangement(layout, kept, [[] for _ in range(count)])
+            self._arrangements[identity] = _Arrangement(
+                layout, list(entry.shards) if entry else [()] * count, [passes // count] * count, [0] * count
+            )
         return trace
 
     def traces(self) -> list[Trace]:
@@ -120,26 +125,37 @@ class StateTraces:
             return
         arrangement = self._arrangements[given.identity]
         layout = arrangement.layout
-        memory = [batch.matrix() for batch in trace.batches if isinstance(batch, MemoryBatch)]
-        stored = [batch for batch in trace.batches if isinstance(batch, StoredBatch)] if given.whole else []
-        since = self._since(given.identity, upper)
-        if self.claims.through(given.identity):
-            # A reader tells by time what it has seen of batches that it has not taken wholly: their times stay.
-            kept, fresh, since = stored, kernels.merge(memory) if memory else np.empty((0, 0), np.int64), self.since
-        else:
-            kept, fresh = compacted(stored, memory, since, trace.nt, shared)
-        lower = kept[-1].upper if kept else self.since
+        fresh, memory = None, trace.resident()
         trace.batches.clear()
+        since, through = self._since(given.identity, upper), self.claims.through(given.identity)
+        if memory:
+            updates = kernels.merge(memory)
+            if not through and shared is not None and memory_of(updates) not in shared:
+                # In place, as nobody else looks at it: what compaction is given is as it will be.
+                updates = kernels.advance(updates, since.as_time(), trace.nt, owned=True)
+            fresh = Fresh(updates, self.since, upper, given.pool)
+            del updates
         memory.clear()
-        data, rows = (batch_bytes(fresh, layout, given.pool), len(fresh)) if len(fresh) else (None, 0)
-        del fresh
-        new = []
-        if data is not None:
-            new.append(write_batch(transaction, given.identity, given.shard, data, rows, lower, upper, since))
+        place = given.identity, given.shard
+        if given.whole:
+            work = compact(layout, given.stored, fresh, since=since, through=through)
+            arrangement.files[given.shard] = work.write(transaction, *place)
+            return
+        new = compact(layout, [], fresh, since=since, through=through).write(transaction, *place)
         with self._lock:
-            if given.whole:
-                arrangement.kept[given.shard] = [batch.entry for batch in kept]
-            arrangement.new[given.shard] += new
+            known = arrangement.files[given.shard]
+            run = next_run(known)
+            arrangement.files[given.shard] = (*known, *(replace(entry, run=run + entry.run) for entry in new))
+            arrangement.inserted[given.shard] += sum(entry.rows for entry in new)
+            arrangement.waiting[given.shard] -= 1
+            last = not arrangement.waiting[given.shard]
+        if last:  # all passes have read what was there: it may be merged
+            rows = arrangement.inserted[given.shard]
+            work = compact(layout, given.stored, None, since=since, through=through, inserted=rows)
+            gone = {batch.entry.name for batch in given.stored} - {entry.name for entry in work.kept}
+            kept = [entry for entry in arrangement.files[given.shard] if entry.name not in gone]
+            made = [batch.write(transaction, *place) for batch in work.made()]
+            arrangement.files[given.shard] = (*kept, *made)
 
     def entries(self, upper: Frontier) -> dict[str, ArrangementEntry]:
         """Return the arrangements as the next manifest has them, when all traces have been written."""
@@ -149,11 +165,7 @@ class StateTraces:
         for identity, arrangement in self._arrangements.items():
             layout = arrangement.layout
             schema = {name: str(kind) for name, kind in layout.record.schema.items()}
-            # In order, whichever thread was the first: a manifest tells the same of the same run.
-            shards = tuple(
-                (*kept, *sorted(new, key=lambda file: file.name))
-                for kept, new in zip(arrangement.kept, arrangement.new, strict=True)
-            )
+            shards = tuple(in_order(files) for files in arrangement.files)
             since = self._since(identity, upper).elements
             found[identity] = ArrangementEntry(identity, since, times, layout.key.names, schema, shards)
         return found
@@ -189,21 +201,3 @@ class _Share:
 def memory_of(matrix: np.ndarray) -> int:
     """Return what tells the memory of one matrix from that of another: views of one share it."""
     return id(matrix if matrix.base is None else matrix.base)
-
-
-def compacted(
-    stored: list[StoredBatch], memory: list[np.ndarray], since: Frontier, nt: int, shared: frozenset[int] | None
-) -> tuple[list[StoredBatch], np.ndarray]:
-    """Return the stored batches that stay as they are, and all other updates as one batch as of `since`.
-
-    What is in memory is used up, but for what is `shared` with others.
-    """
-    time = since.as_time()
-    fresh = np.empty((0, 0), np.int64)
-    if memory:
-        merged = kernels.merge(memory)
-        fresh = kernels.advance(merged, time, nt, owned=shared is not None and memory_of(merged) not in shared)
-    while len(fresh) and stored and policy.next_merge([stored[-1].rows, len(fresh)]) is not None:
-        older = kernels.advance(stored.pop().matrix(), time, nt)
-        fresh = kernels.merge([older, fresh])
-    return stored, fresh
