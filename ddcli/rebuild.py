@@ -30,6 +30,7 @@ from ddcli.inputs import open_logs
 from ddcli.plan.changes import CONTENTS, WAITING, Changes, Known
 from ddcli.plan.physical import Snapshots, Upserts
 from ddcli.request import find_inputs
+from ddcli.siding import ErrorLog, error_directory
 from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
 from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
 from ddcli.store.output import output_bytes, write_output
@@ -133,9 +134,10 @@ class _Rebuild:
         graph, traces = self.changes.cut(), _FreshTraces()
         readers, known = self._readers(graph)
         facts = facts_of(self.request.spec, readers, None, self.upper.elements)
-        assembled = assemble(
-            graph, Scope(self.nt), traces, self.pool, lambda _label, _updates: None, self.kinds, facts=facts
-        )
+        errors = ErrorLog(self.time)
+        failed = errors.add_rebuilt(self.upper) if self.request.spec.errors else None
+        quiet = lambda _label, _updates: None  # noqa: E731
+        assembled = assemble(graph, Scope(self.nt), traces, self.pool, quiet, self.kinds, facts=facts, failed=failed)
         inputs, fed = self._read(assembled, readers, known, _keyed(graph))
         deltas = assembled.step(fed, Interval(_beginning(self.nt), self.upper)) if fed else {}
         fed.clear()
@@ -149,6 +151,8 @@ class _Rebuild:
         with self.state.begin() as transaction:
             entries, wrote = self._write_outputs(transaction, outputs, assembled)
             arrangements = self._write_arrangements(transaction, traces)
+            interval = self.upper.elements, self.upper.elements
+            errors.write(transaction, error_directory(self.request), interval, f"-{self.changes.plan.fingerprint}")
             manifest = replace(
                 self.manifest,
                 pipeline=self.request.digest,

@@ -15,13 +15,14 @@ from ddcli.store.objects import locate
 from ddcli.store.output import frontier_name, time_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Frontier
     from ddcli.expressions.types import Schema
     from ddcli.request import Request
     from ddcli.store.logs import Slice
@@ -81,10 +82,22 @@ class ErrorLog:
             self._frames.append(frame)
             self.rows += int((updates[:, -1] > 0).sum())
 
-    def write(self, transaction: Transaction, directory: Path, interval: tuple[Times | None, Times]) -> None:
-        """Add what there is to a transaction."""
+    def add_rebuilt(self, frontier: Frontier) -> Callable[[np.ndarray, Layout, Pool, Sequence[str]], None]:
+        """Return what takes in updates of a pipeline that changed: they fail from the frontier on, at which it changes."""
+
+        def add(updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str]) -> None:
+            opened = updates.copy()
+            opened[:, layout.width : -1] = frontier.as_time()
+            self.add(opened, layout, pool, why)
+
+        return add
+
+    def write(
+        self, transaction: Transaction, directory: Path, interval: tuple[Times | None, Times], called: str = ""
+    ) -> None:
+        """Add what there is to a transaction; `called` is added to the name of a file that is not the only one of its interval."""
         if self._frames:
-            write(transaction, directory, pl.concat(self._frames), self.times, interval)
+            write(transaction, directory, pl.concat(self._frames), self.times, interval, called)
 
 
 def put_aside(
@@ -111,7 +124,7 @@ def put_aside(
                 if data.width
                 else pl.DataFrame([*beside, rows.diffs.alias(DIFF)])
             )
-            write(transaction, late_directory(request, name), frame, times, interval, part)
+            write(transaction, late_directory(request, name), frame, times, interval, f"-{part:04d}" if part else "")
 
 
 def write(
@@ -120,7 +133,7 @@ def write(
     frame: pl.DataFrame,
     times: Schema,
     interval: tuple[Times | None, Times],
-    part: int = 0,
+    called: str = "",
 ) -> None:
     """Add updates to a side log, each record at most once for a time, sorted by time."""
     others = [column for column in frame.columns if column != DIFF]
@@ -130,4 +143,4 @@ def write(
     data = io.BytesIO()
     updates.write_parquet(data, compression="zstd")
     names = "-".join(frontier_name(bound, times) for bound in interval)
-    transaction.add_output(directory / f"updates-{names}{f'-{part:04d}' if part else ''}.parquet", data.getbuffer())
+    transaction.add_output(directory / f"updates-{names}{called}.parquet", data.getbuffer())

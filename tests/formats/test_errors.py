@@ -113,3 +113,20 @@ def test_a_wrong_policy_is_refused(tmp_path):
     place = Failing(tmp_path, DIVISION, errors="quarantin")
     with pytest.raises(SpecErrors, match="unknown policy 'quarantin'"):
         place.run()
+
+
+def test_what_a_changed_pipeline_fails_on_is_logged_too(tmp_path):
+    place = Failing(tmp_path, [{"map": {"a": "a", "q": "a / (b + 1)"}}], errors="quarantine")
+    place.write("a", pl.DataFrame([(1, 0, 0, 1), (2, 3, 0, 1)], ROW, orient="row"))
+    place.run()
+    assert place.errors(9) == {}
+    place.apply = [{"map": {"a": "a", "q": "a / b"}}]
+    place.say()
+    place.run(apply=True)
+    assert place.errors(0) == {}
+    assert place.errors(1) == {("division by zero", 1, 0): 1}
+    assert place.at(9, "a") == {(2,): 1}
+    place.write("b", pl.DataFrame([(1, 0, 5, -1), (1, 3, 5, 1)], ROW, orient="row"))
+    place.run()
+    assert place.errors(5) == {}
+    assert place.at(9, "a") == {(1,): 1, (2,): 1}

@@ -241,3 +241,18 @@ def test_days_in_names_may_be_written_without_dashes(tmp_path):
     place = Place(tmp_path, format="snapshots", time="day", file_name="s_{day}.parquet", columns=columns)
     place.write("s_20240102", pl.DataFrame({"k": [1]}))
     assert place.run().upper == "2024-01-03"
+
+
+def test_inputs_with_keys_are_rebuilt_when_the_pipeline_changes(tmp_path):
+    place = Place(tmp_path, format="upsert", key="k", order_by="n", delete_when="op = 'D'")
+    rows = [(1, "a", 0, "U", 1, 0), (1, "b", 0, "U", 2, 1), (2, "c", 0, "X", 1, 0)]
+    place.write("a", pl.DataFrame(rows, UPSERTS, orient="row"))
+    place.run()
+    place.given["delete_when"] = "op = 'X'"
+    place.say()
+    place.run(apply=True)
+    assert place.at(1, "k", "v") == {(1, "b"): 1, (2, "c"): 1}
+    assert place.at(2, "k", "v") == {(1, "b"): 1}
+    place.write("b", pl.DataFrame([(1, None, None, "X", 1, 4)], UPSERTS, orient="row"))
+    place.run()
+    assert place.at(4, "k", "v") == {}

@@ -102,3 +102,18 @@ def test_policies_that_make_no_sense_are_refused(tmp_path, given, problem):
     with pytest.raises(SpecErrors) as caught:
         place.run()
     assert caught.value.errors[0].problem.startswith(problem)
+
+
+@pytest.mark.parametrize(("late", "want"), [("quarantine", {1: 1, 3: 1}), ("advance", {1: 1, 2: 1, 3: 1})])
+def test_what_was_put_aside_stays_there_when_the_pipeline_changes(tmp_path, late, want):
+    place = Place(tmp_path, late=late)
+    place.write("a", pl.DataFrame([(1, 5, 1)], ROW, orient="row"))
+    place.run()
+    place.write("b", pl.DataFrame([(2, 3, 1), (3, 6, 1)], ROW, orient="row"))
+    place.run()
+    text = place.spec.read_text()
+    place.spec.write_text(text + "  more: {path: more/, from: a}\n")
+    place.run(apply=True)
+    for output in ("out", "more"):
+        found = pl.read_parquet(tmp_path / output / "*.parquet")
+        assert dict(found.select("a", "diff").iter_rows()) == want, output
