@@ -1,4 +1,6 @@
-"""Random arrangements, exported and imported, the two pipelines run in any order: what comes out is what one pipeline would give."""
+"""Random arrangements, exported and imported, the two pipelines run in any order, the state compacted between: what comes out
+is what one pipeline would give.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from ddcli import sizes
 from ddcli.pipeline import run
 from ddcli.store.manifest import read_newest
+from ddcli.store.upkeep import compact_state
 from tests.judge.frontiers import box, is_closed
 from tests.judge.logs import LATEST
 from tests.judge.test_random import SEARCH
@@ -30,7 +33,9 @@ def histories(draw):
     times = st.tuples(*[st.integers(0, LATEST[nt])] * nt)
     updates = st.lists(st.tuples(KEYS, VALUES, times, st.sampled_from([1, 1, -1, 2])), max_size=12)
     corners = st.tuples(*[st.integers(0, LATEST[nt] + 1)] * nt)
-    steps = st.lists(st.tuples(st.sampled_from(["export", "export", "import"]), corners), min_size=2, max_size=7)
+    steps = st.lists(
+        st.tuples(st.sampled_from(["export", "export", "import", "compact"]), corners), min_size=2, max_size=7
+    )
     return nt, draw(updates), draw(updates), draw(steps), draw(st.tuples(*[st.sampled_from([1, 2, 3])] * 2))
 
 
@@ -113,6 +118,9 @@ def test_an_imported_arrangement_is_the_collection_from_its_beginning_on(history
             shards(patch, one_shards if who == "export" else two_shards)
             if who == "export":
                 run(root / "one.yaml", until=",".join(map(str, corner)))
+                continue
+            if who == "compact":
+                compact_state(root / ".dd/one")
                 continue
             if begin is None:
                 begin = read_newest(root / ".dd/one").upper

@@ -105,7 +105,8 @@ SHAPES = {
     "temporal_filter: {from: a, until: a + 1}": {"TemporalFilter": {"lower": "a", "upper": "a + 1"}},
     "temporal_filter: {until: a}": {"TemporalFilter": {"lower": None, "upper": "a"}},
     "join_function: {function: m.n:f, columns: {a: int64?}}": {"JoinFunction": {"function": {"Function": PYTHON}}},
-    "arrange: {by: [a]}": {"Arrange": {"by": ("a",)}},
+    "arrange: {by: [a]}": {"Arrange": {"by": ("a",), "export": None}},
+    "arrange: {by: [a], export: b}": {"Arrange": {"by": ("a",), "export": "b"}},
     "inspect: after": {"Inspect": {"label": "after"}},
 }
 
