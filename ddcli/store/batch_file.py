@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 GROUP = 8192
 """Rows of a row group. A thousand keys of 10 M rows are in half as many rows as with 16 384, and of 100 M rows the footer has 3 MB."""
-TOGETHER = 128
-"""Row groups that are read together: about a million rows."""
+TOGETHER = 64
+"""Row groups that are read together: half a million rows, of which strings take 100 MB."""
 METADATA = "ddcli"
 FOOTER = 64 << 10
 """Bytes that are fetched from the end of an object: the footer of most files, and of the others its length."""

@@ -170,7 +170,7 @@ class StoredBatch:
     def for_keys(self, keys: Matrix) -> Matrix:
         """Return the updates of the sorted, distinct `keys` (n, nk), sorted. What is in memory anyway is handed over whole.
 
-        Reads the row groups that can have one of the keys, about a million rows at a time, and keeps what was looked for:
+        Reads the row groups that can have one of the keys, half a million rows at a time, and keeps what was looked for:
         the memory it takes is in proportion to what is found, however large the file.
         """
         leads = self.layout.leading_column

@@ -41,8 +41,8 @@ RATIO = 4
 """Each run is to be this many times the size of the next. With 2 as many rows would be written, and twice as many runs looked into."""
 MOST = 1 << 21
 """Rows of a file, about."""
-CHUNK = 1 << 20
-"""Rows that are merged in memory at once, about."""
+CHUNK = 1 << 18
+"""Rows that are merged in memory at once, about. Four times as many take twice the memory, and longer."""
 FUEL = 40
 """Rows merged for each one inserted: a row of 250 000, into 2 000 M, goes through 6 runs and costs 5 in each."""
 LEAST = 1 << 18
@@ -152,7 +152,7 @@ class _Merge:
 class Compaction:
     """What is to be done to the batches of a shard: `kept` stay as they are, `made()` gives those that come in place of all others.
 
-    Nothing is read before `made` is asked, and then a million rows at a time; so the next content may be made when the one
+    Nothing is read before `made` is asked, and then a quarter of a million rows at a time; so the next content may be made when the one
     before is written. Threads may do it for different shards.
     """
 

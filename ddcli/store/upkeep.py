@@ -135,7 +135,7 @@ def compact_state(
 ) -> tuple[Size, Size]:
     """Merge the batches of each shard into one, as of the arrangement's since, and commit that; return the sizes before and after.
 
-    Takes memory for about a million rows and one file, however large the state is. What readers in other pipelines have
+    Takes memory for a quarter of a million rows and one file, however large the state is. What readers in other pipelines have
     not taken yet is left as it is.
     """
     from ddcli.store.compaction import compact_wholly
