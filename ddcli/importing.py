@@ -112,7 +112,7 @@ class SharedReader:
         hint = "run with `--full-refresh all`: it reads the arrangement anew, and writes the difference to the outputs"
         place = str(self.shared.state)
         name = self.shared.name
-        if known.schema["identity"] != self.shared.identity:
+        if known.identity != self.shared.identity:
             raise StateError(f"the imported arrangement '{name}' is another one now", place=place, hint=hint)
         if self.shared.first and known.upper != self.shared.manifest.upper:
             problem = (

@@ -44,7 +44,10 @@ def run(
     inputs that carry their progress, else all seen. A run with nothing new takes no lock and changes no file. With
     `apply`, outputs are given the difference that a change of the pipeline makes; `refresh` names outputs to compute anew,
     none of them: all. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
-    `workers` are the threads that shards are stepped in (default: as many as processors). `say` is given lines for a person. Raises a DdError, after which state and outputs are as they were.
+    `workers` are the threads that shards are stepped in (default: as many as processors). `say` is given lines for a person.
+
+    Raises a DdError, after which state and outputs are as they were; but a change of the pipeline is committed by itself,
+    before what is new is taken in.
     """
     started = clock.perf_counter()
     request = read_request(

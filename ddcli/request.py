@@ -295,6 +295,8 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
     if request.until is not None:
         return find_upper(request, time, {}, before, None) == before
     found = find_inputs(request, manifest)
+    if any(given.shared and given.shared.identity != manifest.inputs[name].identity for name, given in found.items()):
+        return False
     # A row that waits and may be taken would move the upper: it is at or after the old one.
     return not any(given.listing.new for given in found.values()) and (
         find_upper(request, time, found, before, find_seen(manifest)) == before

@@ -84,6 +84,11 @@ class InputEntry:
         files = (InputFile(*file[:5], *map(times, file[5:])) for file in tree["files"])
         return cls(times(tree["upper"]), tuple(files), tree["schema"])
 
+    @property
+    def identity(self) -> str:
+        """Of an imported arrangement, which one it is."""
+        return str(self.schema["identity"])
+
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest holds of it."""
         files = [

@@ -5,8 +5,12 @@ import json
 import polars as pl
 import pytest
 
+from ddcli.store.files import Files
 from ddcli.store.holds import read_holds
-from ddcli.store.manifest import read_newest
+from ddcli.store.lock import Lock
+from ddcli.store.manifest import manifest_numbers, read_newest
+from ddcli.store.sharing import reading
+from ddcli.store.state import batch_files
 from tests.cli.support import contents, files
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
@@ -154,3 +158,72 @@ def test_an_export_more_rebuilds_nothing_else(shop):
     shop.write("pairs.yaml", IMPORTER)
     ran(shop, "pairs.yaml")
     assert len(contents(shop.folder / "out/pairs")) == 4
+
+
+def test_no_file_vanishes_under_a_reader_while_the_exporter_runs_and_compacts(both):
+    ran(both, "pairs.yaml")
+    state = both.folder / ".dd/orders"
+    wanted = {"shared": (state, "by_region")}
+    with reading("pairs", both.folder / ".dd/pairs", wanted, "fail") as shared:
+        there = [path for path, _ in batch_files(state, shared["shared"].manifest)]
+        for time in (3, 4, 5):
+            both.log(f"orders/{time}.parquet", [("south", time, time, 1)], **LOG)
+            ran(both, "orders.yaml")
+            assert both("state", "compact", "orders.yaml").code == 0
+        assert all(path.exists() for path in there)
+        assert manifest_numbers(state)[0] == shared["shared"].manifest.number
+    ran(both, "pairs.yaml")
+    for time in (6, 7):
+        both.log(f"orders/{time}.parquet", [("south", time, time, 1)], **LOG)
+        ran(both, "orders.yaml")
+    assert len(manifest_numbers(state)) == 1
+    assert both("state", "compact", "orders.yaml").code == 0
+    assert not all(path.exists() for path in there)
+
+
+def test_an_importer_whose_first_run_meets_one_of_the_exporter_is_told_to_wait(both):
+    lock = Lock(both.folder / ".dd/orders", Files())
+    assert both("run", "pairs.yaml").code == 75
+    lock.release()
+    ran(both, "pairs.yaml")
+    lock = Lock(both.folder / ".dd/orders", Files())  # from now on they do not meet
+    both.write("pairs.yaml", IMPORTER + "  # the same\n")
+    ran(both, "pairs.yaml")
+    lock.release()
+
+
+def test_a_run_that_fails_leaves_its_hold_where_it_was(both):
+    both.write("pairs.yaml", IMPORTER.replace("on: [region]}}]", "on: [region]}}, {filter: 8 / (amount - 1) > 0}]"))
+    ran(both, "pairs.yaml")
+    both.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    ran(both, "orders.yaml")
+    assert both("run", "pairs.yaml").code == 3
+    (hold,) = holds(both)
+    assert (hold.since, hold.manifest) == (((3,),), None)
+    both.log("orders/3.parquet", [("south", 1, 4, -1)], **LOG)
+    ran(both, "orders.yaml")
+    assert both("run", "pairs.yaml").code == 3
+    both.write("pairs.yaml", IMPORTER)
+    ran(both, "pairs.yaml", "--apply")
+    assert contents(both.folder / "out/pairs", until=4)["south", 1, 7] == 1
+    assert ("south", 1, 7) not in contents(both.folder / "out/pairs")
+
+
+def test_an_export_that_is_another_one_now_is_noticed(both):
+    ran(both, "pairs.yaml")
+    both.write("orders.yaml", EXPORTER.replace("apply: [{arrange", "apply: [{filter: amount > 5}, {arrange"))
+    ran(both, "orders.yaml", "--apply")
+    result = both("run", "pairs.yaml")
+    assert result.code == 4
+    assert "is another one now" in result.err
+    ran(both, "pairs.yaml", "--full-refresh", "all")
+    assert contents(both.folder / "out/pairs") == {("south", 7, 7): 1}
+
+
+def test_a_changed_importer_is_rebuilt_from_the_arrangement(both):
+    ran(both, "pairs.yaml")
+    both.write("pairs.yaml", IMPORTER.replace("on: [region]}}]", "on: [region]}}, {filter: amount > 5}]"))
+    assert both("run", "pairs.yaml").code == 4
+    ran(both, "pairs.yaml", "--apply")
+    assert contents(both.folder / "out/pairs") == {("south", 7, 7): 1}
+    assert batches(both, "pairs") == []
