@@ -53,6 +53,7 @@ class InputFacts:
     given: Input
     reader: LogReader
     snapshots: list[int] = field(default_factory=list)
+    truncations: list[tuple[int, int]] = field(default_factory=list)
     watched: list[tuple[str, int]] = field(default_factory=list)
     """What is wrong with a record, and of how many updates of its shard this is said, where that is only told."""
     _gone: Counter[int] = field(default_factory=Counter)
@@ -125,5 +126,5 @@ def facts_of(
         if given.format == "snapshots":
             found[name] = InputFacts(given, reader, reader.snapshot_times(lower, upper))
         elif given.key or given.negative != "allow":
-            found[name] = InputFacts(given, reader)
+            found[name] = InputFacts(given, reader, truncations=reader.truncations(lower, upper))
     return found

@@ -61,6 +61,10 @@ class Facts(Protocol):
     def snapshots(self) -> Sequence[int]:
         """The times of the run's snapshots, in order: one may have no rows."""
 
+    @property
+    def truncations(self) -> Sequence[tuple[int, int]]:
+        """Times and orders at which all keys of upserts lose what they have."""
+
     def tied(self, key: dict[str, Any], time: int) -> DdError:
         """Return the error for a key with two different rows at one time, neither of which is the last."""
 
@@ -189,7 +193,7 @@ class Operators:
             (values,) = decode_records(row[None], key, pool)
             return facts.tied(dict(zip(node.key, values, strict=True)), int(row[-2]))
 
-        return Upsert(self.output_trace(node, node.key, shard), tied)
+        return Upsert(self.output_trace(node, node.key, shard), tied, facts.truncations)
 
     @operator.register(physical.Snapshots)
     def _(self, node: physical.Snapshots, shard: int) -> Operator:

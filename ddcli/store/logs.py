@@ -16,9 +16,9 @@ import polars as pl
 
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
-from ddcli.store.log_rows import RowReader, Rows, joined
+from ddcli.store.log_rows import ORDER, RowReader, Rows, joined
 from ddcli.store.log_schema import INT64, LogSchema, check_file, first_schema
-from ddcli.store.log_times import FileTimes, advanced, at_or_after, physical, survey, within
+from ddcli.store.log_times import CHUNK, FileTimes, advanced, at_or_after, physical, survey, within
 from ddcli.store.partitions import Partition, named_by, partition_of
 from ddcli.store.tables import Tables
 from ddcli.store.time_text import format_frontier, format_time
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     Interval = tuple[Times | None, Times]
 
 
+ROW = "row of the file"
 Only = Literal["inside", "late", "advanced"]
 
 
@@ -121,6 +122,25 @@ class LogReader:
         found = set[tuple[int, ...]]().union(*(times.distinct(lower, upper) for times in self._times()))
         return sorted(time for (time,) in found)
 
+    def truncations(self, lower: Times | None, upper: Times) -> list[tuple[int, int]]:
+        """Return time and order of the rows within an interval that take from all keys what they have."""
+        truncating = self.log.truncating()
+        if truncating is None:
+            return []
+        column, value, order = truncating
+        (name,) = self.schema.time
+        found: list[tuple[int, int]] = []
+        for file, path, times in zip(self.listing.to_read, self._paths, self._times(), strict=True):
+            for first in range(0, times.rows, CHUNK):
+                raw = self._tables.collect([path], [column, order, name], (first, CHUNK))
+                raw = raw.with_row_index(ROW, first).filter(pl.col(column) == value)
+                if raw[order].null_count():
+                    raise self._tables.null(path, raw.filter(pl.col(order).is_null())[ROW][0], "column", order)
+                at = physical(self._tables, [path], raw, self.schema.time)
+                rows = at.with_columns(raw[order].cast(pl.Int64).alias(ORDER))
+                found += rows.filter(within([name], file.since if lower is None else lower, upper)).iter_rows()
+        return sorted(set(found))
+
     def find(self, values: dict[str, object], time: int) -> str | None:
         """Return where the last file is that has a row with these values at a time."""
         (name,) = self.schema.time
@@ -168,7 +188,7 @@ class LogReader:
                 late += known.count(~at_or_after(self.schema.time, lower))
                 if self.log.late == "quarantine":
                     aside.append((at, "late", (lower, upper)))
-                    file = replace(file, since=lower)  # noqa: PLW2901 - the file as the next manifest has it
+                    file = replace(file, since=lower)
                 else:
                     only = "advanced"
             files.append(replace(file, done=not left))

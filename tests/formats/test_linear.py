@@ -33,10 +33,13 @@ def test_append(tmp_path_factory, rows, runs, chance, kind):
 
 
 @st.composite
-def histories(draw):
+def histories(draw, *, truncated=False):
     """Give changes (time, op, before, after) of a table with the key `id`, and what it holds at each time."""
     table, changes, held = {}, [], {}
     for time in TIMES:
+        if truncated and draw(st.integers(0, 5)) == 0:
+            table.clear()
+            changes.append((time, "t", None, None))
         for _ in range(draw(st.integers(0, 3))):
             key, value = draw(st.integers(0, 2)), draw(st.sampled_from(["x", "y", None]))
             before = table.get(key)
@@ -70,9 +73,9 @@ EVENT = {
 
 
 @settings(max_examples=FEW)
-@given(history=histories(), runs=cuts(), chance=chances, keyed=st.booleans(), text=st.booleans(), twice=st.booleans())
-def test_events_of_debezium(tmp_path_factory, history, runs, chance, keyed, text, twice):
-    changes, held = history
+@given(data=st.data(), runs=cuts(), chance=chances, keyed=st.booleans(), text=st.booleans(), twice=st.booleans())
+def test_events_of_debezium(tmp_path_factory, data, runs, chance, keyed, text, twice):
+    changes, held = data.draw(histories(truncated=keyed))
     given = ({"key": ["id"]} if keyed else {}) | ({"columns": COLUMNS} if text else {})
     place = Place(tmp_path_factory.mktemp("p"), format="debezium", **given)
     place.chance = chance
@@ -127,7 +130,8 @@ def test_a_tombstone_after_a_delete_says_nothing(tmp_path):
         ((1, "u", None, {"id": 1}), None, "the op 'u' comes without `before`", "name the table's `key`"),
         ((1, "d", None, None), "id", "the op 'd' comes without `before`", "REPLICA IDENTITY FULL"),
         ((1, "c", None, None), None, "the op 'c' comes without `after`", "says nothing"),
-        ((1, "t", None, None), None, "the op 't' is no change of a row that is known here", "c, r, u, d"),
+        ((1, "t", None, None), None, "the op 't' needs to know all rows", "name the table's `key`"),
+        ((1, "m", None, None), "id", "the op 'm' is no change of a row that is known here", "c, r, u, d"),
     ],
 )
 def test_events_that_say_too_little_are_refused_with_their_row(tmp_path, change, key, problem, hint):
@@ -218,3 +222,12 @@ def test_keys_of_other_formats_are_refused(tmp_path, kind):
         place.run()
     assert caught.value.errors[0].problem == f"inputs.a: the format '{kind}' has no key 'diff'"
     assert caught.value.errors[0].hint == "it is a key of the format updates"
+
+
+def test_a_truncation_without_its_place_in_the_log_is_refused(tmp_path):
+    place = Place(tmp_path, format="debezium", key="id")
+    first, second = event(0, (0, "c", None, {"id": 7, "v": "x"})), event(None, (1, "t", None, None))
+    path = place.write("a", pl.DataFrame([first, second], EVENT))
+    with pytest.raises(InputError, match=r"column 'source\.lsn' has a null, first in row 1") as caught:
+        place.run()
+    assert caught.value.place == str(path)

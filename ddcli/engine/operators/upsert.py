@@ -12,10 +12,11 @@ from ddcli.engine.operators.base import Delta, Keeping
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
+    from ddcli.engine.rounds import Rounds
 
 
 class Upsert(Keeping):
@@ -23,24 +24,38 @@ class Upsert(Keeping):
 
     At each time the row of a key with the greatest `order` says what the key has from then on: its value, or nothing where
     `present` is 0. Where rows of one order say different things, `tied` gives the error for one of them; without it they are
-    decided by what they say. Time has one coordinate. The trace holds the result, and that is all the state: what a key has before
+    decided by what they say. At each of the `truncations`, pairs of time and order, all keys lose what they have. Time has one
+    coordinate. The trace holds the result, and that is all the state: what a key has before
     the interval is what its updates there sum up to.
     """
 
     shared = True
 
-    def __init__(self, trace: Trace, tied: Callable[[np.ndarray], Exception] | None = None):
+    def __init__(
+        self,
+        trace: Trace,
+        tied: Callable[[np.ndarray], Exception] | None = None,
+        truncations: Sequence[tuple[int, int]] = (),
+    ):
         assert trace.nt == 1, "upserts at times that are not ordered have no last one"
         super().__init__(trace)
         self.tied = tied
+        self.truncations = truncations
         nk, data = trace.nk, trace.nk + trace.nv
         present, order, time = range(data, data + 3)
         # Rows of one order are decided by what they say: the result must not depend on how rows came.
         self._by = [*range(nk), time, order, present, *range(nk, data)]
         self._untimed = [*range(data), data + 1]
 
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        """Return the interval's only rounds where there are truncations: they concern keys that no row does."""
+        return [interval.rounds] if self.truncations else []
+
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        updates = kernels.sort_by(deltas[0].updates, self._by)
+        updates = deltas[0].updates
+        if self.truncations:
+            updates = np.concatenate([updates, *self._truncated(updates)])
+        updates = kernels.sort_by(updates, self._by)
         nk, nv = self.trace.nk, self.trace.nv
         if self.tied is not None:
             self._refuse_ties(updates, self.tied)
@@ -55,6 +70,18 @@ class Upsert(Keeping):
             )
         self.batch = kernels.consolidate(out[:rows])
         return Delta(self.batch, distinct=True)
+
+    def _truncated(self, updates: np.ndarray) -> Iterator[np.ndarray]:
+        """Give for each truncation the rows that take from all keys what they have, which is no matter for those with nothing."""
+        nk, data = self.trace.nk, self.trace.nk + self.trace.nv
+        known = np.concatenate([np.ascontiguousarray(matrix[:, :nk]) for matrix in [updates, *self.trace.matrices()]])
+        keys = kernels.distinct_keys(kernels.sort_by(known, range(nk)), nk)
+        rows = np.zeros((len(keys), data + 4), np.int64)
+        rows[:, :nk], rows[:, -1] = keys, 1
+        for time, order in self.truncations:
+            at = rows.copy()
+            at[:, data + 1], at[:, data + 2] = order, time
+            yield at
 
     def _refuse_ties(self, updates: np.ndarray, tied: Callable[[np.ndarray], Exception]) -> None:
         """Raise the error for the first row that says something else than one of its order before it."""

@@ -96,6 +96,10 @@ class Format:
         frame = raw.select(columns) if columns else pl.DataFrame(height=raw.height)
         return Turned(frame, raw[self.diff] if self.diff in raw.columns and self.diff else None)
 
+    def truncating(self) -> tuple[str, str, str] | None:
+        """Return column and value of rows that take from all keys what they have, and the column of their order; if there are such."""
+        return None
+
     def upserted(self, frame: pl.DataFrame) -> Upserted | None:
         """Return what typed rows say of their keys, of a format that has any."""
         return None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 OP, BEFORE, AFTER = "op", "before", "after"
 NO_BEFORE, NO_AFTER = "before is null", "after is null"
 OPS = ("c", "r", "u", "d")
+TRUNCATE = "t"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class Debezium(Format):
 
     def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
         raw = raw.with_row_index(ROW).filter(~(pl.col(OP).is_null() & pl.col(NO_BEFORE) & pl.col(NO_AFTER)))
+        if self.key:
+            raw = raw.filter(pl.col(OP).ne_missing(TRUNCATE))
         self._check(raw)
         after = pl.col(OP) != "d"
         if not self.key:
@@ -82,6 +85,9 @@ class Debezium(Format):
         others = _renamed(AFTER, [name for name in columns if name not in self.key])
         frame = raw.select(*keys, *others, pl.col(OP).alias(HIDDEN + OP), pl.col(self.order).alias(HIDDEN + self.order))
         return Turned(frame, None, raw[ROW])
+
+    def truncating(self) -> tuple[str, str, str] | None:
+        return (OP, TRUNCATE, self.order) if self.key else None
 
     def upserted(self, frame: pl.DataFrame) -> Upserted | None:
         if not self.key:
@@ -105,6 +111,10 @@ class Debezium(Format):
         ]
         whole.append(((pl.col(OP) != "d") & pl.col(NO_AFTER), "comes without `after`", "such an event says nothing"))
         condition = pl.col(OP) == "d" if self.key else pl.col(OP).is_in(["u", "d"])
+        if not self.key:
+            whole.insert(
+                0, (pl.col(OP) == TRUNCATE, "needs to know all rows", "name the table's `key` under the input")
+            )
         hint = "name the table's `key` under the input, or let the source log whole rows (REPLICA IDENTITY FULL)"
         whole.append((condition & pl.col(NO_BEFORE), "comes without `before`", hint))
         for failing, problem, hint in whole:
