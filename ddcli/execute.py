@@ -174,7 +174,7 @@ class _Run:
         width = max((Layout(scan.schema).width for scan in scans.values()), default=0) + nt + 1
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
-        cut = sizes(rows, width, kept, request.workers, request.memory)
+        cut = sizes(rows, width, kept, request.workers, request.memory, request.spec.shards)
         most = cut.most or (-(-rows // cut.passes) if cut.passes > 1 else None)
         if most is not None:
             taken = {name: reader.take(columns[name], before, upper, most) for name, reader in self.readers.items()}

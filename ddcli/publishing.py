@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from ddcli.store.manifest import OutputEntry
-from ddcli.store.output import output_bytes, write_progress, write_updates
+from ddcli.store.output import frame_bytes, output_bytes, output_frame, write_progress, write_updates
 from ddcli.store.state import relative_output
 from ddcli.summary import OutputSummary
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from ddcli.request import Request
     from ddcli.store.manifest import FileEntry, Manifest, Times
     from ddcli.store.state import Transaction
+
+
+LARGE = 1_000_000
+"""Updates of an output in one run above which there are several files, each about as large."""
 
 
 @dataclass
@@ -35,44 +41,70 @@ class Publishing:
     meanings: dict[str, str]
     transaction: Transaction | None
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
-    _files: dict[str, list[tuple[int, FileEntry]]] = field(default_factory=lambda: defaultdict(list))
+    _files: dict[str, list[FileEntry]] = field(default_factory=lambda: defaultdict(list))
+    _small: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    _numbers: Counter[str] = field(default_factory=Counter)
+    _rows: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, name: str, updates: np.ndarray, pool: Pool, part: int | None = None) -> None:
-        """Add the consolidated updates of an output, or a part of them that shares no record with another. Threads may."""
+    def add(self, name: str, updates: np.ndarray, pool: Pool, *, alone: bool = False) -> None:
+        """Add consolidated updates of an output: all of them (`alone`), or some that share no record with others. Threads may.
+
+        A few updates wait for others, so that a log gets no more files than it needs.
+        """
         if not len(updates):
             return
-        inserted = int(np.count_nonzero(updates[:, -1] > 0))
-        rows, entry = len(updates), None
-        if self.transaction is not None:
-            data = output_bytes(updates, self.layouts[name], pool, self.time)
-            before = self.manifest.upper if self.manifest else None
-            directory = self.request.outputs[name]
-            entry = write_updates(
-                self.transaction,
-                directory,
-                data,
-                rows,
-                self.time,
-                before,
-                self.upper,
-                "" if part is None else f"-{part:04d}",
-            )
+        inserted, rows = int(np.count_nonzero(updates[:, -1] > 0)), len(updates)
         with self._lock:
             self._counts[name] = _sum(self._counts.get(name), OutputSummary(rows, inserted, rows - inserted, None))
-            if entry is not None:
-                self._files[name].append((part or 0, entry))
+        if self.transaction is None:
+            return
+        layout = self.layouts[name]
+        if alone or rows >= LARGE:
+            self._write(name, output_bytes(updates, layout, pool, self.time), rows, alone=alone)
+            return
+        # Copied: a frame would hold all values of the pool in memory.
+        copy = io.BytesIO()
+        output_frame(updates, layout, pool, self.time).write_ipc(copy)
+        with self._lock:
+            self._small[name].append(copy.getvalue())
+            self._rows[name] += rows
+            parts = self._gathered(name) if self._rows[name] >= LARGE else []
+        if parts:
+            self._put_together(name, parts, alone=False)
+
+    def _gathered(self, name: str) -> list[bytes]:
+        self._rows[name] = 0
+        return self._small.pop(name, [])
+
+    def _put_together(self, name: str, parts: list[bytes], *, alone: bool) -> None:
+        frame = pl.concat([pl.read_ipc(io.BytesIO(part)) for part in parts])
+        self._write(name, frame_bytes(frame, self.time), frame.height, alone=alone)
+
+    def _write(self, name: str, data: memoryview, rows: int, *, alone: bool) -> None:
+        """Add a file to the transaction; one that is not alone has a number in its name."""
+        assert self.transaction is not None, "a dry run writes nothing"
+        before = self.manifest.upper if self.manifest else None
+        directory = self.request.outputs[name]
+        with self._lock:
+            self._numbers[name] += 1
+            called = "" if alone else f"-{self._numbers[name]:04d}"
+        entry = write_updates(self.transaction, directory, data, rows, self.time, before, self.upper, called)
+        with self._lock:
+            self._files[name].append(entry)
 
     def entries(self) -> dict[str, OutputEntry]:
-        """Write the logs' progress, last, and return the outputs as the next manifest has them."""
+        """Write what waits, and the logs' progress last; return the outputs as the next manifest has them."""
         assert self.transaction is not None, "a dry run writes nothing"
         found = {}
         for name, layout in self.layouts.items():
+            if parts := self._gathered(name):
+                self._put_together(name, parts, alone=not self._files[name])
             directory = self.request.outputs[name]
             write_progress(self.transaction, directory, self.upper)
             known = self.manifest.outputs[name] if self.manifest else None
             schema = {column: str(kind) for column, kind in layout.schema.items()}
-            files = (*(known.files if known else ()), *(file for _, file in sorted(self._files[name], key=_part)))
+            files = (*(known.files if known else ()), *sorted(self._files[name], key=_name))
             says = known.fingerprint if known else self.meanings[name]
             found[name] = OutputEntry(relative_output(self.request.state, directory), schema, files, says)
         return found
@@ -82,7 +114,7 @@ class Publishing:
         none = OutputSummary(0, 0, 0, None)
         found = {}
         for name in self.layouts:
-            files = [str(self.request.outputs[name] / file.name) for _, file in sorted(self._files[name], key=_part)]
+            files = [str(self.request.outputs[name] / file.name) for file in sorted(self._files[name], key=_name)]
             made = self._counts.get(name, none)
             found[name] = OutputSummary(
                 made.rows, made.inserted, made.retracted, files[0] if files else None, len(files)
@@ -90,8 +122,8 @@ class Publishing:
         return found
 
 
-def _part(numbered: tuple[int, FileEntry]) -> int:
-    return numbered[0]
+def _name(file: FileEntry) -> str:
+    return file.name
 
 
 def _sum(one: OutputSummary | None, other: OutputSummary) -> OutputSummary:

@@ -12,6 +12,7 @@ from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta, empty
 from ddcli.engine.outofcore import OutOfCore
 from ddcli.keeping import memory_of
+from ddcli.publishing import LARGE
 from ddcli.store.spill import Spill
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from ddcli.store.files import Files
     from ddcli.store.logs import Slice, Taken
     from ddcli.store.state import Transaction
-
-LARGE_OUTPUT = 1_000_000
-"""Updates of an output in one run above which each shard's are a file of their own."""
 
 
 @dataclass
@@ -77,21 +75,21 @@ class Stepping:
 
     def _writes(self, found: dict[int, list[Delta]]) -> list[Callable[[], None]]:
         """Return what is to be done when the step is: each of it may be done in a thread of its own."""
-        parts: list[tuple[str, int | None, np.ndarray]] = []
+        parts: list[tuple[str, bool, np.ndarray]] = []
         for name, handle in self.assembled.leaving.items():
             deltas = found.get(handle.index, [])
-            large = sum(len(delta.updates) for delta in deltas) > LARGE_OUTPUT and len(deltas) > 1
+            large = sum(len(delta.updates) for delta in deltas) > LARGE and len(deltas) > 1
             if large:
-                parts += [(name, at, _consolidated(delta)) for at, delta in enumerate(deltas)]
+                parts += [(name, False, _consolidated(delta)) for delta in deltas]
             elif deltas:
                 whole = [_consolidated(delta) for delta in deltas if len(delta.updates)]
-                parts.append((name, None, whole[0] if len(whole) == 1 else kernels.concat(whole)))
+                parts.append((name, True, whole[0] if len(whole) == 1 else kernels.concat(whole)))
         traces = self.traces.traces() if self.transaction is not None else []
         held = [*(matrix for *_, matrix in parts), *(matrix for trace in traces for matrix in trace.resident())]
         shared = frozenset(memory for memory, count in Counter(map(memory_of, held)).items() if count > 1)
         del held
         writes: list[Callable[[], None]] = [
-            partial(self.publishing.add, name, matrix, self.pools[0], part) for name, part, matrix in parts
+            partial(self.publishing.add, name, matrix, self.pools[0], alone=alone) for name, alone, matrix in parts
         ]
         if self.transaction is not None:
             upper = self.interval.upper
@@ -106,7 +104,7 @@ class Stepping:
             updates = _consolidated(delta)
             for name, handle in assembled.leaving.items():  # equal collections are one
                 if handle.index == index:
-                    self.publishing.add(name, updates, self.pools[shard], shard)
+                    self.publishing.add(name, updates, self.pools[shard])
 
         def hand_over(trace: Trace) -> None:
             if self.transaction is not None:

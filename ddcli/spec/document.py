@@ -20,7 +20,7 @@ from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
-from ddcli.spec.values import Choice, Words
+from ddcli.spec.values import Choice, Whole, Words
 
 VERSION = "1"
 PIPELINE_NAME = Words(
@@ -101,6 +101,7 @@ SECTIONS = {
     "outputs": Key("outputs", Pairs(NAME, OUTPUT, "a mapping of names to outputs", things=True), required=True),
     "state": Key("state", PATH, about="directory; default: .dd/<name>/ beside this file"),
     "history": Key("history", HISTORY, about="how much of the past arrangements keep: a number of times, 7 days, all"),
+    "shards": Key("shards", Whole(1, 4096), about="into how many parts arrangements are cut when they are made"),
     "errors": Key("errors", ERRORS, about="records on which an expression fails: fail (default) or quarantine"),
     "tests": Key("tests", Tests(), about="see dd test"),
 }

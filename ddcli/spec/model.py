@@ -362,7 +362,7 @@ class Spec:
     """A whole pipeline file. Names in it are known to exist and collections refer in circles through variables alone.
 
     `path` is the file; the paths inside are relative to its directory. `history` is how far behind the frontier arrangements
-    tell times apart: a number, a duration, or `all`. `tests` are kept as the tree they are written in.
+    tell times apart: a number, a duration, or `all`. `shards` is into how many parts arrangements are cut when they are made. `tests` are kept as the tree they are written in.
     """
 
     name: Text
@@ -372,5 +372,6 @@ class Spec:
     outputs: dict[str, Output]
     state: Text | None = None
     history: Text | None = None
+    shards: int | None = None
     tests: tuple[Node, ...] = ()
     errors: Errors | None = None

@@ -69,22 +69,23 @@ class Expression(Shape[Text]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Whole(Shape[int]):
-    """An integer, not below a least one."""
+    """An integer, not below a least one, nor above a greatest if there is one."""
 
     least: int
+    most: int | None = None
 
     def _read(self, node: Node, place: Place, notes: Notes) -> int:
-        wants = f"a whole number from {self.least}"
+        wants = f"a whole number from {self.least}" + (f" to {self.most}" if self.most is not None else "")
         if not isinstance(node, Scalar) or node.kind != "int":
             raise notes.mismatch(node, place, wants)
         text = node.text.value
         value = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
-        if value < self.least:
+        if value < self.least or (self.most is not None and value > self.most):
             raise notes.mismatch(node, place, wants)
         return value
 
     def _schema(self) -> JsonSchema:
-        return {"type": "integer", "minimum": self.least}
+        return {"type": "integer", "minimum": self.least} | ({"maximum": self.most} if self.most is not None else {})
 
 
 class Flag(Shape[bool]):

@@ -43,16 +43,24 @@ def output_bytes(updates: Matrix, layout: Layout, pool: Pool, time: Schema, diff
 
     The updates must be consolidated. They are sorted by time, and else keep their order.
     """
+    updates = kernels.sort_by(updates, range(layout.width, layout.width + len(time)))
+    return parquet_bytes(
+        len(updates), lambda start, end: output_frame(updates[start:end], layout, pool, time, diff), group=CHUNK
+    )
+
+
+def output_frame(updates: Matrix, layout: Layout, pool: Pool, time: Schema, diff: str = "diff") -> pl.DataFrame:
+    """Return updates as the columns of a log's file, in their order."""
     assert not {*time, diff} & {*layout.names}, f"the columns {[*time, diff]} of the log are also columns of its data"
     lanes = range(layout.width, layout.width + len(time))
-    updates = kernels.sort_by(updates, lanes)
+    times = [time_column(name, updates[:, at], kind) for at, (name, kind) in zip(lanes, time.items(), strict=True)]
+    return decode(updates, layout, pool).with_columns(*times, pl.Series(diff, np.ascontiguousarray(updates[:, -1])))
 
-    def chunk(start: int, end: int) -> pl.DataFrame:
-        rows = updates[start:end]
-        times = [time_column(name, rows[:, at], kind) for at, (name, kind) in zip(lanes, time.items(), strict=True)]
-        return decode(rows, layout, pool).with_columns(*times, pl.Series(diff, np.ascontiguousarray(rows[:, -1])))
 
-    return parquet_bytes(len(updates), chunk, group=CHUNK)
+def frame_bytes(frame: pl.DataFrame, time: Schema) -> memoryview:
+    """Return the content of a file that has the rows of a frame of `output_frame`, sorted by time."""
+    frame = frame.sort(list(time), maintain_order=True)
+    return parquet_bytes(frame.height, lambda start, end: frame[start:end], group=CHUNK)
 
 
 def write_output(

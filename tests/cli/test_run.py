@@ -364,3 +364,32 @@ def test_an_until_that_is_no_time_is_wrong_use(orders, until):
         assert result.err.startswith(f"error: '{until}' is ")
         assert "hint: " in result.err
         orders("run", "orders.yaml", "-q")
+
+
+def test_the_file_says_into_how_many_shards_arrangements_are_cut(orders):
+    text = (orders.folder / "orders.yaml").read_text()
+    (orders.folder / "orders.yaml").write_text(text + "shards: 3\n")
+    orders("run", "orders.yaml")
+    arrangements = sorted((orders.folder / ".dd/orders/arrangements").iterdir())
+    assert arrangements
+    (newest,) = (orders.folder / ".dd/orders/manifest").iterdir()
+    kept = json.loads(newest.read_bytes())["arrangements"]
+    assert {len(entry["shards"]) for entry in kept.values()} == {3}
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    assert "totals: 2 updates" in orders("run", "orders.yaml").err
+
+
+@pytest.mark.parametrize(("said", "told"), [("0", "from 1 to 4096"), ("5000", "from 1 to 4096"), ("many", "from 1")])
+def test_shards_that_cannot_be(orders, said, told):
+    text = (orders.folder / "orders.yaml").read_text()
+    (orders.folder / "orders.yaml").write_text(text + f"shards: {said}\n")
+    result = orders("run", "orders.yaml")
+    assert result.code == 2
+    assert told in result.err
+
+
+@pytest.mark.parametrize("size", ["lots", "1KiB", "-1GiB", "1GiBs"])
+def test_memory_that_cannot_be(orders, size):
+    result = orders("run", "orders.yaml", "--memory", size)
+    assert result.code == 2
+    assert "--memory" in result.err

@@ -21,7 +21,7 @@ def operators(graph):
     """Return the operators that the engine runs for a graph."""
     scope = Scope()
     assemble(graph, scope, Traces(), Pool(), print)
-    return [operator for place in scope._places for operator in place.shards]
+    return [operator for place in scope.places for operator in place.shards]
 
 
 def columns(node):
