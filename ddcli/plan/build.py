@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ddcli.errors import SpecError, SpecErrors
+from ddcli.errors import SpecError, SpecErrors, did_you_mean
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
 from ddcli.plan.iteration import iterate
@@ -164,6 +164,14 @@ class _Section:
 def _input(given: model.Input, schema: Schema, arranged: tuple[str, ...]) -> Relation:
     """Return an input's collection: its rows as they are, or what they say of their keys or of the whole table."""
     key = tuple(text.value for text in given.key)
+    for text in given.key:
+        if text.value not in schema:
+            near = did_you_mean(text.value, schema)
+            raise SpecError(
+                f"inputs.{given.name.value}.key: there is no column '{text.value}'",
+                span=text.span,
+                hint=f"did you mean `{near}`?" if near else f"its columns are: {', '.join(schema)}",
+            )
     source = logical.Source(
         (), dict(schema), given.name.value, tuple(text.value for text in given.time), _meaning(given), arranged
     )

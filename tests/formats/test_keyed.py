@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.errors import InputError, SpecError
+from ddcli.errors import InputError, SpecError, SpecErrors
 from tests.formats.support import FEW, TIMES, WRITERS, Place, chances, cuts
 
 KEYS, VALUES = [0, 1, None], ["x", "y", None]
@@ -256,3 +256,14 @@ def test_inputs_with_keys_are_rebuilt_when_the_pipeline_changes(tmp_path):
     place.write("b", pl.DataFrame([(1, None, None, "X", 1, 4)], UPSERTS, orient="row"))
     place.run()
     assert place.at(4, "k", "v") == {}
+
+
+@pytest.mark.parametrize("kind", ["upsert", "snapshots"])
+def test_a_key_that_is_no_column_is_refused(tmp_path, kind):
+    place = Place(tmp_path, format=kind, key=["kk"])
+    place.write("a", pl.DataFrame([(1, "a", 7, "U", 1, 0)], UPSERTS, orient="row"))
+    with pytest.raises(SpecErrors) as caught:
+        place.run()
+    assert caught.value.errors[0].problem == "inputs.a.key: there is no column 'kk'"
+    assert caught.value.errors[0].hint == "did you mean `k`?"
+    assert caught.value.errors[0].span.line == 8

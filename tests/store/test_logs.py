@@ -18,7 +18,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
-from ddcli.store.formats.base import Updates
+from ddcli.store.formats.base import Append, Updates
 from ddcli.store.listing import list_input
 from ddcli.store.log_schema import LogSchema
 from ddcli.store.logs import LogReader
@@ -456,3 +456,17 @@ def test_a_file_that_goes_away_meanwhile(log):
     log.write("a.parquet", PLAIN.head(2))
     with pytest.raises(InputError, match="changed while it was read"):
         Read(reader, ["a"], None, ((8,),))
+
+
+def test_late_rows_of_product_times_are_moved_to_the_lattice_join_with_the_first_open_time(log):
+    log.write("a.parquet", pl.DataFrame({"a": [1, 2, 3], "x": [0, 2, 5], "y": [1, 0, 1]}))
+    reader = LogReader(log.listing(), Append(("x", "y"), late="advance"))
+    taken = reader.take(["a"], ((3, 0), (0, 4)), ((9, 0),), 2)
+    assert taken.late == 2
+    assert [row for part in taken.slices for row in part.read().times.rows()] == [(3, 1), (3, 0), (5, 1)]
+    reader = LogReader(log.listing(), Append(("x", "y"), late="quarantine"))
+    taken = reader.take([], ((3, 0), (0, 4)), ((9, 0),), 2)
+    assert [row for part in taken.slices for row in part.read().times.rows()] == [(5, 1)]
+    assert [row for part in taken.put_aside for row in part.read().frame.rows()] == [(1,), (2,)]
+    with pytest.raises(InputError, match="before the end: the input was closed"):
+        reader.take([], (), (), 2)
