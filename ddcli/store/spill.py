@@ -18,6 +18,7 @@ import polars as pl
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode
 from ddcli.errors import EngineError
+from ddcli.store.state import SPILL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.store.files import Files
 
-DIRECTORY = "spill"
 KINDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 WIDE = 8
 
@@ -35,7 +35,7 @@ class Spill:
     """The scratch directory of one run, with `room` bytes of updates that are kept in memory. Times have `nt` coordinates."""
 
     def __init__(self, directory: Path, files: Files, nt: int, room: int) -> None:
-        self.directory = directory / DIRECTORY
+        self.directory = directory / SPILL
         self.files = files
         self.nt = nt
         self.room = room

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from ddcli.store.object_lock import ObjectLock
 
+SPILL = "spill"
+"""The directory of a state in which a run puts away what it needs later: nothing in it outlives the run."""
 UPDATES = "updates-"
 """How the names of an output log's files begin."""
 
@@ -96,6 +98,10 @@ class State:
         if self.manifest:
             publish(self.files, self.directory, self.manifest)
         if self.lock.sole:
+            if (self.directory / SPILL).is_dir():
+                for path in _entries(self.directory / SPILL):
+                    self.files.remove(path)
+                self.files.remove_directory(self.directory / SPILL)
             self.sweep(outputs.values())
 
     def sweep(self, outputs: Iterable[Path] = ()) -> None:
@@ -166,7 +172,7 @@ class Transaction:
         return path.name, self._add(self._batches, path, data)
 
     def add_output(self, path: Path, data: bytes | memoryview) -> Written:
-        """Write a file that appears as `path` with the commit. Files appear in the order in which they are added."""
+        """Write a file that appears as `path` with the commit. Progress appears last: the files that it speaks of are there then."""
         return self._add(self._outputs, path, data)
 
     def commit(self, manifest: Manifest) -> Manifest:
@@ -178,6 +184,8 @@ class Transaction:
         """
         assert self._open, "a transaction commits once"
         directory = self.state.directory
+        # In an order that doesn't hang on which thread came first: the same run writes the same manifest.
+        self._outputs.sort(key=lambda pair: (pair[1].name == PROGRESS, pair[1]))
         pairs = tuple((relative(source, directory), relative(target, directory)) for source, target in self._outputs)
         manifest = manifest.numbered(self.number, pairs)
         final = manifest_path(directory, self.number)

@@ -13,10 +13,10 @@ def every_stage(tmp_path_factory):
     return stages(tmp_path_factory.mktemp("stages"))
 
 
-@pytest.fixture(params=["first", "change", "merge"])
+@pytest.fixture(params=["first", "change", "merge", "out of core", "apply"])
 def stage(request, every_stage):
     """Return one of the shop's runs."""
-    return every_stage[["first", "change", "merge"].index(request.param)]
+    return every_stage[request.param]
 
 
 @pytest.fixture

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from ddcli.pipeline import run
+from ddcli.sizes import BASE
 from ddcli.store.manifest import read_newest
 from ddcli.store.state import State
 
@@ -45,6 +46,8 @@ class Shop:
     """A folder with the pipeline; `supply(n)` brings the files that the n-th run finds new."""
 
     folder: Path
+    options: dict[str, Any] = field(default_factory=dict)
+    """What its runs are asked for."""
 
     @classmethod
     def make(cls, folder: Path) -> Shop:
@@ -63,7 +66,7 @@ class Shop:
         return manifest.number if manifest else 0
 
     def run(self, **options):
-        return run(self.folder / "shop.yaml", **options)
+        return run(self.folder / "shop.yaml", **self.options | options)
 
     def supply(self, step: int) -> None:
         """Write the updates at one time: sales come (most in the first run) and some go, people come and move on."""
@@ -79,7 +82,7 @@ class Shop:
     def copy(self, folder: Path) -> Shop:
         """Return a copy elsewhere."""
         shutil.copytree(self.folder, folder)
-        return Shop(folder)
+        return Shop(folder, self.options)
 
     def files(self) -> dict[str, bytes]:
         """Return all that state and outputs consist of."""
@@ -150,16 +153,41 @@ class Stage:
     after: dict[str, bytes]
 
 
-def stages(folder: Path) -> list[Stage]:
-    """Return the shop's runs: the first, one whose batches stay beside those of the first, and one that merges batches."""
-    shop, found = Shop.make(folder / "shop"), []
-    for step in range(RUNS):
+def stages(folder: Path) -> dict[str, Stage]:
+    """Return the shop's runs: the first, one whose batches stay beside those of the first, one that merges batches.
+
+    And two that are done in other ways: one for which there is no memory, and one after a change of the pipeline.
+    """
+    shop, found = Shop.make(folder / "shop"), {}
+    for step, name in enumerate(("first", "change", "merge")):
+        if name == "change":  # a run does this, and what is new in a commit of its own
+            found["apply"] = stage(step, changed(shop.copy(folder / "apply")))
         shop.supply(step)
-        before = shop.copy(folder / str(step))
+        before = shop.copy(folder / name)
+        if name == "change":
+            found["out of core"] = stage(step, replace(shop.copy(folder / "out of core"), options={"memory": BASE}))
         shop.run()
-        found.append(Stage(step, before, shop.files()))
-    batches = [{name for name in stage.after if name.startswith(".dd/shop/arrangements")} for stage in found]
+        found[name] = Stage(step, before, shop.files())
+    batches = [
+        {file for file in found[name].after if file.startswith(".dd/shop/arrangements")}
+        for name in ("first", "change", "merge")
+    ]
     assert batches[0] & batches[1], "the second run replaces every batch"
     assert batches[1] - batches[2], "the third run merges no batch"
     assert shop.rows() == shop.meant(RUNS)
     return found
+
+
+def stage(step: int, shop: Shop) -> Stage:
+    """Return a run of a shop, of which a copy has the run."""
+    copy = shop.copy(shop.folder.with_name(f"{shop.folder.name} after"))
+    copy.run()
+    assert copy.number == step + 1
+    return Stage(step, shop, copy.files())
+
+
+def changed(shop: Shop) -> Shop:
+    """Return the shop with another pipeline, whose outputs differ in what they say of all times."""
+    path = shop.folder / "shop.yaml"
+    path.write_text(PIPELINE.replace("sum(amount)", "max(amount)"))
+    return replace(shop, options={"apply": True})

@@ -27,7 +27,7 @@ def test_death_at_every_operation(stage, tmp_path, through):
     assert at > 25
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_one_death_after_the_other(stage, tmp_path, through, seed):
     draw = random.Random(seed)
     shop = stage.shop.copy(tmp_path / "shop")
@@ -44,8 +44,8 @@ def test_one_death_after_the_other(stage, tmp_path, through, seed):
 
 
 def test_a_process_that_exits(stage, tmp_path, nursery):
-    for at in (3, 12, 21, 28, 31, 34):
+    for at in (3, 12, 17, 20, 23):
         shop = stage.shop.copy(tmp_path / str(at))
-        assert nursery.run(shop.folder, {"die_at": at})[0]["code"] == 9
-        assert nursery.run(shop.folder, {})[0]["code"] == 0
+        assert nursery.run(shop.folder, {"options": shop.options, "die_at": at})[0]["code"] == 9
+        assert nursery.run(shop.folder, {"options": shop.options})[0]["code"] == 0
         assert shop.settled() == stage.after, at

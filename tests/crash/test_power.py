@@ -7,7 +7,7 @@ import shutil
 from tests.crash.disk import Disk, Recorder
 from tests.crash.shop import Shop
 
-SAMPLES = int(os.environ.get("DD_CRASH_SAMPLES", "2"))
+SAMPLES = int(os.environ.get("DD_CRASH_SAMPLES", "1"))
 
 
 def test_the_power_goes_at_every_moment(stage, tmp_path, through):
@@ -20,7 +20,7 @@ def test_the_power_goes_at_every_moment(stage, tmp_path, through):
             disk.do(operation)
             committed |= operation.name == "sync directory" and operation.path == recorded.state / "manifest"
         for _ in range(SAMPLES):
-            shop = Shop(tmp_path / "shop")
+            shop = Shop(tmp_path / "shop", stage.shop.options)
             shutil.copytree(stage.shop.folder / "in", shop.folder / "in")  # with their modification times
             disk.root.write(shop.folder, draw)
             restore_times(stage.shop, shop)
