@@ -31,6 +31,7 @@ from ddcli.plan.changes import CONTENTS, WAITING, Changes, Known
 from ddcli.plan.physical import Snapshots, Upserts
 from ddcli.request import find_inputs
 from ddcli.siding import ErrorLog, error_directory
+from ddcli.sizes import sizes
 from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
 from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
 from ddcli.store.output import output_bytes, write_output
@@ -102,17 +103,27 @@ def rebuild(
     return _Rebuild(request, manifest, state, changes, found, time).run()
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A trace that was given to an operator; `by` are the lanes of its rows that say to which shard they belong."""
+
+    trace: Trace
+    layout: BatchLayout
+    by: tuple[int, ...]
+
+
 @dataclass
 class _FreshTraces:
     """Traces that begin empty."""
 
-    made: dict[str, list[tuple[Trace, BatchLayout]]] = field(default_factory=dict)
+    made: dict[str, list[_Made]] = field(default_factory=dict)
 
     def trace(
         self, identity: str, key: Layout, value: Layout, nt: int, shard: int = 0, by: Sequence[int] | None = None
     ) -> Trace:
         trace = Trace(key.width, value.width, nt, since=_beginning(nt))
-        self.made.setdefault(identity, []).append((trace, BatchLayout(key, value, nt)))
+        lanes = tuple(range(key.width) if by is None else by)
+        self.made.setdefault(identity, []).append(_Made(trace, BatchLayout(key, value, nt), lanes))
         return trace
 
 
@@ -129,6 +140,7 @@ class _Rebuild:
     found: dict[str, Found]
     time: Schema
     pool: Pool = field(default_factory=Pool)
+    shards: int = 1
 
     def run(self) -> tuple[Manifest, dict[str, OutputSummary]]:
         graph, traces = self.changes.cut(), _FreshTraces()
@@ -140,6 +152,7 @@ class _Rebuild:
         assembled = assemble(graph, Scope(self.nt), traces, self.pool, quiet, self.kinds, facts=facts, failed=failed)
         inputs, fed = self._read(assembled, readers, known, _keyed(graph))
         deltas = assembled.step(fed, Interval(_beginning(self.nt), self.upper)) if fed else {}
+        self.shards = self._shards(sum(len(delta.updates) for delta in fed.values()))
         fed.clear()
         outputs = {
             name: self._difference(name, assembled.outputs[name], deltas.get(name, ()))
@@ -165,6 +178,16 @@ class _Rebuild:
                 cache=self.manifest.cache | {"plan": self.changes.plan.to_json()},
             )
             return transaction.commit(manifest), wrote
+
+    def _shards(self, rows: int) -> int:
+        """Return how many shards what is built has: as many as the arrangements that are kept, or as its rows ask for."""
+        kept = frozenset(
+            len(entry.shards)
+            for identity, entry in self.manifest.arrangements.items()
+            if identity.removesuffix(WAITING) in self.changes.kept
+        )
+        request = self.request
+        return sizes(rows, 1, kept, request.workers, request.memory, request.spec.shards).shards
 
     @property
     def nt(self) -> int:
@@ -303,19 +326,28 @@ class _Rebuild:
         for identity, made in traces.made.items():
             if identity.removesuffix(WAITING) not in self.changes.built:
                 continue
-            layout = made[0][1]
-            matrices = [matrix for trace, _ in made for matrix in trace.matrices() if len(matrix)]
-            files: tuple[FileEntry, ...] = ()
+            layout, by = made[0].layout, made[0].by
+            matrices = [matrix for each in made for matrix in each.trace.matrices() if len(matrix)]
+            files: list[tuple[FileEntry, ...]] = [()] * self.shards
             if matrices:
                 rows = kernels.consolidate(kernels.concat(matrices))
                 rows = kernels.advance(rows, self.upper.as_time(), len(layout.times))
-                if len(rows):
-                    data = batch_bytes(rows, layout, self.pool)
-                    lower = _beginning(self.nt)
-                    files = (write_batch(transaction, identity, 0, data, len(rows), lower, self.upper, self.upper),)
+                owners = (
+                    kernels.shard_of(kernels.take(rows, list(by)), len(by), self.shards) if self.shards > 1 else None
+                )
+                for shard in range(self.shards):
+                    mine = rows if owners is None else rows[owners == shard]
+                    if len(mine):
+                        files[shard] = (self._write_batch(transaction, identity, shard, mine, layout),)
             schema = {name: str(kind) for name, kind in layout.record.schema.items()}
-            kept[identity] = ArrangementEntry(identity, times, times, layout.key.names, schema, (files,))
+            kept[identity] = ArrangementEntry(identity, times, times, layout.key.names, schema, tuple(files))
         return kept
+
+    def _write_batch(
+        self, transaction: Transaction, identity: str, shard: int, rows: np.ndarray, layout: BatchLayout
+    ) -> FileEntry:
+        data = batch_bytes(rows, layout, self.pool)
+        return write_batch(transaction, identity, shard, data, len(rows), _beginning(self.nt), self.upper, self.upper)
 
 
 def _keyed(graph: PhysicalGraph) -> frozenset[str]:

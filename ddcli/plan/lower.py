@@ -72,7 +72,8 @@ class _Lowering:
         """
         assert isinstance(node, logical.Arrange)
         (child,) = node.inputs
-        return keyed(self.exactly(child, child.schema), node.by, fuse=False)
+        # Joins sort their keys, whatever the order in which they are written.
+        return keyed(self.exactly(child, child.schema), sorted(set(node.by)), fuse=False)
 
     def schema(self, node: logical.Node) -> Schema:
         needed = self.required[node.fingerprint]

@@ -82,11 +82,13 @@ def judge_changes(case, texts, root):
 
 
 @SEARCH
-@given(edited())
-def test_a_changed_pipeline_corrects_its_outputs(found):
-    """At every time that was open when the file changed."""
+@given(edited(), st.sampled_from([1, 3]))
+def test_a_changed_pipeline_corrects_its_outputs(found, shards):
+    """At every time that was open when the file changed, with any number of shards."""
+    case, texts = found
+    texts = [text.replace("name: judged\n", f"name: judged\nshards: {shards}\n") for text in texts]
     with tempfile.TemporaryDirectory() as folder:
-        judge_changes(*found, Path(folder))
+        judge_changes(replace(case, text=texts[0]), texts, Path(folder))
 
 
 @SEARCH

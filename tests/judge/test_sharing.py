@@ -66,7 +66,7 @@ def shards(patch, count):
 
 
 def pipelines(root, nt):
-    """Write an exporter and an importer that joins what it imports with an input of its own."""
+    """Write an exporter, an importer that joins what it imports with an input of its own, and one that does so with an output."""
     time = {} if nt == 1 else {"time": ["x", "y"]}
     by_k = {"arrange": {"by": ["k"], "export": "by_k"}}
     one = {"dd": 1, "name": "one", "inputs": {"a": {"path": "a/"} | time}}
@@ -79,8 +79,22 @@ def pipelines(root, nt):
         "collections": {"j": {"from": "c", "apply": [join, {"map": columns}]}},
         "outputs": {"j": "out/j/", "c": "out/c2/"},
     }
-    for tree in (one, two):
+    three = {
+        "dd": 1,
+        "name": "three",
+        "inputs": {
+            "c": {"path": "out/c/", "columns": {"k": "int64?", "v": "int64?"}} | time,
+            "own": {"path": "b/"} | time,
+        },
+    }
+    three |= {"collections": {"j": two["collections"]["j"]}, "outputs": {"j": "out/j3/"}}
+    for tree in (one, two, three):
         (root / f"{tree['name']}.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
+
+
+def upper_of(state, nt):
+    manifest = read_newest(state)
+    return manifest.upper if manifest else box((-(2**63),) * nt)
 
 
 def log(folder, names):
@@ -125,8 +139,12 @@ def test_an_imported_arrangement_is_the_collection_from_its_beginning_on(history
             if begin is None:
                 begin = read_newest(root / ".dd/one").upper
             run(root / "two.yaml")
-            manifest = read_newest(root / ".dd/two")
-            upper = manifest.upper if manifest else box((0,) * nt)
+            run(root / "three.yaml")
+            chained, upper = log(root / "out/j3", names), upper_of(root / ".dd/three", nt)
+            for time in [(x,) if nt == 1 else (x, y) for x in range(10) for y in range(10 if nt == 2 else 1)]:
+                if is_closed(upper, time):
+                    assert at(chained, time) == meaning(left, right, time), f"the join with an output at {time}"
+            upper = upper_of(root / ".dd/two", nt)
             joined, copied = log(root / "out/j", names), log(root / "out/c2", names)
             for time in [(x,) if nt == 1 else (x, y) for x in range(10) for y in range(10 if nt == 2 else 1)]:
                 if is_closed(upper, time) and not is_closed(begin, time):
