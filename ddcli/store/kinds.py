@@ -30,6 +30,8 @@ Footer = dict[str, Any]
 """Columns and their polars types."""
 DAMAGED = "write the file again; the name of one that isn't finished should begin with '_' or '.', or end in '.tmp'"
 TEXT = Type("string", nullable=True)
+UNREADABLE = ("list", "binary", "null")
+"""Kinds of types whose values text doesn't hold."""
 
 
 class Kind(Protocol):
@@ -100,7 +102,7 @@ class Text:
         self._typed = {
             name: low.value(Cast(Column(name, TEXT), kind.or_null(), try_=True)).alias(name)
             for name, kind in declared.items()
-            if kind.kind not in ("string", "list", "binary", "null")
+            if kind.kind != "string"
         }
 
     def failing(self, names: Sequence[str]) -> Mapping[str, pl.Expr]:
@@ -211,4 +213,11 @@ def kind_of(path: Path, declared: Schema | None, *, nested: bool = False) -> Kin
             place=str(path),
             hint="declare them under the input's `columns`, as in `columns: {id: int64, name: string?}`",
         )
+    for name, kind in declared.items():
+        if kind.kind in UNREADABLE:
+            raise InputError(
+                f"column '{name}' is {kind.required()}, which can't be read from {text.name}",
+                place=str(path),
+                hint="declare it as string, or write the files as Parquet",
+            )
     return text(declared, nested=nested)

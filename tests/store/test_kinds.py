@@ -186,3 +186,15 @@ def test_files_that_disagree_are_refused_whatever_their_kind(tmp_path):
     assert refused(tmp_path, log=Append()).problem == "column 'a' is float64, but the log's other files have int64"
     pl.DataFrame({"a": [1], "b": [1], "time": [0]}).write_ipc(tmp_path / "b.arrow")
     assert "has a column 'b' that the log's other files don't have" in refused(tmp_path, log=Append()).problem
+
+
+@pytest.mark.parametrize("kind", ["list[int64]", "binary?"])
+def test_types_that_text_does_not_hold_are_refused(tmp_path, kind):
+    (tmp_path / "a.ndjson").write_text('{"a": [1], "time": 0}\n')
+    error = refused(tmp_path, columns={"a": parse_type(kind)}, kind=Append)
+    assert error.problem == f"column 'a' is {kind.removesuffix('?')}, which can't be read from NDJSON"
+
+
+def test_a_byte_order_mark_and_lines_of_windows_are_no_matter(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfa,time\r\n1,0\r\n"2",1\r\n')
+    assert read(tmp_path, columns={"a": parse_type("int64")}, kind=Append) == [(1, 0, 1), (2, 1, 1)]
