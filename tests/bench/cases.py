@@ -7,7 +7,7 @@ import statistics
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.bench import files
+from tests.bench import files, states
 from tests.bench.files import size
 from tests.bench.loop_cases import LOOPS
 from tests.bench.processes import measure, python
@@ -78,5 +78,9 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "engine-change": partial(engine, case="change"),
     "engine-min": partial(engine, case="least"),
     "engine-count": partial(engine, case="count"),
+    "bounded-memory": states.bounded,
+    "tenfold-state": states.tenfold,
+    "two-workers": states.workers,
+    "state-on-disk": states.disk,
     **{f"loops-{name}": case.figures for name, case in LOOPS.items()},
 }

@@ -7,6 +7,7 @@ keeps nothing would like to be given.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,8 @@ KEYS = 10
 """Rows a key has on average."""
 WIDE = 2**62
 """Values in files are drawn below it: they use their whole lane."""
+CROWD_PART = 5_000_000
+"""People in a file."""
 NARROW = 2**31
 """Values in memory are drawn below it: the reference figures are for pairs of 32-bit integers."""
 
@@ -60,6 +63,27 @@ def people(folder: Path, rows: int) -> Path:
             "now": now,
         },
     )
+
+
+def crowd(folder: Path, rows: int) -> Path:
+    """Make `base-0`, `base-1`, ... with the same people as `people`, so many that they are made a part at a time, and `next`."""
+    some = np.random.default_rng(SEED).permutation(changed_people(rows))
+    parts = {
+        f"base-{at:02d}": partial(_crowd_part, first, min(first + CROWD_PART, rows + 1))
+        for at, first in enumerate(range(1, rows + 1, CROWD_PART))
+    }
+    moves = {
+        "manager": np.concatenate([some // 2, some // 3]),
+        "employee": np.concatenate([some, some]),
+        "time": np.ones(2 * len(some), np.int64),
+        "diff": np.repeat([-1, 1], len(some)),
+    }
+    return _make(folder / f"crowd-{rows}", {**parts, "next": lambda: moves})
+
+
+def _crowd_part(first: int, end: int) -> dict[str, np.ndarray]:
+    some = np.arange(first, end)
+    return _log({"manager": some // 2, "employee": some})
 
 
 def numbers(folder: Path, rows: int) -> Path:

@@ -1,8 +1,8 @@
 """The cases of the engine alone: through the library, from matrices in memory to output in memory, with one worker.
 
-    python -m tests.bench.engine CASE ROWS
+    python -m tests.bench.engine CASE ROWS [WORKERS]
 
-runs one case in this process and prints its figures, in seconds, as JSON.
+runs one case in this process and prints its figures, in seconds, as JSON; the workers are for `moves`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SINGLES = 2_000
 BATCHES = 100
 
 
-def skip_level() -> tuple[Dataflow, Input, Output]:
+def skip_level(workers: int = 1) -> tuple[Dataflow, Input, Output]:
     """Return the dataflow of the manager's manager."""
-    dataflow = Dataflow()
+    dataflow = Dataflow(workers)
     manages = dataflow.input("manages", {"manager": "int64", "employee": "int64"})
     above = manages.join(manages, on={"manager": "employee"}, name="up")
     return dataflow, manages, above.map(employee="employee", manager="manager", skip_manager="up.manager").output()
@@ -58,24 +58,24 @@ def load(rows: int) -> dict[str, float]:
     return {"load": seconds}
 
 
-def moves(rows: int) -> dict[str, float]:
+def moves(rows: int, workers: int = 1) -> dict[str, float]:
     """Load people and everyone's move, each at its own time, in one step."""
-    _warm()
+    _warm(workers=workers)
     people = _people(rows)
     who = people[:, 1]
     updates = np.concatenate([people, people, np.stack([who // 3, who], axis=1)])
     times = np.concatenate([np.zeros(rows, np.int64), who, who])
     diffs = np.repeat([1, -1, 1], rows)
-    dataflow, manages, output = skip_level()
+    dataflow, manages, output = skip_level(workers)
     start = time.perf_counter()
     manages.insert_many(updates, times, diffs)
     manages.advance_to(rows + 1)
     dataflow.step()
-    found = output.lanes()
+    parts = output.parts()
     seconds = time.perf_counter() - start
     # In the end everyone has a manager's manager who had one: p // 9 > 0 is not asked for, p // 3 > 0 is.
-    assert found[:, -1].sum() == rows - 2
-    assert (found[:, -1] * found[:, 2]).sum() == (who // 9).sum()
+    assert sum(found[:, -1].sum() for found in parts) == rows - 2
+    assert sum((found[:, -1] * found[:, 2]).sum() for found in parts) == (who // 9).sum()
     return {"moves": seconds}
 
 
@@ -206,9 +206,9 @@ def _people(rows: int) -> np.ndarray:
     return np.stack([who // 2, who], axis=1)
 
 
-def _warm(aggregate: str | None = None) -> None:
+def _warm(aggregate: str | None = None, workers: int = 1) -> None:
     """Load the kernels, by a dataflow over little."""
-    dataflow, given, output = grouped(aggregate) if aggregate else skip_level()
+    dataflow, given, output = grouped(aggregate) if aggregate else skip_level(workers)
     for time_now in (1, 2):
         given.insert_many(_people(1000))
         given.advance_to(time_now)
@@ -219,4 +219,4 @@ def _warm(aggregate: str | None = None) -> None:
 CASES = {"load": load, "moves": moves, "change": change, "least": least, "count": count}
 
 if __name__ == "__main__":
-    print(json.dumps(CASES[sys.argv[1]](int(sys.argv[2]))))
+    print(json.dumps(CASES[sys.argv[1]](*map(int, sys.argv[2:]))))

@@ -22,7 +22,7 @@ class Asked:
     times_faster: float | None = None
     peak: float | None = None
 
-    def text(self) -> str:
+    def text(self, unit: str = "s") -> str:
         """Return the bound in words."""
         parts = []
         if self.times_polars is not None:
@@ -32,7 +32,7 @@ class Asked:
         if self.times_faster is not None:
             parts.append(f"1/{self.times_faster:g} of load")
         if self.seconds is not None:
-            parts.append(duration(self.seconds))
+            parts.append(duration(self.seconds) if unit == "s" else f"{self.seconds:g} {unit}")
         if self.peak is not None:
             parts.append(f"{self.peak / GIGABYTE:g} GB")
         return ", ".join(parts)
@@ -64,14 +64,16 @@ class Figure:
     reference: float | None = None
     full: bool = True
     runs: tuple[float, ...] = ()
+    unit: str = "s"
+    """Of `seconds`, where it is something else that was measured."""
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as texts, as `HEADINGS` say."""
-        bound = self.asked.text()
+        bound = self.asked.text(self.unit)
         met = ("yes" if self.asked.met_by(self) else "NO") if bound and self.full else ""
         return (
             self.case,
-            duration(self.seconds),
+            duration(self.seconds) if self.unit == "s" else f"{self.seconds:.3g} {self.unit}",
             *(duration(self.peers[name]) if name in self.peers else "" for name in PEERS),
             self.ratio(),
             f"{self.peak / GIGABYTE:.2f} GB" if self.peak else "",
@@ -96,7 +98,8 @@ class Figure:
             "peers": self.peers,
             "load": self.load,
             "peak": self.peak,
-            "asked": self.asked.text(),
+            "unit": self.unit,
+            "asked": self.asked.text(self.unit),
             "met": self.asked.met_by(self) if self.full else None,
             "reference": self.reference,
         }

@@ -59,9 +59,10 @@ def pipeline_of(task: str) -> str:
 class Workspace:
     """A folder in which one pipeline runs."""
 
-    def __init__(self, folder: Path, pipeline: str) -> None:
+    def __init__(self, folder: Path, pipeline: str, *options: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         self.folder = folder
+        self.options = options
         self.input = folder / "in"
         self.output = folder / "out"
         self._saved = folder / "saved"
@@ -71,7 +72,7 @@ class Workspace:
     @property
     def command(self) -> list[str]:
         """The command to measure."""
-        return dd("run", self.folder / "pipeline.yaml")
+        return dd("run", self.folder / "pipeline.yaml", *self.options)
 
     def append(self, file: Path) -> None:
         """Let a file be in the input; nothing is copied."""
