@@ -120,7 +120,8 @@ class Stepping:
         assert self.cut.room is not None, "out of core has room for something"
         spill = Spill(directory, files, scope.nt, self.cut.room)
         try:
-            OutOfCore(scope, self.pools, spill.bucket, give, hand_over).step(fed, {}, self.interval)
+            remembers = self.pools[0] is self.pools[-1]
+            OutOfCore(scope, self.pools, spill, give, hand_over, remembers).step(fed, {}, self.interval)
         finally:
             spill.clear()
 
