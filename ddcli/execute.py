@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import tempfile
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli import __version__
 from ddcli.assemble.graph import assemble
 from ddcli.engine.dataflow import Scope
+from ddcli.engine.kernels.settings import cache_dir
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Interval
 from ddcli.engine.pool import Pool
@@ -21,6 +23,7 @@ from ddcli.facts import InputFacts, facts_of
 from ddcli.history import kept_past
 from ddcli.importing import imported
 from ddcli.inputs import import_keys, largest_seen, open_logs, time_columns
+from ddcli.inspecting import seen
 from ddcli.keeping import StateTraces
 from ddcli.plan.build import build
 from ddcli.plan.generations import known_generations
@@ -29,17 +32,23 @@ from ddcli.plan.loops import Iterate
 from ddcli.publishing import Publishing
 from ddcli.rebuild import is_changed, rebuild
 from ddcli.request import find_inputs, find_upper, nothing_new
+from ddcli.runtime.spark import start
 from ddcli.siding import ErrorLog, error_directory, late_directory, put_aside
 from ddcli.sizes import Sizes, rows_held, sizes
+from ddcli.spreading import Spreading
 from ddcli.stepping import Stepping
+from ddcli.store.exchange import scratch
 from ddcli.store.files import Files
 from ddcli.store.holds import read_claims
 from ddcli.store.manifest import InputEntry, Manifest, Times
 from ddcli.store.objects import ObjectPath
-from ddcli.store.time_text import format_frontier, format_time
+from ddcli.store.time_text import format_frontier
 from ddcli.summary import InputSummary, OutputSummary, RunSummary
+from ddcli.tasks import Job
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import polars as pl
 
     from ddcli.engine.times import Time
@@ -47,6 +56,7 @@ if TYPE_CHECKING:
     from ddcli.inputs import Reader
     from ddcli.plan.generations import Plan
     from ddcli.request import Request
+    from ddcli.runtime.spark import Spark
     from ddcli.store.logs import Taken
     from ddcli.store.state import State
 
@@ -102,8 +112,16 @@ class _Run:
     """The time columns of the outputs and their types, one a coordinate."""
     seen: Time | None
     upper: Frontier
+    cluster: Spark | None = None
 
     def run(self) -> RunSummary:
+        try:
+            return self._run()
+        finally:
+            if self.cluster is not None:
+                self.cluster.close()
+
+    def _run(self) -> RunSummary:
         before = self.manifest.upper if self.manifest else None
         nt = len(self.time)
         # The first run begins where every time is at or after.
@@ -130,7 +148,16 @@ class _Run:
             failed = errors.add if self.request.spec.errors else None
             facts = facts_of(self.request.spec, self.readers, before, self.upper.elements)
             assembled = assemble(
-                self.plan.graph, scope, traces, pools, self._show, kinds, parted=True, facts=facts, failed=failed
+                self.plan.graph,
+                scope,
+                traces,
+                pools,
+                self._show,
+                kinds,
+                parted=True,
+                facts=facts,
+                failed=failed,
+                lazily=self.cluster is not None,
             )
             with nullcontext() if self.state is None else self.state.begin() as transaction:
                 publishing = Publishing(
@@ -143,15 +170,14 @@ class _Run:
                     transaction,
                 )
                 step = Stepping(assembled, taken, cut, pools, traces, publishing, transaction, interval)
-                if cut.room is None:
+                files = self.state.files if self.state else Files()
+                if self.cluster is not None:
+                    self._spread(self.cluster, step, facts, errors)
+                elif cut.room is None:
                     step.run_in_memory()
                 else:
-                    with (
-                        tempfile.TemporaryDirectory()
-                        if self.state is None or isinstance(self.request.state, ObjectPath)
-                        else nullcontext(self.request.state) as place
-                    ):
-                        step.run_out_of_core(Path(place), self.state.files if self.state else Files())
+                    with self._place() as place:
+                        step.run_out_of_core(place, files)
                 for each in facts.values():
                     each.check()
                 read = self._read(taken, facts)
@@ -164,6 +190,49 @@ class _Run:
             workers.close()
         return self._summary(read, publishing.summaries(), committed, errors)
 
+    def _spread(self, cluster: Spark, step: Stepping, facts: dict[str, InputFacts], errors: ErrorLog) -> None:
+        """Have the step done as tasks."""
+        request, transaction, traces = self.request, step.transaction, step.traces
+        if transaction is not None:
+            transaction.expect(request.outputs.values())
+        with self._place(shared=True) as place, scratch(place, self.state.files if self.state else Files()) as here:
+            job = Job(
+                base=request.base,
+                state=request.state,
+                scratch=here,
+                token=secrets.token_hex(4),
+                number=transaction.number if transaction else None,
+                manifest=self.manifest,
+                graph=self.plan.graph,
+                cut=step.cut,
+                interval=step.interval,
+                time=self.time,
+                taken=step.taken,
+                facts=facts,
+                imports=traces.imports,
+                claims=traces.claims,
+                past=traces.past,
+                outputs=request.outputs,
+                quarantines=request.spec.errors is not None,
+                cache_dir=cache_dir(),
+            )
+            publishing = step.publishing
+            Spreading(job, step.assembled, cluster, traces, publishing, transaction, facts, errors, request.say).run()
+
+    @contextmanager
+    def _place(self, *, shared: bool = False) -> Iterator[Path]:
+        """Give a directory for what lies between stages: on this machine, or `shared` by all that compute."""
+        if self.state is None or (isinstance(self.request.state, ObjectPath) and not shared):
+            with tempfile.TemporaryDirectory() as place:
+                yield Path(place)
+        else:
+            yield self.request.state
+
+    def _wants_spark(self, cut: Sizes) -> bool:
+        """Say whether tasks on Spark are asked for, or worth it: a JVM takes longer to start than most runs."""
+        engine = self.request.engine
+        return engine == "spark" or (engine == "auto" and cut.room is not None and self.request.spark.ready)
+
     def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes]:
         """Find the updates of each input, and how to cut the run. An input that no output reads is only checked."""
         scans, nt = self.plan.graph.scans(), len(self.time)
@@ -175,6 +244,11 @@ class _Run:
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
         cut = sizes(rows, width, kept, request.workers, request.memory, request.spec.shards)
+        if self._wants_spark(cut):
+            self.cluster = start(request.spark, request.spec.name.value, cache_dir())
+            if self.cluster.page:
+                request.say(f"Spark: {self.cluster.page}")
+            cut = cut.spread(rows, self.cluster.slots, new=not kept and request.spec.shards is None)
         most = cut.most or (-(-rows // cut.passes) if cut.passes > 1 else None)
         if most is not None:
             taken = {name: reader.take(columns[name], before, upper, most) for name, reader in self.readers.items()}
@@ -224,14 +298,9 @@ class _Run:
         return list(self.time.values())
 
     def _show(self, label: str, updates: pl.DataFrame) -> None:
-        """Say what an `inspect` sees, a line an update, the first few of many."""
-        shown, nt = 100, len(self.time)
-        *names, weight = updates.columns[-nt - 1 :]
-        for row in updates.sort(names, maintain_order=True).head(shown).iter_rows(named=True):
-            time, diff = tuple(row.pop(name) for name in names), row.pop(weight)
-            self.request.say(f"{label}: {row} @ {format_time(time, self.kinds)} {diff:+d}")
-        if updates.height > shown:
-            self.request.say(f"{label}: and {updates.height - shown} more updates")
+        """Say what an `inspect` sees."""
+        for line in seen(label, updates, self.kinds):
+            self.request.say(line)
 
     def _summary(
         self,

@@ -14,6 +14,7 @@ from ddcli.engine.outofcore import OutOfCore
 from ddcli.keeping import memory_of
 from ddcli.publishing import LARGE
 from ddcli.store.spill import Spill
+from ddcli.tasks import consolidated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,9 +81,9 @@ class Stepping:
             deltas = found.get(handle.index, [])
             large = sum(len(delta.updates) for delta in deltas) > LARGE and len(deltas) > 1
             if large:
-                parts += [(name, False, _consolidated(delta)) for delta in deltas]
+                parts += [(name, False, consolidated(delta)) for delta in deltas]
             elif deltas:
-                whole = [_consolidated(delta) for delta in deltas if len(delta.updates)]
+                whole = [consolidated(delta) for delta in deltas if len(delta.updates)]
                 parts.append((name, True, whole[0] if len(whole) == 1 else kernels.concat(whole)))
         traces = self.traces.traces() if self.transaction is not None else []
         held = [*(matrix for *_, matrix in parts), *(matrix for trace in traces for matrix in trace.resident())]
@@ -101,7 +102,7 @@ class Stepping:
         assembled, scope = self.assembled, self.assembled.scope
 
         def give(index: int, shard: int, delta: Delta) -> None:
-            updates = _consolidated(delta)
+            updates = consolidated(delta)
             for name, handle in assembled.leaving.items():  # equal collections are one
                 if handle.index == index:
                     self.publishing.add(name, updates, self.pools[shard])
@@ -124,8 +125,3 @@ class Stepping:
             OutOfCore(scope, self.pools, spill, give, hand_over, remembers).step(fed, {}, self.interval)
         finally:
             spill.clear()
-
-
-def _consolidated(delta: Delta) -> np.ndarray:
-    """Return updates with at most one for a record and time."""
-    return delta.updates if delta.distinct else kernels.consolidate(delta.updates)

@@ -21,7 +21,6 @@ from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Entry, Limit, Loop, Variable
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.join import Arrange, Entered
 from ddcli.engine.operators.linear import Consolidate, Permute
 from ddcli.engine.operators.shift import Delay
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.dataflow import Deltas, Handle
     from ddcli.engine.operators.base import Interval
+    from ddcli.engine.operators.filtered import Filtered
     from ddcli.engine.operators.imported import Imported
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.logical import Node
@@ -63,6 +63,8 @@ class Assembled:
     """The outputs of which equal records are in one shard."""
     arranged: dict[str, list[Trace]] = field(default_factory=dict)
     """The shards' traces of those outputs that are arrangements: what they hold is read from there."""
+    labels: dict[int, str] = field(default_factory=dict)
+    """What is done at places, by index, for those who watch."""
 
     def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
         """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs.
@@ -111,7 +113,7 @@ def assemble(
     assembly = _Assembly(
         scope, None, _Whole(Surroundings(traces, pools, show, time, facts or {}, failed), left, indexed or {}, lazily)
     )
-    result = Assembled(scope)
+    result = Assembled(scope, labels=assembly.labels)
     for name, node in graph.outputs.items():
         handle = assembly.handle(node)
         if isinstance(node, physical.Arranged):
@@ -176,6 +178,7 @@ class _Assembly:
     ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
     entering: list[tuple[Node, Entry]] = field(default_factory=list)
     variables: dict[int, Handle] = field(default_factory=dict)
+    labels: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operators = Operators(self.scope, self.whole.surroundings)
@@ -208,6 +211,7 @@ class _Assembly:
         handle = self.scope.add(
             shards, *inputs, width=layout.width, layout=layout, route=route(node), shifts=shifts, wraps=wraps
         )
+        self.labels[handle.index] = type(node).__name__.lower()
         if self.operators.times > 1 and isinstance(node, physical.EquiJoin):
             # The lattice join of two closed times may be open: a join's updates wait for it.
             operators, depth = self.operators, self.scope.depth
@@ -316,6 +320,7 @@ class _Assembly:
         )
         inputs = [self.handle(outer) for outer in (*node.initials, *(outer for outer, _ in inner.entering))]
         out = [Layout(node.bodies[which].schema) for which in left]
+        self.labels[len(self.scope.places)] = "loop"
         ports = self.scope.add_inner(loop, *inputs, widths=[layout.width for layout in out], layouts=out)
         for which, port in zip(left, ports, strict=True):
             self.ports[node.fingerprint, which] = port

@@ -175,9 +175,7 @@ def packed(updates: np.ndarray, layout: Layout, pool: Pool) -> Part:
     return _columns(updates, layout, pool) if _is_pooled(layout) else _packed(updates)
 
 
-def unpack(
-    room: np.ndarray, part: Part, data: bytes | bytearray | memoryview, layout: Layout, pool: Pool
-) -> None:
+def unpack(room: np.ndarray, part: Part, data: bytes | bytearray | memoryview, layout: Layout, pool: Pool) -> None:
     """Write the updates of a part, whose buffers are one after the other in `data`."""
     if not _is_pooled(layout):
         _unpack(room, part, data)
@@ -195,9 +193,7 @@ def _is_pooled(layout: Layout) -> bool:
 def _columns(updates: np.ndarray, layout: Layout, pool: Pool) -> Part:
     """Return updates as columns, which carry the values behind their hashes."""
     frame = decode(updates, layout, pool)
-    tail = [
-        pl.Series(f"\0{at}", updates[:, layout.width + at].copy()) for at in range(updates.shape[1] - layout.width)
-    ]
+    tail = [pl.Series(f"\0{at}", updates[:, layout.width + at].copy()) for at in range(updates.shape[1] - layout.width)]
     data = io.BytesIO()
     frame.with_columns(tail).write_ipc(data)
     return Part(len(updates), data.getbuffer().nbytes, (), (data.getbuffer(),))
