@@ -279,8 +279,8 @@ class _Assembly:
         if isinstance(node, physical.Arranged):
             arranged = self.outside.operators.arranged[node.fingerprint]
             shards = self.shards(lambda shard: Entered(arranged[shard]))
-            trace = shards[0].trace
-            handle = self.scope.fed(shards, trace.nk + trace.nv + trace.nt + 1)
+            nt = self.operators.times + level(node)
+            handle = self.scope.fed(shards, Layout(node.schema).width + nt + 1)
             self.operators.arranged[node.fingerprint] = shards
             self.entering.append((node, Entry(handle, shards)))
         else:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 ALL_CORES = "local[*,4]"
 """The master where none is said. Without the second number a task that fails isn't tried again."""
 DEFAULTS = {
-    "spark.app.name": "dd",
-    "spark.log.level": "ERROR",
+    "spark.log.level": "FATAL",  # what goes wrong is told in a line by us
     "spark.locality.wait": "0s",  # tasks read files that are as far from all
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
@@ -39,9 +38,18 @@ LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    # The JVM only hands out tasks: what makes it quick to start is worth more than what makes it quick later.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The driver only hands out tasks: what makes it quick to start is worth more than what makes it quick later."""
+LOGGING = """# What Spark says before it has read its settings.
+rootLogger.level = fatal
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n
+"""
 PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?P<stack>(?:[ \t].*\n|\n)*)(?P<said>\S.*)")
 LOST = re.compile(r"Lost task .*?\): (.*)")
 CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\].*")
@@ -130,7 +138,12 @@ def start(options: SparkOptions, name: str, cache: Path) -> Spark:
     given = dict(options.conf)
     master = options.master or given.pop("spark.master", None) or conf.get("spark.master") or ALL_CORES
     conf.setMaster(master)
-    settings = DEFAULTS | {"spark.app.name": f"dd: {name}"} | (LOCAL if master.startswith("local") else {})
+    settings = DEFAULTS | {
+        "spark.app.name": f"dd: {name}",
+        "spark.driver.extraJavaOptions": f"{JVM} -Dlog4j2.configurationFile={_logging(cache)}",
+    }
+    if master.startswith("local"):
+        settings |= LOCAL
     for key, value in settings.items():
         conf.setIfMissing(key, value)
     for key, value in given.items():
@@ -142,8 +155,16 @@ def start(options: SparkOptions, name: str, cache: Path) -> Spark:
         raise EngineError(
             f"Spark does not start: {said.problem}", place=master, hint="is the master right, and does it answer?"
         ) from error
-    context.setLogLevel(conf.get("spark.log.level") or "ERROR")
     return Spark(context, owned=True)
+
+
+def _logging(cache: Path) -> Path:
+    """Return the file that says how much Spark's log tells."""
+    path = cache / "log4j2.properties"
+    if not path.exists() or path.read_text() != LOGGING:
+        cache.mkdir(parents=True, exist_ok=True)
+        path.write_text(LOGGING)
+    return path
 
 
 def _context(session: Any) -> Any:

@@ -316,7 +316,9 @@ outputs: {{sums: out/sums/}}
 """
     shop.write("orders.yaml", text)
     types = {"id": pl.Int64, "shop": pl.String, "n": pl.Int64, "price": pl.Int64, "time": pl.Int64}
-    shop.log("stock/1.parquet", [(1, "a", 10, 5, 0), (2, "b", 20, 6, 0), (1, "a", 11, 5, 1), (2, "b", 21, 6, 1)], **types)
+    shop.log(
+        "stock/1.parquet", [(1, "a", 10, 5, 0), (2, "b", 20, 6, 0), (1, "a", 11, 5, 1), (2, "b", 21, 6, 1)], **types
+    )
     ran(shop)
     assert contents(shop.folder / "out/sums") == {("a", 11): 1, ("b", 21): 1}
     edit(shop, ("sum(n)", "sum(n * 2)"))
