@@ -71,9 +71,12 @@ class Spreading:
         common = pickle.dumps(self.job)
         for number, stage in enumerate(stages):
             about = f"stage {number + 1} of {len(stages)}: {_told(stage, assembled)}"
-            self._perform(common, self._tasks(number, stage), about)
-            for address in [at for at in self._waiting if (at.place in (stage.members if at.brought else stage.seals))]:
-                del self._waiting[address]  # read by all
+            tasks = self._tasks(number, stage)
+            # Read by all, then; what comes to a port is sent on from there, and waits at the same address again.
+            read = {True: stage.members, False: stage.seals | stage.members}
+            for address in [at for at in self._waiting if at.place in read[at.brought]]:
+                del self._waiting[address]
+            self._perform(common, tasks, about)
         if self._rests:
             tasks = [Task(merges=tuple(some)) for some in self._dealt(self._rests)]
             self._perform(common, tasks, "merging files of the state")
