@@ -71,6 +71,7 @@ class OutOfCore:
         count = scope.workers.count
         assert count > 1, "out of core means shard by shard"
         assert scope.depth == 0, "a loop steps in memory"
+        assert not any(place.wraps for place in scope.places), "what is filtered on read is read in memory"
         self._remembers = all(pool is self.pools[0] for pool in self.pools)
         scope.prepare()
         for stage in scope.stages:
