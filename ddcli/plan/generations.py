@@ -72,10 +72,12 @@ class Plan:
 
     @cached_property
     def meanings(self) -> dict[str, str]:
-        """By output, the fingerprint that it has by itself: equal ones mean equal collections, whatever other outputs there are."""
-        return {
-            name: lower(Graph({name: node})).outputs[name].fingerprint for name, node in self.logical.outputs.items()
-        }
+        """By output, the fingerprint that it has by itself: equal ones mean equal collections, whatever other outputs there are.
+
+        Who only looks at a collection changes nothing of what it means.
+        """
+        plain = unobserved(self.logical.outputs)
+        return {name: lower(Graph({name: node})).outputs[name].fingerprint for name, node in plain.items()}
 
     @property
     def exports(self) -> dict[str, str]:
@@ -168,6 +170,16 @@ def substitute(outputs: dict[str, Node], other: Callable[[str], Node | None]) ->
             same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
             found = node if same else replace(node, inputs=inputs)
         done[node.fingerprint] = found
+    return {name: done[node.fingerprint] for name, node in outputs.items()}
+
+
+def unobserved(outputs: dict[str, Node]) -> dict[str, Node]:
+    """Return logical outputs without what only shows or watches collections."""
+    done: dict[str, Node] = {}
+    for node in Graph(outputs).nodes():
+        inputs = tuple(done[child.fingerprint] for child in node.inputs)
+        observes = isinstance(node, logical.Inspect | logical.Watched)
+        done[node.fingerprint] = inputs[0] if observes else replace(node, inputs=inputs)
     return {name: done[node.fingerprint] for name, node in outputs.items()}
 
 

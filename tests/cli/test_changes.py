@@ -316,7 +316,9 @@ outputs: {{sums: out/sums/}}
 """
     shop.write("orders.yaml", text)
     types = {"id": pl.Int64, "shop": pl.String, "n": pl.Int64, "price": pl.Int64, "time": pl.Int64}
-    shop.log("stock/1.parquet", [(1, "a", 10, 5, 0), (2, "b", 20, 6, 0), (1, "a", 11, 5, 1), (2, "b", 21, 6, 1)], **types)
+    shop.log(
+        "stock/1.parquet", [(1, "a", 10, 5, 0), (2, "b", 20, 6, 0), (1, "a", 11, 5, 1), (2, "b", 21, 6, 1)], **types
+    )
     ran(shop)
     assert contents(shop.folder / "out/sums") == {("a", 11): 1, ("b", 21): 1}
     edit(shop, ("sum(n)", "sum(n * 2)"))
@@ -331,3 +333,19 @@ outputs: {{sums: out/sums/}}
     shop.log("stock/2.parquet", [(1, "a", 1, 5, 3), (2, "b", 1, 6, 3), (3, "b", 1, 1, 3)], **types)
     ran(shop)
     assert contents(shop.folder / "out/sums") == {("a", 5): 1, ("b", 7): 1}
+
+
+def test_who_only_looks_changes_no_output(orders):
+    ran(orders)
+    before = files(orders.folder / "out")
+    edit(
+        orders,
+        ("- reduce", "- inspect: seen\n      - reduce"),
+        ("orders: orders/", "orders: {path: orders/, negative: warn}"),
+    )
+    assert not planned(orders)["needs_apply"]
+    ran(orders)
+    assert files(orders.folder / "out") == before
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    assert "seen: {'region': 'south', 'amount': 1} @ 3 +1" in orders("run", "orders.yaml").err
+    assert contents(orders.folder / "out/totals")["south", 2, 8] == 1
