@@ -82,11 +82,21 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
 def _changed(request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema) -> RunSummary:
     """Bring the state to a changed plan, if that is wanted, then take in what is new."""
     rebuilt, wrote = rebuild(request, manifest, state, plan, time)
+    upper, (rows, size) = format_frontier(Frontier(manifest.upper), list(time.values())), _held(rebuilt)
+    alone = RunSummary(
+        request.spec.name.value, upper, upper, changed=True, rebuilt=wrote, state_rows=rows, state_bytes=size
+    )
     if state is None:
-        upper = format_frontier(Frontier(manifest.upper), list(time.values()))
-        return RunSummary(request.spec.name.value, upper, upper, changed=True, rebuilt=wrote, dry=True)
+        return replace(alone, dry=True)
     summary = execute(replace(request, refresh=None), rebuilt, state)
-    return replace(summary, changed=True, rebuilt=wrote)
+    return replace(summary, rebuilt=wrote) if summary.changed else alone
+
+
+def _held(manifest: Manifest | None) -> tuple[int, int]:
+    """Return how many rows and bytes a state holds."""
+    entries = manifest.arrangements.values() if manifest else ()
+    files = [file for entry in entries for shard in entry.shards for file in shard]
+    return sum(file.rows for file in files), sum(file.size for file in files)
 
 
 @dataclass
@@ -240,12 +250,7 @@ class _Run:
         manifest: Manifest | None,
         errors: ErrorLog,
     ) -> RunSummary:
-        files = [
-            file
-            for entry in (manifest.arrangements.values() if manifest else ())
-            for shard in entry.shards
-            for file in shard
-        ]
+        rows, size = _held(manifest)
         return RunSummary(
             name=self.request.spec.name.value,
             lower=format_frontier(Frontier(self.manifest.upper), self.kinds) if self.manifest else None,
@@ -253,8 +258,8 @@ class _Run:
             changed=True,
             inputs=read,
             outputs=wrote,
-            state_bytes=sum(file.size for file in files),
-            state_rows=sum(file.rows for file in files),
+            state_bytes=size,
+            state_rows=rows,
             dry=self.state is None,
             failed=errors.rows,
             errors=str(error_directory(self.request)) if errors.rows else None,

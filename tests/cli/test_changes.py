@@ -107,6 +107,8 @@ def test_a_difference_appears_at_the_frontier_and_nowhere_else(orders):
     before = contents(orders.folder / "out/totals", until=3)
     edit(orders, ("sum(amount)", "sum(amount * 2)"))
     done = ran(orders, "--apply")
+    assert (done["lower"], done["upper"]) == ("3", "3")
+    assert done["state_rows"] == 2
     found = done["rebuilt"]["totals"]
     assert (found["rows"], found["inserted"], found["retracted"]) == (4, 2, 2)
     assert found["file"] == str(orders.folder / "out/totals/updates-3-3-change2.parquet")
