@@ -351,3 +351,30 @@ def test_who_only_looks_changes_no_output(orders):
     orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
     assert "seen: {'region': 'south', 'amount': 1} @ 3 +1" in orders("run", "orders.yaml").err
     assert contents(orders.folder / "out/totals")["south", 2, 8] == 1
+
+
+def test_a_column_more_that_a_new_output_needs_rebuilds_nothing_either(orders):
+    """Declared columns that nothing reads are no part of what there is, nor are they when somebody new does."""
+    join = "- join: {with: orders, as: other, on: [region]}\n      - extend: {x: 1}\n      - reduce"
+    edit(
+        orders,
+        ("- reduce", join),
+        ("sum(amount)", "sum(x)"),
+        ("orders: orders/", "orders: {path: orders/, columns: {region: string}}"),
+    )
+    ran(orders)
+    kept = arrangements(orders)
+    edit(
+        orders,
+        ("{region: string}", "{region: string, amount: int64}"),
+        ("outputs:\n", "outputs:\n  sums: out/sums/\n"),
+        ("collections:\n", "collections:\n  sums: {from: orders, apply: [{reduce: {by: [region], n: sum(amount)}}]}\n"),
+    )
+    assert {name: found["change"] for name, found in planned(orders)["outputs"].items()} == {
+        "sums": "new",
+        "totals": "same",
+    }
+    ran(orders)
+    now = arrangements(orders)
+    assert {name: now.get(name) for name in kept} == kept
+    assert contents(orders.folder / "out/sums") == {("north", 5): 1, ("south", 7): 1}
