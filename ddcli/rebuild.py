@@ -6,6 +6,7 @@ Outputs that say something else now are given the difference, at the frontier: n
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_bat
 from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
 from ddcli.store.output import output_bytes, write_output
 from ddcli.store.state import batch_directory, relative_output, same_outputs
+from ddcli.store.verify import check_bytes
 from ddcli.summary import OutputSummary
 
 if TYPE_CHECKING:
@@ -280,7 +282,9 @@ class _Rebuild:
             )
         matrices = [np.empty((0, layout.width + self.nt + 1), np.int64)]
         for file in entry.files:
-            frame = pl.read_parquet(self.request.outputs[name] / file.name, glob=False)
+            path = self.request.outputs[name] / file.name
+            check_bytes(path, file)  # of what isn't there any more the difference would be wrong
+            frame = pl.read_parquet(io.BytesIO(path.read_bytes()))
             matrix = encode(frame, layout, self.pool, np.empty((frame.height, layout.width + self.nt + 1), np.int64))
             for at, column in enumerate((*self.time, "diff"), start=layout.width):
                 matrix[:, at] = frame[column].to_physical().cast(pl.Int64).to_numpy()

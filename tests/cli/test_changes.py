@@ -378,3 +378,16 @@ def test_a_column_more_that_a_new_output_needs_rebuilds_nothing_either(orders):
     now = arrangements(orders)
     assert {name: now.get(name) for name in kept} == kept
     assert contents(orders.folder / "out/sums") == {("north", 5): 1, ("south", 7): 1}
+
+
+def test_an_output_that_is_not_what_was_written_gives_no_difference(orders):
+    ran(orders)
+    path = orders.folder / "out/totals/updates-start-3.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    edit(orders, ("sum(amount)", "sum(amount * 2)"))
+    result = orders("run", "orders.yaml", "--apply")
+    assert result.code == 4
+    assert "isn't what was written" in result.err
+    assert len(list(path.parent.glob("*.parquet"))) == 1
