@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli import __version__
@@ -14,7 +12,6 @@ from ddcli.assemble.graph import assemble
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Interval
-from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.facts import InputFacts, facts_of
@@ -25,17 +22,14 @@ from ddcli.keeping import StateTraces
 from ddcli.plan.build import build
 from ddcli.plan.generations import known_generations
 from ddcli.plan.generations import plan as make_plan
-from ddcli.plan.loops import Iterate
 from ddcli.publishing import Publishing
 from ddcli.rebuild import is_changed, rebuild
 from ddcli.request import find_inputs, find_upper, nothing_new
 from ddcli.siding import ErrorLog, error_directory, late_directory, put_aside
 from ddcli.sizes import Sizes, rows_held, sizes
-from ddcli.stepping import Stepping
-from ddcli.store.files import Files
+from ddcli.stepping import Stepping, pools_for
 from ddcli.store.holds import read_claims
-from ddcli.store.manifest import InputEntry, Manifest, Times
-from ddcli.store.objects import ObjectPath
+from ddcli.store.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.time_text import format_frontier, format_time
 from ddcli.summary import InputSummary, OutputSummary, RunSummary
 
@@ -119,9 +113,7 @@ class _Run:
         # The first run begins where every time is at or after.
         interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
         taken, cut = self._take(before)
-        # A loop steps in memory, where shards look at each other's values.
-        looped = any(isinstance(node, Iterate) for node in self.plan.graph.nodes)
-        pools = [Pool()] * cut.passes if cut.room is None or looped else [Pool() for _ in range(cut.passes)]
+        pools = pools_for(self.plan.graph, cut)
         traces = StateTraces(
             self.request.state,
             self.manifest,
@@ -144,24 +136,9 @@ class _Run:
             )
             with nullcontext() if self.state is None else self.state.begin() as transaction:
                 publishing = Publishing(
-                    self.request,
-                    self.manifest,
-                    self.time,
-                    self.upper.elements,
-                    assembled.outputs,
-                    self.plan.meanings,
-                    transaction,
+                    self.request, self.time, before, self.upper.elements, assembled.outputs, transaction
                 )
-                step = Stepping(assembled, taken, cut, pools, traces, publishing, transaction, interval)
-                if cut.room is None:
-                    step.run_in_memory()
-                else:
-                    with (
-                        tempfile.TemporaryDirectory()
-                        if self.state is None or isinstance(self.request.state, ObjectPath)
-                        else nullcontext(self.request.state) as place
-                    ):
-                        step.run_out_of_core(Path(place), self.state.files if self.state else Files())
+                Stepping(assembled, taken, cut, pools, traces, publishing, transaction, interval).run()
                 for each in facts.values():
                     each.check()
                 read = self._read(taken, facts)
@@ -217,7 +194,7 @@ class _Run:
                 for name, reader in self.readers.items()
             },
             arrangements=traces.entries(self.upper),
-            outputs=publishing.entries(),
+            outputs={name: self._output(name, publishing) for name in publishing.layouts},
             exports=self.plan.exports,
             cache={
                 "time": {name: str(kind) for name, kind in self.time.items()},
@@ -225,6 +202,10 @@ class _Run:
                 "plan": self._outline(),
             },
         )
+
+    def _output(self, name: str, publishing: Publishing) -> OutputEntry:
+        known = self.manifest.outputs[name] if self.manifest else None
+        return publishing.entry(name, known, known.fingerprint if known else self.plan.meanings[name])
 
     def _outline(self) -> Any:
         return self.manifest.cache["plan"] if self.manifest else self.plan.to_json()

@@ -17,11 +17,13 @@ from ddcli.store.state import relative_output
 from ddcli.summary import OutputSummary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema
     from ddcli.request import Request
-    from ddcli.store.manifest import FileEntry, Manifest, Times
+    from ddcli.store.manifest import FileEntry, Times
     from ddcli.store.state import Transaction
 
 
@@ -31,15 +33,19 @@ LARGE = 1_000_000
 
 @dataclass
 class Publishing:
-    """What a run over times up to `upper` adds to the outputs; without a transaction, in a dry run, it is only counted."""
+    """What a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, it is only counted.
+
+    `become` says what becomes of updates before they are written. `called` is added to the names of the files.
+    """
 
     request: Request
-    manifest: Manifest | None
     time: Schema
+    lower: Times | None
     upper: Times
     layouts: dict[str, Layout]
-    meanings: dict[str, str]
     transaction: Transaction | None
+    become: Callable[[np.ndarray], np.ndarray] | None = None
+    called: str = ""
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
     _files: dict[str, list[FileEntry]] = field(default_factory=lambda: defaultdict(list))
     _small: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
@@ -50,8 +56,12 @@ class Publishing:
     def add(self, name: str, updates: np.ndarray, pool: Pool, *, alone: bool = False) -> None:
         """Add consolidated updates of an output: all of them (`alone`), or some that share no record with others. Threads may.
 
-        A few updates wait for others, so that a log gets no more files than it needs.
+        Of outputs without a layout here nothing is written. A few updates wait for others, so that a log gets no more files than it needs.
         """
+        if name not in self.layouts:
+            return
+        if self.become is not None:
+            updates = self.become(updates)
         if not len(updates):
             return
         inserted, rows = int(np.count_nonzero(updates[:, -1] > 0)), len(updates)
@@ -84,30 +94,24 @@ class Publishing:
     def _write(self, name: str, data: memoryview, rows: int, *, alone: bool) -> None:
         """Add a file to the transaction; one that is not alone has a number in its name."""
         assert self.transaction is not None, "a dry run writes nothing"
-        before = self.manifest.upper if self.manifest else None
         directory = self.request.outputs[name]
         with self._lock:
             self._numbers[name] += 1
-            called = "" if alone else f"-{self._numbers[name]:04d}"
-        entry = write_updates(self.transaction, directory, data, rows, self.time, before, self.upper, called)
+            called = self.called + ("" if alone else f"-{self._numbers[name]:04d}")
+        entry = write_updates(self.transaction, directory, data, rows, self.time, self.lower, self.upper, called)
         with self._lock:
             self._files[name].append(entry)
 
-    def entries(self) -> dict[str, OutputEntry]:
-        """Write what waits, and the logs' progress last; return the outputs as the next manifest has them."""
+    def entry(self, name: str, known: OutputEntry | None, meaning: str) -> OutputEntry:
+        """Write what waits, and the log's progress last; return an output as the next manifest has it, `known` as the last had it."""
         assert self.transaction is not None, "a dry run writes nothing"
-        found = {}
-        for name, layout in self.layouts.items():
-            if parts := self._gathered(name):
-                self._put_together(name, parts, alone=not self._files[name])
-            directory = self.request.outputs[name]
-            write_progress(self.transaction, directory, self.upper)
-            known = self.manifest.outputs[name] if self.manifest else None
-            schema = {column: str(kind) for column, kind in layout.schema.items()}
-            files = (*(known.files if known else ()), *sorted(self._files[name], key=_name))
-            says = known.fingerprint if known else self.meanings[name]
-            found[name] = OutputEntry(relative_output(self.request.state, directory), schema, files, says)
-        return found
+        if parts := self._gathered(name):
+            self._put_together(name, parts, alone=not self._files[name])
+        directory = self.request.outputs[name]
+        write_progress(self.transaction, directory, self.upper)
+        schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
+        files = (*(known.files if known else ()), *sorted(self._files[name], key=_name))
+        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning)
 
     def summaries(self) -> dict[str, OutputSummary]:
         """Return what was added to each output."""

@@ -107,6 +107,8 @@ class Snapshots(Node):
 
 EXPORT = "export:"
 """How the names of a graph's outputs begin that are arrangements for other pipelines."""
+
+
 @dataclass(frozen=True, eq=False)
 class Watched(Node):
     """An input whose records are watched: none should be there less than no times."""
