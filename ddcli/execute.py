@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import tempfile
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from ddcli.engine.dataflow import Scope
 from ddcli.engine.kernels.settings import cache_dir
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Interval
-from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.facts import InputFacts, facts_of
@@ -28,7 +27,6 @@ from ddcli.keeping import StateTraces
 from ddcli.plan.build import build
 from ddcli.plan.generations import known_generations
 from ddcli.plan.generations import plan as make_plan
-from ddcli.plan.loops import Iterate
 from ddcli.publishing import Publishing
 from ddcli.rebuild import is_changed, rebuild
 from ddcli.request import find_inputs, find_upper, nothing_new
@@ -36,18 +34,17 @@ from ddcli.runtime.spark import start
 from ddcli.siding import ErrorLog, error_directory, late_directory, put_aside
 from ddcli.sizes import Sizes, rows_held, sizes
 from ddcli.spreading import Spreading
-from ddcli.stepping import Stepping
+from ddcli.stepping import Stepping, pools_for
 from ddcli.store.exchange import scratch
 from ddcli.store.files import Files
 from ddcli.store.holds import read_claims
-from ddcli.store.manifest import InputEntry, Manifest, Times
-from ddcli.store.objects import ObjectPath
+from ddcli.store.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.time_text import format_frontier
 from ddcli.summary import InputSummary, OutputSummary, RunSummary
 from ddcli.tasks import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     import polars as pl
 
@@ -92,11 +89,21 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
 def _changed(request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema) -> RunSummary:
     """Bring the state to a changed plan, if that is wanted, then take in what is new."""
     rebuilt, wrote = rebuild(request, manifest, state, plan, time)
+    upper, (rows, size) = format_frontier(Frontier(manifest.upper), list(time.values())), _held(rebuilt)
+    alone = RunSummary(
+        request.spec.name.value, upper, upper, changed=True, rebuilt=wrote, state_rows=rows, state_bytes=size
+    )
     if state is None:
-        upper = format_frontier(Frontier(manifest.upper), list(time.values()))
-        return RunSummary(request.spec.name.value, upper, upper, changed=True, rebuilt=wrote, dry=True)
+        return replace(alone, dry=True)
     summary = execute(replace(request, refresh=None), rebuilt, state)
-    return replace(summary, changed=True, rebuilt=wrote)
+    return replace(summary, rebuilt=wrote) if summary.changed else alone
+
+
+def _held(manifest: Manifest | None) -> tuple[int, int]:
+    """Return how many rows and bytes a state holds."""
+    entries = manifest.arrangements.values() if manifest else ()
+    files = [file for entry in entries for shard in entry.shards for file in shard]
+    return sum(file.rows for file in files), sum(file.size for file in files)
 
 
 @dataclass
@@ -127,9 +134,7 @@ class _Run:
         # The first run begins where every time is at or after.
         interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
         taken, cut = self._take(before)
-        # A loop steps in memory, where shards look at each other's values.
-        looped = any(isinstance(node, Iterate) for node in self.plan.graph.nodes)
-        pools = [Pool()] * cut.passes if cut.room is None or looped else [Pool() for _ in range(cut.passes)]
+        pools = pools_for(self.plan.graph, cut)
         traces = StateTraces(
             self.request.state,
             self.manifest,
@@ -161,23 +166,13 @@ class _Run:
             )
             with nullcontext() if self.state is None else self.state.begin() as transaction:
                 publishing = Publishing(
-                    self.request,
-                    self.manifest,
-                    self.time,
-                    self.upper.elements,
-                    assembled.outputs,
-                    self.plan.meanings,
-                    transaction,
+                    self.request, self.time, before, self.upper.elements, assembled.outputs, transaction
                 )
                 step = Stepping(assembled, taken, cut, pools, traces, publishing, transaction, interval)
-                files = self.state.files if self.state else Files()
                 if self.cluster is not None:
-                    self._spread(self.cluster, step, facts, errors)
-                elif cut.room is None:
-                    step.run_in_memory()
+                    self._spread(self.cluster, step, taken, facts, errors)
                 else:
-                    with self._place() as place:
-                        step.run_out_of_core(place, files)
+                    step.run()
                 for each in facts.values():
                     each.check()
                 read = self._read(taken, facts)
@@ -190,12 +185,24 @@ class _Run:
             workers.close()
         return self._summary(read, publishing.summaries(), committed, errors)
 
-    def _spread(self, cluster: Spark, step: Stepping, facts: dict[str, InputFacts], errors: ErrorLog) -> None:
+    def _spread(
+        self,
+        cluster: Spark,
+        step: Stepping,
+        taken: Mapping[str, Taken],
+        facts: dict[str, InputFacts],
+        errors: ErrorLog,
+    ) -> None:
         """Have the step done as tasks."""
         request, transaction, traces = self.request, step.transaction, step.traces
         if transaction is not None:
             transaction.expect(request.outputs.values())
-        with self._place(shared=True) as place, scratch(place, self.state.files if self.state else Files()) as here:
+        files = self.state.files if self.state else Files()
+        # A dry run leaves the state alone: its tasks can only be of this machine.
+        with (
+            nullcontext(request.state) if self.state else tempfile.TemporaryDirectory() as place,
+            scratch(place if isinstance(place, Path) else Path(place), files) as here,
+        ):
             job = Job(
                 base=request.base,
                 state=request.state,
@@ -207,7 +214,7 @@ class _Run:
                 cut=step.cut,
                 interval=step.interval,
                 time=self.time,
-                taken=step.taken,
+                taken=taken,
                 facts=facts,
                 imports=traces.imports,
                 claims=traces.claims,
@@ -218,15 +225,6 @@ class _Run:
             )
             publishing = step.publishing
             Spreading(job, step.assembled, cluster, traces, publishing, transaction, facts, errors, request.say).run()
-
-    @contextmanager
-    def _place(self, *, shared: bool = False) -> Iterator[Path]:
-        """Give a directory for what lies between stages: on this machine, or `shared` by all that compute."""
-        if self.state is None or (isinstance(self.request.state, ObjectPath) and not shared):
-            with tempfile.TemporaryDirectory() as place:
-                yield Path(place)
-        else:
-            yield self.request.state
 
     def _wants_spark(self, cut: Sizes) -> bool:
         """Say whether tasks on Spark are asked for, or worth it: a JVM takes longer to start than most runs."""
@@ -281,7 +279,7 @@ class _Run:
                 for name, reader in self.readers.items()
             },
             arrangements=traces.entries(self.upper),
-            outputs=publishing.entries(),
+            outputs={name: self._output(name, publishing) for name in publishing.layouts},
             exports=self.plan.exports,
             cache={
                 "time": {name: str(kind) for name, kind in self.time.items()},
@@ -289,6 +287,10 @@ class _Run:
                 "plan": self._outline(),
             },
         )
+
+    def _output(self, name: str, publishing: Publishing) -> OutputEntry:
+        known = self.manifest.outputs[name] if self.manifest else None
+        return publishing.entry(name, known, known.fingerprint if known else self.plan.meanings[name])
 
     def _outline(self) -> Any:
         return self.manifest.cache["plan"] if self.manifest else self.plan.to_json()
@@ -309,12 +311,7 @@ class _Run:
         manifest: Manifest | None,
         errors: ErrorLog,
     ) -> RunSummary:
-        files = [
-            file
-            for entry in (manifest.arrangements.values() if manifest else ())
-            for shard in entry.shards
-            for file in shard
-        ]
+        rows, size = _held(manifest)
         return RunSummary(
             name=self.request.spec.name.value,
             lower=format_frontier(Frontier(self.manifest.upper), self.kinds) if self.manifest else None,
@@ -322,8 +319,8 @@ class _Run:
             changed=True,
             inputs=read,
             outputs=wrote,
-            state_bytes=sum(file.size for file in files),
-            state_rows=sum(file.rows for file in files),
+            state_bytes=size,
+            state_rows=rows,
             dry=self.state is None,
             failed=errors.rows,
             errors=str(error_directory(self.request)) if errors.rows else None,

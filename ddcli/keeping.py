@@ -19,7 +19,7 @@ from ddcli.store.manifest import ArrangementEntry
 from ddcli.store.state import batch_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -106,6 +106,8 @@ class StateTraces:
     """What other pipelines claim of those that are kept here."""
     past: Mapping[str, int | None] = field(default_factory=dict)
     """How much of the past is kept, by fingerprint."""
+    only: Collection[str] | None = None
+    """The nodes whose arrangements are to be kept, by fingerprint; None: all."""
     _given: dict[int, _Given] = field(default_factory=dict)
     _arrangements: dict[str, _Arrangement] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -167,7 +169,7 @@ class StateTraces:
         `shared` tells the memory of matrices that others look at (see `memory_of`), None: any may be.
         """
         given = self._given.pop(id(trace))
-        if given.identity in self.imports:
+        if given.identity in self.imports or not self._is_kept(given.identity):
             trace.batches.clear()
             return None
         layout = self._arrangements[given.identity].layout
@@ -227,12 +229,17 @@ class StateTraces:
         times = upper.elements
         found = {}
         for identity, arrangement in self._arrangements.items():
+            if not self._is_kept(identity):
+                continue
             layout = arrangement.layout
             schema = {name: str(kind) for name, kind in layout.record.schema.items()}
             shards = tuple(in_order(files) for files in arrangement.files)
             since = self._since(identity, upper).elements
             found[identity] = ArrangementEntry(identity, since, times, layout.key.names, schema, shards)
         return found
+
+    def _is_kept(self, identity: str) -> bool:
+        return self.only is None or identity.removesuffix(WAITING) in self.only
 
     def _since(self, identity: str, upper: Frontier) -> Frontier:
         """Return the frontier to which an arrangement's times may be advanced: what is kept of the past, and for readers, stays apart."""

@@ -74,9 +74,8 @@ class Preview:
             at = f" (times before {self.upper} are closed)" if self.upper else ""
             return [f"{self.name}: nothing to do{at}"]
         since = f" from {self.lower}" if self.lower else ""
-        lines = [
-            f"{self.name}: times{since} to before {self.upper}" if self.upper else f"{self.name}: no times to close"
-        ]
+        closes = self.upper is not None and self.lower != self.upper
+        lines = [f"{self.name}: times{since} to before {self.upper}" if closes else f"{self.name}: no times to close"]
         for name, given in self.inputs.items():
             if given.new_files or given.waiting_files:
                 waiting = f", {given.waiting_files} with rows that wait" if given.waiting_files else ""

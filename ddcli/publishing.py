@@ -17,6 +17,7 @@ from ddcli.store.state import relative_output
 from ddcli.summary import OutputSummary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from ddcli.engine.lanes import Layout
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.request import Request
     from ddcli.store.files import Written
-    from ddcli.store.manifest import Manifest, Times
+    from ddcli.store.manifest import Times
     from ddcli.store.state import Transaction
 
 
@@ -48,15 +49,19 @@ class Piece:
 
 @dataclass
 class Publishing:
-    """What a run over times up to `upper` adds to the outputs; without a transaction, in a dry run, it is only counted."""
+    """What a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, it is only counted.
+
+    `become` says what becomes of updates before they are written. `called` is added to the names of the files.
+    """
 
     request: Request
-    manifest: Manifest | None
     time: Schema
+    lower: Times | None
     upper: Times
     layouts: dict[str, Layout]
-    meanings: dict[str, str]
     transaction: Transaction | None
+    become: Callable[[np.ndarray], np.ndarray] | None = None
+    called: str = ""
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
     _files: dict[str, list[FileEntry]] = field(default_factory=lambda: defaultdict(list))
     _small: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
@@ -67,8 +72,12 @@ class Publishing:
     def add(self, name: str, updates: np.ndarray, pool: Pool, *, alone: bool = False) -> None:
         """Add consolidated updates of an output: all of them (`alone`), or some that share no record with others. Threads may.
 
-        A few updates wait for others, so that a log gets no more files than it needs.
+        Of outputs without a layout here nothing is written. A few updates wait for others, so that a log gets no more files than it needs.
         """
+        if name not in self.layouts:
+            return
+        if self.become is not None:
+            updates = self.become(updates)
         if not len(updates):
             return
         rows = len(updates)
@@ -83,6 +92,8 @@ class Publishing:
 
     def take_in(self, piece: Piece) -> None:
         """Add updates of an output that were made elsewhere, and share no record with others."""
+        if piece.name not in self.layouts:
+            return
         self._count(piece.name, piece.rows, piece.inserted)
         if self.transaction is None:
             return
@@ -90,17 +101,16 @@ class Publishing:
             self._keep(piece.name, piece.frame, piece.rows)
         if piece.file is not None:
             waiting, written = piece.file
-            before = self.manifest.upper if self.manifest else None
-            name = file_name(self.time, before, self.upper, self._called(piece.name))
+            name = file_name(self.time, self.lower, self.upper, self.called + self._number(piece.name))
             self.transaction.adopt((), [(waiting, self.request.outputs[piece.name] / name)])
-            entry = FileEntry(name, piece.rows, written.size, written.checksum, before, self.upper)
+            entry = FileEntry(name, piece.rows, written.size, written.checksum, self.lower, self.upper)
             self._files[piece.name].append(entry)
 
     def _count(self, name: str, rows: int, inserted: int) -> None:
         with self._lock:
             self._counts[name] = _sum(self._counts.get(name), OutputSummary(rows, inserted, rows - inserted, None))
 
-    def _called(self, name: str) -> str:
+    def _number(self, name: str) -> str:
         """Return what tells the next file of an output from others of the run."""
         with self._lock:
             self._numbers[name] += 1
@@ -126,28 +136,22 @@ class Publishing:
     def _write(self, name: str, data: memoryview, rows: int, *, alone: bool) -> None:
         """Add a file to the transaction; one that is not alone has a number in its name."""
         assert self.transaction is not None, "a dry run writes nothing"
-        before = self.manifest.upper if self.manifest else None
         directory = self.request.outputs[name]
-        called = "" if alone else self._called(name)
-        entry = write_updates(self.transaction, directory, data, rows, self.time, before, self.upper, called)
+        called = self.called + ("" if alone else self._number(name))
+        entry = write_updates(self.transaction, directory, data, rows, self.time, self.lower, self.upper, called)
         with self._lock:
             self._files[name].append(entry)
 
-    def entries(self) -> dict[str, OutputEntry]:
-        """Write what waits, and the logs' progress last; return the outputs as the next manifest has them."""
+    def entry(self, name: str, known: OutputEntry | None, meaning: str) -> OutputEntry:
+        """Write what waits, and the log's progress last; return an output as the next manifest has it, `known` as the last had it."""
         assert self.transaction is not None, "a dry run writes nothing"
-        found = {}
-        for name, layout in self.layouts.items():
-            if parts := self._gathered(name):
-                self._put_together(name, parts, alone=not self._files[name])
-            directory = self.request.outputs[name]
-            write_progress(self.transaction, directory, self.upper)
-            known = self.manifest.outputs[name] if self.manifest else None
-            schema = {column: str(kind) for column, kind in layout.schema.items()}
-            files = (*(known.files if known else ()), *sorted(self._files[name], key=_name))
-            says = known.fingerprint if known else self.meanings[name]
-            found[name] = OutputEntry(relative_output(self.request.state, directory), schema, files, says)
-        return found
+        if parts := self._gathered(name):
+            self._put_together(name, parts, alone=not self._files[name])
+        directory = self.request.outputs[name]
+        write_progress(self.transaction, directory, self.upper)
+        schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
+        files = (*(known.files if known else ()), *sorted(self._files[name], key=_name))
+        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning)
 
     def summaries(self) -> dict[str, OutputSummary]:
         """Return what was added to each output."""

@@ -6,7 +6,9 @@ Outputs that say something else now are given the difference, at the frontier: n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,40 +17,45 @@ import polars as pl
 
 from ddcli import __version__
 from ddcli.assemble.graph import assemble
-from ddcli.engine import kernels
-from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout, encode
-from ddcli.engine.operators.base import Delta, Interval
-from ddcli.engine.pool import Pool
+from ddcli.engine.operators.base import Interval
 from ddcli.engine.reopening import as_of, reopened
 from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.facts import facts_of
 from ddcli.inputs import open_logs
+from ddcli.keeping import StateTraces
 from ddcli.plan.changes import CONTENTS, WAITING, Changes, Known
-from ddcli.plan.physical import Snapshots, Upserts
+from ddcli.plan.generations import physical_graph
+from ddcli.plan.physical import Scan, Snapshots, Sum, Upserts
+from ddcli.publishing import Publishing
 from ddcli.request import find_inputs
 from ddcli.siding import ErrorLog, error_directory
-from ddcli.sizes import sizes
-from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
+from ddcli.sizes import Sizes, rows_held, rows_read, sizes
+from ddcli.stepping import Stepping, pools_for
+from ddcli.store.batches import BatchLayout, StoredBatch
 from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
-from ddcli.store.output import output_bytes, write_output
-from ddcli.store.state import batch_directory, relative_output, same_outputs
-from ddcli.summary import OutputSummary
+from ddcli.store.state import batch_directory, same_outputs
+from ddcli.store.verify import check_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from pathlib import Path
 
-    from ddcli.assemble.graph import Assembled
+    from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema, Type
     from ddcli.inputs import Reader
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.request import Found, Request
     from ddcli.store.manifest import FileEntry
-    from ddcli.store.state import State, Transaction
+    from ddcli.store.state import State
+    from ddcli.summary import OutputSummary
+
+SAID = "said:"
+"""Begins the names of sources that say what an output has said so far; no input's name has a colon."""
 
 
 def is_changed(request: Request, manifest: Manifest, plan: Plan) -> bool:
@@ -103,32 +110,29 @@ def rebuild(
     return _Rebuild(request, manifest, state, changes, found, time).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """A trace that was given to an operator; `by` are the lanes of its rows that say to which shard they belong."""
-
-    trace: Trace
-    layout: BatchLayout
-    by: tuple[int, ...]
-
-
-@dataclass
-class _FreshTraces:
-    """Traces that begin empty."""
-
-    made: dict[str, list[_Made]] = field(default_factory=dict)
-
-    def trace(
-        self, identity: str, key: Layout, value: Layout, nt: int, shard: int = 0, by: Sequence[int] | None = None
-    ) -> Trace:
-        trace = Trace(key.width, value.width, nt, since=_beginning(nt))
-        lanes = tuple(range(key.width) if by is None else by)
-        self.made.setdefault(identity, []).append(_Made(trace, BatchLayout(key, value, nt), lanes))
-        return trace
-
-
 def _beginning(nt: int) -> Frontier:
     return Frontier([(LEAST,) * nt])
+
+
+Read = Callable[["Layout", "Pool"], "np.ndarray"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Some updates of a source, read when they are asked for."""
+
+    read: Read
+
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+        return self.read(layout, pool)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a source of the rebuild is fed."""
+
+    slices: tuple[_Slice, ...]
+    rows: int
 
 
 @dataclass
@@ -139,55 +143,59 @@ class _Rebuild:
     changes: Changes
     found: dict[str, Found]
     time: Schema
-    pool: Pool = field(default_factory=Pool)
-    shards: int = 1
 
     def run(self) -> tuple[Manifest, dict[str, OutputSummary]]:
-        graph, traces = self.changes.cut(), _FreshTraces()
+        graph = self._correcting(self.changes.cut())
         readers, known = self._readers(graph)
+        inputs, sources = self._sources(graph, readers, known)
+        cut = self._cut(graph, sources)
+        pools, interval = pools_for(graph, cut), Interval(_beginning(self.nt), self.upper)
+        traces = StateTraces(self.request.state, None, pools, interval.lower, cut, only=frozenset(self.changes.built))
         facts = facts_of(self.request.spec, readers, None, self.upper.elements)
         errors = ErrorLog(self.time)
         failed = errors.add_rebuilt(self.upper) if self.request.spec.errors else None
         quiet = lambda _label, _updates: None  # noqa: E731
-        assembled = assemble(graph, Scope(self.nt), traces, self.pool, quiet, self.kinds, facts=facts, failed=failed)
-        inputs, fed = self._read(assembled, readers, known, _keyed(graph))
-        deltas = assembled.step(fed, Interval(_beginning(self.nt), self.upper)) if fed else {}
-        self.shards = self._shards(sum(len(delta.updates) for delta in fed.values()))
-        fed.clear()
-        outputs = {
-            name: self._difference(name, assembled.outputs[name], deltas.get(name, ()))
-            for name, change in self.changes.outputs.items()
-            if change != "same"
-        }
-        if self.state is None:
-            return self.manifest, {name: _count(rows) for name, rows in outputs.items()}
-        with self.state.begin() as transaction:
-            entries, wrote = self._write_outputs(transaction, outputs, assembled)
-            arrangements = self._write_arrangements(transaction, traces)
-            interval = self.upper.elements, self.upper.elements
-            errors.write(transaction, error_directory(self.request), interval, f"-{self.changes.plan.fingerprint}")
-            manifest = replace(
-                self.manifest,
-                pipeline=self.request.digest,
-                plan=self.changes.plan.fingerprint,
-                engine=__version__,
-                inputs=inputs,
-                arrangements=arrangements,
-                outputs=entries,
-                exports=self.changes.plan.exports,
-                cache=self.manifest.cache | {"plan": self.changes.plan.to_json()},
+        workers = Workers(cut.passes, cut.threads)
+        scope = Scope(self.nt, workers=workers)
+        try:
+            assembled = assemble(
+                graph, scope, traces, pools, quiet, self.kinds, parted=True, facts=facts, failed=failed
             )
-            return transaction.commit(manifest), wrote
+            with nullcontext() if self.state is None else self.state.begin() as transaction:
+                times = self.upper.elements
+                called = f"-change{transaction.number}" if transaction else ""
+                # Others are computed, where they are, for the arrangements on the way to them.
+                layouts = {
+                    name: layout
+                    for name, layout in assembled.outputs.items()
+                    if self.changes.outputs.get(name, "same") != "same"
+                }
+                publishing = Publishing(
+                    self.request, self.time, times, times, layouts, transaction, self._reopened, called
+                )
+                Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval).run()
+                if transaction is None:
+                    return self.manifest, publishing.summaries()
+                entries = self._outputs(publishing)
+                where = error_directory(self.request)
+                errors.write(transaction, where, (times, times), f"-{self.changes.plan.fingerprint}")
+                manifest = replace(
+                    self.manifest,
+                    pipeline=self.request.digest,
+                    plan=self.changes.plan.fingerprint,
+                    engine=__version__,
+                    inputs=inputs,
+                    arrangements=self._arrangements() | traces.entries(self.upper),
+                    outputs=entries,
+                    exports=self.changes.plan.exports,
+                    cache=self.manifest.cache | {"plan": self.changes.plan.to_json()},
+                )
+                return transaction.commit(manifest), publishing.summaries()
+        finally:
+            workers.close()
 
-    def _shards(self, rows: int) -> int:
-        """Return how many shards what is built has: as many as the arrangements that are kept, or as its rows ask for."""
-        kept = frozenset(
-            len(entry.shards)
-            for identity, entry in self.manifest.arrangements.items()
-            if identity.removesuffix(WAITING) in self.changes.kept
-        )
-        request = self.request
-        return sizes(rows, 1, kept, request.workers, request.memory, request.spec.shards).shards
+    def _reopened(self, updates: np.ndarray) -> np.ndarray:
+        return reopened(updates, self.upper, self.nt)
 
     @property
     def nt(self) -> int:
@@ -204,6 +212,34 @@ class _Rebuild:
 
     # --- what there is --------------------------------------------------------------------------------------------
 
+    def _correcting(self, graph: PhysicalGraph) -> PhysicalGraph:
+        """Return the graph with, for each output that changed, what it is to say less all that it has said."""
+        outputs = dict(graph.outputs)
+        for name, change in self.changes.outputs.items():
+            if change == "changed":
+                node = outputs[name]
+                self._check_columns(name, node.schema)
+                said = Scan((), node.schema, SAID + name, self.nt)
+                outputs[name] = Sum((node, said), node.schema, (1, -1))
+        return physical_graph(outputs)
+
+    def _check_columns(self, name: str, schema: Schema) -> None:
+        """Refuse other columns than an output's log has."""
+        entry = self._known(name)
+        wanted = {column: str(kind) for column, kind in schema.items()}
+        if entry is None or list(entry.schema.items()) != list(wanted.items()):
+            before = entry.schema if entry else {}
+            told = [", ".join(f"{column}: {kind}" for column, kind in each.items()) for each in (before, wanted)]
+            raise StateError(
+                f"output '{name}' would have other columns ({told[1]}) than its log has ({told[0]})",
+                place=str(self.request.spec.path),
+                hint="a log has the same columns in all its files: give the output another `path`, where it begins anew",
+            )
+
+    def _known(self, name: str) -> OutputEntry | None:
+        """Return what the state says of an output, whatever it was called."""
+        return self.manifest.outputs.get(renamed(self.request, self.manifest).get(name, ""))
+
     def _readers(self, graph: PhysicalGraph) -> tuple[dict[str, Reader], frozenset[str]]:
         """Return readers of the inputs that are read again or for the first time, and the inputs that the state knows.
 
@@ -212,149 +248,104 @@ class _Rebuild:
         known, needed = self.changes.known.inputs, graph.scans()
         past = {name: given.past() if name in known else given for name, given in self.found.items()}
         read = {name: given for name, given in past.items() if name in needed or name not in known}
-        return open_logs(self.request, self.manifest if known else None, read), known
+        return open_logs(self.request, self.manifest if known else None, read, rows_held(self.request.memory)), known
 
-    def _read(
-        self, assembled: Assembled, readers: dict[str, Reader], known: frozenset[str], keyed: frozenset[str]
-    ) -> tuple[dict[str, InputEntry], dict[str, Delta]]:
+    def _sources(
+        self, graph: PhysicalGraph, readers: dict[str, Reader], known: frozenset[str]
+    ) -> tuple[dict[str, InputEntry], dict[str, _Source]]:
         """Return the inputs as the next manifest has them, and what the graph is fed: rows before the frontier, collections' contents.
 
-        Rows that say what keys have from their time on, of the `keyed` inputs, keep their times; of others only the sum matters.
+        Rows that say what keys have from their time on keep their times; of others only the sum matters.
         """
         inputs = {name: self.manifest.inputs[name] for name in self.found if name in known}
-        fed = {}
+        sources, scans = {}, graph.scans()
+        keyed = {node.name for node in graph.nodes if isinstance(node, Upserts | Snapshots)}
         for name, reader in readers.items():
-            layout = assembled.layouts.get(name)
-            taken = reader.take(layout.names if layout else (), None, self.upper.elements)
-            parts = [part.matrix(layout, self.pool) for part in taken.slices] if layout else []
-            if parts:
-                rows = kernels.concat(parts)
-                fed[name] = Delta(rows if name in keyed else as_of(rows, self.upper, self.nt))
+            columns = tuple(scans[name].schema) if name in scans else ()
+            taken = reader.take(columns, None, self.upper.elements, rows_read(self.request.memory))
             files = taken.files if name not in known else inputs[name].files
             inputs[name] = InputEntry(self.upper.elements, files, reader.schema.to_json())
-        for name in assembled.layouts:
+            if name in scans:
+                slices = [part.matrix if name in keyed else self._settled(part.matrix) for part in taken.slices]
+                sources[name] = _Source(tuple(map(_Slice, slices)), taken.rows)
+        for name in scans:
             if name.startswith(CONTENTS):
-                fed[name] = Delta(self._contents(name.removeprefix(CONTENTS)), distinct=True)
-        return {name: inputs[name] for name in self.found}, fed
+                sources[name] = self._contents(name.removeprefix(CONTENTS))
+            elif name.startswith(SAID):
+                sources[name] = self._said(name.removeprefix(SAID))
+        return {name: inputs[name] for name in self.found}, sources
 
-    def _contents(self, identity: str) -> np.ndarray:
-        """Return the contents of an arrangement in the state, as of the frontier."""
+    def _settled(self, read: Read) -> Read:
+        return lambda layout, pool: as_of(read(layout, pool), self.upper, self.nt)
+
+    def _contents(self, identity: str) -> _Source:
+        """Return the contents of an arrangement in the state, as of the frontier, a file at a time."""
         entry = self.manifest.arrangements[identity]
         schema = {name: kind for name, text in entry.schema.items() if (kind := parse_type(text)) is not None}
         key = Layout({name: schema[name] for name in entry.key})
         value = Layout({name: kind for name, kind in schema.items() if name not in entry.key})
         layout = BatchLayout(key, value, self.nt)
-        batches = [
-            StoredBatch(
-                batch_directory(self.request.state, identity, shard) / file.name, file, layout, self.pool
-            ).matrix()
-            for shard, files in enumerate(entry.shards)
-            for file in files
-        ]
-        width = layout.width
-        return as_of(kernels.concat(batches) if batches else np.empty((0, width), np.int64), self.upper, self.nt)
 
-    def _difference(self, name: str, layout: Layout, deltas: Sequence[Delta]) -> np.ndarray:
-        """Return what makes an output say what it is to say, at times that are open."""
-        parts = [delta.updates for delta in deltas]
-        if self.changes.outputs[name] == "changed":
-            said = self._said(name, layout)
-            said[:, -1] *= -1
-            parts.append(said)
-        parts = [part for part in parts if len(part)]
-        if not parts:
-            return np.empty((0, layout.width + self.nt + 1), np.int64)
-        return reopened(kernels.consolidate(kernels.concat(parts)), self.upper, self.nt)
+        def reading(path: Path, file: FileEntry) -> Read:
+            return self._settled(lambda _layout, pool: StoredBatch(path, file, layout, pool).matrix())
 
-    def _said(self, name: str, layout: Layout) -> np.ndarray:
+        files = [(shard, file) for shard, each in enumerate(entry.shards) for file in each]
+        place = self.request.state
+        slices = [_Slice(reading(batch_directory(place, identity, at) / file.name, file)) for at, file in files]
+        return _Source(tuple(slices), sum(file.rows for _, file in files))
+
+    def _said(self, name: str) -> _Source:
         """Return all that an output has said so far, from its own files."""
-        before = renamed(self.request, self.manifest)[name]
-        entry = self.manifest.outputs[before]
-        schema = {column: str(kind) for column, kind in layout.schema.items()}
-        if list(entry.schema.items()) != list(schema.items()):
-            told = [", ".join(f"{column}: {kind}" for column, kind in each.items()) for each in (entry.schema, schema)]
-            raise StateError(
-                f"output '{name}' would have other columns ({told[1]}) than its log has ({told[0]})",
-                place=str(self.request.spec.path),
-                hint="a log has the same columns in all its files: give the output another `path`, where it begins anew",
-            )
-        matrices = [np.empty((0, layout.width + self.nt + 1), np.int64)]
+        entry = self._known(name)
+        assert entry is not None, "an output that changed has said something"
+        most, slices = rows_read(self.request.memory), []
         for file in entry.files:
-            frame = pl.read_parquet(self.request.outputs[name] / file.name, glob=False)
-            matrix = encode(frame, layout, self.pool, np.empty((frame.height, layout.width + self.nt + 1), np.int64))
+            path = self.request.outputs[name] / file.name
+            check_bytes(path, file)  # of what isn't there any more the difference would be wrong
+            slices += [_Slice(self._saying(path, at, most)) for at in range(0, file.rows, most)]
+        return _Source(tuple(slices), sum(file.rows for file in entry.files))
+
+    def _saying(self, path: Path, start: int, rows: int) -> Read:
+        def read(layout: Layout, pool: Pool) -> np.ndarray:
+            frame = pl.scan_parquet(path, glob=False, hive_partitioning=False).slice(start, rows).collect()
+            matrix = encode(frame, layout, pool, np.empty((frame.height, layout.width + self.nt + 1), np.int64))
             for at, column in enumerate((*self.time, "diff"), start=layout.width):
                 matrix[:, at] = frame[column].to_physical().cast(pl.Int64).to_numpy()
-            matrices.append(matrix)
-        return kernels.concat(matrices)
+            return matrix
+
+        return read
+
+    def _cut(self, graph: PhysicalGraph, sources: dict[str, _Source]) -> Sizes:
+        """Return how to cut the work; what is built has as many shards as what is kept, or as its rows ask for."""
+        kept = frozenset(
+            len(entry.shards)
+            for identity, entry in self.manifest.arrangements.items()
+            if identity.removesuffix(WAITING) in self.changes.kept
+        )
+        width = max((Layout(scan.schema).width for scan in graph.scans().values()), default=0) + self.nt + 1
+        rows, request = sum(source.rows for source in sources.values()), self.request
+        return sizes(rows, width, kept, request.workers, request.memory, request.spec.shards)
 
     # --- what comes of it -----------------------------------------------------------------------------------------
 
-    def _write_outputs(
-        self, transaction: Transaction, outputs: dict[str, np.ndarray], assembled: Assembled
-    ) -> tuple[dict[str, OutputEntry], dict[str, OutputSummary]]:
-        """Write the differences. An output that is in the plan no more is forgotten; its files stay."""
-        entries, wrote = {}, {}
-        called = renamed(self.request, self.manifest)
-        for name, directory in self.request.outputs.items():
-            known = self.manifest.outputs.get(called.get(name, ""))
-            meaning = self.changes.plan.meanings[name]
-            if name not in outputs:
+    def _outputs(self, publishing: Publishing) -> dict[str, OutputEntry]:
+        """Return the outputs with their differences. One that is in the plan no more is forgotten; its files stay."""
+        entries = {}
+        for name, meaning in self.changes.plan.meanings.items():
+            if name not in self.request.outputs:
+                continue
+            known = self._known(name)
+            if self.changes.outputs[name] != "same":
+                entries[name] = publishing.entry(name, known, meaning)
+            else:
                 assert known is not None, "an output that says the same has said something"
                 entries[name] = replace(known, fingerprint=meaning)
-                continue
-            layout, rows = assembled.outputs[name], outputs[name]
-            data = output_bytes(rows, layout, self.pool, self.time) if len(rows) else None
-            upper = self.upper.elements
-            file = write_output(
-                transaction, directory, data, len(rows), self.time, upper, upper, f"-change{transaction.number}"
-            )
-            schema = {column: str(kind) for column, kind in layout.schema.items()}
-            path = relative_output(self.request.state, directory)
-            files = known.files if known else ()
-            entries[name] = OutputEntry(path, schema, (*files, file) if file else files, meaning)
-            wrote[name] = replace(_count(rows), file=str(directory / file.name) if file else None)
-        return entries, wrote
+        return entries
 
-    def _write_arrangements(self, transaction: Transaction, traces: _FreshTraces) -> dict[str, ArrangementEntry]:
-        """Write what was built beside what is kept."""
-        kept = {
+    def _arrangements(self) -> dict[str, ArrangementEntry]:
+        """Return what is kept."""
+        return {
             identity: entry
             for identity, entry in self.manifest.arrangements.items()
             if identity.removesuffix(WAITING) in self.changes.kept
         }
-        times = self.upper.elements
-        for identity, made in traces.made.items():
-            if identity.removesuffix(WAITING) not in self.changes.built:
-                continue
-            layout, by = made[0].layout, made[0].by
-            matrices = [matrix for each in made for matrix in each.trace.matrices() if len(matrix)]
-            files: list[tuple[FileEntry, ...]] = [()] * self.shards
-            if matrices:
-                rows = kernels.consolidate(kernels.concat(matrices))
-                rows = kernels.advance(rows, self.upper.as_time(), len(layout.times))
-                owners = (
-                    kernels.shard_of(kernels.take(rows, list(by)), len(by), self.shards) if self.shards > 1 else None
-                )
-                for shard in range(self.shards):
-                    mine = rows if owners is None else rows[owners == shard]
-                    if len(mine):
-                        files[shard] = (self._write_batch(transaction, identity, shard, mine, layout),)
-            schema = {name: str(kind) for name, kind in layout.record.schema.items()}
-            kept[identity] = ArrangementEntry(identity, times, times, layout.key.names, schema, tuple(files))
-        return kept
-
-    def _write_batch(
-        self, transaction: Transaction, identity: str, shard: int, rows: np.ndarray, layout: BatchLayout
-    ) -> FileEntry:
-        data = batch_bytes(rows, layout, self.pool)
-        return write_batch(transaction, identity, shard, data, len(rows), _beginning(self.nt), self.upper, self.upper)
-
-
-def _keyed(graph: PhysicalGraph) -> frozenset[str]:
-    """Return the inputs whose rows are no updates yet."""
-    return frozenset(node.name for node in graph.nodes if isinstance(node, Upserts | Snapshots))
-
-
-def _count(updates: np.ndarray) -> OutputSummary:
-    inserted = int(np.count_nonzero(updates[:, -1] > 0))
-    return OutputSummary(len(updates), inserted, len(updates) - inserted, None)

@@ -228,7 +228,7 @@ def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]
         if given.arrangement is not None:
             shared = request.shared.get(name) or find_shared(directory, given.arrangement.value)
             if len(shared.manifest.cache["time"]) != len(given.time):
-                problem = f"the imported arrangement has times of {len(shared.manifest.cache['time'])} coordinates"
+                problem = f"the imported arrangement has times of {len(shared.manifest.cache['time'])} coordinates, the input of {len(given.time)}"
                 hint = "name the time's columns under the input's `time`"
                 raise InputError(problem, place=str(directory), hint=hint)
             found[name] = Found(Frontier(shared.manifest.upper), Listing(directory, ()), shared)

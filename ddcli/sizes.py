@@ -92,6 +92,11 @@ def rows_held(memory: int) -> int:
     return memory // 512
 
 
+def rows_read(memory: int) -> int:
+    """Return how many rows are read together where it is not known yet how wide they are."""
+    return max(LEAST_ROWS, memory // 4096)
+
+
 def parse_size(text: str) -> int:
     """Return a number of bytes: `1GiB`, `512MB`, `2g`. Raises ValueError.
 

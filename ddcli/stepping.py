@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta, empty
 from ddcli.engine.outofcore import OutOfCore
+from ddcli.engine.pool import Pool
 from ddcli.keeping import memory_of
+from ddcli.plan.loops import Iterate
 from ddcli.publishing import LARGE
+from ddcli.store.files import Files
+from ddcli.store.objects import ObjectPath
 from ddcli.store.spill import Spill
 from ddcli.tasks import consolidated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
@@ -26,13 +32,36 @@ if TYPE_CHECKING:
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Interval
-    from ddcli.engine.pool import Pool
     from ddcli.keeping import StateTraces
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.publishing import Publishing
     from ddcli.sizes import Sizes
-    from ddcli.store.files import Files
-    from ddcli.store.logs import Slice, Taken
     from ddcli.store.state import Transaction
+
+
+class Slice(Protocol):
+    """Some updates, not read yet."""
+
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+        """Return them as `[data lanes | time lanes | diff]`; threads may read different ones at once."""
+
+
+class Taken(Protocol):
+    """What a source is fed: `rows` updates or fewer."""
+
+    @property
+    def slices(self) -> Sequence[Slice]:
+        """Return their parts."""
+
+    @property
+    def rows(self) -> int:
+        """Return how many there are at most."""
+
+
+def pools_for(graph: PhysicalGraph, cut: Sizes) -> list[Pool]:
+    """Return the pool of each pass: one for all where updates go from shard to shard in memory, as they do in a loop."""
+    looped = any(isinstance(node, Iterate) for node in graph.nodes)
+    return [Pool()] * cut.passes if cut.room is None or looped else [Pool() for _ in range(cut.passes)]
 
 
 @dataclass
@@ -40,13 +69,23 @@ class Stepping:
     """The step of a run, from slices of inputs to files of outputs and state."""
 
     assembled: Assembled
-    taken: dict[str, Taken]
+    taken: Mapping[str, Taken]
     cut: Sizes
     pools: Sequence[Pool]
     traces: StateTraces
     publishing: Publishing
     transaction: Transaction | None
     interval: Interval
+
+    def run(self) -> None:
+        """Step as the run was cut. What is put away is beside the state, or, where there is none on this machine, among temporary files."""
+        if self.cut.room is None:
+            self.run_in_memory()
+            return
+        state = self.transaction.state if self.transaction is not None else None
+        here = state is not None and not isinstance(state.directory, ObjectPath)
+        with nullcontext(state.directory) if state and here else tempfile.TemporaryDirectory() as place:
+            self.run_out_of_core(Path(place), state.files if state and here else Files())
 
     def run_in_memory(self) -> None:
         """Step over all updates at once; then write outputs and traces, in threads."""
@@ -63,7 +102,7 @@ class Stepping:
         for name, layout in assembled.layouts.items():
             slices = self.taken[name].slices
 
-            def read(at: int, slices: list[Slice] = slices, layout: Layout = layout) -> np.ndarray:
+            def read(at: int, slices: Sequence[Slice] = slices, layout: Layout = layout) -> np.ndarray:
                 return slices[at].matrix(layout, self.pools[0])
 
             matrices = workers.each(read, range(len(slices)), self.taken[name].rows)

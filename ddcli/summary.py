@@ -65,10 +65,9 @@ class RunSummary:
             at = f" (times before {self.upper} are closed)" if self.upper else ""
             return [f"{self.name}: nothing new{at}"]
         since = f" from {self.lower}" if self.lower else ""
-        lines = [
-            f"{self.name}: times{since} to before {self.upper}, {self.seconds:.2f} s"
-            + (", dry run" if self.dry else "")
-        ]
+        # Where the pipeline changed, and nothing is new, no time is closed.
+        what = f"times{since} to before {self.upper}" if self.lower != self.upper else "the pipeline has changed"
+        lines = [f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")]
         for name, given in self.inputs.items():
             waiting = f", {given.waiting} with rows still to come" if given.waiting else ""
             lines.append(

@@ -9,14 +9,17 @@ from __future__ import annotations
 import ctypes
 import os
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of glibc's mallopt
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # parameters of glibc's mallopt
 
 
 def keep_freed_memory() -> None:
     """Tell the allocators of numpy (glibc's) and polars (jemalloc) to keep what is freed. Call it before polars is imported.
 
+    What is kept should be of use to whoever asks next: so pyarrow takes its memory from glibc, too, and all threads take it from one
+    arena. Else what a thread or a library once needed is kept for it alone: a run given 300 MiB had 438 resident, and so it has 349.
     Where there is no glibc, numpy's memory is handled as usual.
     """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1")
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -24,3 +27,4 @@ def keep_freed_memory() -> None:
         return
     mallopt(M_MMAP_MAX, 0)
     mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    mallopt(M_ARENA_MAX, 1)

@@ -72,6 +72,7 @@ class OutOfCore:
         scope = self.scope
         assert scope.workers.count > 1, "out of core means shard by shard"
         assert scope.depth == 0, "a loop steps in memory"
+        assert not any(place.wraps for place in scope.places), "what is filtered on read is read in memory"
         scope.prepare()
         for index, place in enumerate(scope.places):
             if place.route:
@@ -155,7 +156,7 @@ class OutOfCore:
         inner = place.inner
         assert inner is not None
         read: dict[int, Deltas | None] = {}
-        for i in stage.reads:  # those that are read through others are not asked for, but resumed
+        for i in {*place.inputs}:
             none = self.scope.places[i].none
             found = [self._stay(i, shard, stage) for shard in shards]
             deltas = [none if each is None else self._resumed(i, shard, each) for shard, each in enumerate(found)]

@@ -36,22 +36,18 @@ def as_of(matrix: np.ndarray, frontier: Frontier, nt: int) -> np.ndarray:
 def reopened(matrix: np.ndarray, frontier: Frontier, nt: int) -> np.ndarray:
     """Return updates at open times only, which accumulate at each open time to what `matrix` does, consolidated.
 
-    The open times at or after a closed time t are those at or after t join e for some element e of the frontier: a union, told
-    by inclusion and exclusion.
+    The open times are those at or after some element of the frontier: a union, told by inclusion and exclusion as a sum of
+    factors at times f. Those at or after a closed time t, too, are at or after t join f, with the same factors.
     """
     closed = before(times_of(matrix, nt), frontier)
     parts = [np.ascontiguousarray(matrix[~closed])]
     past = matrix[closed]
-    if len(past):
-        distinct, which = np.unique(times_of(past, nt), axis=0, return_inverse=True)
-        which = which.reshape(-1)
-        for at, time in enumerate(map(tuple, distinct.tolist())):
-            rows = past[which == at]
-            for then, factor in union([join(time, element) for element in frontier]).items():
-                part = rows.copy()
-                times_of(part, nt)[:] = then
-                part[:, -1] *= factor
-                parts.append(part)
+    for then, factor in union(list(frontier)).items() if len(past) else ():
+        part = past.copy()
+        times = times_of(part, nt)
+        np.maximum(times, np.array(then, np.int64), out=times)
+        part[:, -1] *= factor
+        parts.append(part)
     return kernels.consolidate(np.concatenate(parts))
 
 

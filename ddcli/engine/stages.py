@@ -41,8 +41,8 @@ class Placed(Protocol):
 class Stage:
     """Places of one level, in order; a scope within is alone.
 
-    `reads` are the places of earlier stages that it reads, or whose arrangement it reads through another, and those of its own
-    that are fed; `exports` those of its own that later stages read so. `frees` says, by place, what nobody of the stage reads after it. `seals` are the places, of this or
+    `reads` are the places of earlier stages that it reads, and those of its own that are fed; `exports` those of its own
+    that later stages read. `frees` says, by place, what nobody of the stage reads after it. `seals` are the places, of this or
     earlier stages, that nobody reads after this one. The `first` level reads nothing but what is fed, row by row: any cut will do.
     """
 
@@ -63,16 +63,15 @@ def stages(places: Sequence[Placed], *, sharded: bool) -> list[Stage]:
     for index in reversed(range(len(places))):
         for i in places[index].inputs:
             last[i] = max(last[i], last[index] if places[index].wraps else numbers[index])
-    seen = [_seen(places, index) for index in range(len(places))]
     found = []
     for number in range(max(numbers, default=-1) + 1):
         own = [index for index in range(len(places)) if numbers[index] == number]
-        read = {i for index in own for i in seen[index]}
+        read = {i for index in own for i in places[index].inputs}
         reads = {i for i in read if numbers[i] != number} | {
             i for i in own if not places[i].inputs or i in places[i].inputs
         }
-        exports = {i for i in own if any(i in seen[o] and numbers[o] != number for o in range(len(places)))}
-        final = {i: max((o for o in own if i in seen[o]), default=i) for i in {*own, *read}}
+        exports = {i for i in own if any(i in places[o].inputs and numbers[o] != number for o in range(len(places)))}
+        final = {i: max((o for o in own if i in places[o].inputs), default=i) for i in {*own, *read}}
         frees = [tuple(i for i, at in final.items() if at == index and i not in exports) for index in own]
         found.append(
             Stage(
@@ -86,15 +85,6 @@ def stages(places: Sequence[Placed], *, sharded: bool) -> list[Stage]:
                 frozenset(i for i in range(len(places)) if last[i] == number),
             )
         )
-    return found
-
-
-def _seen(places: Sequence[Placed], index: int) -> set[int]:
-    """Return the places that a place reads, itself or through others that wrap them."""
-    found = set(places[index].inputs)
-    for i in places[index].inputs:
-        if i != index and places[i].wraps:
-            found |= _seen(places, i)
     return found
 
 

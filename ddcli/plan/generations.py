@@ -10,13 +10,13 @@ generations that are the same are shared all the same.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.expressions import stage
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import logical, physical
-from ddcli.plan.logical import Graph, Node
+from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import lower, read_counts
 from ddcli.plan.pruning import required_columns
 
@@ -26,29 +26,62 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
 
 
+@cache
+def place(node: Node) -> str:
+    """Return what tells a collection from others, whatever columns its inputs have beside those that it speaks of.
+
+    Unlike its fingerprint, that stays when an input declares one column more, or a file has one more.
+    """
+    says = node.says
+    if isinstance(node, logical.Join):
+        says = (node.on, node.how)
+    elif isinstance(node, logical.Apply) and isinstance(node.step, stage.Map):
+        columns = [(name, expression.text()) for name, expression in node.step.columns]
+        says = tuple((name, text) for name, text in columns if text != quoted(name))
+    return digest(type(node).__name__, says, [place(child) for child in node.inputs])
+
+
 @dataclass(frozen=True)
 class Generation:
-    """How collections were lowered, by logical fingerprint: the columns that were kept, and which had a single reader."""
+    """How collections were lowered, by place: the columns that were kept, and which had a single reader."""
 
     columns: dict[str, frozenset[str]]
     once: frozenset[str]
 
     @classmethod
-    def of(cls, graph: Graph) -> Self:
-        """Return how a graph is lowered by itself."""
-        alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
-        return cls(required_columns(graph), frozenset(alone))
+    def of(cls, graph: Graph, before: Generation | None = None) -> Self:
+        """Return how a graph is lowered: what `before` knows as it was, and no more than is in the graph."""
+        known = before or cls({}, frozenset())
+        counts, needed = read_counts(graph), required_columns(graph, known.least(graph))
+        columns: dict[str, frozenset[str]] = {}
+        alone: dict[str, bool] = {}
+        for node in graph.nodes():
+            at = place(node)
+            columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[node.fingerprint]
+            single = at in known.once if at in known.columns else counts[node.fingerprint] == 1
+            alone[at] = single and alone.get(at, True)
+        return cls(columns, frozenset(at for at, single in alone.items() if single))
+
+    def least(self, graph: Graph) -> dict[str, frozenset[str]]:
+        """Return the columns to keep of the nodes of a graph, by fingerprint."""
+        return {
+            node.fingerprint: self.columns[place(node)] & node.schema.keys()
+            for node in graph.nodes()
+            if place(node) in self.columns
+        }
 
     def fits(self, node: Node) -> bool:
         """Say whether an output reads only columns that are kept of the collections which are known."""
-        needed = required_columns(Graph({"": node}))
-        return all(columns <= self.columns.get(name, columns) for name, columns in needed.items())
+        graph = Graph({"": node})
+        needed = required_columns(graph)
+        return all(
+            needed[each.fingerprint] <= self.columns.get(place(each), each.schema.keys()) for each in graph.nodes()
+        )
 
-    def extended(self, graph: Graph) -> Generation:
-        """Return the generation of a graph whose outputs fit: as it was lowered where it is known, and no more than is in the graph."""
-        columns = required_columns(graph, self.columns)
-        new = {name for name, count in read_counts(graph).items() if count == 1 and name not in self.columns}
-        return Generation(columns, frozenset(new | (self.once & columns.keys())))
+    def lowered(self, graph: Graph) -> dict[str, Node]:
+        """Return the physical outputs of a graph that this is the generation of."""
+        once = frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)
+        return lower(graph, self.least(graph), once).outputs
 
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest keeps of it."""
@@ -72,10 +105,12 @@ class Plan:
 
     @cached_property
     def meanings(self) -> dict[str, str]:
-        """By output, the fingerprint that it has by itself: equal ones mean equal collections, whatever other outputs there are."""
-        return {
-            name: lower(Graph({name: node})).outputs[name].fingerprint for name, node in self.logical.outputs.items()
-        }
+        """By output, the fingerprint that it has by itself: equal ones mean equal collections, whatever other outputs there are.
+
+        Who only looks at a collection changes nothing of what it means.
+        """
+        plain = unobserved(self.logical.outputs)
+        return {name: lower(Graph({name: node})).outputs[name].fingerprint for name, node in plain.items()}
 
     @property
     def exports(self) -> dict[str, str]:
@@ -117,16 +152,16 @@ def plan(graph: Graph, before: Sequence[Generation] = ()) -> Plan:
     for at, group in enumerate(groups):
         if group:
             together = Graph(group)
-            found = before[at].extended(together) if at < len(before) else Generation.of(together)
+            found = Generation.of(together, before[at] if at < len(before) else None)
             generations.append(found)
-            outputs |= lower(together, found.columns, found.once).outputs
+            outputs |= found.lowered(together)
     ordered = {name: outputs[name] for name in graph.outputs}
     return Plan(graph, physical_graph(one_scan_an_input(ordered)), tuple(generations))
 
 
 def _common(node: Node, generation: Generation) -> int:
     """Return how many collections that an output reads a generation knows."""
-    return sum(below.fingerprint in generation.columns for below in Graph({"": node}).nodes())
+    return sum(place(below) in generation.columns for below in Graph({"": node}).nodes())
 
 
 def physical_graph(outputs: dict[str, Node]) -> physical.PhysicalGraph:
@@ -168,6 +203,16 @@ def substitute(outputs: dict[str, Node], other: Callable[[str], Node | None]) ->
             same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
             found = node if same else replace(node, inputs=inputs)
         done[node.fingerprint] = found
+    return {name: done[node.fingerprint] for name, node in outputs.items()}
+
+
+def unobserved(outputs: dict[str, Node]) -> dict[str, Node]:
+    """Return logical outputs without what only shows or watches collections."""
+    done: dict[str, Node] = {}
+    for node in Graph(outputs).nodes():
+        inputs = tuple(done[child.fingerprint] for child in node.inputs)
+        observes = isinstance(node, logical.Inspect | logical.Watched)
+        done[node.fingerprint] = inputs[0] if observes else replace(node, inputs=inputs)
     return {name: done[node.fingerprint] for name, node in outputs.items()}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import glob
 import gzip
+import io
 import json
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -191,7 +192,8 @@ class Ndjson(Text):
 
 def _opened(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="")
+        whole = io.BytesIO(path.read_bytes())  # not by its name: an object has none that the system knows
+        return gzip.open(whole, "rt", encoding="utf-8", errors="replace", newline="")
     return path.open(encoding="utf-8", errors="replace", newline="")
 
 

@@ -320,18 +320,22 @@ def check_outputs(directory: Path, manifest: Manifest | None, outputs: Mapping[s
     Looks at names only; `dd state verify` looks at bytes. Safe without the lock when nothing is unpublished.
     """
     named = set()
+    there = {
+        name: _entries(output) for name, output in outputs.items()
+    }  # one look at each: a log has thousands of files
     for name, before in (same_outputs(directory, manifest, outputs) if manifest else {}).items():
+        found = set(there[name])
         for file in manifest.outputs[before].files if manifest else ():
             path = outputs[name] / file.name
             named.add(path)
-            if not path.exists():
+            if path not in found:
                 raise StateError(
                     f"a file of output '{name}' that the state names is gone",
                     place=str(path),
                     hint="put it back, or remove the state and the outputs to compute them anew",
                 )
-    for name, output in outputs.items():
-        for path in _entries(output):
+    for name, paths in there.items():
+        for path in paths:
             if path in named or not (path.name.startswith(UPDATES) or path.name == PROGRESS):
                 continue
             if manifest is None:

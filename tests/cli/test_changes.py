@@ -107,6 +107,8 @@ def test_a_difference_appears_at_the_frontier_and_nowhere_else(orders):
     before = contents(orders.folder / "out/totals", until=3)
     edit(orders, ("sum(amount)", "sum(amount * 2)"))
     done = ran(orders, "--apply")
+    assert (done["lower"], done["upper"]) == ("3", "3")
+    assert done["state_rows"] == 2
     found = done["rebuilt"]["totals"]
     assert (found["rows"], found["inserted"], found["retracted"]) == (4, 2, 2)
     assert found["file"] == str(orders.folder / "out/totals/updates-3-3-change2.parquet")
@@ -333,3 +335,59 @@ outputs: {{sums: out/sums/}}
     shop.log("stock/2.parquet", [(1, "a", 1, 5, 3), (2, "b", 1, 6, 3), (3, "b", 1, 1, 3)], **types)
     ran(shop)
     assert contents(shop.folder / "out/sums") == {("a", 5): 1, ("b", 7): 1}
+
+
+def test_who_only_looks_changes_no_output(orders):
+    ran(orders)
+    before = files(orders.folder / "out")
+    edit(
+        orders,
+        ("- reduce", "- inspect: seen\n      - reduce"),
+        ("orders: orders/", "orders: {path: orders/, negative: warn}"),
+    )
+    assert not planned(orders)["needs_apply"]
+    ran(orders)
+    assert files(orders.folder / "out") == before
+    orders.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    assert "seen: {'region': 'south', 'amount': 1} @ 3 +1" in orders("run", "orders.yaml").err
+    assert contents(orders.folder / "out/totals")["south", 2, 8] == 1
+
+
+def test_a_column_more_that_a_new_output_needs_rebuilds_nothing_either(orders):
+    """Declared columns that nothing reads are no part of what there is, nor are they when somebody new does."""
+    join = "- join: {with: orders, as: other, on: [region]}\n      - extend: {x: 1}\n      - reduce"
+    edit(
+        orders,
+        ("- reduce", join),
+        ("sum(amount)", "sum(x)"),
+        ("orders: orders/", "orders: {path: orders/, columns: {region: string}}"),
+    )
+    ran(orders)
+    kept = arrangements(orders)
+    edit(
+        orders,
+        ("{region: string}", "{region: string, amount: int64}"),
+        ("outputs:\n", "outputs:\n  sums: out/sums/\n"),
+        ("collections:\n", "collections:\n  sums: {from: orders, apply: [{reduce: {by: [region], n: sum(amount)}}]}\n"),
+    )
+    assert {name: found["change"] for name, found in planned(orders)["outputs"].items()} == {
+        "sums": "new",
+        "totals": "same",
+    }
+    ran(orders)
+    now = arrangements(orders)
+    assert {name: now.get(name) for name in kept} == kept
+    assert contents(orders.folder / "out/sums") == {("north", 5): 1, ("south", 7): 1}
+
+
+def test_an_output_that_is_not_what_was_written_gives_no_difference(orders):
+    ran(orders)
+    path = orders.folder / "out/totals/updates-start-3.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    edit(orders, ("sum(amount)", "sum(amount * 2)"))
+    result = orders("run", "orders.yaml", "--apply")
+    assert result.code == 4
+    assert "isn't what was written" in result.err
+    assert len(list(path.parent.glob("*.parquet"))) == 1

@@ -227,3 +227,23 @@ def test_a_changed_importer_is_rebuilt_from_the_arrangement(both):
     ran(both, "pairs.yaml", "--apply")
     assert contents(both.folder / "out/pairs") == {("south", 7, 7): 1}
     assert batches(both, "pairs") == []
+
+
+def test_a_plan_and_a_dry_run_hold_nothing(both):
+    found = json.loads(both("plan", "pairs.yaml", "-o", "json").out)
+    assert (found["work"], found["upper"], found["inputs"]["shared"]["rows"]) == (True, "3", 2)
+    assert ran(both, "pairs.yaml", "-n")["outputs"]["pairs"]["rows"] == 2
+    assert holds(both) == ()
+    assert not (both.folder / ".dd/pairs").exists()
+    ran(both, "pairs.yaml")
+    both.log("orders/2.parquet", [("south", 1, 3, 1)], **LOG)
+    ran(both, "orders.yaml")
+    found = json.loads(both("plan", "pairs.yaml", "-o", "json").out)
+    assert (found["lower"], found["upper"], found["inputs"]["shared"]["rows"]) == ("3", "4", 1)
+
+
+def test_times_that_differ_are_refused(both):
+    both.write("pairs.yaml", IMPORTER.replace("arrangement: by_region}", "arrangement: by_region}, time: [x, y]"))
+    result = both("run", "pairs.yaml")
+    assert result.code == 3
+    assert "times of 1 coordinates" in result.err

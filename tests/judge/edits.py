@@ -18,13 +18,17 @@ PLAIN: list[Any] = [
 ]
 
 
-def lists_of_operators(tree: Any) -> list[list]:
-    """Return every `apply` list in a tree, those of loops' bodies and of collections in place too."""
+SETTLING: list[Any] = ["consolidate", {"filter": "1 < 2"}, {"filter": "1 > 2"}]
+"""Those that a loop settles with if it did without them: others may have it go round ten thousand times."""
+
+
+def lists_of_operators(tree: Any, plain: list[Any] = PLAIN) -> list[tuple[list, list[Any]]]:
+    """Return every `apply` list in a tree, those of loops' bodies and of collections in place too, with what may come and go there."""
     found = []
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
         if key == "apply":
-            found.append(value)
-        found += lists_of_operators(value)
+            found.append((value, plain))
+        found += lists_of_operators(value, SETTLING if key == "iterate" else plain)
     return found
 
 
@@ -36,10 +40,10 @@ def edits(draw, text: str) -> str:
         kind = draw(st.sampled_from(["insert", "insert", "remove", "add", "drop", "nothing"]))
         lists = lists_of_operators(tree.get("collections", {}))
         if kind == "insert" and lists:
-            operators = draw(st.sampled_from(lists))
-            operators.insert(draw(st.integers(0, len(operators))), copy.deepcopy(draw(st.sampled_from(PLAIN))))
+            operators, plain = draw(st.sampled_from(lists))
+            operators.insert(draw(st.integers(0, len(operators))), copy.deepcopy(draw(st.sampled_from(plain))))
         elif kind == "remove":
-            places = [(one, at) for one in lists for at, operator in enumerate(one) if operator in PLAIN]
+            places = [(one, at) for one, plain in lists for at, operator in enumerate(one) if operator in plain]
             if places:
                 operators, at = draw(st.sampled_from(places))
                 del operators[at]

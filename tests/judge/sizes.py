@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ddcli import execute, publishing, stepping
+from ddcli import execute, publishing, rebuild, stepping
 from ddcli.engine import loop, workers
 from ddcli.engine.arrangement import policy
 from ddcli.engine.operators import walk
@@ -50,6 +50,8 @@ def cut(shards: int, seed: int):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute, "sizes", sizes)
+        patch.setattr(rebuild, "sizes", sizes)
+        patch.setattr(rebuild, "rows_read", lambda _memory: chance.randint(1, 4))
         patch.setattr(workers, "FEW", chance.choice([0, workers.FEW]))
         for module in (publishing, stepping):
             patch.setattr(module, "LARGE", chance.choice([2, publishing.LARGE]))

@@ -20,6 +20,7 @@ from tests.judge.edits import edits, reformatted
 from tests.judge.frontiers import BEGINNING, is_closed
 from tests.judge.harness import Meaning, same
 from tests.judge.logs import cases
+from tests.judge.sizes import cut
 from tests.judge.test_random import SEARCH
 from tests.reference.model import accumulate
 from tests.reference.values import canonical
@@ -82,20 +83,18 @@ def judge_changes(case, texts, root):
 
 
 @SEARCH
-@given(edited(), st.sampled_from([1, 3]))
-def test_a_changed_pipeline_corrects_its_outputs(found, shards):
-    """At every time that was open when the file changed, with any number of shards."""
-    case, texts = found
-    texts = [text.replace("name: judged\n", f"name: judged\nshards: {shards}\n") for text in texts]
-    with tempfile.TemporaryDirectory() as folder:
-        judge_changes(replace(case, text=texts[0]), texts, Path(folder))
+@given(edited(), st.sampled_from([1, 3, 8]), st.integers(0, 2**32))
+def test_a_changed_pipeline_corrects_its_outputs(found, shards, seed):
+    """At every time that was open when the file changed, with any number of shards, in memory or out of core."""
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed):
+        judge_changes(*found, Path(folder))
 
 
 @SEARCH
 @given(st.sampled_from([2, 2, 3]).flatmap(lambda nt: edited(nt=nt)))
 def test_in_times_of_several_coordinates(found):
     """A difference at closed times is said at all open ones after them, once."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, cut(2, len(found[1])):
         judge_changes(*found, Path(folder))
 
 

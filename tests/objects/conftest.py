@@ -14,6 +14,12 @@ import pytest
 from ddcli.store.objects import ObjectPath
 
 NUMBERS = count()
+SERVER = """
+from moto.server import main
+from werkzeug.serving import WSGIRequestHandler
+WSGIRequestHandler.protocol_version = "HTTP/1.1"  # a connection is kept, as real servers do: there are thousands of requests
+main()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +29,7 @@ def endpoint(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     said = (tmp_path_factory.mktemp("server") / "log").open("wb")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-c", SERVER, "-H", "127.0.0.1", "-p", str(port)]
     with said, subprocess.Popen(command, stdout=said, stderr=said) as server:
         found = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
