@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 ALL_CORES = "local[*,4]"
 """The master where none is said. Without the second number a task that fails isn't tried again."""
 DEFAULTS = {
-    "spark.log.level": "FATAL",  # what goes wrong is told in a line by us
     "spark.locality.wait": "0s",  # tasks read files that are as far from all
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
@@ -41,8 +40,10 @@ LOCAL = {
 }
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The driver only hands out tasks: what makes it quick to start is worth more than what makes it quick later."""
-LOGGING = """# What Spark says before it has read its settings.
+LOGGING = """# What goes wrong is told in a line by dd; `--conf spark.log.level=INFO` tells more.
 rootLogger.level = fatal
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = fatal
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
