@@ -40,7 +40,7 @@ from ddcli.store.files import Files
 from ddcli.store.holds import read_claims
 from ddcli.store.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.time_text import format_frontier
-from ddcli.summary import InputSummary, OutputSummary, RunSummary
+from ddcli.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.tasks import Job
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ class _Run:
     seen: Time | None
     upper: Frontier
     cluster: Spark | None = None
+    spread: SparkSummary | None = None
 
     def run(self) -> RunSummary:
         try:
@@ -224,7 +225,11 @@ class _Run:
                 cache_dir=cache_dir(),
             )
             publishing = step.publishing
-            Spreading(job, step.assembled, cluster, traces, publishing, transaction, facts, errors, request.say).run()
+            spreading = Spreading(
+                job, step.assembled, cluster, traces, publishing, transaction, facts, errors, request.say
+            )
+            spreading.run()
+            self.spread = SparkSummary(cluster.master, spreading.tasks, spreading.stages)
 
     def _wants_spark(self, cut: Sizes) -> bool:
         """Say whether tasks on Spark are asked for, or worth it: a JVM takes longer to start than most runs."""
@@ -322,6 +327,7 @@ class _Run:
             state_bytes=size,
             state_rows=rows,
             dry=self.state is None,
+            spark=self.spread,
             failed=errors.rows,
             errors=str(error_directory(self.request)) if errors.rows else None,
         )

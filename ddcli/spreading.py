@@ -60,6 +60,9 @@ class Spreading:
     facts: dict[str, InputFacts]
     errors: ErrorLog
     say: Callable[[str], None]
+    tasks: int = 0
+    stages: int = 0
+    """What was done so far."""
     _waiting: dict[Address, list[Sent]] = field(default_factory=lambda: defaultdict(list))
     _rests: list[Rest] = field(default_factory=list)
 
@@ -104,7 +107,11 @@ class Spreading:
 
     def _perform(self, common: bytes, tasks: Sequence[Task], about: str) -> None:
         """Have tasks done, and take in what they give."""
-        done = self.cluster.run(perform, common, [pickle.dumps(task) for task in tasks], about) if tasks else []
+        if not tasks:
+            return
+        done = self.cluster.run(perform, common, [pickle.dumps(task) for task in tasks], about)
+        self.tasks += len(tasks)
+        self.stages += 1
         results: list[Result] = [pickle.loads(each) for each in done]  # noqa: S301
         for result in results:
             if self.transaction is not None:  # what the others wrote is to be removed, too, when one failed

@@ -69,6 +69,11 @@ class Spark:
         return max(1, int(self.context.defaultParallelism))
 
     @property
+    def master(self) -> str:
+        """Where it is."""
+        return str(self.context.master)
+
+    @property
     def page(self) -> str | None:
         """The address of its pages for people."""
         address = self.context.uiWebUrl

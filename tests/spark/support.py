@@ -16,6 +16,7 @@ class Here:
     """Does tasks one after the other, in any order, some of them twice, as a cluster does that is impatient."""
 
     page = None
+    master = "here"
 
     def __init__(self, seed: int, slots: int = 2) -> None:
         self.chance = random.Random(seed)
