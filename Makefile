@@ -10,6 +10,9 @@ SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_in
 DEMO_LAST := 44280
 DEMO_TIMES := 480 540 600 $(DEMO_LAST) $(DEMO_LAST)
 
+# Tests run side by side, one process a processor; those of a file in one of them, as they share what is dear to make.
+PARALLEL := -n auto --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format-check lint types layers bench format test-lowest clean
 
@@ -28,7 +31,7 @@ demo: $(READY) ## Keep the flights in the air over New York up to date, step by 
 	    group by all having sum(diff) > 0 order by flights desc, carrier \"\"\").show()"
 
 test: $(READY) ## Run the tests
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 check: format-check lint types layers test ## Run all that CI runs: format, lint, types, layers, tests
 
@@ -52,7 +55,7 @@ format: $(READY) ## Format the code and repair what lint can
 	$(BIN)/ruff format .
 
 test-lowest: .venv-lowest/ready ## Run the tests with the lowest version of each dependency
-	.venv-lowest/bin/pytest $(ARGS)
+	.venv-lowest/bin/pytest $(PARALLEL) $(ARGS)
 
 clean: ## Remove the set-up, caches, and what the pipelines wrote
 	rm -rf $(VENV) .venv-lowest build dist out pipelines/.dd .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
