@@ -10,6 +10,9 @@ SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_in
 DEMO_LAST := 44280
 DEMO_TIMES := 480 540 600 $(DEMO_LAST) $(DEMO_LAST)
 
+# Tests run side by side, one process a processor; those of a file in one of them, as they share what is dear to make.
+PARALLEL := -n auto --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-spark test check format-check lint types layers bench bench-spark format test-lowest clean
 
@@ -47,7 +50,7 @@ demo-spark: $(READY) ## The same on Spark and here by turns, with Java from PyPI
 	@rm -rf out/airborne-by-turns
 
 test: $(READY) ## Run the tests
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 check: format-check lint types layers test ## Run all that CI runs: format, lint, types, layers, tests
 
@@ -74,7 +77,7 @@ format: $(READY) ## Format the code and repair what lint can
 	$(BIN)/ruff format .
 
 test-lowest: .venv-lowest/ready ## Run the tests with the lowest version of each dependency
-	.venv-lowest/bin/pytest $(ARGS)
+	.venv-lowest/bin/pytest $(PARALLEL) $(ARGS)
 
 clean: ## Remove the set-up, caches, and what the pipelines wrote
 	rm -rf $(VENV) .venv-lowest build dist out pipelines/.dd .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

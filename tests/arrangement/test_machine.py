@@ -71,7 +71,8 @@ ROWS = st.lists(
 )
 POINTS = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=2)
 STRIDES = st.lists(st.tuples(*[st.sampled_from([0, 0, 1, 2])] * 3), min_size=1, max_size=2)
-SEALS = st.lists(st.tuples(ROWS, STRIDES, st.sampled_from([0, 0, 0, 1, 4])), min_size=1, max_size=4)
+SEALS = st.lists(st.tuples(ROWS, STRIDES, st.sampled_from([0, 0, 0, 1, 4]), st.booleans()), min_size=1, max_size=6)
+SOME = st.sets(st.integers(0, 4), min_size=1)
 
 
 @dataclass
@@ -204,11 +205,14 @@ class Machine(RuleBasedStateMachine):
         for number, value, pick, diff in rows if times else ():
             self.waiting.append([number, value, *times[pick % min(len(times), 1 + pick % 11)], diff])
 
-    @rule(seals=SEALS)
-    def insert_and_seal(self, seals):
-        for rows, strides, runs in seals:
+    @rule(seals=SEALS, wanted=SOME)
+    def insert_and_seal(self, seals, wanted):
+        for rows, strides, runs, follows in seals:
             self.insert(rows)
             self.seal(strides, runs)
+            if follows and self.may_advance():
+                self.advance_to(self.upper)
+        self.look_up(wanted)
 
     def seal(self, strides, runs):
         """Close times; the updates are inserted as a batch, or appended as so many runs, as those of rounds are."""
@@ -235,13 +239,20 @@ class Machine(RuleBasedStateMachine):
         self.updates += due
         assert (self.counts(self.rows(picture)) == seen).all(), "a reader keeps the picture that he took"
 
-    @precondition(lambda self: not self.past and not self.readers)
+    def may_advance(self):
+        """Say whether times need not stay apart for the state: a run that inserts once doesn't merge them, this one may."""
+        return not self.past and not self.readers
+
+    @precondition(may_advance)
     @rule(points=POINTS)
     def advance(self, points):
-        """Let the operators read from later on. What a run inserts twice stays apart where the state is to keep it so."""
-        self.since = self.between(self.since.join(self.frontier(points)), self.upper)
+        self.advance_to(self.between(self.since.join(self.frontier(points)), self.upper))
+
+    def advance_to(self, since):
+        """Let the operators read from later on."""
+        self.since = since
         for trace in self.traces:
-            trace.set_logical_compaction(self.since)
+            trace.set_logical_compaction(since)
 
     @rule(points=POINTS, through=st.sampled_from(["closed", "upper", "since"]))
     def hold(self, points, through):
@@ -292,11 +303,9 @@ class Machine(RuleBasedStateMachine):
         who.taken = upper
         self.check(who.given, self.moved(self.updates, who.begin, upper), Frontier([(0,) * self.nt]), "given over")
 
-    @rule(wanted=st.sets(st.integers(0, 4)))
+    @rule(wanted=SOME)
     def look_up(self, wanted):
         """Look up a few keys, in the ways that operators do."""
-        if not wanted:
-            return
         chosen = kernels.sort_by(self.keys[sorted(wanted)], range(self.nk))
         owners = kernels.shard_of(chosen, self.nk, len(self.traces))
         found, matched = [], []
@@ -351,7 +360,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.upper.as_time()[0] != LEAST)
     @rule(
         factor=st.sampled_from([1, 1, 2, 3]),
-        action=st.sampled_from(["", "", "compact", "share", "share and compact"]),
+        action=st.sampled_from(["", "", "compact", "share", "share", "share and compact"]),
         mine=st.booleans(),
     )
     def spill(self, factor, action, mine):
@@ -424,12 +433,12 @@ class Machine(RuleBasedStateMachine):
         names = [f"t{at}" for at in range(self.nt)]
         reader.pinned = SharedReader(shared, names, None, reader.known), manifest, [*self.committed]
 
-    @precondition(lambda self: any(reader.pinned for reader in self.readers))
+    @precondition(lambda self: self.readers)
     @rule(pick=PICK, shards=st.integers(1, 4), most=st.sampled_from([None, 1]))
     def take_shared(self, pick, shards, most):
         """Read what is new by the manifest of that moment, whatever has been committed since; then hold no more than is to be told apart."""
-        reading = [reader for reader in self.readers if reader.pinned]
-        reader = reading[pick % len(reading)]
+        self.pin(pick)
+        reader = self.readers[pick % len(self.readers)]
         source, manifest, meant = reader.pinned
         if reader.known:
             taken = Frontier(reader.known.upper)
@@ -451,6 +460,13 @@ class Machine(RuleBasedStateMachine):
             write_hold(self.directory, hold, files)
 
     # --- what always holds ----------------------------------------------------------------------------------------------
+
+    @invariant()
+    def holders_are_heeded(self):
+        for trace in self.traces:
+            assert trace.since.dominates(self.readable())
+            for who in self.holders:
+                assert all(trace.through.dominates(hold.through) for hold in who.holds if hold.trace is trace)
 
     @invariant()
     def it_accumulates_to_what_was_inserted(self):

@@ -34,7 +34,7 @@ class Asked:
         if self.seconds is not None:
             parts.append(duration(self.seconds) if unit == "s" else f"{self.seconds:g} {unit}")
         if self.peak is not None:
-            parts.append(f"{self.peak / GIGABYTE:g} GB")
+            parts.append(f"{self.peak / GIGABYTE:.3g} GB")
         return ", ".join(parts)
 
     def met_by(self, figure: Figure) -> bool:

@@ -1,0 +1,264 @@
+"""Memory: a run keeps to what it was given, whatever the sizes of inputs, state and change; and leaves no scratch files."""
+
+from __future__ import annotations
+
+import math
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddcli.sizes import BASE, LEAST_ROWS, WORKING, parse_size, sizes
+from tests.bench.processes import dd, measure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# How a run is cut.
+
+KEPT = st.frozensets(st.sampled_from([1, 2, 3, 4, 6, 8, 32, 100]), max_size=3)
+ROWS = st.integers(0, 10**10)
+WIDTH = st.integers(2, 40)
+THREADS = st.integers(1, 64)
+MEMORY = st.integers(1 << 20, 1 << 40)
+WANTED = st.none() | st.integers(1, 4096)
+
+
+@given(rows=ROWS, width=WIDTH, kept=KEPT, threads=THREADS, memory=MEMORY, wanted=WANTED)
+def test_a_cut_suits_the_state_and_the_memory(rows, width, kept, threads, memory, wanted):
+    cut = sizes(rows, width, kept, threads, memory, wanted)
+    for count in (*kept, cut.shards):
+        assert cut.passes % count == 0, "a pass reads of one shard"
+    assert cut.shards == wanted or wanted is None
+    assert wanted or not kept or cut.shards == max(kept), "what is made now is as what is there"
+    assert 1 <= cut.threads <= min(threads, cut.passes)
+    fits = rows * width * 8 * WORKING + BASE <= memory
+    assert (cut.most is None) == (cut.room is None) == fits, "in memory just where it fits"
+    if not fits:
+        assert cut.passes > 1
+        assert cut.most >= LEAST_ROWS
+        assert cut.room <= memory / 5
+        assert cut.most == LEAST_ROWS or cut.most * width * 8 * cut.threads <= memory
+        common = math.lcm(*kept, cut.shards)
+        a_pass = rows * width * 8 / cut.passes
+        free = max(memory - BASE, memory // 4)
+        assert a_pass * WORKING * threads <= 0.6 * free * 1.001 or cut.passes >= 4096 * common, "a pass a thread fits"
+
+
+@given(
+    rows=st.tuples(ROWS, ROWS), width=WIDTH, kept=KEPT, threads=THREADS, memory=st.tuples(MEMORY, MEMORY), wanted=WANTED
+)
+def test_more_rows_or_less_memory_are_cut_no_coarser(rows, width, kept, threads, memory, wanted):
+    (few, many), (little, much) = sorted(rows), sorted(memory)
+    one = sizes(few, width, kept, threads, much, wanted)
+    two = sizes(many, width, kept, threads, little, wanted)
+    assert one.shards <= two.shards
+    if wanted or kept:  # else passes are a multiple of the shards that are made
+        assert one.passes <= two.passes
+    if one.room is not None:
+        assert two.room is not None
+        assert two.room <= one.room
+        assert two.most <= one.most
+
+
+@given(
+    st.integers(0, 10**6), st.sampled_from(["", "k", "m", "g", "t", "K", "G"]), st.sampled_from(["", "b", "ib", "iB"])
+)
+def test_sizes_are_read_as_people_write_them(count, unit, end):
+    text = f"{count}{unit}{end}"
+    if not unit and end.lower() == "ib":
+        with pytest.raises(ValueError, match=text):
+            parse_size(text)
+        return
+    base = 1000 if end == "b" else 1024
+    assert parse_size(text) == parse_size(f" {text.upper()} ") == count * base ** " kmgt".index(unit.lower() or " ")
+
+
+# What a process has resident.
+
+MEMORY_GIVEN = 300 << 20
+MORE = 1.3
+SALES = """\
+dd: 1
+name: sales
+shards: 2
+inputs:
+  orders: {folder}/orders/
+  people: {folder}/people/
+collections:
+  placed:
+    from: orders
+    apply: [{{join: {{with: people, on: [customer]}}}}]
+  totals:
+    from: placed
+    apply: [{{reduce: {{by: [town], orders: count(*), amount: sum(amount)}}}}]
+  best:
+    from: orders
+    apply: [{{reduce: {{by: [customer], best: max(amount)}}}}]
+outputs:
+  totals: out/totals/
+  best: out/best/
+"""
+
+
+@dataclass(frozen=True)
+class Sales:
+    """Orders of customers, who live in towns: in a folder with two pipelines over the same logs."""
+
+    folder: Path
+    customers: int
+
+    def orders(self, first, count, time):
+        ids = np.arange(first, first + count)
+        columns = {"id": ids, "customer": self.called("customer number {}", ids * 7919 % self.customers)}
+        columns |= {"amount": ids * 31 % 1000, "time": np.full(count, time), "diff": np.ones(count, np.int64)}
+        self.write(f"orders/{time}", columns)
+
+    def people(self):
+        ids = np.arange(self.customers)
+        columns = {"customer": self.called("customer number {}", ids), "town": self.called("town {}", ids % 5000)}
+        columns |= {"time": np.zeros_like(ids), "diff": np.ones_like(ids)}
+        self.write("people/0", columns)
+
+    @staticmethod
+    def called(text, ids):
+        return pl.select(pl.format(text, pl.lit(pl.Series(ids)))).to_series()
+
+    def write(self, name, columns):
+        path = self.folder / f"{name}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pl.DataFrame(columns).write_parquet(path)
+
+    def pipeline(self, name):
+        path = self.folder / name / "sales.yaml"
+        path.parent.mkdir()
+        path.write_text(SALES.format(folder=self.folder))
+        return path
+
+
+def log(folder):
+    """Return the rows of an output log in order."""
+    frame = pl.read_parquet(folder / "*.parquet")
+    return frame.sort(frame.columns)
+
+
+@pytest.mark.slow
+def test_a_run_keeps_to_its_memory(tmp_path):
+    """A load, a change as large as half of it over a state of few shards, and compaction; all in one run in memory needs far more."""
+    rows = 1_900_000
+    sales = Sales(tmp_path, rows // 5)
+    sales.people()
+    sales.orders(0, rows, 0)
+    sales.orders(rows, rows // 2, 1)
+    little = sales.pipeline("little")
+    for what in (
+        ["run", little, "--memory", str(MEMORY_GIVEN), "--until", "1"],
+        ["run", little, "--memory", str(MEMORY_GIVEN)],
+        ["state", "compact", little],
+    ):
+        took = measure(dd(*what))
+        assert took.peak <= MORE * MEMORY_GIVEN, f"{what}: {took.peak >> 20} MiB were resident"
+    large = sales.pipeline("large")
+    assert measure(dd("run", large, "--memory", "100GiB")).peak > 2 * MEMORY_GIVEN, "else this says nothing"
+    for name in ("totals", "best"):
+        one, other = (log(path.parent / "out" / name) for path in (little, large))
+        assert one.height >= sales.customers or name == "totals"
+        assert one.equals(other)
+    assert not (little.parent / ".dd/sales/spill").exists()
+
+
+# What is put away.
+
+DEADLY = """\
+import os, signal
+from pathlib import Path
+
+def total(key, rows):
+    if Path("kill").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    if Path("fail").exists():
+        raise ValueError("no more")
+    return [((sum(value * count for (value,), count in rows),), 1)]
+"""
+PIPELINE = """\
+dd: 1
+name: deadly
+inputs:
+  p: in/
+collections:
+  c:
+    from: p
+    apply: [{reduce: {by: [word], function: 'deadly:total', columns: {total: int64}}}]
+outputs:
+  c: out/
+"""
+OUT_OF_CORE = """\
+from pathlib import Path
+from ddcli.pipeline import run
+run(Path("deadly.yaml"), memory=1 << 20)
+"""
+# The command asks for more, with which 20 000 rows would not be put away.
+
+
+@pytest.fixture
+def deadly(shop):
+    """Return a shop with a pipeline whose reducer fails, or ends its process, where there is a file that tells it to."""
+    shop.write("deadly.py", DEADLY)
+    shop.write("deadly.yaml", PIPELINE)
+    rows = [(f"word {n % 50}", n, 0, 1) for n in range(20_000)]
+    shop.log("in/0.parquet", rows, word=pl.String, n=pl.Int64, time=pl.Int64, diff=pl.Int64)
+    return shop
+
+
+def scratch(shop):
+    return shop.folder / ".dd/deadly/spill"
+
+
+def answer(shop):
+    frame = pl.read_parquet(shop.folder / "out/*.parquet")
+    return dict(frame.select("word", "total").rows())
+
+
+TOTALS = {f"word {n}": sum(range(n, 20_000, 50)) for n in range(50)}
+
+
+def test_scratch_files_are_gone_after_a_run(deadly):
+    done = deadly.process(script=OUT_OF_CORE)
+    assert done.code == 0, done.err
+    assert not scratch(deadly).exists()
+    assert answer(deadly) == TOTALS
+
+
+def test_scratch_files_are_gone_after_a_run_that_failed(deadly):
+    deadly.write("fail", "")
+    done = deadly.process(script=OUT_OF_CORE)
+    assert done.code
+    assert "no more" in done.err
+    assert not scratch(deadly).exists()
+    assert not (deadly.folder / "out").exists()
+
+
+def test_scratch_files_of_a_run_that_was_killed_are_gone_after_the_next(deadly):
+    kill = deadly.write("kill", "")
+    assert deadly.process(script=OUT_OF_CORE).code == -signal.SIGKILL
+    assert [*scratch(deadly).iterdir()]
+    kill.unlink()
+    done = deadly.process(script=OUT_OF_CORE)
+    assert done.code == 0, done.err
+    assert not scratch(deadly).exists()
+    assert answer(deadly) == TOTALS
+
+
+def test_scratch_files_of_a_run_that_was_killed_are_gone_after_one_in_memory(deadly):
+    kill = deadly.write("kill", "")
+    assert deadly.process(script=OUT_OF_CORE).code == -signal.SIGKILL
+    assert [*scratch(deadly).iterdir()]
+    kill.unlink()
+    done = deadly.process("run", "deadly.yaml")
+    assert done.code == 0, done.err
+    assert not scratch(deadly).exists()
