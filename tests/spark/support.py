@@ -57,10 +57,10 @@ def bug(common, task, attempt):
 
 
 def at_the_second_try(common, task, attempt):
-    """Do a task, but fail after it the first time."""
+    """Do a task, but fail after it the first time, at some: a process that has failed is not used again, and dear."""
     from pyspark import TaskContext
 
     done = perform(common, task, attempt)
-    if TaskContext.get().attemptNumber() == 0:
+    if TaskContext.get().attemptNumber() == 0 and TaskContext.get().partitionId() == 0:
         raise RuntimeError("at first")
     return done
