@@ -20,7 +20,7 @@ from ddcli.engine.dataflow import Scope
 from ddcli.engine.outofcore import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.engine.workers import Workers
-from ddcli.errors import DdError
+from ddcli.errors import DdError, EngineError
 from ddcli.inspecting import seen
 from ddcli.keeping import Kept, Merged, Rest, StateTraces
 from ddcli.publishing import Piece, frame_copy, inserted_of
@@ -28,6 +28,7 @@ from ddcli.siding import ErrorLog
 from ddcli.store.attempt import Attempt
 from ddcli.store.exchange import Exchange, Sent
 from ddcli.store.files import Files
+from ddcli.store.objects import ObjectPath
 from ddcli.store.output import output_bytes
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ class _Doing:
             upper = self.job.interval.upper
             self.result.merged = [self.traces.merge(rest, self.attempt, upper) for rest in task.merges]
         else:
+            self._check_shared()
             assembled = self.assembled()
             exchange = Exchange(self.job.scratch, Files(), self.name, assembled.scope.nt, task.sent)
             self._step(task, assembled, exchange)
@@ -188,6 +190,16 @@ class _Doing:
         self.result.told = {name: facts.told() for name, facts in self.facts.items()}
         self.result.failed = self.errors.frames
         return self.result
+
+    def _check_shared(self) -> None:
+        """Refuse a place that is not the driver's: he has made the scratch directory."""
+        scratch = self.job.scratch
+        if not isinstance(scratch, ObjectPath) and not scratch.is_dir():
+            raise EngineError(
+                "an executor can't open the state",
+                place=str(self.job.state),
+                hint="put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://",
+            )
 
     def assembled(self) -> Assembled:
         """Return the dataflow, none of its operators made yet."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -84,19 +85,22 @@ class Spark:
         if self._common is None or self._common[0] is not common:
             self._forget()
             self._common = common, context.broadcast(common)
+        # A group of its own: in somebody's session there may be other jobs, which are not ours to cancel.
+        group = f"dd-{secrets.token_hex(4)}"
         try:
-            context.setJobDescription(about)
+            context.setJobGroup(group, about, interruptOnCancel=True)
             found = context.parallelize(list(tasks), len(tasks)).mapPartitions(
                 partial(_each, function, self._common[1])
             )
             return list(found.collect())
         except KeyboardInterrupt:
-            context.cancelAllJobs()
+            context.cancelJobGroup(group)
             raise
         except Exception as error:
             raise told(str(error)) from error
         finally:
-            context.setJobDescription(None)
+            for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+                context.setLocalProperty(name, None)
 
     def _forget(self) -> None:
         if self._common is not None:
