@@ -97,14 +97,26 @@ class Spark:
             context.cancelJobGroup(group)
             raise
         except Exception as error:
+            if self._is_stopped():
+                raise EngineError(
+                    "Spark has stopped: its master does not answer, or somebody ended it",
+                    place=self.master,
+                    hint="nothing of this run is visible; is the master right, and can this machine be reached from there?",
+                ) from error
             raise told(str(error)) from error
         finally:
-            for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-                context.setLocalProperty(name, None)
+            if not self._is_stopped():
+                for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+                    context.setLocalProperty(name, None)
+
+    def _is_stopped(self) -> bool:
+        inner = self.context._jsc  # noqa: SLF001 - pyspark itself does not tell
+        return inner is None or bool(inner.sc().isStopped())
 
     def _forget(self) -> None:
         if self._common is not None:
-            self._common[1].destroy()
+            if not self._is_stopped():
+                self._common[1].destroy()
             self._common = None
 
     def close(self) -> None:
@@ -213,5 +225,6 @@ def told(text: str) -> DdError:
             f"{what}: {why}", hint="nothing of this run is visible; run again, perhaps with more memory or less at once"
         )
     condition = CONDITION.search(text)
-    lines = [line for line in text.splitlines() if line.strip()] or ["no reason was given"]
-    return EngineError(condition[0] if condition else lines[0])
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason was given"]
+    java = next((line for line in lines if line.startswith(": ")), lines[0])  # what py4j has from Java
+    return EngineError(condition[0] if condition else java.removeprefix(": "))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddcli.pipeline import run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import cut
@@ -32,3 +34,33 @@ def test_a_row_that_a_task_fails_on_refuses_the_run(case, seed):
     """And nothing of what the other tasks wrote is left."""
     with tempfile.TemporaryDirectory() as folder, started(Here(seed)):
         judge(case, Path(folder), switching(seed, 0.8))
+
+
+LOOP = """
+dd: 1
+name: twice
+inputs: {p: {path: in/, columns: {k: int64}}}
+collections:
+  upto:
+    iterate:
+      variables: {x: p}
+      body:
+        x:
+          from: x
+          apply: [{map: {k: "least(k + 1, 5)"}}, {concat: p}, distinct]
+      result: x
+  both:
+    from: upto
+    apply: [{count: {by: [k], as: n}}, {project: [k]}, {concat: upto}]
+outputs: {both: out/}
+"""
+
+
+def test_what_a_loop_gives_goes_to_each_reader_once(tmp_path):
+    """It is sent on from where it left the loop, under the same address."""
+    (tmp_path / "in").mkdir()
+    pl.DataFrame({"k": [1], "time": 0, "diff": 1}).write_parquet(tmp_path / "in/0.parquet")
+    (tmp_path / "p.yaml").write_text(LOOP)
+    with started(Here(1)):
+        run(tmp_path / "p.yaml", engine="spark")
+    assert pl.read_parquet(tmp_path / "out/*.parquet").sort("k").rows() == [(k, 0, 2) for k in range(1, 6)]
