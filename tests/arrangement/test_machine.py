@@ -40,7 +40,7 @@ from ddcli.store.sharing import Shared
 from ddcli.store.state import State, batch_directory
 from ddcli.store.upkeep import compact_state
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "40"))
 STEPS = int(os.environ.get("DD_MACHINE_STEPS", "50"))
 NAME = "arranged"
 KEYS = {
