@@ -40,7 +40,7 @@ from ddcli.store.sharing import Shared
 from ddcli.store.state import State, batch_directory
 from ddcli.store.upkeep import compact_state
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "40"))
 STEPS = int(os.environ.get("DD_MACHINE_STEPS", "50"))
 NAME = "arranged"
 KEYS = {
@@ -310,6 +310,7 @@ class Machine(RuleBasedStateMachine):
         owners = kernels.shard_of(chosen, self.nk, len(self.traces))
         found, matched = [], []
         for shard, trace in enumerate(self.traces):
+            trace.release()  # else what is looked at after each step is looked up in memory
             keys = np.ascontiguousarray(chosen[owners == shard])
             if not len(keys):
                 continue
@@ -325,11 +326,6 @@ class Machine(RuleBasedStateMachine):
         meant = [row for row in self.updates if row[0] in wanted]
         self.check(found, meant, self.readable(), "a lookup")
         self.check(matched, meant, self.readable(), "matching")
-
-    @rule()
-    def let_go_of_what_was_loaded(self):
-        for trace in self.traces:
-            trace.release()
 
     def readable(self):
         """Return the frontier from which on somebody may read."""
@@ -357,14 +353,17 @@ class Machine(RuleBasedStateMachine):
         self.traces = [self.kept.trace(NAME, self.key, self.value, self.nt, shard) for shard in range(passes)]
         self.holders, self.imports = [], []
 
-    @precondition(lambda self: self.upper.as_time()[0] != LEAST)
     @rule(
+        seals=SEALS,
+        wanted=SOME,
         factor=st.sampled_from([1, 1, 2, 3]),
         action=st.sampled_from(["", "", "compact", "share", "share", "share and compact"]),
         mine=st.booleans(),
+        reads=st.sampled_from([0, 1, 1, 3]),
     )
-    def spill(self, factor, action, mine):
-        """Commit, and begin anew with nothing in memory."""
+    def spill(self, seals, wanted, factor, action, mine, reads):
+        """Take in some more, commit, and begin anew with nothing in memory; readers may read what is new, each as one of so many."""
+        self.insert_and_seal(seals, wanted)
         for who in (*self.holders, *self.imports):
             who.release()
         with State.open(self.directory, {}) as state, state.begin() as transaction:
@@ -380,6 +379,8 @@ class Machine(RuleBasedStateMachine):
             transaction.commit(manifest)
         self.committed = [*self.updates]
         self.begin_anew(factor, action)
+        for at in range(len(self.readers) if reads else 0):
+            self.take_shared(at, reads, None)
 
     @precondition(lambda self: read_newest(self.directory))
     @rule(factor=st.sampled_from([1, 2]), action=st.sampled_from(["", "compact", "share"]))
