@@ -82,12 +82,12 @@ class Spark:
 
     def run(self, function: Function, common: bytes, tasks: Sequence[bytes], about: str) -> list[bytes]:
         context = self.context
-        if self._common is None or self._common[0] is not common:
-            self._forget()
-            self._common = common, context.broadcast(common)
         # A group of its own: in somebody's session there may be other jobs, which are not ours to cancel.
         group = f"dd-{secrets.token_hex(4)}"
         try:
+            if self._common is None or self._common[0] is not common:
+                self._forget()
+                self._common = common, context.broadcast(common)
             context.setJobGroup(group, about, interruptOnCancel=True)
             found = context.parallelize(list(tasks), len(tasks)).mapPartitions(
                 partial(_each, function, self._common[1])
