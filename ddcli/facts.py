@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from ddcli.spec.model import Input, Spec
     from ddcli.store.logs import LogReader
     from ddcli.store.manifest import Times
+
+
+Told = tuple[list[tuple[str, int]], Counter[int], Counter[int]]
+"""What the operators of an input have told of it: see `InputFacts`."""
 
 
 def format_of(given: Input) -> Format:
@@ -58,6 +62,21 @@ class InputFacts:
     """What is wrong with a record, and of how many updates of its shard this is said, where that is only told."""
     _gone: Counter[int] = field(default_factory=Counter)
     _before: Counter[int] = field(default_factory=Counter)
+
+    def apart(self) -> InputFacts:
+        """Return facts that are told apart from these: by a task, whose attempt may fail."""
+        return replace(self, watched=[], _gone=Counter(), _before=Counter())
+
+    def told(self) -> Told:
+        """Return what was told, for `hear`."""
+        return self.watched, self._gone, self._before
+
+    def hear(self, told: Told) -> None:
+        """Learn what others were told."""
+        watched, gone, before = told
+        self.watched += watched
+        self._gone += gone
+        self._before += before
 
     def tied(self, key: dict[str, Any], time: int) -> InputError:
         """Return the error for a key with two different rows at one time, neither of which is the last."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.arrangement.trace import Trace
+from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.history import since as since_of
 from ddcli.plan.changes import WAITING
@@ -25,11 +26,10 @@ if TYPE_CHECKING:
 
     from ddcli.engine.arrangement.batch import Batch
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.pool import Pool
     from ddcli.importing import SharedReader
     from ddcli.sizes import Sizes
     from ddcli.store.manifest import FileEntry, Manifest
-    from ddcli.store.state import Transaction
+    from ddcli.store.state import Adding, Transaction
 
 
 @dataclass
@@ -55,6 +55,37 @@ class _Given:
     pool: Pool
     stored: tuple[StoredBatch, ...]
     whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a trace: files of a shard of the state, all that it has now (`whole`), or what one of several passes adds."""
+
+    identity: str
+    shard: int
+    layout: BatchLayout
+    files: tuple[FileEntry, ...]
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A shard whose files of before may be merged, as all passes have read them; so many rows were inserted."""
+
+    identity: str
+    shard: int
+    layout: BatchLayout
+    inserted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Files of a shard that come in place of others, which are `gone`."""
+
+    identity: str
+    shard: int
+    gone: frozenset[str]
+    files: tuple[FileEntry, ...]
 
 
 @dataclass
@@ -104,11 +135,18 @@ class StateTraces:
             batches = [_Share(batch, lanes, shard, passes) for batch in stored]
         trace = Trace(key.width, value.width, nt, since=self.since, batches=batches)
         self._given[id(trace)] = _Given(trace, identity, own, pool, tuple(stored), count == passes)
-        if identity not in self._arrangements:
-            self._arrangements[identity] = _Arrangement(
-                layout, list(entry.shards) if entry else [()] * count, [passes // count] * count, [0] * count
-            )
+        self._arrangement(identity, layout)
         return trace
+
+    def _arrangement(self, identity: str, layout: BatchLayout) -> _Arrangement:
+        """Return an arrangement as the run has left it so far."""
+        if identity not in self._arrangements:
+            entry = self.manifest.arrangements.get(identity) if self.manifest else None
+            count = len(entry.shards) if entry else self.sizes.shards
+            self._arrangements[identity] = _Arrangement(
+                layout, list(entry.shards) if entry else [()] * count, [self.sizes.passes // count] * count, [0] * count
+            )
+        return self._arrangements[identity]
 
     def traces(self) -> list[Trace]:
         """Return the traces that have not been written."""
@@ -117,16 +155,24 @@ class StateTraces:
     def write(
         self, trace: Trace, transaction: Transaction, upper: Frontier, shared: frozenset[int] | None = None
     ) -> None:
-        """Write what a trace has taken in, as of `upper`, and let go of it. Threads may do it with different traces at once.
+        """Write what a trace has taken in, as of `upper`, and let go of it. Threads may do it with different traces at once."""
+        kept = self.store(trace, transaction, upper, shared)
+        rest = self.note(kept) if kept else None
+        if rest:
+            self.replace(self.merge(rest, transaction, upper))
+
+    def store(
+        self, trace: Trace, transaction: Adding, upper: Frontier, shared: frozenset[int] | None = None
+    ) -> Kept | None:
+        """Write what a trace has taken in, and tell of it; None, where others keep the arrangement. See `write`.
 
         `shared` tells the memory of matrices that others look at (see `memory_of`), None: any may be.
         """
         given = self._given.pop(id(trace))
         if given.identity in self.imports or not self._is_kept(given.identity):
             trace.batches.clear()
-            return
-        arrangement = self._arrangements[given.identity]
-        layout = arrangement.layout
+            return None
+        layout = self._arrangements[given.identity].layout
         fresh, memory = None, trace.resident()
         trace.batches.clear()
         since, through = self._since(given.identity, upper), self.claims.through(given.identity)
@@ -138,26 +184,44 @@ class StateTraces:
             fresh = Fresh(updates, self.since, upper, given.pool)
             del updates
         memory.clear()
-        place = given.identity, given.shard
-        if given.whole:
-            work = compact(layout, given.stored, fresh, since=since, through=through)
-            arrangement.files[given.shard] = work.write(transaction, *place)
-            return
-        new = compact(layout, [], fresh, since=since, through=through).write(transaction, *place)
+        stored = given.stored if given.whole else ()
+        work = compact(layout, stored, fresh, since=since, through=through)
+        files = work.write(transaction, given.identity, given.shard)
+        return Kept(given.identity, given.shard, layout, files, given.whole)
+
+    def note(self, kept: Kept) -> Rest | None:
+        """Learn what became of a trace; return what is to be merged, when all passes over a shard have been there."""
         with self._lock:
-            known = arrangement.files[given.shard]
+            arrangement, shard = self._arrangement(kept.identity, kept.layout), kept.shard
+            if kept.whole:
+                arrangement.files[shard] = kept.files
+                return None
+            known = arrangement.files[shard]
             run = next_run(known)
-            arrangement.files[given.shard] = (*known, *(replace(entry, run=run + entry.run) for entry in new))
-            arrangement.inserted[given.shard] += sum(entry.rows for entry in new)
-            arrangement.waiting[given.shard] -= 1
-            last = not arrangement.waiting[given.shard]
-        if last:  # all passes have read what was there: it may be merged
-            rows = arrangement.inserted[given.shard]
-            work = compact(layout, given.stored, None, since=since, through=through, inserted=rows)
-            gone = {batch.entry.name for batch in given.stored} - {entry.name for entry in work.kept}
-            kept = [entry for entry in arrangement.files[given.shard] if entry.name not in gone]
-            made = [batch.write(transaction, *place) for batch in work.made()]
-            arrangement.files[given.shard] = (*kept, *made)
+            arrangement.files[shard] = (*known, *(replace(entry, run=run + entry.run) for entry in kept.files))
+            arrangement.inserted[shard] += sum(entry.rows for entry in kept.files)
+            arrangement.waiting[shard] -= 1
+            if arrangement.waiting[shard]:
+                return None
+            return Rest(kept.identity, shard, kept.layout, arrangement.inserted[shard])
+
+    def merge(self, rest: Rest, transaction: Adding, upper: Frontier) -> Merged:
+        """Merge what is due of the files that a shard had before."""
+        since, through = self._since(rest.identity, upper), self.claims.through(rest.identity)
+        entry = self.manifest.arrangements.get(rest.identity) if self.manifest else None
+        place = batch_directory(self.directory, rest.identity, rest.shard)
+        files = entry.shards[rest.shard] if entry else ()
+        stored = [StoredBatch(place / file.name, file, rest.layout, Pool()) for file in files]
+        work = compact(rest.layout, stored, None, since=since, through=through, inserted=rest.inserted)
+        gone = frozenset(file.name for file in files) - {file.name for file in work.kept}
+        made = tuple(batch.write(transaction, rest.identity, rest.shard) for batch in work.made())
+        return Merged(rest.identity, rest.shard, gone, made)
+
+    def replace(self, merged: Merged) -> None:
+        """Learn what a shard's files of before were merged to."""
+        files = self._arrangements[merged.identity].files
+        kept = [entry for entry in files[merged.shard] if entry.name not in merged.gone]
+        files[merged.shard] = (*kept, *merged.files)
 
     def entries(self, upper: Frontier) -> dict[str, ArrangementEntry]:
         """Return the arrangements as the next manifest has them, when all traces have been written."""

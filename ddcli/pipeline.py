@@ -9,17 +9,19 @@ from __future__ import annotations
 import time as clock
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddcli.request import imports, is_idle, nothing_new, read_request
+from ddcli.runtime.options import SparkOptions
 from ddcli.store.manifest import read_newest
 from ddcli.store.sharing import advance_holds, reading, taken_of
 from ddcli.store.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from ddcli.runtime.options import Engine
     from ddcli.store.lock import IfLocked
     from ddcli.summary import RunSummary
 
@@ -34,6 +36,10 @@ def run(
     refresh: frozenset[str] | None = None,
     memory: int | None = None,
     workers: int | None = None,
+    engine: Engine = "auto",
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    spark: Any = None,
     if_locked: IfLocked = "fail",
     cache_dir: Path | None = None,
     say: Callable[[str], None] | None = None,
@@ -46,12 +52,24 @@ def run(
     none of them: all. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
     `workers` are the threads that shards are stepped in (default: as many as processors). `say` is given lines for a person.
 
+    `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, with the settings `conf`, or in an
+    existing session), or wherever it is quicker (`auto`). The state is the same, so each run may choose anew.
+
     Raises a DdError, after which state and outputs are as they were; but a change of the pipeline is committed by itself,
     before what is new is taken in.
     """
     started = clock.perf_counter()
     request = read_request(
-        path, state, until, say or (lambda _line: None), apply=apply, refresh=refresh, memory=memory, workers=workers
+        path,
+        state,
+        until,
+        say or (lambda _line: None),
+        apply=apply,
+        refresh=refresh,
+        memory=memory,
+        workers=workers,
+        engine="spark" if spark is not None and engine == "auto" else engine,
+        spark=SparkOptions(master, conf or {}, spark),
     )
     manifest = read_newest(request.state)
     if manifest is not None and is_idle(request, manifest):

@@ -11,24 +11,40 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from ddcli.store.manifest import OutputEntry
-from ddcli.store.output import frame_bytes, output_bytes, output_frame, write_progress, write_updates
+from ddcli.store.manifest import FileEntry, OutputEntry
+from ddcli.store.output import file_name, frame_bytes, output_bytes, output_frame, write_progress, write_updates
 from ddcli.store.state import relative_output
 from ddcli.summary import OutputSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema
     from ddcli.request import Request
-    from ddcli.store.manifest import FileEntry, Times
+    from ddcli.store.files import Written
+    from ddcli.store.manifest import Times
     from ddcli.store.state import Transaction
 
 
 LARGE = 1_000_000
 """Updates of an output in one run above which there are several files, each about as large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some of an output's updates that were made elsewhere: in a file that waits for its name, or, if few, in a frame's bytes.
+
+    In neither, where they are only counted.
+    """
+
+    name: str
+    rows: int
+    inserted: int
+    frame: bytes | None = None
+    file: tuple[Path, Written] | None = None
 
 
 @dataclass
@@ -64,20 +80,46 @@ class Publishing:
             updates = self.become(updates)
         if not len(updates):
             return
-        inserted, rows = int(np.count_nonzero(updates[:, -1] > 0)), len(updates)
-        with self._lock:
-            self._counts[name] = _sum(self._counts.get(name), OutputSummary(rows, inserted, rows - inserted, None))
+        rows = len(updates)
+        self._count(name, rows, inserted_of(updates))
         if self.transaction is None:
             return
         layout = self.layouts[name]
         if alone or rows >= LARGE:
             self._write(name, output_bytes(updates, layout, pool, self.time), rows, alone=alone)
             return
-        # Copied: a frame would hold all values of the pool in memory.
-        copy = io.BytesIO()
-        output_frame(updates, layout, pool, self.time).write_ipc(copy)
+        self._keep(name, frame_copy(updates, layout, pool, self.time), rows)
+
+    def take_in(self, piece: Piece) -> None:
+        """Add updates of an output that were made elsewhere, and share no record with others."""
+        if piece.name not in self.layouts:
+            return
+        self._count(piece.name, piece.rows, piece.inserted)
+        if self.transaction is None:
+            return
+        if piece.frame is not None:
+            self._keep(piece.name, piece.frame, piece.rows)
+        if piece.file is not None:
+            waiting, written = piece.file
+            name = file_name(self.time, self.lower, self.upper, self.called + self._number(piece.name))
+            self.transaction.adopt((), [(waiting, self.request.outputs[piece.name] / name)])
+            entry = FileEntry(name, piece.rows, written.size, written.checksum, self.lower, self.upper)
+            self._files[piece.name].append(entry)
+
+    def _count(self, name: str, rows: int, inserted: int) -> None:
         with self._lock:
-            self._small[name].append(copy.getvalue())
+            self._counts[name] = _sum(self._counts.get(name), OutputSummary(rows, inserted, rows - inserted, None))
+
+    def _number(self, name: str) -> str:
+        """Return what tells the next file of an output from others of the run."""
+        with self._lock:
+            self._numbers[name] += 1
+            return f"-{self._numbers[name]:04d}"
+
+    def _keep(self, name: str, frame: bytes, rows: int) -> None:
+        """Keep a few updates until there are enough for a file."""
+        with self._lock:
+            self._small[name].append(frame)
             self._rows[name] += rows
             parts = self._gathered(name) if self._rows[name] >= LARGE else []
         if parts:
@@ -95,9 +137,7 @@ class Publishing:
         """Add a file to the transaction; one that is not alone has a number in its name."""
         assert self.transaction is not None, "a dry run writes nothing"
         directory = self.request.outputs[name]
-        with self._lock:
-            self._numbers[name] += 1
-            called = self.called + ("" if alone else f"-{self._numbers[name]:04d}")
+        called = self.called + ("" if alone else self._number(name))
         entry = write_updates(self.transaction, directory, data, rows, self.time, self.lower, self.upper, called)
         with self._lock:
             self._files[name].append(entry)
@@ -124,6 +164,18 @@ class Publishing:
                 made.rows, made.inserted, made.retracted, files[0] if files else None, len(files)
             )
         return found
+
+
+def inserted_of(updates: np.ndarray) -> int:
+    """Return how many of some updates insert."""
+    return int(np.count_nonzero(updates[:, -1] > 0))
+
+
+def frame_copy(updates: np.ndarray, layout: Layout, pool: Pool, time: Schema) -> bytes:
+    """Return updates of an output as the bytes of a frame: as a frame they would hold all values of the pool in memory."""
+    copy = io.BytesIO()
+    output_frame(updates, layout, pool, time).write_ipc(copy)
+    return copy.getvalue()
 
 
 def _name(file: FileEntry) -> str:

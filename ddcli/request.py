@@ -16,6 +16,7 @@ from ddcli import __version__
 from ddcli.engine.times import BEYOND, Frontier, box
 from ddcli.errors import InputError, SpecError, SpecErrors, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type
+from ddcli.runtime.options import SparkOptions
 from ddcli.sizes import default_memory, default_workers
 from ddcli.spec import load_spec
 from ddcli.store.listing import Listing, list_input
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.errors import Text
     from ddcli.expressions.types import Schema
+    from ddcli.runtime.options import Engine
     from ddcli.spec.model import Spec
     from ddcli.store.manifest import Manifest
     from ddcli.store.sharing import Shared
@@ -60,6 +62,9 @@ class Request:
     """Bytes that the process may have resident."""
     workers: int = 1
     """Threads that shards are stepped in."""
+    engine: Engine = "auto"
+    """Where it is computed; `auto`: on Spark, if it is said where that is, what the memory here would not hold."""
+    spark: SparkOptions = field(default_factory=SparkOptions)
     shared: Mapping[str, Shared] = field(default_factory=dict)
     """The imported arrangements, by input, as they are held while the run reads them."""
 
@@ -92,6 +97,8 @@ def read_request(
     refresh: frozenset[str] | None = None,
     memory: int | None = None,
     workers: int | None = None,
+    engine: Engine = "auto",
+    spark: SparkOptions | None = None,
 ) -> Request:
     """Read the pipeline file and return what is asked for, or refuse the file and the paths in it."""
     spec = load_spec(path)
@@ -117,6 +124,19 @@ def read_request(
         refresh,
         memory or default_memory(),
         workers or default_workers(),
+        engine,
+        _spark(spec, spark or SparkOptions()),
+    )
+
+
+def _spark(spec: Spec, given: SparkOptions) -> SparkOptions:
+    """Return where Spark is: what the call says counts more than what the file says."""
+    said = spec.spark
+    if said is None:
+        return given
+    conf = {name.value: value.value for name, value in said.conf}
+    return replace(
+        given, master=given.master or (said.master.value if said.master else None), conf=conf | {**given.conf}
     )
 
 

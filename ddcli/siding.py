@@ -82,6 +82,16 @@ class ErrorLog:
             self._frames.append(frame)
             self.rows += int((updates[:, -1] > 0).sum())
 
+    @property
+    def frames(self) -> Sequence[pl.DataFrame]:
+        """The records so far, as frames for `hear`."""
+        return self._frames
+
+    def hear(self, frames: Sequence[pl.DataFrame]) -> None:
+        """Take in records that another log took in."""
+        self._frames += frames
+        self.rows += sum(int((frame[DIFF] > 0).sum()) for frame in frames)
+
     def add_rebuilt(self, frontier: Frontier) -> Callable[[np.ndarray, Layout, Pool, Sequence[str]], None]:
         """Return what takes in updates of a pipeline that changed: they fail from the frontier on, at which it changes."""
 

@@ -24,6 +24,9 @@ SHARD = 4_000_000
 LEAST_ROWS = 50_000
 """Rows of a slice, at the least: fewer would be read one row group at a time."""
 
+MUCH = 100_000
+"""Rows for which it is worth to have another process at work: a task costs 50 ms by itself."""
+
 SLICE = 16
 """Slices like the one that a thread reads that the memory would hold: what is read is encoded, and dealt to several readers."""
 
@@ -43,6 +46,23 @@ class Sizes:
     threads: int
     most: int | None = None
     room: int | None = None
+
+    def spread(self, rows: int, slots: int, *, new: bool) -> Sizes:
+        """Return how to cut the run for processes that do `slots` tasks at once: out of core, and so that all have some of much.
+
+        A `new` state has as many shards as are taken apart.
+
+        >>> Sizes(1, 1, 1).spread(10_000_000, 4, new=True)
+        Sizes(shards=4, passes=4, threads=1, most=2500000, room=0)
+        >>> Sizes(1, 1, 1).spread(1_000, 4, new=True)
+        Sizes(shards=1, passes=2, threads=1, most=50000, room=0)
+        """
+        apart = max(1, min(slots, rows // MUCH))
+        shards = max(self.shards, apart) if new else self.shards
+        common = math.lcm(self.passes, shards)
+        passes = common * -(-max(2, apart) // common)
+        most = max(LEAST_ROWS, min(self.most or rows, -(-rows // slots)))
+        return Sizes(shards, passes, self.threads, most, self.room or 0)
 
 
 def sizes(rows: int, width: int, kept: frozenset[int], threads: int, memory: int, wanted: int | None = None) -> Sizes:

@@ -21,6 +21,7 @@ from ddcli.publishing import LARGE
 from ddcli.store.files import Files
 from ddcli.store.objects import ObjectPath
 from ddcli.store.spill import Spill
+from ddcli.tasks import consolidated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -119,9 +120,9 @@ class Stepping:
             deltas = found.get(handle.index, [])
             large = sum(len(delta.updates) for delta in deltas) > LARGE and len(deltas) > 1
             if large:
-                parts += [(name, False, _consolidated(delta)) for delta in deltas]
+                parts += [(name, False, consolidated(delta)) for delta in deltas]
             elif deltas:
-                whole = [_consolidated(delta) for delta in deltas if len(delta.updates)]
+                whole = [consolidated(delta) for delta in deltas if len(delta.updates)]
                 parts.append((name, True, whole[0] if len(whole) == 1 else kernels.concat(whole)))
         traces = self.traces.traces() if self.transaction is not None else []
         held = [*(matrix for *_, matrix in parts), *(matrix for trace in traces for matrix in trace.resident())]
@@ -140,7 +141,7 @@ class Stepping:
         assembled, scope = self.assembled, self.assembled.scope
 
         def give(index: int, shard: int, delta: Delta) -> None:
-            updates = _consolidated(delta)
+            updates = consolidated(delta)
             for name, handle in assembled.leaving.items():  # equal collections are one
                 if handle.index == index:
                     self.publishing.add(name, updates, self.pools[shard])
@@ -159,11 +160,7 @@ class Stepping:
         assert self.cut.room is not None, "out of core has room for something"
         spill = Spill(directory, files, scope.nt, self.cut.room)
         try:
-            OutOfCore(scope, self.pools, spill.bucket, give, hand_over).step(fed, {}, self.interval)
+            remembers = self.pools[0] is self.pools[-1]
+            OutOfCore(scope, self.pools, spill, give, hand_over, remembers).step(fed, {}, self.interval)
         finally:
             spill.clear()
-
-
-def _consolidated(delta: Delta) -> np.ndarray:
-    """Return updates with at most one for a record and time."""
-    return delta.updates if delta.distinct else kernels.consolidate(delta.updates)

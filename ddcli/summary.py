@@ -36,6 +36,15 @@ class OutputSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkSummary:
+    """What was done on Spark: at which master, and how many tasks of how many stages."""
+
+    master: str
+    tasks: int
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """A run: the interval of times that it closed, as texts, what it read and what it changed."""
 
@@ -54,6 +63,8 @@ class RunSummary:
     errors: str | None = None
     rebuilt: dict[str, OutputSummary] = field(default_factory=dict)
     """What a change of the pipeline added to outputs, before what is new was taken in."""
+    spark: SparkSummary | None = None
+    """What was done on Spark; nothing, where all was done here."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values."""
@@ -91,6 +102,11 @@ class RunSummary:
             )
         if self.failed:
             lines.append(f"  failed {self.failed:,} {plural(self.failed, 'record')} -> {_near(self.errors or '')}")
+        if self.spark:
+            stages = f"{self.spark.stages} {plural(self.spark.stages, 'stage')}"
+            lines.append(
+                f"  spark  {self.spark.tasks} {plural(self.spark.tasks, 'task')} in {stages} at {self.spark.master}"
+            )
         lines.append(f"  state  {self.state_rows:,} {plural(self.state_rows, 'row')}, {size_of(self.state_bytes)}")
         return lines
 

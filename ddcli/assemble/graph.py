@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
 from ddcli.assemble.groups import value_layout
+from ddcli.assemble.lazily import Lazily
 from ddcli.assemble.operators import INT64, Operators, Surroundings, Traces, route
 from ddcli.assemble.owning import owned
 from ddcli.engine import kernels
@@ -19,7 +21,6 @@ from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Entry, Limit, Loop, Variable
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.join import Arrange, Entered
 from ddcli.engine.operators.linear import Consolidate, Permute
 from ddcli.engine.operators.shift import Delay
@@ -38,9 +39,12 @@ if TYPE_CHECKING:
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.dataflow import Deltas, Handle
     from ddcli.engine.operators.base import Interval
+    from ddcli.engine.operators.filtered import Filtered
     from ddcli.engine.operators.imported import Imported
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.logical import Node
+
+T = TypeVar("T")
 
 SHOWN = 3
 """Records of a collection that a message shows."""
@@ -59,6 +63,8 @@ class Assembled:
     """The outputs of which equal records are in one shard."""
     arranged: dict[str, list[Trace]] = field(default_factory=dict)
     """The shards' traces of those outputs that are arrangements: what they hold is read from there."""
+    labels: dict[int, str] = field(default_factory=dict)
+    """What is done at places, by index, for those who watch."""
 
     def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
         """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs.
@@ -89,13 +95,15 @@ def assemble(
     parted: bool = False,
     facts: Mapping[str, Facts] | None = None,
     failed: Failed | None = None,
+    lazily: bool = False,
 ) -> Assembled:
     """Fill `scope` with the operators of `graph`; `show` is given what an `inspect` sees, `time` are its coordinates' types.
 
     `pool` may be one a shard, where no updates go from one shard to another in memory. `indexed` are the sources that are
     arranged as they come: arrangements that others keep, fed by shard, and upserts. `parted` asks for outputs of which each
     shard has whole records, each but once. `facts` tells more of inputs that are upserts or snapshots.
-    `failed` is told of records on which an expression fails; without it they end the run.
+    `failed` is told of records on which an expression fails; without it they end the run. With `lazily`, an operator of a shard,
+    and its traces, are made when the shard is first taken through its stage.
     """
     pools = [pool] * scope.workers.count if isinstance(pool, Pool) else pool
     left: dict[str, list[int]] = defaultdict(list)
@@ -103,13 +111,13 @@ def assemble(
         if isinstance(node, loops.Leave):
             left[node.inputs[0].fingerprint].append(node.which)
     assembly = _Assembly(
-        scope, None, _Whole(Surroundings(traces, pools, show, time, facts or {}, failed), left, indexed or {})
+        scope, None, _Whole(Surroundings(traces, pools, show, time, facts or {}, failed), left, indexed or {}, lazily)
     )
-    result = Assembled(scope)
+    result = Assembled(scope, labels=assembly.labels)
     for name, node in graph.outputs.items():
         handle = assembly.handle(node)
         if isinstance(node, physical.Arranged):
-            shards = assembly.operators.arranged[node.fingerprint]
+            shards = () if lazily else assembly.operators.arranged[node.fingerprint]
             result.arranged[name] = [shard.trace for shard in shards if isinstance(shard, Arrange | Upsert)]
         else:
             layout = result.outputs[name] = Layout(node.schema)
@@ -152,6 +160,7 @@ class _Whole:
     surroundings: Surroundings
     left: dict[str, list[int]]
     indexed: Mapping[str, Import | Upserts]
+    lazily: bool
 
 
 @dataclass
@@ -169,6 +178,7 @@ class _Assembly:
     ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
     entering: list[tuple[Node, Entry]] = field(default_factory=list)
     variables: dict[int, Handle] = field(default_factory=dict)
+    labels: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operators = Operators(self.scope, self.whole.surroundings)
@@ -194,20 +204,25 @@ class _Assembly:
             handle, self.operators.arranged[node.fingerprint] = self.source(source)
             return handle
         inputs = [self.handle(child) for child in node.inputs]
-        shards = [self.operators.operator(node, shard) for shard in range(self.scope.workers.count)]
+        shards = self.shards(partial(self.operators.operator, node))
         if isinstance(node, physical.Arranged):
-            arranged = [shard for shard in shards if isinstance(shard, Arrange | Filtered)]
-            self.operators.arranged[node.fingerprint] = arranged
+            self.operators.arranged[node.fingerprint] = cast("Sequence[Arrange | Filtered]", shards)
         shifts, wraps = isinstance(node, physical.EquiJoin | physical.EnterAt), isinstance(node, physical.Filtered)
         handle = self.scope.add(
             shards, *inputs, width=layout.width, layout=layout, route=route(node), shifts=shifts, wraps=wraps
         )
+        self.labels[handle.index] = type(node).__name__.lower()
         if self.operators.times > 1 and isinstance(node, physical.EquiJoin):
             # The lattice join of two closed times may be open: a join's updates wait for it.
-            traces = [self.operators.waiting_trace(node, layout, shard) for shard in range(len(shards))]
-            delays = [Delay(trace, self.scope.depth) for trace in traces]
+            operators, depth = self.operators, self.scope.depth
+            delays = self.shards(lambda shard: Delay(operators.waiting_trace(node, layout, shard), depth))
             handle = self.scope.add(delays, handle, width=layout.width, layout=layout, route=range(layout.width))
         return handle
+
+    def shards(self, make: Callable[[int], T]) -> Sequence[T]:
+        """Return the shards of an operator."""
+        count = self.scope.workers.count
+        return Lazily(make, count) if self.whole.lazily else [make(shard) for shard in range(count)]
 
     # --- sources --------------------------------------------------------------------------------------------------
 
@@ -244,10 +259,9 @@ class _Assembly:
                 key = Layout({column: indexed.schema[column] for column in indexed.key})
                 value = value_layout(indexed.schema, indexed.key)
                 trace = self.whole.surroundings.traces.trace
-                shards = [
-                    Upsert(trace(digest("upserts", name), key, value, self.scope.nt, shard))
-                    for shard in range(self.scope.workers.count)
-                ]
+                shards = self.shards(
+                    lambda shard: Upsert(trace(digest("upserts", name), key, value, self.scope.nt, shard))
+                )
                 fed = Layout(key.schema | value.schema | {"$present": INT64, "$order": INT64})
                 self.fed[name] = self.scope.source(fed.width, fed)
                 handle = self.scope.add(
@@ -263,9 +277,10 @@ class _Assembly:
         assert self.outside is not None
         self.outside.handle(node)
         if isinstance(node, physical.Arranged):
-            shards = [Entered(shard) for shard in self.outside.operators.arranged[node.fingerprint]]
-            trace = shards[0].trace
-            handle = self.scope.fed(shards, trace.nk + trace.nv + trace.nt + 1)
+            arranged = self.outside.operators.arranged[node.fingerprint]
+            shards = self.shards(lambda shard: Entered(arranged[shard]))
+            nt = self.operators.times + level(node)
+            handle = self.scope.fed(shards, Layout(node.schema).width + nt + 1)
             self.operators.arranged[node.fingerprint] = shards
             self.entering.append((node, Entry(handle, shards)))
         else:
@@ -305,6 +320,7 @@ class _Assembly:
         )
         inputs = [self.handle(outer) for outer in (*node.initials, *(outer for outer, _ in inner.entering))]
         out = [Layout(node.bodies[which].schema) for which in left]
+        self.labels[len(self.scope.places)] = "loop"
         ports = self.scope.add_inner(loop, *inputs, widths=[layout.width for layout in out], layouts=out)
         for which, port in zip(left, ports, strict=True):
             self.ports[node.fingerprint, which] = port

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from ddcli.runtime.options import Engine
 
 LEAST_MEMORY = 256 << 20
 
@@ -22,6 +26,14 @@ def _size(text: str | None) -> int | None:
     if size < LEAST_MEMORY:
         raise click.BadParameter(f"{text} is less than a run needs before it has read a row; give it 256MiB at least")
     return size
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """Return the name and the value of a setting."""
+    name, equals, value = text.partition("=")
+    if not (equals and name):
+        raise click.BadParameter(f"'{text}' is no setting; write it as spark.executor.memory=4g")
+    return name, value
 
 
 @click.command("run", short_help="Take in what is new, and write what changed.")
@@ -64,6 +76,24 @@ def _size(text: str | None) -> int | None:
     help="Threads that shards are stepped in. [default: one a processor]",
 )
 @click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    show_default=True,
+    help="Where to compute: here, or as tasks on Spark. auto: on Spark, if it is said where that is, what the memory here "
+    "would not hold.",
+)
+@click.option(
+    "--master", metavar="URL", help="Where Spark is: local[4], spark://HOST:7077, yarn. [default: the file's]"
+)
+@click.option(
+    "--conf",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=lambda _context, _option, given: dict(map(_setting, given)),
+    help="A setting of Spark; may be given several times.",
+)
+@click.option(
     "--if-locked",
     type=click.Choice(["fail", "wait", "skip"]),
     default="fail",
@@ -92,6 +122,9 @@ def command(
     full_refresh: tuple[str, ...],
     memory: int | None,
     workers: int | None,
+    engine: Engine,
+    master: str | None,
+    conf: dict[str, str],
     if_locked: str,
     quiet: bool,
     output: str,
@@ -123,6 +156,9 @@ def command(
             refresh=frozenset(full_refresh) - {"all"} if full_refresh else None,
             memory=memory,
             workers=workers,
+            engine=engine,
+            master=master,
+            conf=conf,
             if_locked=if_locked,  # type: ignore[arg-type]
             cache_dir=cache_dir,
             say=None if quiet else lambda line: click.echo(line, err=True),

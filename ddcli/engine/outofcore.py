@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta, Keeping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.engine.arrangement.trace import Trace
-    from ddcli.engine.dataflow import Deltas, Pass, Place, Scope
+    from ddcli.engine.dataflow import Deltas, Pass, Scope
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Interval, Operator
     from ddcli.engine.pool import Pool
@@ -31,34 +31,52 @@ LARGE = 1 << 40
 """Rows that are worth a thread: here each task is."""
 
 
-class Bucket(Protocol):
+class Address(NamedTuple):
+    """Where updates wait for a shard: at the place whose operator they were `brought` to by its key, or else that gave them."""
+
+    place: int
+    brought: bool
+    shard: int
+
+
+class Exchange(Protocol):
     """Updates that are put away until their shard is taken through a stage. Threads may add at once."""
 
-    def add(self, updates: np.ndarray, pool: Pool) -> None:
-        """Put updates away; the values behind their hashes are in `pool`."""
+    def add(self, to: Address, updates: np.ndarray, layout: Layout, pool: Pool) -> None:
+        """Put updates away, whose data has a layout; the values behind their hashes are in `pool`."""
 
-    def take(self, pool: Pool, *, last: bool) -> np.ndarray | None:
+    def take(self, at: Address, layout: Layout, pool: Pool, *, last: bool) -> np.ndarray | None:
         """Return all that was added, None for nothing, with its values in `pool`; the `last` time nothing is left."""
 
 
 @dataclass
 class OutOfCore:
-    """A scope with more than one shard, stepped once.
+    """A scope with more than one shard, stepped once: whole, or a stage and a shard at a time.
 
-    `bucket` makes a place to put updates `[data | times | diff]` away whose data has a layout. `give` is told of the outputs' updates,
-    by place and shard, `hand_over` of each trace that is done with this step. `pools` has one for each shard, forgotten after each task
-    that filled it, or one that is shared by all and remembers.
+    `give` is told of the outputs' updates, by place and shard, `hand_over` of each trace that is done with this step. `pools` has
+    one for each shard, forgotten after each task that filled it unless it `remembers`, as one must that is shared by all.
+
+    Nothing but what is exchanged goes from one stage to the next: each may have operators of its own, whose traces are as before
+    the step until they are handed over. So stages and shards may be taken by different processes.
     """
 
     scope: Scope
     pools: Sequence[Pool]
-    bucket: Callable[[Layout], Bucket]
+    exchange: Exchange
     give: Callable[[int, int, Delta], None]
     hand_over: Callable[[Trace], None]
-    _brought: dict[int, list[Bucket]] = field(default_factory=dict)
-    _stayed: dict[int, list[Bucket]] = field(default_factory=dict)
+    remembers: bool = False
     _readers: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    _remembers: bool = False
+
+    def __post_init__(self) -> None:
+        scope = self.scope
+        assert scope.workers.count > 1, "out of core means shard by shard"
+        assert scope.depth == 0, "a loop steps in memory"
+        assert not any(place.wraps for place in scope.places), "what is filtered on read is read in memory"
+        scope.prepare()
+        for index, place in enumerate(scope.places):
+            if place.route:
+                self._readers[place.inputs[0]].append(index)
 
     def step(
         self,
@@ -68,56 +86,41 @@ class OutOfCore:
     ) -> None:
         """Close the interval. `fed` has the parts of what each source is fed, `shared` what a source that comes by shard is."""
         scope = self.scope
-        count = scope.workers.count
-        assert count > 1, "out of core means shard by shard"
-        assert scope.depth == 0, "a loop steps in memory"
-        assert not any(place.wraps for place in scope.places), "what is filtered on read is read in memory"
-        self._remembers = all(pool is self.pools[0] for pool in self.pools)
-        scope.prepare()
-        for stage in scope.stages:
-            for index in stage.places:
-                if scope.places[index].route:
-                    self._readers[scope.places[index].inputs[0]].append(index)
+        shards = range(scope.workers.count)
+        parts = [(index, part) for index, given in fed.items() for part in given]
         for stage in scope.stages:
             if stage.whole:
-                self._step_inner(stage, interval)
+                self.step_inner(stage, interval)
                 continue
-            if stage.first:
-                self._step_first(stage, fed, interval)
-            else:
 
-                def go(shard: int, stage: Stage = stage) -> None:
-                    self._step_shard(stage, shard, shared, interval)
+            def go(shard: int, stage: Stage = stage) -> None:
+                if stage.first:
+                    self.step_first(stage, shard, parts[shard :: len(shards)], interval)
+                else:
+                    self.step_shard(stage, shard, shared, interval)
 
-                scope.workers.each(go, range(count), LARGE)
+            scope.workers.each(go, shards, LARGE)
 
     # --- stages ---------------------------------------------------------------------------------------------------
 
-    def _step_first(
-        self, stage: Stage, fed: Mapping[int, Iterable[Callable[[Pool], np.ndarray]]], interval: Interval
+    def step_first(
+        self, stage: Stage, shard: int, parts: Iterable[tuple[int, Callable[[Pool], np.ndarray]]], interval: Interval
     ) -> None:
-        """Take what is fed through the stage, part by part. Its operators keep nothing, so any shard's will do."""
-        parts = [(index, part) for index, parts in fed.items() for part in parts]
-        count = self.scope.workers.count
+        """Take parts of what is fed, by place, through the first stage. Its operators keep nothing, so any shard's will do."""
+        for index, part in parts:
+            updates = part(self.pools[shard])
+            self._put_away(stage, shard, self.scope.through(stage, shard, {index: Delta(updates)}, {}, (), interval))
+            del updates
+            self._forget(shard)
 
-        def go(shard: int) -> None:
-            for index, part in parts[shard::count]:
-                updates = part(self.pools[shard])
-                self._put_away(
-                    stage, shard, self.scope.through(stage, shard, {index: Delta(updates)}, {}, (), interval)
-                )
-                del updates
-                self._forget(shard)
-
-        self.scope.workers.each(go, range(count), LARGE)
-
-    def _step_shard(
+    def step_shard(
         self,
         stage: Stage,
         shard: int,
         shared: Mapping[int, Callable[[int, Pool], np.ndarray]],
         interval: Interval,
     ) -> None:
+        """Take a shard through a stage that others were before."""
         scope, pool = self.scope, self.pools[shard]
         due = {
             index
@@ -131,8 +134,9 @@ class OutOfCore:
             if updates is not None and len(updates):
                 deltas[index] = self._resumed(index, shard, updates)
         for index in stage.places:
-            if scope.places[index].route and index in self._brought:
-                updates = self._brought[index][shard].take(pool, last=True)
+            if scope.places[index].route:
+                layout = self._layout(scope.places[index].inputs[0])
+                updates = self.exchange.take(Address(index, True, shard), layout, pool, last=True)
                 if updates is not None:
                     routed[index] = Delta(updates)
         if deltas or routed or due:
@@ -145,7 +149,7 @@ class OutOfCore:
                     trace.release()
         self._forget(shard)
 
-    def _step_inner(self, stage: Stage, interval: Interval) -> None:
+    def step_inner(self, stage: Stage, interval: Interval) -> None:
         """Step a scope within, with all its input in memory."""
         (index,) = stage.places
         place, shards = self.scope.places[index], range(self.scope.workers.count)
@@ -163,9 +167,7 @@ class OutOfCore:
             for port, left in zip(place.ports, inner.step(given, interval), strict=True):
                 for shard, delta in enumerate(left or ()):
                     if len(delta.updates):  # the port's own stage passes it on
-                        self._made(self._stayed, port, self.scope.places[port])[shard].add(
-                            delta.updates, self.pools[shard]
-                        )
+                        self._stays(port, shard, delta)
             inner.wakes.clear()
         inner.close(interval)
         del given, read
@@ -201,32 +203,30 @@ class OutOfCore:
         """Bring updates of a place to the shards whose keys they have, for each who reads them so; let others find them here."""
         if not len(delta.updates):
             return
-        place, count = self.scope.places[index], self.scope.workers.count
-        readers = self._readers[index]
-        for reader in readers:
-            buckets = self._made(self._brought, reader, place)
-            parts = kernels.exchange([delta.updates], self.scope.places[reader].route, count)
-            for bucket, part in zip(buckets, parts, strict=True):
+        layout, pool = self._layout(index), self.pools[shard]
+        for reader in self._readers[index]:
+            parts = kernels.exchange([delta.updates], self.scope.places[reader].route, self.scope.workers.count)
+            for to, part in enumerate(parts):
                 if len(part):
-                    bucket.add(part, self.pools[shard])
+                    self.exchange.add(Address(reader, True, to), part, layout, pool)
         if any(index in other.inputs and not other.route for other in self.scope.places):
-            self._made(self._stayed, index, place)[shard].add(delta.updates, self.pools[shard])
+            self._stays(index, shard, delta)
 
-    def _made(self, buckets: dict[int, list[Bucket]], key: int, place: Place) -> list[Bucket]:
-        found = buckets.get(key)
-        if found is None:
-            assert place.layout is not None, "what is put away has a layout"
-            made = [self.bucket(place.layout) for _ in range(self.scope.workers.count)]
-            found = buckets.setdefault(key, made)  # atomic, as two threads may come here
-        return found
+    def _stays(self, index: int, shard: int, delta: Delta) -> None:
+        self.exchange.add(Address(index, False, shard), delta.updates, self._layout(index), self.pools[shard])
+
+    def _layout(self, index: int) -> Layout:
+        layout = self.scope.places[index].layout
+        assert layout is not None, "what is put away has a layout"
+        return layout
 
     def _stay(self, index: int, shard: int, stage: Stage) -> np.ndarray | None:
         """Return what an earlier stage gave at a place, and this shard finds there."""
-        if index not in self._stayed:
+        if self.scope.places[index].layout is None:
             return None
         # What comes to a port is sent on, to stages after this one too.
         last = index in stage.seals or index in stage.members
-        return self._stayed[index][shard].take(self.pools[shard], last=last)
+        return self.exchange.take(Address(index, False, shard), self._layout(index), self.pools[shard], last=last)
 
     # --- traces ---------------------------------------------------------------------------------------------------
 
@@ -246,5 +246,5 @@ class OutOfCore:
                         self.hand_over(trace)
 
     def _forget(self, shard: int) -> None:
-        if not self._remembers:
+        if not self.remembers:
             self.pools[shard].forget()

@@ -32,6 +32,18 @@ def _output(place: Place, arguments: dict[str, Any]) -> model.Output:
     return model.Output(place.word, **({"source": place.word} | arguments))
 
 
+class Setting(Shape[Text]):
+    """The value of a setting: any scalar, as it is written."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> Text:
+        if not isinstance(node, Scalar) or not node.text.value:
+            raise notes.mismatch(node, place, "a value")
+        return node.text
+
+    def _schema(self) -> JsonSchema:
+        return {"type": ["string", "integer", "number", "boolean"]}
+
+
 HISTORY = Words(
     "a length of time",
     r"all|\d+(\s*(second|minute|hour|day|week)s?)?",
@@ -61,6 +73,20 @@ ERRORS: Shape[model.Errors | None] = ByKind(
         "a mapping",
         "{quarantine: errors/}",
     ),
+)
+
+
+SETTING = Words(
+    "the name of a setting", r"spark\.[\w.-]+", "Spark's settings are named `spark.executor.memory` and the like"
+)
+SPARK: Shape[model.Spark] = Record(
+    lambda _, arguments: model.Spark(**arguments),
+    {
+        "master": Key("master", Words("a master"), about="local[4], spark://host:7077, yarn, k8s://..."),
+        "conf": Key("conf", Pairs(SETTING, Setting(), "a mapping of settings"), about="Spark's settings"),
+    },
+    "a mapping",
+    "{master: spark://host:7077}",
 )
 
 
@@ -103,6 +129,7 @@ SECTIONS = {
     "history": Key("history", HISTORY, about="how much of the past arrangements keep: a number of times, 7 days, all"),
     "shards": Key("shards", Whole(1, 4096), about="into how many parts arrangements are cut when they are made"),
     "errors": Key("errors", ERRORS, about="records on which an expression fails: fail (default) or quarantine"),
+    "spark": Key("spark", SPARK, about="where Spark is, for `--engine spark`"),
     "tests": Key("tests", Tests(), about="see dd test"),
 }
 EXAMPLES = {

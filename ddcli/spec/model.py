@@ -358,6 +358,14 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
+class Spark:
+    """Where Spark is, and its settings, by name."""
+
+    master: Text | None = None
+    conf: tuple[tuple[Text, Text], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """A whole pipeline file. Names in it are known to exist and collections refer in circles through variables alone.
 
@@ -375,3 +383,4 @@ class Spec:
     shards: int | None = None
     tests: tuple[Node, ...] = ()
     errors: Errors | None = None
+    spark: Spark | None = None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
     from ddcli.store.batch_file import Strings
-    from ddcli.store.state import Transaction
+    from ddcli.store.state import Adding
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -108,7 +108,7 @@ def append(writer: BatchWriter, matrix: Matrix, layout: BatchLayout, pool: Pool)
 
 
 def write_batch(
-    transaction: Transaction,
+    transaction: Adding,
     arrangement: str,
     shard: int,
     data: memoryview,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.batches import BatchLayout, StoredBatch
     from ddcli.store.manifest import FileEntry
-    from ddcli.store.state import Transaction
+    from ddcli.store.state import Adding
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -122,7 +122,7 @@ class NewBatch:
     since: Frontier
     run: int
 
-    def write(self, transaction: Transaction, arrangement: str, shard: int) -> FileEntry:
+    def write(self, transaction: Adding, arrangement: str, shard: int) -> FileEntry:
         """Add it to a transaction."""
         return write_batch(
             transaction, arrangement, shard, self.content, self.rows, self.lower, self.upper, self.since, self.run
@@ -172,7 +172,7 @@ class Compaction:
         for merge in self._merges:
             yield from _merged(merge, self.layout)
 
-    def write(self, transaction: Transaction, arrangement: str, shard: int) -> tuple[FileEntry, ...]:
+    def write(self, transaction: Adding, arrangement: str, shard: int) -> tuple[FileEntry, ...]:
         """Add the new batches to a transaction; return all entries of the shard, in order."""
         return in_order([*self.kept, *(batch.write(transaction, arrangement, shard) for batch in self.made())])
 

@@ -95,9 +95,14 @@ def write_updates(
     called: str = "",
 ) -> FileEntry:
     """Add a file of `rows` updates of [lower, upper) to a transaction; return its entry. See `write_output`."""
-    name = f"{UPDATES}{frontier_name(lower, time)}-{frontier_name(upper, time)}{called}.parquet"
+    name = file_name(time, lower, upper, called)
     written = transaction.add_output(directory / name, data)
     return FileEntry(name, rows, written.size, written.checksum, lower, upper)
+
+
+def file_name(time: Schema, lower: Times | None, upper: Times, called: str = "") -> str:
+    """Return the name of a file of the updates of [lower, upper). See `write_output`."""
+    return f"{UPDATES}{frontier_name(lower, time)}-{frontier_name(upper, time)}{called}.parquet"
 
 
 def write_progress(transaction: Transaction, directory: Path, upper: Times) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.engine.lanes import Layout
+    from ddcli.engine.outofcore import Address
     from ddcli.engine.pool import Pool
     from ddcli.store.files import Files
 
@@ -32,7 +33,10 @@ WIDE = 8
 
 
 class Spill:
-    """The scratch directory of one run, with `room` bytes of updates that are kept in memory. Times have `nt` coordinates."""
+    """The scratch directory of one run (the engine's protocol `Exchange`). Times have `nt` coordinates.
+
+    `room` bytes of updates are kept in memory.
+    """
 
     def __init__(self, directory: Path, files: Files, nt: int, room: int) -> None:
         self.directory = directory / SPILL
@@ -40,6 +44,7 @@ class Spill:
         self.nt = nt
         self.room = room
         self._buckets: list[Bucket] = []
+        self._at: dict[Address, Bucket] = {}
         self._held = 0
         self._lock = threading.Lock()
         self.clear()
@@ -51,6 +56,18 @@ class Spill:
             found = Bucket(self, self.directory / f"{len(self._buckets):06d}", layout)
             self._buckets.append(found)
         return found
+
+    def add(self, to: Address, updates: np.ndarray, layout: Layout, pool: Pool) -> None:
+        """Put updates away."""
+        bucket = self._at.get(to)
+        if bucket is None:
+            bucket = self._at.setdefault(to, self.bucket(layout))  # atomic, as two threads may come here
+        bucket.add(updates, pool)
+
+    def take(self, at: Address, layout: Layout, pool: Pool, *, last: bool) -> np.ndarray | None:
+        """Return what waits at an address, None if nothing does; the `last` time nothing is left of it."""
+        bucket = self._at.get(at)
+        return None if bucket is None else bucket.take(pool, last=last)
 
     def note(self, size: int) -> None:
         """Count bytes that came into memory or left it; write away what is the most, when there is no room for it."""
@@ -72,17 +89,16 @@ class Spill:
 
 
 class Bucket:
-    """Updates `[data | times | diff]` put away for one shard; the engine's protocol `Bucket`."""
+    """Updates `[data | times | diff]` put away for one shard."""
 
     def __init__(self, spill: Spill, path: Path, layout: Layout) -> None:
         self.spill = spill
         self.path = path
         self.layout = layout
         self.width = layout.width + spill.nt + 1
-        self._written: list[_Part] = []
-        self._held: list[_Part] = []
+        self._written: list[Part] = []
+        self._held: list[Part] = []
         self._lock = threading.Lock()
-        self._pooled = any(kind.kind in POOLED for kind in layout.schema.values())
 
     @property
     def held(self) -> int:
@@ -92,7 +108,7 @@ class Bucket:
     def add(self, updates: np.ndarray, pool: Pool) -> None:
         """Put updates away."""
         assert updates.shape[1] == self.width, f"{updates.shape[1]} lanes, not {self.width}"
-        part = self._columns(updates, pool) if self._pooled else _packed(updates)
+        part = packed(updates, self.layout, pool)
         with self._lock:
             self._held.append(part)
         self.spill.note(part.size)
@@ -122,17 +138,6 @@ class Bucket:
             self.spill.note(-size)
         return matrix
 
-    def _columns(self, updates: np.ndarray, pool: Pool) -> _Part:
-        """Return updates as columns, which carry the values behind their hashes."""
-        frame = decode(updates, self.layout, pool)
-        tail = [
-            pl.Series(f"\0{at}", updates[:, self.layout.width + at].copy())
-            for at in range(self.width - self.layout.width)
-        ]
-        data = io.BytesIO()
-        frame.with_columns(tail).write_ipc(data)
-        return _Part(len(updates), data.getbuffer().nbytes, (), (data.getbuffer(),))
-
     def _append(self) -> None:
         with self.path.open("ab", buffering=0) as file:
             for part in self._held:
@@ -147,25 +152,16 @@ class Bucket:
             with self.path.open("rb", buffering=0) as file:
                 for part in self._written:
                     data = _read_whole(file, part.size, self.path)
-                    self._fill(matrix[row : row + part.rows], part, data, pool)
+                    unpack(matrix[row : row + part.rows], part, data, self.layout, pool)
                     row += part.rows
         for part in self._held:
             whole = part.buffers[0] if len(part.buffers) == 1 else b"".join(part.buffers)
-            self._fill(matrix[row : row + part.rows], part, whole, pool)
+            unpack(matrix[row : row + part.rows], part, whole, self.layout, pool)
             row += part.rows
-
-    def _fill(self, room: np.ndarray, part: _Part, data: bytes | bytearray | memoryview, pool: Pool) -> None:
-        if not self._pooled:
-            _unpack(room, part, data)
-            return
-        frame = pl.read_ipc(io.BytesIO(data))
-        encode(frame, self.layout, pool, room)
-        for at in range(self.layout.width, self.width):
-            room[:, at] = frame[f"\0{at - self.layout.width}"].to_numpy()
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """What was added at once: `rows` in `size` bytes. Of packed lanes, `lanes` has the least value and the bytes of each."""
 
     rows: int
@@ -174,7 +170,36 @@ class _Part:
     buffers: tuple[bytes | memoryview, ...]
 
 
-def _packed(updates: np.ndarray) -> _Part:
+def packed(updates: np.ndarray, layout: Layout, pool: Pool) -> Part:
+    """Return updates as bytes: packed lanes, or columns, where hashes stand for values of the pool."""
+    return _columns(updates, layout, pool) if _is_pooled(layout) else _packed(updates)
+
+
+def unpack(room: np.ndarray, part: Part, data: bytes | bytearray | memoryview, layout: Layout, pool: Pool) -> None:
+    """Write the updates of a part, whose buffers are one after the other in `data`."""
+    if not _is_pooled(layout):
+        _unpack(room, part, data)
+        return
+    frame = pl.read_ipc(io.BytesIO(data))
+    encode(frame, layout, pool, room)
+    for at in range(layout.width, room.shape[1]):
+        room[:, at] = frame[f"\0{at - layout.width}"].to_numpy()
+
+
+def _is_pooled(layout: Layout) -> bool:
+    return any(kind.kind in POOLED for kind in layout.schema.values())
+
+
+def _columns(updates: np.ndarray, layout: Layout, pool: Pool) -> Part:
+    """Return updates as columns, which carry the values behind their hashes."""
+    frame = decode(updates, layout, pool)
+    tail = [pl.Series(f"\0{at}", updates[:, layout.width + at].copy()) for at in range(updates.shape[1] - layout.width)]
+    data = io.BytesIO()
+    frame.with_columns(tail).write_ipc(data)
+    return Part(len(updates), data.getbuffer().nbytes, (), (data.getbuffer(),))
+
+
+def _packed(updates: np.ndarray) -> Part:
     """Return lanes as differences from their least value, in as few bytes as these need: none where a lane has one value."""
     lanes, buffers = [], []
     for lane in range(updates.shape[1]):
@@ -186,10 +211,10 @@ def _packed(updates: np.ndarray) -> _Part:
         if size:
             moved = column if size == WIDE else column - least
             buffers.append(moved.astype(KINDS.get(size, np.int64)).data.cast("B"))
-    return _Part(len(updates), sum(buffer.nbytes for buffer in buffers), tuple(lanes), tuple(buffers))
+    return Part(len(updates), sum(buffer.nbytes for buffer in buffers), tuple(lanes), tuple(buffers))
 
 
-def _unpack(room: np.ndarray, part: _Part, data: bytes | bytearray | memoryview) -> None:
+def _unpack(room: np.ndarray, part: Part, data: bytes | bytearray | memoryview) -> None:
     """Write the lanes of a part, whose buffers are one after the other in `data`."""
     start = 0
     for lane, (least, size) in enumerate(part.lanes):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files import TEMPORARY, Files, Written, temporary
@@ -143,6 +143,13 @@ class State:
                     self.files.remove(path)
 
 
+class Adding(Protocol):
+    """Takes the batch files of the next manifest."""
+
+    def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
+        """Write a batch file of an arrangement's shard; return its name and what was written."""
+
+
 class Transaction:
     """One commit in the making: files are added under temporary names, then `commit` makes them count all at once.
 
@@ -162,6 +169,7 @@ class Transaction:
         self._added: Counter[Path] = Counter()
         self._adding = threading.Lock()
         self._open = True
+        self._elsewhere: tuple[Path, ...] | None = None
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
         """Write a batch file of an arrangement's shard; return its name and what was written."""
@@ -174,6 +182,19 @@ class Transaction:
     def add_output(self, path: Path, data: bytes | memoryview) -> Written:
         """Write a file that appears as `path` with the commit. Progress appears last: the files that it speaks of are there then."""
         return self._add(self._outputs, path, data)
+
+    def expect(self, outputs: Iterable[Path]) -> None:
+        """Learn that other processes write files, too (see `attempt`), those of outputs into these directories.
+
+        Files of attempts that failed have names that nobody knows, so if the transaction fails, the state is swept.
+        """
+        self._elsewhere = tuple(path.resolve() for path in outputs)
+
+    def adopt(self, batches: Iterable[tuple[Path, Path]], outputs: Iterable[tuple[Path, Path]]) -> None:
+        """Add files that others have written: where each is, and what its path is to be."""
+        assert self._open, "the transaction has ended"
+        self._batches += batches
+        self._outputs += outputs
 
     def commit(self, manifest: Manifest) -> Manifest:
         """Make the transaction's files and this manifest count; return it as written, with its number and renames.
@@ -222,6 +243,8 @@ class Transaction:
             _try(partial(self._files.remove, path))
         for directory in reversed(self._made):
             _try(partial(self._files.remove_directory, directory))
+        if self._elsewhere is not None:
+            _try(partial(self.state.sweep, self._elsewhere))
 
     def __enter__(self) -> Self:
         return self

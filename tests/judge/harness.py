@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -29,7 +29,7 @@ from tests.reference.model import Collection, LoopDiverges, Model, Time, accumul
 from tests.reference.values import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from ddcli.plan.logical import Graph
@@ -40,13 +40,13 @@ SOON = 9
 Log = dict[tuple["Record", "Time"], int]
 
 
-def judge(case: Case, root: Path) -> None:
-    """Run a case in an empty directory; raise AssertionError if what it writes is wrong."""
+def judge(case: Case, root: Path, how: Callable[[], dict[str, Any]] = dict) -> None:
+    """Run a case in an empty directory; raise AssertionError if what it writes is wrong. `how` gives options, run by run."""
     meaning = Meaning(case)
-    there = _Judged(case, meaning, root / "cut")
+    there = _Judged(case, meaning, root / "cut", how)
     if not there.run_all():
         return
-    once = _Judged(case.at_once(), meaning, root / "once")
+    once = _Judged(case.at_once(), meaning, root / "once", how)
     if once.run_all():
         for name, log in once.logs.items():
             closed = {row: diff for row, diff in log.items() if is_closed(there.upper, row[1])}
@@ -100,6 +100,7 @@ class _Judged:
     case: Case
     meaning: Meaning
     root: Path
+    how: Callable[[], dict[str, Any]]
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
@@ -128,7 +129,7 @@ class _Judged:
         meant = {time: self.meaning.at(time) for time in closing}
         before = self._snapshot()
         try:
-            run(self.path, until=self.case.until(this))
+            run(self.path, until=self.case.until(this), **self.how())
         except (InputError, EngineError) as error:
             if not self._may_refuse(error, meant.values()):
                 raise AssertionError("the run was refused") from error

@@ -16,9 +16,11 @@ from ddcli.store.files import Files
 from ddcli.store.holds import Hold, holding, read_holds, release, write_hold
 from ddcli.store.manifest import read_newest
 from ddcli.store.objects import ObjectPath
+from ddcli.store.state import batch_files
 from ddcli.store.verify import verify_state
 from tests.crash.shop import Shop
 from tests.objects.shop import Remote
+from tests.spark.support import Here, started
 from tests.store.support import Dead, Faulty
 
 PARTS = ("in", "out", "state")
@@ -85,6 +87,20 @@ def test_what_is_put_away_for_a_while_is_put_away_here(tmp_path, bucket, monkeyp
     assert there.rows() == there.local.meant(3)
     assert [path.name for path in tmp_path.iterdir()] == ["remote"]
     assert not any("spill" in name for name in there.names())
+
+
+def test_tasks_meet_in_the_bucket(tmp_path, bucket):
+    """What they send each other and what they write is there, and nothing that doesn't count is left."""
+    there = make(tmp_path, bucket)
+    with started(Here(7)):
+        for step in range(4):
+            there.supply(step)
+            there.run(engine="local" if step == 2 else "spark")
+    assert there.rows() == there.local.meant(4)
+    assert not any("spill" in name or "dd-tmp" in name for name in there.names())
+    manifest = read_newest(there.state)
+    named = {path.name for path, _ in batch_files(there.state, manifest)}
+    assert {path.name for path, _ in (there.state / "arrangements").below()} == named
 
 
 def test_what_a_reader_in_another_pipeline_holds_stays(tmp_path, bucket):

@@ -105,7 +105,7 @@ BROKEN = {
     "unk_key": (
         HEAD + "colections: {}\n" + "outputs: {orders: o/}\n",
         "4:1 unknown key 'colections'",
-        "did you mean `collections`? (keys: dd, name, inputs, collections, outputs, state, history, shards, errors, tests)",
+        "did you mean `collections`? (keys: dd, name, inputs, collections, outputs, state, history, shards, errors, spark, tests)",
     ),
     "unk_op": (
         applied("- fliter: a > 0"),

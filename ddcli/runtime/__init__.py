@@ -1,0 +1,1 @@
+"""Where tasks are done when not in this process."""

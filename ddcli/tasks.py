@@ -1,0 +1,276 @@
+"""Tasks: a shard or some slices through a stage, in any process that can open the state's directory.
+
+A task is told all it needs: what the run is (`Job`, the same for all tasks of a run), which stage of which shards, and where what
+was sent to it lies. It makes the operators that it needs, with traces as the last commit left them, and does to them what
+a run in one process does. What it gives is small: what it wrote, not what is in it. Nothing of it counts before the driver commits, so a
+task may fail, be done again, or be done twice.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddcli.assemble.graph import assemble
+from ddcli.engine import kernels
+from ddcli.engine.dataflow import Scope
+from ddcli.engine.outofcore import OutOfCore
+from ddcli.engine.pool import Pool
+from ddcli.engine.workers import Workers
+from ddcli.errors import DdError, EngineError
+from ddcli.inspecting import seen
+from ddcli.keeping import Kept, Merged, Rest, StateTraces
+from ddcli.publishing import Piece, frame_copy, inserted_of
+from ddcli.siding import ErrorLog
+from ddcli.store.attempt import Attempt
+from ddcli.store.exchange import Exchange, Sent
+from ddcli.store.files import Files
+from ddcli.store.objects import ObjectPath
+from ddcli.store.output import output_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    import polars as pl
+
+    from ddcli.assemble.graph import Assembled
+    from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.operators.base import Delta, Interval
+    from ddcli.engine.outofcore import Address
+    from ddcli.expressions.types import Schema
+    from ddcli.facts import InputFacts, Told
+    from ddcli.importing import SharedReader
+    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.sizes import Sizes
+    from ddcli.store.holds import Claims
+    from ddcli.store.logs import Slice, Taken
+    from ddcli.store.manifest import Manifest
+
+FEW = 10_000
+"""Updates of an output that a task hands over instead of writing a file of them."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run, as its tasks must know it: what it reads, computes and writes, and how it is cut. Without `number`, a dry run."""
+
+    base: Path
+    """Where `module:function` is looked for first."""
+    state: Path
+    scratch: Path
+    """Where tasks leave what others read."""
+    token: str
+    """What tells the names of this run's files from those of others."""
+    number: int | None
+    """Of the commit in the making."""
+    manifest: Manifest | None
+    graph: PhysicalGraph
+    cut: Sizes
+    interval: Interval
+    time: Schema
+    taken: Mapping[str, Taken]
+    facts: Mapping[str, InputFacts]
+    imports: Mapping[str, SharedReader]
+    claims: Claims
+    past: Mapping[str, int | None]
+    outputs: Mapping[str, Path]
+    quarantines: bool
+    """Whether records on which an expression fails are put aside."""
+    cache_dir: Path
+    """Where compiled kernels are kept, on a machine that has some."""
+
+    def traces(self, pools: Sequence[Pool]) -> StateTraces:
+        """Return what gives operators their traces."""
+        return StateTraces(
+            self.state,
+            self.manifest,
+            pools,
+            self.interval.lower,
+            self.cut,
+            imports=self.imports,
+            claims=self.claims,
+            past=self.past,
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """Shards that go through a stage, or what is fed, through the first: slices of inputs. Or shards' files that are to be merged.
+
+    A stage that takes all shards at once has no shards. `sent` is what waits where the task looks.
+    """
+
+    stage: int = 0
+    shards: tuple[int, ...] = ()
+    slices: tuple[tuple[str, int], ...] = ()
+    sent: Mapping[Address, Sequence[Sent]] = field(default_factory=dict)
+    merges: tuple[Rest, ...] = ()
+
+
+@dataclass
+class Result:
+    """What a task gave: where what it sent lies, and which files it wrote. With an `error`, nothing of it counts."""
+
+    sent: list[Sent] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    merged: list[Merged] = field(default_factory=list)
+    batches: list[tuple[Path, Path]] = field(default_factory=list)
+    told: dict[str, Told] = field(default_factory=dict)
+    failed: Sequence[pl.DataFrame] = ()
+    lines: list[str] = field(default_factory=list)
+    error: DdError | None = None
+
+
+def perform(common: bytes, task: bytes, attempt: str) -> bytes:
+    """Do a pickled `Task` of a pickled `Job`; return the pickled `Result`. `attempt` is the name of no other attempt at a task.
+
+    What a person must hear of is no reason to try again, so it is in the result.
+    """
+    job = _job(common)
+    try:
+        result = _Doing(job, attempt).do(pickle.loads(task))  # noqa: S301
+    except DdError as error:
+        result = Result(error=error)
+    return pickle.dumps(result)
+
+
+_known: dict[bytes, Job] = {}
+"""The job that this process has seen last: most tasks that it gets are of one run."""
+
+
+def _job(common: bytes) -> Job:
+    found = _known.get(common)
+    if found is None:
+        _known.clear()
+        found = pickle.loads(common)  # noqa: S301
+        assert isinstance(found, Job)
+        _known[common] = found
+        kernels.set_cache_dir(found.cache_dir)
+        if str(found.base) not in sys.path:
+            sys.path.insert(0, str(found.base))
+    return found
+
+
+class _Doing:
+    """One attempt at a task."""
+
+    def __init__(self, job: Job, attempt: str) -> None:
+        self.job = job
+        self.pool = Pool()
+        self.pools = [self.pool] * job.cut.passes
+        self.name = f"{job.token}-{attempt}"
+        self.attempt = None if job.number is None else Attempt(job.state.resolve(), job.number, self.name)
+        self.traces = job.traces(self.pools)
+        self.errors = ErrorLog(job.time)
+        self.facts = {name: facts.apart() for name, facts in job.facts.items()}
+        self.result = Result()
+
+    def do(self, task: Task) -> Result:
+        """Do the task."""
+        if task.merges:
+            assert self.attempt is not None, "a dry run keeps nothing"
+            upper = self.job.interval.upper
+            self.result.merged = [self.traces.merge(rest, self.attempt, upper) for rest in task.merges]
+        else:
+            self._check_shared()
+            assembled = self.assembled()
+            exchange = Exchange(self.job.scratch, Files(), self.name, assembled.scope.nt, task.sent)
+            self._step(task, assembled, exchange)
+            exchange.flush()
+            self.result.sent = exchange.sent
+        if self.attempt is not None:
+            self.result.batches = self.attempt.batches
+        self.result.told = {name: facts.told() for name, facts in self.facts.items()}
+        self.result.failed = self.errors.frames
+        return self.result
+
+    def _check_shared(self) -> None:
+        """Refuse a place that is not the driver's: he has made the scratch directory."""
+        scratch = self.job.scratch
+        if not isinstance(scratch, ObjectPath) and not scratch.is_dir():
+            raise EngineError(
+                "an executor can't open the state",
+                place=str(self.job.state),
+                hint="put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://",
+            )
+
+    def assembled(self) -> Assembled:
+        """Return the dataflow, none of its operators made yet."""
+        job = self.job
+        return assemble(
+            job.graph,
+            Scope(len(job.time), workers=Workers(job.cut.passes, 1)),
+            self.traces,
+            self.pools,
+            self._show,
+            tuple(job.time.values()),
+            parted=True,
+            facts=self.facts,
+            failed=self.errors.add if job.quarantines else None,
+            lazily=True,
+        )
+
+    def _step(self, task: Task, assembled: Assembled, exchange: Exchange) -> None:
+        names = defaultdict(list)
+        for name, handle in assembled.leaving.items():  # equal collections are one
+            names[handle.index].append(name)
+
+        def give(index: int, _shard: int, delta: Delta) -> None:
+            for name in names[index]:
+                self._give(name, consolidated(delta), assembled.outputs[name])
+
+        interval = self.job.interval
+        apart = OutOfCore(assembled.scope, self.pools, exchange, give, self._hand_over)
+        stage = assembled.scope.stages[task.stage]
+        if stage.whole:
+            apart.step_inner(stage, interval)
+        elif stage.first:
+            parts = [
+                (assembled.sources[name].index, _part(self.job.taken[name].slices[at], assembled.layouts[name]))
+                for name, at in task.slices
+            ]
+            apart.step_first(stage, 0, parts, interval)
+        else:
+            for shard in task.shards:
+                apart.step_shard(stage, shard, {}, interval)
+
+    def _give(self, name: str, updates: np.ndarray, layout: Layout) -> None:
+        """Hand over a few updates of an output, write a file of many."""
+        rows = len(updates)
+        if not rows:
+            return
+        inserted, time = inserted_of(updates), self.job.time
+        if self.attempt is None:
+            piece = Piece(name, rows, inserted)
+        elif rows < FEW:
+            piece = Piece(name, rows, inserted, frame_copy(updates, layout, self.pool, time))
+        else:
+            data = output_bytes(updates, layout, self.pool, time)
+            piece = Piece(name, rows, inserted, file=self.attempt.add_output(self.job.outputs[name], data))
+        self.result.pieces.append(piece)
+
+    def _hand_over(self, trace: Trace) -> None:
+        if self.attempt is None:
+            return
+        kept = self.traces.store(trace, self.attempt, self.job.interval.upper)
+        if kept is not None:
+            self.result.kept.append(kept)
+
+    def _show(self, label: str, updates: pl.DataFrame) -> None:
+        self.result.lines += seen(label, updates, list(self.job.time.values()))
+
+
+def consolidated(delta: Delta) -> np.ndarray:
+    """Return updates with at most one for a record and time."""
+    return delta.updates if delta.distinct else kernels.consolidate(delta.updates)
+
+
+def _part(piece: Slice, layout: Layout) -> Callable[[Pool], Any]:
+    return lambda pool: piece.matrix(layout, pool)

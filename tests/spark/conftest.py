@@ -1,0 +1,28 @@
+"""One Spark for all tests: starting it takes longer than they do."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddcli.engine.kernels.settings import cache_dir
+from ddcli.runtime.options import SparkOptions
+from ddcli.runtime.spark import start
+
+MASTER = "local[2,4]"
+"""Two tasks at once, each tried four times."""
+
+SETTINGS = {
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+}
+"""What makes SQL quick to start."""
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """Return the running Spark, which runs with the engine spark find by themselves."""
+    pytest.importorskip("pyspark")
+    found = start(SparkOptions(MASTER, SETTINGS), "tests", cache_dir())
+    yield found
+    found.close()

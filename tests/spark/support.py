@@ -1,0 +1,66 @@
+"""A cluster in this process, which goes through all that tasks go through but Spark; and what tests have Spark do."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from contextlib import contextmanager
+
+import pytest
+
+from ddcli import execute
+from ddcli.tasks import perform
+
+
+class Here:
+    """Does tasks one after the other, in any order, some of them twice, as a cluster does that is impatient."""
+
+    page = None
+    master = "here"
+
+    def __init__(self, seed: int, slots: int = 2) -> None:
+        self.chance = random.Random(seed)
+        self.slots = slots
+        self.names = itertools.count()
+        self.done = 0
+
+    def run(self, function, common, tasks, about):
+        assert about
+        found = {}
+        for at in self.chance.sample(range(len(tasks)), len(tasks)):
+            for _ in range(self.chance.choice([1, 1, 2])):
+                found[at] = function(common, tasks[at], str(next(self.names)))
+                self.done += 1
+        return [found[at] for at in range(len(tasks))]
+
+    def close(self) -> None:
+        """Stay."""
+
+
+@contextmanager
+def started(cluster):
+    """Have runs on Spark done by a cluster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "start", lambda *_: cluster)
+        yield cluster
+
+
+def switching(seed: int, share: float = 0.5):
+    """Return what chooses an engine for each run."""
+    chance = random.Random(seed)
+    return lambda: {"engine": "spark" if chance.random() < share else "local"}
+
+
+def bug(common, task, attempt):
+    """Fail as a bug of ours would."""
+    raise KeyError("gone")
+
+
+def at_the_second_try(common, task, attempt):
+    """Do a task, but fail after it the first time, at some: a process that has failed is not used again, and dear."""
+    from pyspark import TaskContext
+
+    done = perform(common, task, attempt)
+    if TaskContext.get().attemptNumber() == 0 and TaskContext.get().partitionId() == 0:
+        raise RuntimeError("at first")
+    return done

@@ -1,0 +1,74 @@
+"""The driver is killed while its tasks write: nothing of it is visible, and the next run, of either engine, is right."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from ddcli.pipeline import run
+from ddcli.store.manifest import read_newest
+from ddcli.store.state import batch_files
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PIPELINE = """
+dd: 1
+name: doomed
+inputs: {a: {path: in/, columns: {k: int64}}}
+collections:
+  b:
+    from: a
+    apply:
+      - count: {by: [k], as: n}
+      - map: {function: deadly:deadly, columns: {k: int64, n: int64}}
+      - distinct
+outputs: {b: out/b/}
+"""
+DEADLY = """
+import os, signal
+from pathlib import Path
+
+def parent(process):
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+def deadly(record):
+    \"\"\"Kill the driver, which started the JVM that started what started this process. Once.\"\"\"
+    if record["k"] == 7:
+        try:
+            (Path(__file__).parent / "killed").touch(exist_ok=False)
+        except FileExistsError:
+            return record
+        os.kill(parent(parent(os.getppid())), signal.SIGKILL)
+    return record
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="the test finds processes in /proc")
+def test_a_killed_driver(tmp_path):
+    pytest.importorskip("pyspark")
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    path = tmp_path / "p.yaml"
+    path.write_text(PIPELINE)
+    (tmp_path / "in").mkdir()
+    pl.DataFrame({"k": [at % 100 for at in range(1_000)], "time": 0, "diff": 1}).write_parquet(
+        tmp_path / "in/0.parquet"
+    )
+    command = [sys.executable, "-m", "ddcli", "run", path, "--engine", "spark", "--master", "local[2,4]"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == -9, done.stderr
+    state = tmp_path / ".dd/doomed"
+    assert read_newest(state) is None
+    assert list(state.rglob("*.dd-tmp")), "the driver died too early for the test"
+    assert not list((tmp_path / "out").rglob("updates-*"))
+    time.sleep(2)  # until what the driver has started notices
+    run(path, engine="local")
+    log = pl.read_parquet(tmp_path / "out/b/*.parquet")
+    assert log.select("k", "n", "diff").sort("k").rows() == [(key, 10, 1) for key in range(100)]
+    named = {found for found, _ in batch_files(state, read_newest(state))}
+    assert {found for found in (state / "arrangements").rglob("*") if found.is_file()} == named
+    assert not (state / "spill").exists()

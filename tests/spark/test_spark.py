@@ -1,0 +1,202 @@
+"""Pipelines on Spark: what they give, what is left when a task fails, and what other users of Spark read of it."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddcli import spreading
+from ddcli.errors import EngineError, InputError
+from ddcli.pipeline import run
+from ddcli.runtime.spark import told
+from ddcli.store.manifest import read_newest
+from ddcli.store.state import batch_files
+from tests.judge.harness import judge
+from tests.judge.logs import cases
+from tests.judge.sizes import cut
+from tests.judge.test_random import SEARCH
+from tests.spark.support import at_the_second_try, bug, switching
+
+pytestmark = pytest.mark.spark
+
+SPARK = {"engine": "spark"}
+PIPELINE = """
+dd: 1
+name: sums
+inputs:
+  sales: {path: in/sales/, columns: {shop: string, amount: int64}}
+  shops: {path: in/shops/, columns: {shop: string, city: string}}
+collections:
+  sums:
+    from: sales
+    apply:
+      - reduce: {by: [shop], amount: sum(amount), sales: count(*)}
+      - join: {with: shops, on: [shop]}
+outputs:
+  sums: out/sums/
+"""
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """Return a pipeline file with inputs, and what gives it more."""
+    path = tmp_path / "p.yaml"
+    path.write_text(PIPELINE)
+    names = [f"s{at}" for at in range(50)]
+    shops = pl.DataFrame({"shop": names, "city": [f"c{at % 7}" for at in range(50)], "time": 0, "diff": 1})
+    for folder in ("sales", "shops"):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+    shops.write_parquet(tmp_path / "in/shops/0.parquet")
+    more(path, 0, 1_000)
+    return path
+
+
+def more(path, time, count):
+    """Add sales at a time."""
+    chance = random.Random(time)
+    rows = [(f"s{chance.randrange(50)}", chance.randrange(100), time, 1) for _ in range(count)]
+    frame = pl.DataFrame(
+        rows, {"shop": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}, orient="row"
+    )
+    frame.write_parquet(path.parent / f"in/sales/{time}.parquet")
+
+
+def log(path, name="sums"):
+    """Return what an output says at the end."""
+    frame = pl.read_parquet(path.parent / "out" / name / "*.parquet")
+    others = [column for column in frame.columns if column not in ("time", "diff")]
+    return frame.group_by(others).agg(pl.col("diff").sum()).filter(pl.col("diff") != 0).sort(others)
+
+
+def wanted(path):
+    """Return what polars says that it must say."""
+    sales, shops = (pl.read_parquet(path.parent / "in" / name / "*.parquet") for name in ("sales", "shops"))
+    sums = sales.group_by("shop").agg(pl.col("amount").sum(), pl.len().cast(pl.Int64).alias("sales"))
+    return sums.join(shops.drop("time", "diff"), on="shop").with_columns(diff=pl.lit(1, pl.Int64)).sort("shop")
+
+
+def files(path):
+    return {found: found.read_bytes() for found in path.parent.rglob("*") if found.is_file() and found.name != "LOCK"}
+
+
+@settings(SEARCH, max_examples=5)
+@given(
+    st.tuples(st.sampled_from([1, 1, 2]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
+    st.sampled_from([1, 3]),
+    st.integers(0, 2**32),
+)
+def test_outputs_are_right_whichever_engine_did_the_run_before(spark, case, shards, seed):
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed):
+        judge(case, Path(folder), switching(seed, 0.7))
+
+
+def test_engines_continue_each_others_states(spark, shop):
+    for time, engine in enumerate(["spark", "local", "spark", "spark", "local"]):
+        if time:
+            more(shop, time, 100)
+        summary = run(shop, engine=engine)
+        assert summary.inputs["sales"].rows == (100 if time else 1_000)
+        assert log(shop).equals(wanted(shop).select(log(shop).columns)), f"wrong after {engine}"
+    assert not (shop.parent / ".dd/sums/spill").exists()
+
+
+def test_a_large_output_is_written_by_the_tasks(spark, tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "dd: 1\nname: big\ninputs: {a: {path: in/, columns: {k: int64, word: string}}}\n"
+        "collections: {b: {from: a, apply: [distinct]}}\noutputs: {b: out/b/}\n"
+    )
+    (tmp_path / "in").mkdir()
+    count = 60_000
+    frame = pl.DataFrame({"k": range(count), "word": [f"w{at % 1000}" for at in range(count)]})
+    frame.with_columns(time=0, diff=1).write_parquet(tmp_path / "in/0.parquet")
+    summary = run(path, **SPARK)
+    assert summary.outputs["b"].files == 2
+    assert log(path, "b").drop("diff").equals(frame.sort("k"))
+
+
+def test_a_dry_run_writes_nothing(spark, shop):
+    before = files(shop)
+    summary = run(shop, dry_run=True, **SPARK)
+    assert summary.outputs["sums"].rows == wanted(shop).height
+    assert files(shop) == before
+
+
+def test_a_python_error_in_a_task_names_function_and_row_and_leaves_nothing(spark, shop):
+    (shop.parent / "odd_functions.py").write_text(
+        "def odd(record):\n    if record['amount'] == 13:\n        raise ValueError('unlucky')\n    return record\n"
+    )
+    shop.write_text(
+        PIPELINE.replace(
+            "      - reduce",
+            "      - map: {function: odd_functions:odd, columns: {shop: string, amount: int64}}\n      - reduce",
+        )
+    )
+    before = files(shop)
+    with pytest.raises(InputError) as caught:
+        run(shop, **SPARK)
+    assert "odd_functions:odd" in caught.value.problem
+    assert "unlucky" in caught.value.problem
+    assert files(shop) == before
+
+
+def test_a_bug_in_a_task_is_told_in_a_line_and_leaves_nothing(spark, shop, monkeypatch):
+    monkeypatch.setattr(spreading, "perform", bug)
+    before = files(shop)
+    with pytest.raises(EngineError, match=r"a task failed: KeyError: 'gone'"):
+        run(shop, **SPARK)
+    assert files(shop) == before
+
+
+def test_a_task_that_fails_at_first_is_done_again(spark, shop, monkeypatch):
+    """What its first attempt wrote is gone."""
+    monkeypatch.setattr(spreading, "perform", at_the_second_try)
+    run(shop, **SPARK)
+    assert log(shop).equals(wanted(shop).select(log(shop).columns))
+    state = shop.parent / ".dd/sums"
+    named = {path for path, _ in batch_files(state, read_newest(state))}
+    assert {path for path in (state / "arrangements").rglob("*") if path.is_file()} == named
+    assert [path.name for path in (shop.parent / "out/sums").iterdir() if path.name.startswith(".")] == []
+
+
+def test_spark_sql_reads_arrangements_and_outputs(spark, shop):
+    from pyspark.sql import SparkSession
+
+    run(shop, **SPARK)
+    session = SparkSession(spark.context)
+    rows = session.read.parquet(str(shop.parent / "out/sums")).groupBy("shop", "amount", "sales", "city").sum("diff")
+    found = {tuple(row)[:4] for row in rows.collect() if row[4]}
+    assert found == set(wanted(shop).select("shop", "amount", "sales", "city").rows())
+    state = shop.parent / ".dd/sums"
+    held = {}
+    for name, entry in read_newest(state).arrangements.items():
+        frame = session.read.parquet(
+            *(str(path) for path, _ in batch_files(state, read_newest(state)) if name in str(path))
+        )
+        held[frozenset(entry.schema)] = frame.groupBy(*entry.schema).sum("_diff").count()
+    assert held[frozenset({"shop", "city"})] == 50
+
+
+def test_an_existing_session_is_used_and_left(spark, shop):
+    from pyspark.sql import SparkSession
+
+    session = SparkSession(spark.context)
+    run(shop, spark=session)
+    assert session.range(3).count() == 3
+    assert log(shop).equals(wanted(shop).select(log(shop).columns))
+
+
+def test_errors_of_spark_are_told_in_a_line():
+    text = "Py4JJavaError: An error occurred\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Remote RPC client disassociated.\n\tat x"
+    assert told(text).problem.startswith("an executor was lost: ExecutorLostFailure (executor 1 exited")
+    text = "x\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\n    g()\nModuleNotFoundError: No module named 'polars'\n\n\tat org.apache"
+    assert "lacks a package: No module named 'polars'" in told(text).problem
+    assert (
+        told("[MASTER_URL_INVALID] Could not parse 'x'\n\tat y").problem == "[MASTER_URL_INVALID] Could not parse 'x'"
+    )

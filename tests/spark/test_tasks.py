@@ -1,0 +1,66 @@
+"""Runs whose tasks are done one by one, from pickles, by whoever comes: held against the reference, and against runs in memory."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddcli.pipeline import run
+from tests.judge.harness import judge
+from tests.judge.logs import cases
+from tests.judge.sizes import cut
+from tests.judge.test_random import EXAMPLES, SEARCH
+from tests.spark.support import Here, started, switching
+
+
+@SEARCH
+@given(
+    st.tuples(st.sampled_from([1, 1, 1, 2, 3]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
+    st.sampled_from([1, 3, 8]),
+    st.integers(0, 2**32),
+)
+def test_tasks_are_right_whoever_did_the_run_before(case, shards, seed):
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed), started(Here(seed)):
+        judge(case, Path(folder), switching(seed))
+
+
+@settings(SEARCH, max_examples=max(5, EXAMPLES // 4))
+@given(st.booleans().flatmap(lambda looping: cases(looping=looping, fallible=True)), st.integers(0, 2**32))
+def test_a_row_that_a_task_fails_on_refuses_the_run(case, seed):
+    """And nothing of what the other tasks wrote is left."""
+    with tempfile.TemporaryDirectory() as folder, started(Here(seed)):
+        judge(case, Path(folder), switching(seed, 0.8))
+
+
+LOOP = """
+dd: 1
+name: twice
+inputs: {p: {path: in/, columns: {k: int64}}}
+collections:
+  upto:
+    iterate:
+      variables: {x: p}
+      body:
+        x:
+          from: x
+          apply: [{map: {k: "least(k + 1, 5)"}}, {concat: p}, distinct]
+      result: x
+  both:
+    from: upto
+    apply: [{count: {by: [k], as: n}}, {project: [k]}, {concat: upto}]
+outputs: {both: out/}
+"""
+
+
+def test_what_a_loop_gives_goes_to_each_reader_once(tmp_path):
+    """It is sent on from where it left the loop, under the same address."""
+    (tmp_path / "in").mkdir()
+    pl.DataFrame({"k": [1], "time": 0, "diff": 1}).write_parquet(tmp_path / "in/0.parquet")
+    (tmp_path / "p.yaml").write_text(LOOP)
+    with started(Here(1)):
+        run(tmp_path / "p.yaml", engine="spark")
+    assert pl.read_parquet(tmp_path / "out/*.parquet").sort("k").rows() == [(k, 0, 2) for k in range(1, 6)]
