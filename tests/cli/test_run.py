@@ -210,6 +210,7 @@ def test_the_summary_as_json(orders):
         "state_rows": 2,
         "dry": False,
         "rebuilt": {},
+        "spark": None,
     }
     again = summary(orders("run", "orders.yaml", "-o", "json"))
     assert (again["changed"], again["upper"], again["outputs"]) == (False, "3", {})
