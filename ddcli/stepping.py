@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -83,9 +82,11 @@ class Stepping:
             self.run_in_memory()
             return
         state = self.transaction.state if self.transaction is not None else None
-        here = state is not None and not isinstance(state.directory, ObjectPath)
-        with nullcontext(state.directory) if state and here else tempfile.TemporaryDirectory() as place:
-            self.run_out_of_core(Path(place), state.files if state and here else Files())
+        if state is not None and not isinstance(state.directory, ObjectPath):
+            self.run_out_of_core(state.directory, state.files)
+            return
+        with tempfile.TemporaryDirectory() as place:
+            self.run_out_of_core(Path(place), Files())
 
     def run_in_memory(self) -> None:
         """Step over all updates at once; then write outputs and traces, in threads."""

@@ -93,13 +93,6 @@ def stored_name(name: str) -> str:
     return f"_{name}" if name.startswith("_") else name
 
 
-def batch_bytes(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryview:
-    """Return the content of a batch file. The matrix is sorted and consolidated. Touches nothing else: threads may do it."""
-    writer = BatchWriter(layout.leading_column)
-    append(writer, matrix, layout, pool)
-    return writer.finish()
-
-
 def append(writer: BatchWriter, matrix: Matrix, layout: BatchLayout, pool: Pool) -> None:
     """Add rows to a file. Block by block: lanes are picked from rows that are in the cache by then, 2.5 times faster."""
     for at in range(0, len(matrix), BLOCK):

@@ -63,27 +63,6 @@ def frame_bytes(frame: pl.DataFrame, time: Schema) -> memoryview:
     return parquet_bytes(frame.height, lambda start, end: frame[start:end], group=CHUNK)
 
 
-def write_output(
-    transaction: Transaction,
-    directory: Path,
-    data: memoryview | None,
-    rows: int,
-    time: Schema,
-    lower: Times | None,
-    upper: Times,
-    called: str = "",
-) -> FileEntry | None:
-    """Add the `rows` updates of [lower, upper), if there are any, and the new progress to a transaction; return the file's entry.
-
-    `called` is added to the name of a file that is not the only one of its interval.
-    """
-    entry = None
-    if data is not None:
-        entry = write_updates(transaction, directory, data, rows, time, lower, upper, called)
-    write_progress(transaction, directory, upper)
-    return entry
-
-
 def write_updates(
     transaction: Transaction,
     directory: Path,
@@ -94,14 +73,17 @@ def write_updates(
     upper: Times,
     called: str = "",
 ) -> FileEntry:
-    """Add a file of `rows` updates of [lower, upper) to a transaction; return its entry. See `write_output`."""
+    """Add a file of `rows` updates of [lower, upper) to a transaction; return its entry.
+
+    `called` is added to the name of a file that is not the only one of its interval.
+    """
     name = file_name(time, lower, upper, called)
     written = transaction.add_output(directory / name, data)
     return FileEntry(name, rows, written.size, written.checksum, lower, upper)
 
 
 def file_name(time: Schema, lower: Times | None, upper: Times, called: str = "") -> str:
-    """Return the name of a file of the updates of [lower, upper). See `write_output`."""
+    """Return the name of a file of the updates of [lower, upper). See `write_updates`."""
     return f"{UPDATES}{frontier_name(lower, time)}-{frontier_name(upper, time)}{called}.parquet"
 
 

@@ -4,11 +4,20 @@ import hashlib
 import os
 from pathlib import Path
 
+from ddcli.store.batch_file import BatchWriter
+from ddcli.store.batches import append
 from ddcli.store.files import Files
 from ddcli.store.manifest import ArrangementEntry, FileEntry, Manifest, OutputEntry
 from ddcli.store.objects import ObjectPath
 from ddcli.store.progress import PROGRESS, progress_bytes
 from ddcli.store.state import State, relative_output
+
+
+def batch_bytes(matrix, layout, pool):
+    """Return the content of a batch file with sorted, consolidated updates."""
+    writer = BatchWriter(layout.leading_column)
+    append(writer, matrix, layout, pool)
+    return writer.finish()
 
 
 class Dead(BaseException):

@@ -17,11 +17,12 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store import batch_file, batches
-from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
+from ddcli.store.batches import BatchLayout, StoredBatch, write_batch
 from ddcli.store.manifest import ArrangementEntry, Manifest
 from ddcli.store.state import State, batch_directory
 from ddcli.store.verify import verify_state
 from tests.store.domains import TYPES, column
+from tests.store.support import batch_bytes
 
 LOWER, UPPER, SINCE = Frontier([(0,)]), Frontier([(9,)]), Frontier([(3,)])
 

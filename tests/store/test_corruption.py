@@ -10,10 +10,11 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store import batch_file
-from ddcli.store.batches import BatchLayout, StoredBatch, batch_bytes, write_batch
+from ddcli.store.batches import BatchLayout, StoredBatch, write_batch
 from ddcli.store.manifest import ArrangementEntry, Manifest, manifest_path, read_newest
 from ddcli.store.state import State, batch_directory
 from ddcli.store.verify import verify_state
+from tests.store.support import batch_bytes
 
 ROWS = 40
 LAYOUT = BatchLayout(Layout({"name": parse_type("string?")}), Layout({"age": parse_type("int64?")}), 1)

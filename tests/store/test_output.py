@@ -19,7 +19,7 @@ from ddcli.store.formats.base import Updates
 from ddcli.store.listing import list_input
 from ddcli.store.logs import LogReader
 from ddcli.store.manifest import Manifest, OutputEntry
-from ddcli.store.output import frontier_name, output_bytes, write_output
+from ddcli.store.output import frontier_name, output_bytes, write_progress, write_updates
 from ddcli.store.parquet import CHUNK
 from ddcli.store.progress import PROGRESS, read_progress
 from ddcli.store.state import State, relative_output
@@ -37,8 +37,11 @@ def write(place, frame, lanes, time, lower, upper):
         updates = np.empty((frame.height, layout.width + lanes.shape[1]), np.int64)
         encode(frame, layout, pool, updates)
         updates[:, layout.width :] = lanes
-        data = output_bytes(updates, layout, pool, time) if len(lanes) else None
-        entry = write_output(transaction, out, data, len(lanes), time, lower, upper)
+        entry = None
+        if len(lanes):
+            data = output_bytes(updates, layout, pool, time)
+            entry = write_updates(transaction, out, data, len(lanes), time, lower, upper)
+        write_progress(transaction, out, upper)
         files = state.manifest.outputs["out"].files if state.manifest else ()
         outputs = {"out": OutputEntry(relative_output(state.directory, out), {}, (*files, *([entry] if entry else [])))}
         transaction.commit(Manifest("p", upper, outputs=outputs))
