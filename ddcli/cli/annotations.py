@@ -1,0 +1,62 @@
+"""Errors as GitHub shows them beside the lines of a pull request: workflow commands, `::error file=...::message`."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from ddcli.errors import Span, SpecErrors
+
+if TYPE_CHECKING:
+    from ddcli.errors import DdError
+
+TITLES = {
+    2: "pipeline file",
+    3: "input refused",
+    4: "the state needs a decision",
+    75: "the state is in use",
+}
+PLACE = re.compile(r"(?P<file>.+?)(:(?P<line>\d+)(:(?P<column>\d+))?)?")
+
+
+def annotation(error: DdError) -> str:
+    """Return an error as a workflow command on one line; of several errors in a file, one on a line each.
+
+    GitHub takes them from stdout or stderr, and names files from the root of the repository, wherever a step runs.
+    """
+    if isinstance(error, SpecErrors):
+        return "\n".join(map(annotation, error.errors))
+    span = error.span or _span(error.place)
+    where = {} if span is None else {"file": _from_the_root(span.file)}
+    if span is not None and span.line:
+        where |= {"line": str(span.line)}
+    if span is not None and span.column:
+        where |= {"col": str(span.column), "endColumn": str(span.column + max(span.length, 1) - 1)}
+    where["title"] = f"dd: {TITLES.get(error.exit_code, 'failed')}"
+    problem = error.problem if span is not None or error.place is None else f"{error.place}: {error.problem}"
+    message = f"{problem}\nhint: {error.hint}" if error.hint else problem
+    properties = ",".join(f"{name}={_escaped(text, ',:')}" for name, text in where.items())
+    return f"::error {properties}::{_escaped(message)}"
+
+
+def _span(place: str | None) -> Span | None:
+    """Return a place that is a file, with a line and a column perhaps; None for another, such as an object in a store."""
+    found = PLACE.fullmatch(place or "")
+    if found is None or not os.path.isfile(found["file"]):  # noqa: PTH113  an error's place may be any text
+        return None
+    return Span(found["file"], int(found["line"] or 0), int(found["column"] or 0))
+
+
+def _from_the_root(file: str) -> str:
+    """Return the name of a file from the root of the repository that Actions has checked out."""
+    root = os.environ.get("GITHUB_WORKSPACE")
+    if not root:
+        return file
+    path = os.path.relpath(file, root)
+    return file if path.startswith(os.pardir) else path
+
+
+def _escaped(text: str, also: str = "") -> str:
+    """Return a text as a workflow command writes it: what would end it, or one of its properties, by its code."""
+    return "".join(f"%{ord(letter):02X}" if letter in "%\r\n" + also else letter for letter in text)
