@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ddcli.progress import SILENT, Progress
 from ddcli.request import imports, is_idle, nothing_new, read_request
 from ddcli.runtime.options import SparkOptions
 from ddcli.store.manifest import read_newest
@@ -43,6 +44,7 @@ def run(
     if_locked: IfLocked = "fail",
     cache_dir: Path | None = None,
     say: Callable[[str], None] | None = None,
+    progress: Progress = SILENT,
 ) -> RunSummary:
     """Bring the outputs of the pipeline file at `path` up to date and return what was done.
 
@@ -50,7 +52,8 @@ def run(
     inputs that carry their progress, else all seen. A run with nothing new takes no lock and changes no file. With
     `apply`, outputs are given the difference that a change of the pipeline makes; `refresh` names outputs to compute anew,
     none of them: all. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
-    `workers` are the threads that shards are stepped in (default: as many as processors). `say` is given lines for a person.
+    `workers` are the threads that shards are stepped in (default: as many as processors). `say` is given lines for a person,
+    `progress` is told how far the run is.
 
     `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, with the settings `conf`, or in an
     existing session), or wherever it is quicker (`auto`). The state is the same, so each run may choose anew.
@@ -84,7 +87,11 @@ def run(
             set_cache_dir(cache_dir)
         wanted = {} if opened is None else imports(request)
         with reading(request.spec.name.value, request.state, wanted, if_locked) as shared:
-            summary = execute(replace(request, shared=shared), opened.manifest if opened else manifest, opened)
+            try:
+                request = replace(request, shared=shared, progress=progress)
+                summary = execute(request, opened.manifest if opened else manifest, opened)
+            finally:
+                progress.end()
         if opened and opened.manifest and wanted:
             advance_holds(request.spec.name.value, request.state, taken_of(opened.manifest, wanted))
     return replace(summary, seconds=clock.perf_counter() - started)

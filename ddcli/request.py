@@ -16,6 +16,7 @@ from ddcli import __version__
 from ddcli.engine.times import BEYOND, Frontier, box
 from ddcli.errors import InputError, SpecError, SpecErrors, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type
+from ddcli.progress import SILENT, Progress
 from ddcli.runtime.options import SparkOptions
 from ddcli.sizes import default_memory, default_workers
 from ddcli.spec import load_spec
@@ -67,6 +68,8 @@ class Request:
     spark: SparkOptions = field(default_factory=SparkOptions)
     shared: Mapping[str, Shared] = field(default_factory=dict)
     """The imported arrangements, by input, as they are held while the run reads them."""
+    progress: Progress = SILENT
+    """Who is told how far the run is."""
 
     @property
     def refreshes_all(self) -> bool:
