@@ -63,8 +63,8 @@ class Assembled:
     """The outputs of which equal records are in one shard."""
     arranged: dict[str, list[Trace]] = field(default_factory=dict)
     """The shards' traces of those outputs that are arrangements: what they hold is read from there."""
-    labels: dict[int, str] = field(default_factory=dict)
-    """What is done at places, by index, for those who watch."""
+    nodes: dict[int, Node] = field(default_factory=dict)
+    """What is computed at places, by index."""
 
     def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
         """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs.
@@ -113,7 +113,7 @@ def assemble(
     assembly = _Assembly(
         scope, None, _Whole(Surroundings(traces, pools, show, time, facts or {}, failed), left, indexed or {}, lazily)
     )
-    result = Assembled(scope, labels=assembly.labels)
+    result = Assembled(scope, nodes=assembly.nodes)
     for name, node in graph.outputs.items():
         handle = assembly.handle(node)
         if isinstance(node, physical.Arranged):
@@ -178,7 +178,7 @@ class _Assembly:
     ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
     entering: list[tuple[Node, Entry]] = field(default_factory=list)
     variables: dict[int, Handle] = field(default_factory=dict)
-    labels: dict[int, str] = field(default_factory=dict)
+    nodes: dict[int, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operators = Operators(self.scope, self.whole.surroundings)
@@ -211,7 +211,7 @@ class _Assembly:
         handle = self.scope.add(
             shards, *inputs, width=layout.width, layout=layout, route=route(node), shifts=shifts, wraps=wraps
         )
-        self.labels[handle.index] = type(node).__name__.lower()
+        self.nodes[handle.index] = node
         if self.operators.times > 1 and isinstance(node, physical.EquiJoin):
             # The lattice join of two closed times may be open: a join's updates wait for it.
             operators, depth = self.operators, self.scope.depth
@@ -320,7 +320,7 @@ class _Assembly:
         )
         inputs = [self.handle(outer) for outer in (*node.initials, *(outer for outer, _ in inner.entering))]
         out = [Layout(node.bodies[which].schema) for which in left]
-        self.labels[len(self.scope.places)] = "loop"
+        self.nodes[len(self.scope.places)] = node
         ports = self.scope.add_inner(loop, *inputs, widths=[layout.width for layout in out], layouts=out)
         for which, port in zip(left, ports, strict=True):
             self.ports[node.fingerprint, which] = port
