@@ -11,7 +11,7 @@ import click
 from ddcli import __version__
 from ddcli.errors import DdError, did_you_mean
 
-COMMANDS = {"plan": "ddcli.cli.plan", "run": "ddcli.cli.run", "state": "ddcli.cli.state"}
+COMMANDS = {"log": "ddcli.cli.log", "plan": "ddcli.cli.plan", "run": "ddcli.cli.run", "state": "ddcli.cli.state"}
 BUG = 70
 INTERRUPTED = 130
 NO_READER = 141

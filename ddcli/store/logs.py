@@ -17,6 +17,7 @@ import polars as pl
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.log_rows import ORDER, RowReader, Rows, joined
+from ddcli.store.log_scan import find_damaged, scan_file
 from ddcli.store.log_schema import INT64, LogSchema, check_file, first_schema
 from ddcli.store.log_times import CHUNK, FileTimes, advanced, at_or_after, physical, survey, within
 from ddcli.store.partitions import Partition, named_by, partition_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Time
     from ddcli.store.formats.base import Format
     from ddcli.store.listing import Listing
     from ddcli.store.log_rows import Matrix
@@ -163,6 +165,18 @@ class LogReader:
         """
         largest = [times.largest for times in self._times() if times.largest is not None]
         return tuple(max(values) for values in zip(*largest, strict=True)) or None
+
+    def scans(self) -> list[pl.LazyFrame]:
+        """Return the rows of each file to read, lazily: data, times, diff. What no row may have is refused now."""
+        return [scan_file(self._tables, path, self.schema, self.log.diff) for path in self._paths]
+
+    def damaged(self) -> InputError | None:
+        """Return the error of the first file that can't be read whole: for when a scan of all of them failed."""
+        return find_damaged(self._tables, self._paths)
+
+    def spans(self) -> list[tuple[Time, Time] | None]:
+        """Return the first and the last time of each file; None where its rows are not in order of time."""
+        return [times.span() for times in self._times()]
 
     def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
         """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`, to be read by slices.

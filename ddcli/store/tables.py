@@ -81,7 +81,7 @@ class Tables:
         self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None
     ) -> pl.DataFrame:
         """Read columns of files that are alike, or name the first of them that is damaged, and what in it."""
-        scan = self._scan(paths, columns, rows)
+        scan = self.scan(paths, columns, rows)
         return self._checked(paths, self._collected(paths, columns, scan), columns, rows)
 
     def collect_each(self, paths: Sequence[Path], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
@@ -89,7 +89,7 @@ class Tables:
         for first in range(0, len(paths), TOGETHER):
             part = paths[first : first + TOGETHER]
             try:
-                frames = pl.collect_all([self._scan([path], columns) for path in part])
+                frames = pl.collect_all([self.scan([path], columns) for path in part])
             except (OSError, *READ_ERRORS):
                 yield from [self.collect([path], columns) for path in part]
             else:
@@ -102,11 +102,15 @@ class Tables:
         rows: int = self._collected([path], (), self.kind(path).scan([path]).select(pl.len())).item()
         return rows
 
+    def streamed(self, path: Path, scan: pl.LazyFrame) -> pl.DataFrame:
+        """Return what a query over a scan of a file gives, its rows streaming by, or refuse the file."""
+        return self._collected([path], (), scan, "streaming")
+
     def ends(self, path: Path, columns: Sequence[str]) -> tuple[pl.DataFrame, bool]:
         """Return the least and the largest value of each column as two rows, and whether one has a null; the file streams by."""
         least, largest = ([getattr(pl.col(name), end)() for name in columns] for end in ("min", "max"))
         nulls = [pl.col(name).null_count() for name in columns]
-        scan = self._scan([path], columns)
+        scan = self.scan([path], columns)
         parts = [self._collected([path], columns, scan.select(part), "streaming") for part in (least, largest, nulls)]
         failing = scan.select(pl.col(f"^{FAILING}.*$").any())
         if failing.collect_schema() and any(self._collected([path], columns, failing, "streaming").row(0)):
@@ -145,7 +149,7 @@ class Tables:
                         ) from None
             raise
 
-    def _scan(self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None) -> pl.LazyFrame:
+    def scan(self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None) -> pl.LazyFrame:
         """Return columns of files that are alike, in their types, and of text which values failed to be of theirs."""
         kind = self.kind(paths[0])
         scan = kind.scan(paths)
