@@ -14,8 +14,9 @@ import polars as pl
 from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
-from ddcli.store.kinds import DAMAGED, TEXT, Footer, Kind, kind_of
-from ddcli.store.partitions import Partition, guess_types
+from ddcli.store.footers import DAMAGED, EMPTY, TEXT
+from ddcli.store.kinds import Footer, Kind, kind_of
+from ddcli.store.partitions import Partition, types_of_partitions
 from ddcli.store.widening import widen
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ class Tables:
     _kinds: dict[str, Kind] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.partitioned = guess_types(self.partitions.values(), self.times) | {
-            name: kind.or_null() for name, kind in (self.declared or {}).items()
-        }
+        self.partitioned = types_of_partitions(self.partitions.values(), self.times, self.declared)
 
     def footer(self, path: Path) -> Footer:
         """Return the columns of a file with their polars types, or refuse the file."""
@@ -238,7 +237,7 @@ class Tables:
 def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
     """Return the error for a file that is not whole."""
     if not path.stat().st_size:
-        return InputError("the file is empty: it has no bytes", place=str(path), hint=DAMAGED)
+        return InputError(EMPTY, place=str(path), hint=DAMAGED)
     problem, place = kind.why_damaged(path, error)
     return InputError(problem, place=place, hint=DAMAGED)
 
