@@ -6,12 +6,13 @@ import secrets
 import sys
 import tempfile
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli import __version__
 from ddcli.assemble.graph import assemble
+from ddcli.engine.counts import Counts
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.kernels.settings import cache_dir
 from ddcli.engine.lanes import Layout
@@ -121,6 +122,7 @@ class _Run:
     upper: Frontier
     cluster: Spark | None = None
     spread: SparkSummary | None = None
+    counts: Counts = field(default_factory=Counts)
 
     def run(self) -> RunSummary:
         try:
@@ -147,7 +149,7 @@ class _Run:
             past=kept_past(self.request.spec, self.plan.graph, self.kinds),
         )
         workers = Workers(cut.passes, cut.threads)
-        scope = Scope(nt, workers=workers)
+        scope = Scope(nt, workers=workers, counted=True, progress=self.request.progress)
         kinds = tuple(self.time.values())
         try:
             errors = ErrorLog(self.time)
@@ -174,6 +176,7 @@ class _Run:
                     self._spread(self.cluster, step, taken, facts, errors)
                 else:
                     step.run()
+                    self.counts = Counts.of(scope.counts())
                 for each in facts.values():
                     each.check()
                 read = self._read(taken, facts)
@@ -226,9 +229,19 @@ class _Run:
             )
             publishing = step.publishing
             spreading = Spreading(
-                job, step.assembled, cluster, traces, publishing, transaction, facts, errors, request.say
+                job,
+                step.assembled,
+                cluster,
+                traces,
+                publishing,
+                transaction,
+                facts,
+                errors,
+                request.say,
+                request.progress,
             )
             spreading.run()
+            self.counts = spreading.counts
             self.spread = SparkSummary(cluster.master, spreading.tasks, spreading.stages)
 
     def _wants_spark(self, cut: Sizes) -> bool:
@@ -328,6 +341,7 @@ class _Run:
             state_rows=rows,
             dry=self.state is None,
             spark=self.spread,
+            counts=self.counts,
             failed=errors.rows,
             errors=str(error_directory(self.request)) if errors.rows else None,
         )

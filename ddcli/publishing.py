@@ -8,9 +8,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
+from ddcli.engine import kernels
 from ddcli.store.manifest import FileEntry, OutputEntry
 from ddcli.store.output import file_name, frame_bytes, output_bytes, output_frame, write_progress, write_updates
 from ddcli.store.state import relative_output
@@ -19,6 +19,8 @@ from ddcli.summary import OutputSummary
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import numpy as np
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
@@ -81,7 +83,7 @@ class Publishing:
         if not len(updates):
             return
         rows = len(updates)
-        self._count(name, rows, inserted_of(updates))
+        self._count(name, rows, kernels.inserted(updates))
         if self.transaction is None:
             return
         layout = self.layouts[name]
@@ -164,11 +166,6 @@ class Publishing:
                 made.rows, made.inserted, made.retracted, files[0] if files else None, len(files)
             )
         return found
-
-
-def inserted_of(updates: np.ndarray) -> int:
-    """Return how many of some updates insert."""
-    return int(np.count_nonzero(updates[:, -1] > 0))
 
 
 def frame_copy(updates: np.ndarray, layout: Layout, pool: Pool, time: Schema) -> bytes:

@@ -11,6 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from ddcli.engine.counts import Counts
+from ddcli.progress import SILENT, Progress
 from ddcli.tasks import Result, Task, perform
 
 if TYPE_CHECKING:
@@ -60,9 +62,11 @@ class Spreading:
     facts: dict[str, InputFacts]
     errors: ErrorLog
     say: Callable[[str], None]
+    progress: Progress = SILENT
     tasks: int = 0
     stages: int = 0
     """What was done so far."""
+    counts: Counts = field(default_factory=Counts)
     _waiting: dict[Address, list[Sent]] = field(default_factory=lambda: defaultdict(list))
     _rests: list[Rest] = field(default_factory=list)
 
@@ -73,7 +77,7 @@ class Spreading:
         stages = assembled.scope.stages
         common = pickle.dumps(self.job)
         for number, stage in enumerate(stages):
-            about = f"stage {number + 1} of {len(stages)}: {_told(stage, assembled)}"
+            about = f"stage {number + 1} of {len(stages)}: {assembled.scope.told(stage)}"
             tasks = self._tasks(number, stage)
             # Read by all, then; what comes to a port is sent on from there, and waits at the same address again.
             read = {True: stage.members, False: stage.seals | stage.members}
@@ -109,6 +113,7 @@ class Spreading:
         """Have tasks done, and take in what they give."""
         if not tasks:
             return
+        self.progress.begin(about, len(tasks))
         done = self.cluster.run(perform, common, [pickle.dumps(task) for task in tasks], about)
         self.tasks += len(tasks)
         self.stages += 1
@@ -136,11 +141,6 @@ class Spreading:
         for name, told in result.told.items():
             self.facts[name].hear(told)
         self.errors.hear(result.failed)
+        self.counts.add(result.counts)
         for line in result.lines:
             self.say(line)
-
-
-def _told(stage: Stage, assembled: Assembled) -> str:
-    """Return what a stage does, for those who watch."""
-    names = [assembled.labels[index] for index in stage.places if index in assembled.labels]
-    return ", ".join(dict.fromkeys(names)) or "inputs"
