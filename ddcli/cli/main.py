@@ -11,7 +11,14 @@ import click
 from ddcli import __version__
 from ddcli.errors import DdError, did_you_mean
 
-COMMANDS = {"log": "ddcli.cli.log", "plan": "ddcli.cli.plan", "run": "ddcli.cli.run", "state": "ddcli.cli.state"}
+COMMANDS = {
+    "check": "ddcli.cli.check",
+    "log": "ddcli.cli.log",
+    "plan": "ddcli.cli.plan",
+    "run": "ddcli.cli.run",
+    "state": "ddcli.cli.state",
+    "test": "ddcli.cli.test",
+}
 BUG = 70
 INTERRUPTED = 130
 NO_READER = 141

@@ -15,7 +15,7 @@ from ddcli.store.partitions import named_by, partition_of
 from ddcli.store.widening import type_of, widens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ddcli.store.formats.base import Format
@@ -45,7 +45,7 @@ class LogSchema:
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> LogSchema:
         """Return the schema that `to_json` wrote."""
-        columns, time = ({name: _parsed(text) for name, text in tree[part].items()} for part in ("columns", "time"))
+        columns, time = (parsed(tree[part]) for part in ("columns", "time"))
         return cls(columns, time, tree["diff"])
 
 
@@ -168,7 +168,8 @@ def _wrong_type(path: Path, name: str, actual: Type, wanted: Type, who: str) -> 
     )
 
 
-def _parsed(text: str) -> Type:
-    column = parse_type(text)
-    assert column is not None, f"the manifest holds '{text}' for a type"
-    return column
+def parsed(texts: Mapping[str, str]) -> Schema:
+    """Return the types that a manifest holds as texts."""
+    found = {name: parse_type(text) for name, text in texts.items()}
+    assert None not in found.values(), f"the manifest holds {texts} for types"
+    return {name: kind for name, kind in found.items() if kind is not None}
