@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ddcli.store import upkeep
 from ddcli.store.manifest import read_newest
 from ddcli.store.upkeep import compact_state, reshard_state, verify
+from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import cut
@@ -69,3 +70,36 @@ def test_the_number_of_shards_may_change_between_runs(case, shards, seed):
             return engines()
 
         judge(case, Path(folder), how)
+
+
+JOIN = """
+dd: 1
+name: judged
+shards: 3
+inputs:
+  p: {path: in/p/, columns: {k: int64, v: string}, time: [x, y]}
+  q: {path: in/q/, columns: {k: int64}, time: [x, y]}
+collections:
+  j: {from: p, apply: [{join: {with: q, on: [k]}}, {count: {by: [v], as: n}}]}
+outputs: {j: out/j/}
+"""
+
+
+def test_what_waits_for_a_time_is_where_runs_look_for_it(tmp_path):
+    """It is arranged by its time, but lies in shards by its data."""
+    one = Arrival("p", tuple(((key, f"v{key % 5}"), (0, 1), 1) for key in range(20)))
+    other = Arrival("q", tuple(((key,), (1, 0), 1) for key in range(20)))
+    known = tuple((name, ((0, 2), (1, 1), (2, 0))) for name in "pq")  # at (1, 1) they meet
+    runs = [Run((one, other), None, known), Run((), None, known), Run((), "3,3")]
+    counts = iter([None, 4, 2])
+    directory = tmp_path / "cut/.dd/judged"
+
+    def how():
+        if shards := next(counts, None):
+            manifest = read_newest(directory)
+            held = contents(directory, manifest)
+            assert any(len(rows) > 3 for name, rows in held.items() if name.endswith("-waiting"))
+            resharded(directory, shards)
+        return {}
+
+    judge(Case(JOIN, tuple(runs)), tmp_path, how)
