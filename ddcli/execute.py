@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli import __version__
-from ddcli.assemble.graph import assemble
-from ddcli.engine.counts import Counts
+from ddcli.assemble.graph import OUTPUT, assemble
+from ddcli.engine.counts import Count, Counts
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.kernels.settings import cache_dir
 from ddcli.engine.lanes import Layout
@@ -43,6 +43,7 @@ from ddcli.store.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.time_text import format_frontier
 from ddcli.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.tasks import Job
+from ddcli.watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
     """Take in what is new as of now and commit it to `state`; without a state, a dry run, commit nothing."""
+    request.progress.begin("looking at the inputs")
     if str(request.base) not in sys.path:  # where `module:function` is looked for first
         sys.path.insert(0, str(request.base))
     known = None if request.refreshes_all else manifest
@@ -147,6 +149,7 @@ class _Run:
             imports=imported(self.plan.graph, self.readers),
             claims=read_claims(self.request.state),
             past=kept_past(self.request.spec, self.plan.graph, self.kinds),
+            progress=self.request.progress,
         )
         workers = Workers(cut.passes, cut.threads)
         scope = Scope(nt, workers=workers, counted=True, progress=self.request.progress)
@@ -171,12 +174,14 @@ class _Run:
                 publishing = Publishing(
                     self.request, self.time, before, self.upper.elements, assembled.outputs, transaction
                 )
-                step = Stepping(assembled, taken, cut, pools, traces, publishing, transaction, interval)
+                watching = Watching(self.request.progress)
+                given = watching.watched(taken, self.readers)
+                step = Stepping(assembled, given, cut, pools, traces, publishing, transaction, interval)
                 if self.cluster is not None:
                     self._spread(self.cluster, step, taken, facts, errors)
                 else:
                     step.run()
-                    self.counts = Counts.of(scope.counts())
+                    self.counts = self._counted(scope, watching, traces, publishing)
                 for each in facts.values():
                     each.check()
                 read = self._read(taken, facts)
@@ -184,10 +189,19 @@ class _Run:
                     return self._summary(read, publishing.summaries(), self.manifest, errors)
                 errors.write(transaction, error_directory(self.request), (before, self.upper.elements))
                 put_aside(self.request, transaction, taken, self.time, (before, self.upper.elements))
+                self.request.progress.begin("committing")
                 committed = transaction.commit(self._manifest(taken, traces, publishing))
         finally:
             workers.close()
         return self._summary(read, publishing.summaries(), committed, errors)
+
+    def _counted(self, scope: Scope, watching: Watching, traces: StateTraces, publishing: Publishing) -> Counts:
+        """Return what was counted in a step: an input's time is that of reading it, state and outputs are written in their nodes'."""
+        scans = self.plan.graph.scans()
+        seconds = {scans[name].fingerprint: spent for name, spent in watching.seconds.items() if name in scans}
+        seconds |= {f"{OUTPUT}{name}": spent for name, spent in publishing.seconds.items()}
+        apart = [*seconds.items(), *traces.seconds.items()]
+        return Counts.of([*scope.counts(), *((name, Count(seconds=spent)) for name, spent in apart)])
 
     def _spread(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time as clock
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -64,6 +65,8 @@ class Publishing:
     transaction: Transaction | None
     become: Callable[[np.ndarray], np.ndarray] | None = None
     called: str = ""
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """How long writing each output took, in all threads together."""
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
     _files: dict[str, list[FileEntry]] = field(default_factory=lambda: defaultdict(list))
     _small: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
@@ -82,15 +85,17 @@ class Publishing:
             updates = self.become(updates)
         if not len(updates):
             return
-        rows = len(updates)
+        began, rows = clock.perf_counter(), len(updates)
         self._count(name, rows, kernels.inserted(updates))
         if self.transaction is None:
             return
         layout = self.layouts[name]
         if alone or rows >= LARGE:
             self._write(name, output_bytes(updates, layout, pool, self.time), rows, alone=alone)
-            return
-        self._keep(name, frame_copy(updates, layout, pool, self.time), rows)
+        else:
+            self._keep(name, frame_copy(updates, layout, pool, self.time), rows)
+        with self._lock:
+            self.seconds[name] += clock.perf_counter() - began
 
     def take_in(self, piece: Piece) -> None:
         """Add updates of an output that were made elsewhere, and share no record with others."""
@@ -141,6 +146,7 @@ class Publishing:
         directory = self.request.outputs[name]
         called = self.called + ("" if alone else self._number(name))
         entry = write_updates(self.transaction, directory, data, rows, self.time, self.lower, self.upper, called)
+        self.request.progress.wrote(rows, entry.size)
         with self._lock:
             self._files[name].append(entry)
 
