@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ddcli.cli.arguments import PIPELINE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 @click.command("check", short_help="Find what is wrong with pipeline files, without reading data.")
-@click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True, type=PIPELINE)
 @click.option(
     "-o",
     "--format",
