@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli import __version__
-from ddcli.assemble.graph import assemble
+from ddcli.assemble.graph import OUTPUT, assemble
 from ddcli.choosing import Choosing
+from ddcli.engine.counts import Count, Counts
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.kernels.settings import cache_dir
 from ddcli.engine.lanes import Layout
@@ -42,6 +43,7 @@ from ddcli.store.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.time_text import format_frontier
 from ddcli.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.tasks import Job
+from ddcli.watching import Watching
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
 
 def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
     """Take in what is new as of now and commit it to `state`; without a state, a dry run, commit nothing."""
+    request.progress.begin("looking at the inputs")
     if str(request.base) not in sys.path:  # where `module:function` is looked for first
         sys.path.insert(0, str(request.base))
     known = None if request.refreshes_all else manifest
@@ -120,6 +123,7 @@ class _Run:
     upper: Frontier
     choosing: Choosing = field(init=False)
     spread: SparkSummary | None = None
+    counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
         self.choosing = Choosing(self.request)
@@ -146,9 +150,10 @@ class _Run:
             imports=imported(self.plan.graph, self.readers),
             claims=read_claims(self.request.state),
             past=kept_past(self.request.spec, self.plan.graph, self.kinds),
+            progress=self.request.progress,
         )
         workers = Workers(cut.passes, cut.threads)
-        scope = Scope(nt, workers=workers)
+        scope = Scope(nt, workers=workers, counted=True, progress=self.request.progress)
         kinds = tuple(self.time.values())
         try:
             errors = ErrorLog(self.time)
@@ -170,11 +175,14 @@ class _Run:
                 publishing = Publishing(
                     self.request, self.time, before, self.upper.elements, assembled.outputs, transaction
                 )
-                step = Stepping(assembled, taken, cut, pools, traces, publishing, transaction, interval)
+                watching = Watching(self.request.progress)
+                given = watching.watched(taken, self.readers)
+                step = Stepping(assembled, given, cut, pools, traces, publishing, transaction, interval)
                 if spread:
                     self._spread(step, taken, facts, errors)
                 else:
                     step.run()
+                    self.counts = self._counted(scope, watching, traces, publishing)
                 for each in facts.values():
                     each.check()
                 read = self._read(taken, facts)
@@ -182,10 +190,19 @@ class _Run:
                     return self._summary(read, publishing.summaries(), self.manifest, errors)
                 errors.write(transaction, error_directory(self.request), (before, self.upper.elements))
                 put_aside(self.request, transaction, taken, self.time, (before, self.upper.elements))
+                self.request.progress.begin("committing")
                 committed = transaction.commit(self._manifest(taken, traces, publishing))
         finally:
             workers.close()
         return self._summary(read, publishing.summaries(), committed, errors)
+
+    def _counted(self, scope: Scope, watching: Watching, traces: StateTraces, publishing: Publishing) -> Counts:
+        """Return what was counted in a step: an input's time is that of reading it, state and outputs are written in their nodes'."""
+        scans = self.plan.graph.scans()
+        seconds = {scans[name].fingerprint: spent for name, spent in watching.seconds.items() if name in scans}
+        seconds |= {f"{OUTPUT}{name}": spent for name, spent in publishing.seconds.items()}
+        apart = [*seconds.items(), *traces.seconds.items()]
+        return Counts.of([*scope.counts(), *((name, Count(seconds=spent)) for name, spent in apart)])
 
     def _spread(
         self,
@@ -226,9 +243,19 @@ class _Run:
             )
             publishing = step.publishing
             spreading = Spreading(
-                job, step.assembled, self.choosing, traces, publishing, transaction, facts, errors, request.say
+                job,
+                step.assembled,
+                self.choosing,
+                traces,
+                publishing,
+                transaction,
+                facts,
+                errors,
+                request.say,
+                request.progress,
             )
             spreading.run()
+            self.counts = spreading.counts
             if self.choosing.spark is not None:
                 on_spark, others = spreading.done[True], spreading.done[False]
                 self.spread = SparkSummary(
@@ -329,6 +356,7 @@ class _Run:
             state_rows=rows,
             dry=self.state is None,
             spark=self.spread,
+            counts=self.counts,
             failed=errors.rows,
             errors=str(error_directory(self.request)) if errors.rows else None,
         )

@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import InputError
-from ddcli.importing import SharedReader
+from ddcli.errors import InputError, SpecError
 from ddcli.spec.inputs import allowed
 from ddcli.store.formats.base import Append, Format, Updates
 from ddcli.store.formats.debezium import Debezium, Flattened
@@ -19,11 +18,16 @@ from ddcli.store.time_text import format_time
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ddcli.expressions.types import Schema
+    from ddcli.importing import SharedReader
     from ddcli.spec.model import Input, Spec
+    from ddcli.store.log_schema import LogSchema
     from ddcli.store.logs import LogReader
     from ddcli.store.manifest import Times
 
 
+TIME = "time"
+"""What the time column of an output is called where the time has one coordinate."""
 Told = tuple[list[tuple[str, int]], Counter[int], Counter[int]]
 """What the operators of an input have told of it: see `InputFacts`."""
 
@@ -48,6 +52,26 @@ def format_of(given: Input) -> Format:
             kind = Flattened if given.flattened else Upsert
             return kind(*every, **common, key=key, delete_when=given.delete_when, order_by=given.order_by)
     return Updates(*every, **common, diff=given.diff.value if given.diff else None)
+
+
+def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:
+    """Return the outputs' time columns, of the types that all inputs' times have, or refuse a mixture.
+
+    A single time is called `time`, the coordinates of a product as in the inputs.
+    """
+    # A log without files says nothing of its types; where no log has any, times are supposed to be integers.
+    known = {name: tuple(schema.time.values()) for name, schema in schemas.items() if schema.diff is not None}
+    columns = next(iter(schemas.values())).time
+    first, kinds = next(iter(known.items()), ("", tuple(columns.values())))
+    for name, other in known.items():
+        if other != kinds:
+            told = [", ".join(map(str, each)) for each in (other, kinds)]
+            raise SpecError(
+                f"the time of input '{name}' is {told[0]}, that of '{first}' is {told[1]}",
+                span=spec.inputs[name].name.span,
+                hint="the inputs of a pipeline share one time: write them with the same type",
+            )
+    return dict(zip(columns if len(kinds) > 1 else (TIME,), kinds, strict=True))
 
 
 @dataclass
@@ -137,6 +161,8 @@ def facts_of(
     spec: Spec, readers: Mapping[str, LogReader | SharedReader], lower: Times | None, upper: Times
 ) -> dict[str, InputFacts]:
     """Return the facts of the inputs that have keys or tables, for the times of an interval."""
+    from ddcli.importing import SharedReader
+
     found = {}
     for name, reader in readers.items():
         given = spec.inputs[name]

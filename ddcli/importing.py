@@ -19,7 +19,6 @@ from ddcli.engine.lanes import Layout
 from ddcli.engine.reopening import as_of
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
-from ddcli.expressions.types import parse_type
 from ddcli.plan.physical import Scan, is_imported
 from ddcli.store.batches import BatchLayout, StoredBatch
 from ddcli.store.log_schema import LogSchema
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ddcli.engine.pool import Pool
-    from ddcli.expressions.types import Schema
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.listing import Listing
     from ddcli.store.logs import Slice
@@ -87,17 +85,15 @@ class SharedReader:
         self.shared = shared
         self.listing = listing
         entry = shared.entry
-        columns = _schema(entry.schema)
-        kinds = _schema(shared.manifest.cache["time"])
+        said = shared.schema(time)
         self.key = entry.key
         self.layout = BatchLayout(
-            Layout({name: columns[name] for name in entry.key}),
-            Layout({name: kind for name, kind in columns.items() if name not in entry.key}),
-            len(kinds),
+            Layout({name: said.columns[name] for name in entry.key}),
+            Layout({name: kind for name, kind in said.columns.items() if name not in entry.key}),
+            len(said.time),
         )
-        times = dict(zip(time, kinds.values(), strict=False)) if len(time) == len(kinds) else kinds
         begin = frontier_of(known.schema["begin"]) if known else shared.manifest.upper
-        self.schema = SharedSchema(self.layout.record.schema, times, diff=True, identity=shared.identity, begin=begin)
+        self.schema = SharedSchema(said.columns, said.time, diff=True, identity=shared.identity, begin=begin)
         self.begin = Frontier(begin)
         self._files = [(shard, file) for shard, files in enumerate(entry.shards) for file in files]
         if known is not None:
@@ -235,7 +231,3 @@ class SharedBatch:
     def release(self) -> None:
         """Forget what `matrix` keeps."""
         self.batch.release()
-
-
-def _schema(texts: dict[str, str]) -> Schema:
-    return {name: kind for name, text in texts.items() if (kind := parse_type(text)) is not None}

@@ -6,24 +6,22 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ddcli.engine.times import join
-from ddcli.errors import SpecError, StateError
-from ddcli.facts import format_of
+from ddcli.errors import StateError
+from ddcli.facts import format_of, shared_time
 from ddcli.importing import SharedReader
 from ddcli.request import find_seen, find_time
 from ddcli.store.log_schema import LogSchema
 from ddcli.store.logs import LogReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ddcli.engine.times import Time
-    from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.types import Schema
     from ddcli.request import Found, Request
     from ddcli.store.manifest import Manifest
 
 Reader = LogReader | SharedReader
-TIME = "time"
-"""What the time column of an output is called where the time has one coordinate."""
 
 
 def open_logs(
@@ -48,24 +46,8 @@ def import_keys(readers: Mapping[str, Reader]) -> dict[str, tuple[str, ...]]:
 
 
 def time_columns(request: Request, manifest: Manifest | None, readers: Mapping[str, Reader]) -> Schema:
-    """Return the outputs' time columns, of the types that all inputs' times have, or refuse a mixture.
-
-    A single time is called `time`, the coordinates of a product as in the inputs.
-    """
-    # A log without files says nothing of its types; where no log has any, times are supposed to be integers.
-    known = {
-        name: tuple(reader.schema.time.values()) for name, reader in readers.items() if reader.schema.diff is not None
-    }
-    columns = next(iter(readers.values())).schema.time
-    first, kinds = next(iter(known.items()), ("", tuple(columns.values())))
-    for name, other in known.items():
-        if other != kinds:
-            raise SpecError(
-                f"the time of input '{name}' is {_told(other)}, that of '{first}' is {_told(kinds)}",
-                span=request.spec.inputs[name].name.span,
-                hint="the inputs of a pipeline share one time: write them with the same type",
-            )
-    time = dict(zip(columns if len(kinds) > 1 else (TIME,), kinds, strict=True))
+    """Return the outputs' time columns and their types, which must be those of earlier runs."""
+    time = shared_time(request.spec, {name: reader.schema for name, reader in readers.items()})
     if manifest is not None and [*(before := find_time(manifest)).items()] != [*time.items()]:
         told = [", ".join(f"{name}: {kind}" for name, kind in one.items()) for one in (time, before)]
         raise StateError(
@@ -74,10 +56,6 @@ def time_columns(request: Request, manifest: Manifest | None, readers: Mapping[s
             hint="write the inputs as they were, or remove the state and the outputs to compute them anew",
         )
     return time
-
-
-def _told(kinds: Sequence[Type]) -> str:
-    return ", ".join(map(str, kinds))
 
 
 def largest_seen(manifest: Manifest | None, readers: Mapping[str, Reader]) -> Time | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time as clock
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.history import since as since_of
 from ddcli.plan.changes import WAITING
+from ddcli.progress import SILENT, Progress
 from ddcli.store.batches import BatchLayout, StoredBatch
 from ddcli.store.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.holds import Claims
@@ -108,6 +111,9 @@ class StateTraces:
     """How much of the past is kept, by fingerprint."""
     only: Collection[str] | None = None
     """The nodes whose arrangements are to be kept, by fingerprint; None: all."""
+    progress: Progress = SILENT
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """How long writing took, in all threads together, by the fingerprint of the node."""
     _given: dict[int, _Given] = field(default_factory=dict)
     _arrangements: dict[str, _Arrangement] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -156,10 +162,16 @@ class StateTraces:
         self, trace: Trace, transaction: Transaction, upper: Frontier, shared: frozenset[int] | None = None
     ) -> None:
         """Write what a trace has taken in, as of `upper`, and let go of it. Threads may do it with different traces at once."""
+        began, identity = clock.perf_counter(), self._given[id(trace)].identity
         kept = self.store(trace, transaction, upper, shared)
         rest = self.note(kept) if kept else None
         if rest:
             self.replace(self.merge(rest, transaction, upper))
+        mine = f"{transaction.number:09d}-"
+        files = [file for file in kept.files if file.name.startswith(mine)] if kept else []
+        self.progress.wrote(sum(file.rows for file in files), sum(file.size for file in files))
+        with self._lock:
+            self.seconds[identity.removesuffix(WAITING)] += clock.perf_counter() - began
 
     def store(
         self, trace: Trace, transaction: Adding, upper: Frontier, shared: frozenset[int] | None = None

@@ -9,8 +9,10 @@ from __future__ import annotations
 import time as clock
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ddcli.errors import EngineError
 from ddcli.progress import SILENT, Progress
 from ddcli.request import imports, is_idle, nothing_new, read_request
 from ddcli.runtime.options import SparkOptions
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from ddcli.request import Request
     from ddcli.runtime.options import Engine
     from ddcli.store.lock import IfLocked
     from ddcli.summary import RunSummary
@@ -61,7 +64,7 @@ def run(
     Raises a DdError, after which state and outputs are as they were; but a change of the pipeline is committed by itself,
     before what is new is taken in.
     """
-    started = clock.perf_counter()
+    started, began = clock.perf_counter(), datetime.now(UTC)
     request = read_request(
         path,
         state,
@@ -94,4 +97,24 @@ def run(
                 progress.end()
         if opened and opened.manifest and wanted:
             advance_holds(request.spec.name.value, request.state, taken_of(opened.manifest, wanted))
-    return replace(summary, seconds=clock.perf_counter() - started)
+        summary = replace(summary, seconds=clock.perf_counter() - started)
+        if opened is not None and summary.changed:
+            _record(opened, summary, began, request)
+    return summary
+
+
+def _record(state: State, summary: RunSummary, began: datetime, request: Request) -> None:
+    """Keep a record of a run that has committed. It is for people: where it can't be written the run is done all the same."""
+    from ddcli.engine.counts import Counts
+    from ddcli.store.runs import RunRecord, write_run
+
+    assert state.manifest is not None, "a run that changed something has committed"
+    when = began.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        write_run(
+            state.directory,
+            RunRecord(state.manifest.number, when, summary.to_json(), summary.counts or Counts()),
+            state.files,
+        )
+    except EngineError as error:
+        request.say(f"no record of this run is kept: {error.problem}: {error.place}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import threading
+import time as clock
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
+from ddcli.engine import kernels
 from ddcli.store.manifest import FileEntry, OutputEntry
 from ddcli.store.output import file_name, frame_bytes, output_bytes, output_frame, write_progress, write_updates
 from ddcli.store.state import relative_output
@@ -19,6 +20,8 @@ from ddcli.summary import OutputSummary
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import numpy as np
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
@@ -62,6 +65,8 @@ class Publishing:
     transaction: Transaction | None
     become: Callable[[np.ndarray], np.ndarray] | None = None
     called: str = ""
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """How long writing each output took, in all threads together."""
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
     _files: dict[str, list[FileEntry]] = field(default_factory=lambda: defaultdict(list))
     _small: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
@@ -80,15 +85,17 @@ class Publishing:
             updates = self.become(updates)
         if not len(updates):
             return
-        rows = len(updates)
-        self._count(name, rows, inserted_of(updates))
+        began, rows = clock.perf_counter(), len(updates)
+        self._count(name, rows, kernels.inserted(updates))
         if self.transaction is None:
             return
         layout = self.layouts[name]
         if alone or rows >= LARGE:
             self._write(name, output_bytes(updates, layout, pool, self.time), rows, alone=alone)
-            return
-        self._keep(name, frame_copy(updates, layout, pool, self.time), rows)
+        else:
+            self._keep(name, frame_copy(updates, layout, pool, self.time), rows)
+        with self._lock:
+            self.seconds[name] += clock.perf_counter() - began
 
     def take_in(self, piece: Piece) -> None:
         """Add updates of an output that were made elsewhere, and share no record with others."""
@@ -139,6 +146,7 @@ class Publishing:
         directory = self.request.outputs[name]
         called = self.called + ("" if alone else self._number(name))
         entry = write_updates(self.transaction, directory, data, rows, self.time, self.lower, self.upper, called)
+        self.request.progress.wrote(rows, entry.size)
         with self._lock:
             self._files[name].append(entry)
 
@@ -164,11 +172,6 @@ class Publishing:
                 made.rows, made.inserted, made.retracted, files[0] if files else None, len(files)
             )
         return found
-
-
-def inserted_of(updates: np.ndarray) -> int:
-    """Return how many of some updates insert."""
-    return int(np.count_nonzero(updates[:, -1] > 0))
 
 
 def frame_copy(updates: np.ndarray, layout: Layout, pool: Pool, time: Schema) -> bytes:

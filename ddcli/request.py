@@ -106,13 +106,12 @@ def read_request(
     """Read the pipeline file and return what is asked for, or refuse the file and the paths in it."""
     spec = load_spec(path)
     base = path.absolute().parent
-    if state is None:
-        state = locate(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
+    state = state_of(spec, base) if state is None else state
     outputs = {name: locate(base, output.path.value) for name, output in spec.outputs.items()}
     if not outputs:
         raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
-    _check_times(spec)
-    _check_paths(spec, base, state.absolute())
+    if errors := problems_of(spec, base, state.absolute()):
+        raise SpecErrors(errors)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     _check_refreshed(spec, refresh)
     return Request(
@@ -130,6 +129,16 @@ def read_request(
         engine,
         _spark(spec, spark or SparkOptions()),
     )
+
+
+def state_of(spec: Spec, base: Path) -> Path:
+    """Return where the file says that its state is."""
+    return locate(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
+
+
+def problems_of(spec: Spec, base: Path, state: Path) -> list[SpecError]:
+    """Return what is wrong with times and paths in a file, of which no data are needed to see it."""
+    return [*_mixed_times(spec), *_met_paths(spec, base, state)]
 
 
 def _spark(spec: Spec, given: SparkOptions) -> SparkOptions:
@@ -152,8 +161,8 @@ def _check_refreshed(spec: Spec, refresh: frozenset[str] | None) -> None:
             raise UsageError(f"no output is named '{name}'", place=str(spec.path), hint=hint)
 
 
-def _check_times(spec: Spec) -> None:
-    """Refuse inputs whose times differ in their coordinates: those of a product are the columns of the outputs, too."""
+def _mixed_times(spec: Spec) -> list[SpecError]:
+    """Return the errors of inputs whose times differ in their coordinates: those of a product are the columns of the outputs, too."""
     errors = []
     inputs = list(spec.inputs.values())
     for given in inputs:
@@ -168,12 +177,11 @@ def _check_times(spec: Spec) -> None:
             problem = f"inputs.{given.name.value}: its time is {', '.join(names)}, that of '{inputs[0].name.value}' is {', '.join(first)}"
             hint = f"the inputs of a pipeline share one time: `time: [{', '.join(first if len(first) >= len(names) else names)}]`"
             errors.append(SpecError(problem, span=span, hint=hint))
-    if errors:
-        raise SpecErrors(errors)
+    return errors
 
 
-def _check_paths(spec: Spec, base: Path, state: Path) -> None:
-    """Refuse outputs that are files, that lie in the state or around it or in each other, and what an input would take in."""
+def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
+    """Return the errors of outputs that are files, that lie in the state or around it or in each other, or in an input."""
     errors = []
     written: list[tuple[str, Text]] = [(f"outputs.{name}", output.path) for name, output in spec.outputs.items()]
     written += [
@@ -204,8 +212,7 @@ def _check_paths(spec: Spec, base: Path, state: Path) -> None:
         for what in near:
             problem = f"outputs.{name}: '{output.path.value}' and the directory of the {what} lie in each other"
             errors.append(SpecError(problem, span=output.path.span, hint="give each a directory of its own"))
-    if errors:
-        raise SpecErrors(errors)
+    return errors
 
 
 def _plain(path: PurePath) -> PurePath:

@@ -11,6 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from ddcli.engine.counts import Counts
+from ddcli.progress import SILENT, Progress
 from ddcli.sizes import LANE
 from ddcli.tasks import Result, Task, perform
 
@@ -81,8 +83,10 @@ class Spreading:
     facts: dict[str, InputFacts]
     errors: ErrorLog
     say: Callable[[str], None]
+    progress: Progress = SILENT
     done: dict[bool, Done] = field(default_factory=lambda: {True: Done(), False: Done()})
     """What was done so far on Spark, and what was not."""
+    counts: Counts = field(default_factory=Counts)
     _waiting: dict[Address, list[Sent]] = field(default_factory=lambda: defaultdict(list))
     _rests: list[Rest] = field(default_factory=list)
 
@@ -93,7 +97,7 @@ class Spreading:
         stages = assembled.scope.stages
         common = pickle.dumps(self.job)
         for number, stage in enumerate(stages):
-            about = f"stage {number + 1} of {len(stages)}: {_told(stage, assembled)}"
+            about = f"stage {number + 1} of {len(stages)}: {assembled.scope.told(stage)}"
             spark = self._wants_spark(stage)
             tasks = self._tasks(number, stage, self.places.cluster(spark=spark).slots)
             # Read by all, then; what comes to a port is sent on from there, and waits at the same address again.
@@ -111,11 +115,10 @@ class Spreading:
 
     def _wants_spark(self, stage: Stage) -> bool:
         """Say whether a stage goes to Spark."""
-        nodes, places, engines = self.assembled.nodes, self.assembled.scope.places, self.job.graph.engines
+        places = [self.assembled.scope.places[index] for index in stage.places]
         # What is done row by row goes along with what its rows come from.
-        gathering = [index for index in stage.places if places[index].gathers or places[index].whole]
-        deciding = [nodes[index] for index in gathering or stage.places if index in nodes]
-        wishes = [engines.get(node.fingerprint, frozenset()) for node in deciding]
+        deciding = [place for place in places if place.gathers or place.whole] or places
+        wishes = [self.job.graph.engines.get(place.name, frozenset()) for place in deciding]
         if stage.first:
             width = {
                 name: (layout.width + len(self.job.time) + 1) * LANE for name, layout in self.assembled.layouts.items()
@@ -150,6 +153,7 @@ class Spreading:
         if not tasks:
             return
         cluster = self.places.cluster(spark=spark)
+        self.progress.begin(about, len(tasks))
         done = cluster.run(perform, common, [pickle.dumps(task) for task in tasks], about)
         self.done[spark].tasks += len(tasks)
         self.done[spark].stages += 1
@@ -177,14 +181,9 @@ class Spreading:
         for name, told in result.told.items():
             self.facts[name].hear(told)
         self.errors.hear(result.failed)
+        self.counts.add(result.counts)
         for line in result.lines:
             self.say(line)
-
-
-def _told(stage: Stage, assembled: Assembled) -> str:
-    """Return what a stage does, for those who watch."""
-    names = [type(assembled.nodes[index]).__name__.lower() for index in stage.places if index in assembled.nodes]
-    return ", ".join(dict.fromkeys(names)) or "inputs"
 
 
 def dealt(things: Sequence[T], slots: int) -> list[Sequence[T]]:

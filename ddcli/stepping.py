@@ -90,7 +90,10 @@ class Stepping:
 
     def run_in_memory(self) -> None:
         """Step over all updates at once; then write outputs and traces, in threads."""
+        progress = self.publishing.request.progress
+        progress.begin("reading inputs")
         found = self.assembled.scope.step(self._fed(), self.interval)
+        progress.begin("writing outputs and state")
         with ThreadPoolExecutor(max(2, self.cut.threads)) as threads:
             writes = [threads.submit(write) for write in self._writes(found)]
         for write in writes:

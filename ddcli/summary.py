@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddcli.engine.counts import Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +70,12 @@ class RunSummary:
     """What a change of the pipeline added to outputs, before what is new was taken in."""
     spark: SparkSummary | None = None
     """What was done on Spark; nothing, where all was done here."""
+    counts: Counts | None = None
+    """What went through each operator; it is kept with the run's record, and no part of the summary's JSON."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain values."""
-        return asdict(self)
+        return {name: value for name, value in asdict(replace(self, counts=None)).items() if name != "counts"}
 
     def lines(self) -> list[str]:
         """Return the summary as lines of text."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.assemble.graph import assemble
 from ddcli.engine import kernels
+from ddcli.engine.counts import Counts
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.outofcore import OutOfCore
 from ddcli.engine.pool import Pool
@@ -23,7 +24,7 @@ from ddcli.engine.workers import Workers
 from ddcli.errors import DdError, EngineError
 from ddcli.inspecting import seen
 from ddcli.keeping import Kept, Merged, Rest, StateTraces
-from ddcli.publishing import Piece, frame_copy, inserted_of
+from ddcli.publishing import Piece, frame_copy
 from ddcli.siding import ErrorLog
 from ddcli.store.attempt import Attempt
 from ddcli.store.exchange import Exchange, Sent
@@ -125,6 +126,7 @@ class Result:
     told: dict[str, Told] = field(default_factory=dict)
     failed: Sequence[pl.DataFrame] = ()
     lines: list[str] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
     error: DdError | None = None
 
 
@@ -185,6 +187,7 @@ class _Doing:
             self._step(task, assembled, exchange)
             exchange.flush()
             self.result.sent = exchange.sent
+            self.result.counts = Counts.of(assembled.scope.counts())
         if self.attempt is not None:
             self.result.batches = self.attempt.batches
         self.result.told = {name: facts.told() for name, facts in self.facts.items()}
@@ -206,7 +209,7 @@ class _Doing:
         job = self.job
         return assemble(
             job.graph,
-            Scope(len(job.time), workers=Workers(job.cut.passes, 1)),
+            Scope(len(job.time), workers=Workers(job.cut.passes, 1), counted=True),
             self.traces,
             self.pools,
             self._show,
@@ -246,7 +249,7 @@ class _Doing:
         rows = len(updates)
         if not rows:
             return
-        inserted, time = inserted_of(updates), self.job.time
+        inserted, time = kernels.inserted(updates), self.job.time
         if self.attempt is None:
             piece = Piece(name, rows, inserted)
         elif rows < FEW:

@@ -17,7 +17,7 @@ from ddcli.assemble.lazily import Lazily
 from ddcli.assemble.operators import INT64, Operators, Surroundings, Traces, route
 from ddcli.assemble.owning import owned
 from ddcli.engine import kernels
-from ddcli.engine.dataflow import Scope
+from ddcli.engine.dataflow import Handle, Scope
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Entry, Limit, Loop, Variable
 from ddcli.engine.operators.base import Delta
@@ -29,6 +29,7 @@ from ddcli.engine.pool import Pool
 from ddcli.plan import loops, physical
 from ddcli.plan.logical import digest
 from ddcli.plan.loops import level
+from ddcli.plan.wording import kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from ddcli.assemble.operators import Facts, Failed
     from ddcli.engine.arrangement.trace import Trace
-    from ddcli.engine.dataflow import Deltas, Handle
+    from ddcli.engine.dataflow import Deltas
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.filtered import Filtered
     from ddcli.engine.operators.imported import Imported
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+OUTPUT = "output:"
+"""How the names of places begin at which an output's equal records are brought together, and of what is counted there."""
 SHOWN = 3
 """Records of a collection that a message shows."""
 
@@ -63,8 +66,6 @@ class Assembled:
     """The outputs of which equal records are in one shard."""
     arranged: dict[str, list[Trace]] = field(default_factory=dict)
     """The shards' traces of those outputs that are arrangements: what they hold is read from there."""
-    nodes: dict[int, Node] = field(default_factory=dict)
-    """What is computed at places, by index."""
 
     def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
         """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs.
@@ -113,7 +114,7 @@ def assemble(
     assembly = _Assembly(
         scope, None, _Whole(Surroundings(traces, pools, show, time, facts or {}, failed), left, indexed or {}, lazily)
     )
-    result = Assembled(scope, nodes=assembly.nodes)
+    result = Assembled(scope)
     for name, node in graph.outputs.items():
         handle = assembly.handle(node)
         if isinstance(node, physical.Arranged):
@@ -126,6 +127,7 @@ def assemble(
             elif parted and scope.workers.count > 1:
                 parts = [Consolidate() for _ in pools]
                 handle = scope.add(parts, handle, width=layout.width, layout=layout, route=range(layout.width))
+                scope.call(handle, OUTPUT + name, "output")
                 result.owned.add(name)
             result.leaving[name] = handle
             scope.keep(handle)
@@ -178,7 +180,6 @@ class _Assembly:
     ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
     entering: list[tuple[Node, Entry]] = field(default_factory=list)
     variables: dict[int, Handle] = field(default_factory=dict)
-    nodes: dict[int, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operators = Operators(self.scope, self.whole.surroundings)
@@ -193,13 +194,13 @@ class _Assembly:
     def place(self, node: Node) -> Handle:
         if level(node) < self.scope.depth:
             return self.enter(node)
-        if isinstance(node, loops.Leave):
-            return self.leave(node)
         layout = Layout(node.schema)
+        if isinstance(node, loops.Leave):
+            return self.called(node, self.leave(node))
         if isinstance(node, loops.Variable):
-            return self.variable(node.index, layout.width)
+            return self.called(node, self.variable(node.index, layout.width))
         if isinstance(node, physical.Scan):
-            return self.scan(node)
+            return self.called(node, self.scan(node))
         if isinstance(node, physical.Arranged) and (source := self.is_source(node)):
             handle, self.operators.arranged[node.fingerprint] = self.source(source)
             return handle
@@ -211,12 +212,17 @@ class _Assembly:
         handle = self.scope.add(
             shards, *inputs, width=layout.width, layout=layout, route=route(node), shifts=shifts, wraps=wraps
         )
-        self.nodes[handle.index] = node
+        self.called(node, handle, kind(node))
         if self.operators.times > 1 and isinstance(node, physical.EquiJoin):
             # The lattice join of two closed times may be open: a join's updates wait for it.
             operators, depth = self.operators, self.scope.depth
             delays = self.shards(lambda shard: Delay(operators.waiting_trace(node, layout, shard), depth))
             handle = self.scope.add(delays, handle, width=layout.width, layout=layout, route=range(layout.width))
+        return handle
+
+    def called(self, node: Node, handle: Handle, label: str = "") -> Handle:
+        """Return the place of a node, which is called by the node's fingerprint; with a label for those who watch."""
+        self.scope.call(handle, node.fingerprint, label)
         return handle
 
     def shards(self, make: Callable[[int], T]) -> Sequence[T]:
@@ -298,7 +304,8 @@ class _Assembly:
 
     def loop(self, node: loops.Iterate) -> None:
         """Add a loop: a scope of its own with the nodes that depend on its round."""
-        scope = Scope(self.scope.nt + 1, self.scope.depth + 1, self.scope.workers)
+        around = self.scope
+        scope = Scope(around.nt + 1, around.depth + 1, around.workers, counted=around.counted)
         inner = _Assembly(scope, self, self.whole)
         layouts = [Layout(initial.schema) for initial in node.initials]
         places = [inner.variable(at, layout.width) for at, layout in enumerate(layouts)]
@@ -320,8 +327,9 @@ class _Assembly:
         )
         inputs = [self.handle(outer) for outer in (*node.initials, *(outer for outer, _ in inner.entering))]
         out = [Layout(node.bodies[which].schema) for which in left]
-        self.nodes[len(self.scope.places)] = node
+        place = Handle(len(around.places))
         ports = self.scope.add_inner(loop, *inputs, widths=[layout.width for layout in out], layouts=out)
+        self.called(node, place, kind(node))
         for which, port in zip(left, ports, strict=True):
             self.ports[node.fingerprint, which] = port
 

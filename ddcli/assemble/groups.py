@@ -28,7 +28,7 @@ from ddcli.engine.operators.threshold import positive
 from ddcli.errors import DdError, EngineError, InputError
 from ddcli.expressions import stage
 from ddcli.expressions.aggregates import aggregate_expression
-from ddcli.expressions.foreign import load_function
+from ddcli.expressions.python import load_function
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.tree import Column as NamedColumn
 from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type

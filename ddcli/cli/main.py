@@ -11,11 +11,24 @@ import click
 from ddcli import __version__
 from ddcli.errors import DdError, did_you_mean
 
-COMMANDS = {"plan": "ddcli.cli.plan", "run": "ddcli.cli.run", "state": "ddcli.cli.state"}
+COMMANDS = {
+    "check": "ddcli.cli.check",
+    "completion": "ddcli.cli.completion",
+    "doctor": "ddcli.cli.doctor",
+    "init": "ddcli.cli.init",
+    "log": "ddcli.cli.log",
+    "plan": "ddcli.cli.plan",
+    "run": "ddcli.cli.run",
+    "schema": "ddcli.cli.schema",
+    "state": "ddcli.cli.state",
+    "test": "ddcli.cli.test",
+}
 BUG = 70
 INTERRUPTED = 130
 NO_READER = 141
 """What a shell shows for a program that SIGPIPE ended."""
+COMPLETE = "_DDCLI_COMPLETE"
+"""Set by the scripts of `dd completion`: then we are asked what a line may go on with."""
 
 
 class LazyGroup(click.Group):
@@ -33,7 +46,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = did_you_mean(args[0], COMMANDS)
             hint = f"Did you mean '{near}'?" if near else f"Commands: {', '.join(self.list_commands(ctx))}."
             raise click.UsageError(f"No such command '{args[0]}'. {hint}", ctx)
@@ -63,6 +76,10 @@ def main(arguments: list[str] | None = None) -> None:
 
     The context is made by hand because click's own `main` ends a broken pipe with 1, which is an answer of ours.
     """
+    if COMPLETE in os.environ:
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(cli, {}, "ddcli", COMPLETE, os.environ[COMPLETE]))
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -143,9 +144,13 @@ def command(
     from ddcli.cli.memory import keep_freed_memory
     from ddcli.errors import LockedError
     from ddcli.pipeline import run
+    from ddcli.progress import SILENT
+    from ddcli.report.live import LiveProgress
     from ddcli.store.objects import locate
 
     keep_freed_memory()
+    live = LiveProgress() if sys.stderr.isatty() and not quiet else None
+    speak = live.say if live else lambda line: click.echo(line, err=True)
     try:
         summary = run(
             pipeline,
@@ -161,7 +166,8 @@ def command(
             conf=conf,
             if_locked=if_locked,  # type: ignore[arg-type]
             cache_dir=cache_dir,
-            say=None if quiet else lambda line: click.echo(line, err=True),
+            say=None if quiet else speak,
+            progress=live or SILENT,
         )
     except LockedError as error:
         if if_locked != "skip":

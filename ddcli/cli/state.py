@@ -11,6 +11,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ddcli.store.upkeep import Size
+
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
@@ -173,7 +175,6 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
     from dataclasses import asdict
 
     from ddcli.store.upkeep import compact_state
-    from ddcli.summary import plural, size_of
 
     before, after = compact_state(
         _directory(pipeline, state),
@@ -183,12 +184,42 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
     if output == "json":
         click.echo(json.dumps({"before": asdict(before), "after": asdict(after)}))
         return
-    texts = [
-        f"{size.rows:,} {plural(size.rows, 'row')}, {size_of(size.bytes)} in "
-        f"{size.batches} batch{'' if size.batches == 1 else 'es'}"
-        for size in (before, after)
-    ]
-    click.echo(f"{texts[0]} -> {texts[1]}" if before != after else f"{texts[0]}: nothing to compact")
+    click.echo(_went(before, after, "" if before != after else "nothing to compact"))
+
+
+@command.command("reshard", short_help="Cut what is kept into more shards, or fewer.")
+@click.option(
+    "--shards", type=click.IntRange(1, 4096), required=True, help="Into how many parts each arrangement is cut."
+)
+@wait_for_the_lock
+@on_a_state
+def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: str, output: str) -> None:
+    """Cut every arrangement into so many shards: as many as may be worked on at once, each of which has to fit into memory.
+
+    Reads and writes the state once and computes nothing; runs go on from there, here or on Spark. After fewer, `compact` merges
+    what lies side by side. Takes the lock, and is committed like a run.
+    JSON: {shards, arrangements, before: {rows, bytes, batches}, after: {rows, bytes, batches}}; `arrangements` counts those that
+    were cut anew.
+
+    \b
+    Example:
+      dd state reshard pipelines/airborne.yaml --shards 4
+    """  # noqa: D301 - as above
+    from dataclasses import asdict
+
+    from ddcli.store.upkeep import reshard_state
+
+    count, before, after = reshard_state(
+        _directory(pipeline, state),
+        shards,
+        if_locked=if_locked,  # type: ignore[arg-type]
+        say=lambda line: click.echo(line, err=True),
+    )
+    if output == "json":
+        sizes = {"before": asdict(before), "after": asdict(after)}
+        click.echo(json.dumps({"shards": shards, "arrangements": count, **sizes}))
+        return
+    click.echo(_went(before, after, "" if count else "nothing to reshard"))
 
 
 @command.command("gc", short_help="Remove what no manifest names.")
@@ -272,6 +303,18 @@ def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -
         click.echo(error.render(), err=True)
     if error is not None and not forced:
         raise click.exceptions.Exit(LockedError.exit_code)
+
+
+def _went(before: Size, after: Size, nothing: str) -> str:
+    """Return the sizes before and after in a line, or `nothing`, why they are the same."""
+    from ddcli.summary import plural, size_of
+
+    texts = [
+        f"{size.rows:,} {plural(size.rows, 'row')}, {size_of(size.bytes)} in "
+        f"{size.batches} batch{'' if size.batches == 1 else 'es'}"
+        for size in (before, after)
+    ]
+    return f"{texts[0]}: {nothing}" if nothing else f"{texts[0]} -> {texts[1]}"
 
 
 def _directory(pipeline: Path | None, state: str | None) -> Path:

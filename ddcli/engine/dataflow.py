@@ -11,14 +11,17 @@ traces of its own, and the shards step side by side.
 from __future__ import annotations
 
 import itertools
+import time as clock
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ddcli.engine import kernels
+from ddcli.engine.counts import Count
 from ddcli.engine.operators.base import Delta, Interval, Operator, empty
 from ddcli.engine.rounds import split_rounds
 from ddcli.engine.stages import Stage, stages
 from ddcli.engine.workers import Workers
+from ddcli.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +47,7 @@ class Inner(Protocol):
     """A scope within a scope: one place that is stepped, and gives several collections."""
 
     wakes: list[Rounds]
+    scope: Scope
 
     @property
     def traces(self) -> Iterable[Trace]:
@@ -63,7 +67,8 @@ class Inner(Protocol):
 class Place:
     """`shards` are the operators, none for a place that is fed. `route`: by which lanes of the input rows find their shard.
 
-    `layout` says of which types the lanes are, for who must write rows away and needs the values behind hashes.
+    `layout` says of which types the lanes are, for who must write rows away and needs the values behind hashes. `name` tells
+    places apart for who counts, `label` for people; `counts` are what was counted, a shard each.
     """
 
     inputs: tuple[int, ...]
@@ -78,6 +83,9 @@ class Place:
     fed: bool = False
     late: dict[Rounds, list[Deltas]] = field(default_factory=dict)
     nones: tuple[Delta, ...] = ()
+    name: str = ""
+    label: str = ""
+    counts: dict[int, Count] = field(default_factory=dict)
 
     @property
     def gathers(self) -> bool:
@@ -89,15 +97,23 @@ class Place:
         """Whether it takes all shards at once."""
         return self.inner is not None
 
+    def count(self, shard: int) -> Count:
+        """Return what is counted of a shard, which one thread steps at a time."""
+        found = self.counts.get(shard)
+        if found is None:
+            found = self.counts[shard] = Count()
+        return found
+
 
 @dataclass(slots=True)
 class Pass:
-    """What a shard gave in a stage: updates by place, those of later rounds apart, where it woke, who stepped."""
+    """What a shard gave in a stage: updates by place, those of later rounds apart, where it woke, who stepped, how many rows in all."""
 
     found: dict[int, Delta] = field(default_factory=dict)
     later: list[tuple[int, Rounds, Delta]] = field(default_factory=list)
     wakes: list[tuple[int, Rounds]] = field(default_factory=list)
     stepped: list[int] = field(default_factory=list)
+    rows: int = 0
 
 
 NOTHING = Pass()
@@ -105,17 +121,32 @@ NOTHING = Pass()
 
 
 class Scope:
-    """Operators that step together, over times of `nt` lanes, the last `depth` of them rounds."""
+    """Operators that step together, over times of `nt` lanes, the last `depth` of them rounds.
 
-    def __init__(self, nt: int = 1, depth: int = 0, workers: Workers | None = None) -> None:
+    With `counted`, what goes through the places that have a name is counted; `progress` is told of the stages.
+    """
+
+    def __init__(
+        self,
+        nt: int = 1,
+        depth: int = 0,
+        workers: Workers | None = None,
+        *,
+        counted: bool = False,
+        progress: Progress = SILENT,
+    ) -> None:
         self.nt = nt
         self.depth = depth
         self.workers = workers or Workers()
+        self.counted = counted
+        self.progress = progress
+        self.turns = Count()
         self.places: list[Place] = []
         self.stages: list[Stage] = []
         self.kept: set[int] = set()
         self._agenda: dict[Rounds, set[int]] = {}
         self._stepped: set[int] = set()
+        self._moved = 0
 
     # --- building -------------------------------------------------------------------------------------------------
 
@@ -155,6 +186,11 @@ class Scope:
         handles = [self.source(*each) for each in itertools.zip_longest(widths, layouts)]
         place.ports = tuple(handle.index for handle in handles)
         return handles
+
+    def call(self, handle: Handle, name: str, label: str) -> None:
+        """Say what an operator is called: by who counts, and by people."""
+        place = self.places[handle.index]
+        place.name, place.label = name, label
 
     def keep(self, handle: Handle) -> None:
         """Have `turn` return the updates of a place."""
@@ -208,6 +244,8 @@ class Scope:
         deltas: dict[int, Deltas] = dict(fed)
         kept: dict[int, Deltas] = {}
         for stage in self.stages:
+            if not self.depth:
+                self.announce(stage)
             if stage.whole:
                 self._step_inner(stage.places[0], deltas, due, interval)
             else:
@@ -216,7 +254,20 @@ class Scope:
                 kept[index] = deltas[index]
             for index in stage.seals:  # read by all
                 deltas.pop(index, None)
+        if self.counted and self.depth:
+            self.turns.turn(interval.rounds[-1], self._moved)
+            self._moved = 0
         return kept
+
+    def announce(self, stage: Stage, tasks: int | None = None) -> None:
+        """Tell who watches that a stage begins."""
+        number = self.stages.index(stage) + 1
+        self.progress.begin(f"stage {number} of {len(self.stages)}: {self.told(stage)}", tasks)
+
+    def told(self, stage: Stage) -> str:
+        """Return what a stage does, for those who watch."""
+        labels = [self.places[index].label for index in stage.places]
+        return ", ".join(dict.fromkeys(label for label in labels if label)) or "inputs"
 
     def _step_inner(self, index: int, deltas: dict[int, Deltas], due: set[int], interval: Interval) -> None:
         place = self.places[index]
@@ -224,11 +275,26 @@ class Scope:
         if not (index in due or any(given)):
             return
         assert place.inner is not None
-        left = zip(place.ports, place.inner.step(given, interval), strict=True)
+        left = zip(place.ports, self.step_within(index, given, interval), strict=True)
         deltas.update({port: found for port, found in left if found})
         for rounds in place.inner.wakes:
             self._agenda.setdefault(rounds, set()).add(index)
         place.inner.wakes.clear()
+
+    def step_within(self, index: int, given: Sequence[Deltas | None], interval: Interval) -> Sequence[Deltas | None]:
+        """Step the scope within that is at a place, and return what leaves."""
+        place = self.places[index]
+        assert place.inner is not None
+        if not self.counted:
+            return place.inner.step(given, interval)
+        began = clock.perf_counter()
+        left = place.inner.step(given, interval)
+        count = place.count(0)
+        count.seconds += clock.perf_counter() - began
+        count.rows_in += _rows(given)
+        count.rows_out += _rows(left)
+        count.inserted += sum(kernels.inserted(delta.updates) for deltas in left for delta in deltas or ())
+        return left
 
     def _step_stage(self, stage: Stage, deltas: dict[int, Deltas], due: set[int], interval: Interval) -> None:
         """Have each shard that has something to do go through a stage."""
@@ -277,7 +343,10 @@ class Scope:
         for index in stage.places:
             place = self.places[index]
             if place.route and place.inputs[0] in given:
+                began = clock.perf_counter()
                 routed[index] = self._exchanged(given[place.inputs[0]], place.route)
+                if self.counted:
+                    place.count(0).seconds += clock.perf_counter() - began
         read = {i for index in stage.places if not self.places[index].route for i in self.places[index].inputs}
         for i in [i for i in given if i not in read and i not in stage.members]:
             del given[i]
@@ -309,8 +378,14 @@ class Scope:
                     given = [deltas.get(i, none) for i, none in zip(place.inputs, place.nones, strict=True)]
                 if index in due or any(len(delta.updates) for delta in given):
                     operator = place.shards[shard]
+                    began = clock.perf_counter()
                     found = operator.step(given, interval)
                     assert found.updates.shape[1] == place.none.updates.shape[1]
+                    if self.counted and place.name:
+                        seconds = clock.perf_counter() - began
+                        result.rows += self._count(
+                            place, shard, sum(len(delta.updates) for delta in given), found, seconds
+                        )
                     result.stepped.append(index)
                     if operator.wakes:
                         result.wakes += [(index, rounds) for rounds in operator.wakes]
@@ -321,6 +396,8 @@ class Scope:
                 found = deltas.get(index)
             if index in late:
                 found = late[index] if found is None else _sum([late[index], found])
+            if self.counted and place.name and found is not None and not place.shards:
+                result.rows += self._count(place, shard, 0, found, 0.0)
             given = []
             if found is not None and len(found.updates):
                 deltas[index] = found
@@ -333,6 +410,27 @@ class Scope:
                 deltas.pop(i, None)
         return result
 
+    @staticmethod
+    def _count(place: Place, shard: int, rows_in: int, found: Delta, seconds: float) -> int:
+        """Count a step of a shard; return how many rows it gave."""
+        count, rows = place.count(shard), len(found.updates)
+        count.rows_in += rows_in
+        count.rows_out += rows
+        count.inserted += kernels.inserted(found.updates)
+        count.seconds += seconds
+        return rows
+
+    def counts(self) -> Iterator[tuple[str, Count]]:
+        """Yield what was counted of each place that has a name, and of those in scopes within."""
+        for place in self.places:
+            if place.name:
+                for count in place.counts.values():
+                    yield place.name, count
+            if place.inner is not None:
+                yield from place.inner.scope.counts()
+                if place.name:
+                    yield place.name, place.inner.scope.turns
+
     def _take(self, stage: Stage, passes: Sequence[Pass], deltas: dict[int, Deltas]) -> None:
         """Note what the shards gave in a stage."""
         for index in stage.exports | self.kept & stage.members:
@@ -341,6 +439,7 @@ class Scope:
                 deltas[index] = [each.found.get(index, none) for each in passes]
         for shard, each in enumerate(passes):
             self._stepped.update(each.stepped)
+            self._moved += each.rows
             for index, rounds in each.wakes:
                 self._agenda.setdefault(rounds, set()).add(index)
             for index, rounds, delta in each.later:
@@ -351,9 +450,17 @@ class Scope:
     def seal(self, interval: Interval) -> None:
         """Take the updates of the last turn into the traces."""
         for index in self._stepped:
-            for operator in self.places[index].shards:
-                operator.seal(interval)
+            for shard in range(self.workers.count):
+                self.seal_shard(index, shard, interval)
         self._stepped.clear()
+
+    def seal_shard(self, index: int, shard: int, interval: Interval) -> None:
+        """Take the updates of a shard's last step into its traces."""
+        place = self.places[index]
+        began = clock.perf_counter()
+        place.shards[shard].seal(interval)
+        if self.counted:
+            place.count(shard).seconds += clock.perf_counter() - began
 
     def close(self, interval: Interval) -> None:
         """Let go of what nobody reads before the interval's upper."""
@@ -427,6 +534,10 @@ class Scope:
     def _joined(parts: Sequence[Deltas]) -> Deltas:
         """Return the sum of updates, shard by shard."""
         return parts[0] if len(parts) == 1 else [_sum(deltas) for deltas in zip(*parts, strict=True)]
+
+
+def _rows(given: Iterable[Deltas | None]) -> int:
+    return sum(len(delta.updates) for deltas in given for delta in deltas or ())
 
 
 def _sum(deltas: Sequence[Delta]) -> Delta:

@@ -89,6 +89,7 @@ class OutOfCore:
         shards = range(scope.workers.count)
         parts = [(index, part) for index, given in fed.items() for part in given]
         for stage in scope.stages:
+            scope.announce(stage, 1 if stage.whole else len(shards))
             if stage.whole:
                 self.step_inner(stage, interval)
                 continue
@@ -98,6 +99,7 @@ class OutOfCore:
                     self.step_first(stage, shard, parts[shard :: len(shards)], interval)
                 else:
                     self.step_shard(stage, shard, shared, interval)
+                scope.progress.advance()
 
             scope.workers.each(go, shards, LARGE)
 
@@ -164,7 +166,7 @@ class OutOfCore:
         given = [read[i] for i in place.inputs]
         begun = list(inner.begin(interval))
         if begun or any(given):
-            for port, left in zip(place.ports, inner.step(given, interval), strict=True):
+            for port, left in zip(place.ports, self.scope.step_within(index, given, interval), strict=True):
                 for shard, delta in enumerate(left or ()):
                     if len(delta.updates):  # the port's own stage passes it on
                         self._stays(port, shard, delta)
@@ -241,7 +243,7 @@ class OutOfCore:
             for operator in self._operator(index, shard):
                 if index in (stage.seals if operator.shared else stage.members):
                     operator.close(interval)
-                    operator.seal(interval)
+                    self.scope.seal_shard(index, shard, interval)
                     for trace in operator.traces:
                         self.hand_over(trace)
 

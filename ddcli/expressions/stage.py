@@ -203,6 +203,6 @@ def _step_text(step: Step) -> str:
 
 def told(function: str) -> str:
     """Return what identifies a Python function: its name, and what its text says."""
-    from ddcli.expressions.foreign import meaning
+    from ddcli.expressions.python import meaning
 
     return " ".join(filter(None, (function, meaning(function))))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.errors import UsageError
-from ddcli.expressions.foreign import AtHand
+from ddcli.expressions.python import AtHand
 from ddcli.library.words import schema, text
 from ddcli.spec import model
 

@@ -43,6 +43,8 @@ def build(
 
     @cache
     def source(name: str) -> Relation | None:
+        if name not in schemas:  # what reads it can't be told of, and is not
+            return None
         try:
             return _input(spec.inputs[name], schemas[name], (keys or {}).get(name, ()))
         except SpecError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError, SpecErrors, Text
 from ddcli.expressions import stage
-from ddcli.expressions.foreign import load_function
+from ddcli.expressions.python import load_function
 from ddcli.expressions.tree import Column
 from ddcli.expressions.types import INTEGERS, Schema, Type
 from ddcli.plan import logical, loops

@@ -16,6 +16,7 @@ import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import FLAGGED, INTEGERS
 from ddcli.store.batch_file import GROUP, BatchFile, BatchWriter, footer_checksum, in_byte_order
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
     from ddcli.store.batch_file import Strings
     from ddcli.store.state import Adding
@@ -57,6 +57,10 @@ class BatchLayout:
     @property
     def width(self) -> int:
         return self.record.width + len(self.times) + 1
+
+    def dealing(self, *, waiting: bool) -> range:
+        """Return the lanes that say to which shard a row belongs: the key's; of rows that are `waiting`, by time, those of the data."""
+        return range(self.key.width, self.record.width) if waiting else range(self.key.width)
 
     def leading(self, keys: Matrix) -> Matrix:
         """Return of keys (n, nk) what they are first ordered by, in one lane: nulls of a flagged column last."""
@@ -159,6 +163,13 @@ class StoredBatch:
     def release(self) -> None:
         """Forget what `matrix` keeps."""
         self._matrix = None
+
+    def parts(self) -> Iterator[tuple[Matrix, Pool]]:
+        """Yield all updates in order, half a million at a time, with the pool of their values, one for each part; keeps nothing."""
+        for frame in self._frames(range(len(self.file.index.ends))):
+            part, pool = np.empty((frame.height, self.layout.width), np.int64), Pool()
+            self._fill(part, frame, pool)
+            yield part, pool
 
     def for_keys(self, keys: Matrix) -> Matrix:
         """Return the updates of the sorted, distinct `keys` (n, nk), sorted. What is in memory anyway is handed over whole.

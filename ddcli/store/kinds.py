@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 
-from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
-from ddcli.expressions.types import Type
+from ddcli.store import footers
+from ddcli.store.footers import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +28,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
 
 Footer = dict[str, Any]
-"""Columns and their polars types."""
-DAMAGED = "write the file again; the name of one that isn't finished should begin with '_' or '.', or end in '.tmp'"
-TEXT = Type("string", nullable=True)
-UNREADABLE = ("list", "binary", "null")
-"""Kinds of types whose values text doesn't hold."""
+"""Columns and their types: polars', or where it is not imported those of `store.footers`."""
 
 
 class Kind(Protocol):
@@ -62,7 +58,7 @@ class Kind(Protocol):
 class Parquet:
     """Parquet."""
 
-    name = "Parquet"
+    name = footers.PARQUET
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         return pl.scan_parquet(list(paths), glob=False, hive_partitioning=False)  # a name with * is a name
@@ -86,7 +82,7 @@ class Parquet:
 class Ipc(Parquet):
     """Arrow IPC files, also known as Feather; not streams, which have no footer."""
 
-    name = "Arrow IPC"
+    name = footers.IPC
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         return pl.scan_ipc(list(paths), glob=False, hive_partitioning=False)
@@ -124,7 +120,7 @@ class Text:
 class Csv(Text):
     """CSV with a header. An empty field is null, one of two quotes is empty text; a line without any value is passed over."""
 
-    name = "CSV"
+    name = footers.CSV
 
     def footer(self, path: Path) -> Footer:
         header = list(self.scan([path]).collect_schema())
@@ -156,7 +152,7 @@ class Csv(Text):
 class Ndjson(Text):
     """One JSON object a line. A key that isn't there is null; blank lines are passed over."""
 
-    name = "NDJSON"
+    name = footers.NDJSON
 
     def footer(self, path: Path) -> Footer:
         return {name: kind.to_polars() for name, kind in self.declared.items()}
@@ -197,29 +193,11 @@ def _opened(path: Path) -> TextIO:
     return path.open(encoding="utf-8", errors="replace", newline="")
 
 
-PARQUET, IPC = Parquet(), Ipc()
-ENDINGS = {".arrow": IPC, ".ipc": IPC, ".feather": IPC}
-TEXTS: dict[str, type[Csv | Ndjson]] = {".csv": Csv, ".ndjson": Ndjson, ".jsonl": Ndjson}
+TABLES: dict[str, Kind] = {kind.name: kind for kind in (Parquet(), Ipc())}
+TEXTS: dict[str, type[Csv | Ndjson]] = {kind.name: kind for kind in (Csv, Ndjson)}
 
 
 def kind_of(path: Path, declared: Schema | None, *, nested: bool = False) -> Kind:
     """Return the kind of a file; `declared` are the types of the columns that text has, if the pipeline says any."""
-    ending = path.name.lower().removesuffix(".gz")
-    ending = ending[ending.rfind(".") :] if "." in ending else ""
-    text = TEXTS.get(ending)
-    if text is None:
-        return ENDINGS.get(ending, PARQUET)
-    if declared is None:
-        raise InputError(
-            f"a file of text, {text.name}, doesn't say which types its columns have",
-            place=str(path),
-            hint="declare them under the input's `columns`, as in `columns: {id: int64, name: string?}`",
-        )
-    for name, kind in declared.items():
-        if kind.kind in UNREADABLE:
-            raise InputError(
-                f"column '{name}' is {kind.required()}, which can't be read from {text.name}",
-                place=str(path),
-                hint="declare it as string, or write the files as Parquet",
-            )
-    return text(declared, nested=nested)
+    name = footers.name_of_kind(path)
+    return TABLES[name] if name in TABLES else TEXTS[name](footers.columns_of_text(path, declared), nested=nested)

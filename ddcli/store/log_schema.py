@@ -6,18 +6,22 @@ that widens to the declared one; without, every file must have exactly the colum
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ddcli.errors import InputError, did_you_mean
 from ddcli.expressions.types import Schema, Type, parse_type
+from ddcli.store.partitions import named_by, partition_of
 from ddcli.store.widening import type_of, widens
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ddcli.store.formats.base import Format
     from ddcli.store.kinds import Footer
+    from ddcli.store.listing import Listing
+    from ddcli.store.partitions import Partition
 
 INT64 = Type("int64")
 
@@ -41,11 +45,51 @@ class LogSchema:
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> LogSchema:
         """Return the schema that `to_json` wrote."""
-        columns, time = ({name: _parsed(text) for name, text in tree[part].items()} for part in ("columns", "time"))
+        columns, time = (parsed(tree[part]) for part in ("columns", "time"))
         return cls(columns, time, tree["diff"])
 
 
-def first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
+def said_by_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
+    """Return what files' paths say of columns, directories and names, where they say any."""
+    found = {}
+    for file in listing.files:
+        said = partition_of(file.path)
+        if log.file_name is not None:
+            named = named_by(log.file_name, file.path)
+            if named is None:
+                raise InputError(
+                    f"the file's name is not like '{log.file_name}'",
+                    place=str(listing.root / file.path),
+                    hint="move the file, or correct the input's `file_name`",
+                )
+            said |= named
+        if said:
+            found[listing.path(file)] = said
+    return found
+
+
+def schema_of(
+    log: Format, listing: Listing, footer: Callable[[Path], Footer], known: LogSchema | None = None
+) -> LogSchema:
+    """Return the columns of a log: those of earlier runs (`known`), else those of its first file, else as they are declared.
+
+    `footer` gives the columns of a file. Raises InputError where there is nothing to go by.
+    """
+    if known and known.diff is not None and tuple(known.time) == log.time:
+        return known if log.data is None else replace(known, columns=log.data)
+    for file in (*listing.to_read, *listing.done)[:1]:
+        path = listing.path(file)
+        return _first_schema(log, path, log.footer(path, footer(path)))
+    if log.columns is None or log.data is None:
+        raise InputError(
+            "the log has no files yet, so its columns are unknown",
+            place=str(listing.root),
+            hint="declare them under the input's `columns`",
+        )
+    return LogSchema(log.data, {name: log.columns.get(name, INT64) for name in log.time}, None)
+
+
+def _first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
     """Return the schema of a log whose first file is this one."""
     time = {name: time_type(path, found, name) for name in log.time}
     columns = log.data
@@ -124,7 +168,8 @@ def _wrong_type(path: Path, name: str, actual: Type, wanted: Type, who: str) -> 
     )
 
 
-def _parsed(text: str) -> Type:
-    column = parse_type(text)
-    assert column is not None, f"the manifest holds '{text}' for a type"
-    return column
+def parsed(texts: Mapping[str, str]) -> Schema:
+    """Return the types that a manifest holds as texts."""
+    found = {name: parse_type(text) for name, text in texts.items()}
+    assert None not in found.values(), f"the manifest holds {texts} for types"
+    return {name: kind for name, kind in found.items() if kind is not None}

@@ -114,6 +114,18 @@ class FileTimes:
             found.update(said.filter(condition).iter_rows())
         return found
 
+    def span(self) -> tuple[Time, Time] | None:
+        """Return the first and the last time of rows that are in order of time; None where they are not, or there are none."""
+        first: Time | None = None
+        last: Time | None = None
+        for _, frame in self._frames():
+            if frame.is_empty():
+                continue
+            if not frame.equals(frame.sort(frame.columns)) or (last is not None and frame.row(0) < last):
+                return None
+            first, last = first or frame.row(0), frame.row(-1)
+        return None if first is None or last is None else (first, last)
+
     def forget(self) -> None:
         """Keep the bounds alone."""
         self.frame = None

@@ -17,9 +17,9 @@ import polars as pl
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.log_rows import ORDER, RowReader, Rows, joined
-from ddcli.store.log_schema import INT64, LogSchema, check_file, first_schema
+from ddcli.store.log_scan import find_damaged, scan_file
+from ddcli.store.log_schema import LogSchema, check_file, said_by_paths, schema_of
 from ddcli.store.log_times import CHUNK, FileTimes, advanced, at_or_after, physical, survey, within
-from ddcli.store.partitions import Partition, named_by, partition_of
 from ddcli.store.tables import Tables
 from ddcli.store.time_text import format_frontier, format_time
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Time
     from ddcli.store.formats.base import Format
     from ddcli.store.listing import Listing
     from ddcli.store.log_rows import Matrix
@@ -107,10 +108,9 @@ class LogReader:
         self.log = log
         self.most = most
         self._paths = [listing.path(file) for file in listing.to_read]
-        partitions = {listing.path(file): columns for file in listing.files if (columns := self._said(file.path))}
-        self._tables = Tables(log.declared(), partitions, nested=log.nested, times=log.time)
+        self._tables = Tables(log.declared(), said_by_paths(log, listing), nested=log.nested, times=log.time)
         self._found = [self._tables.footer(path) for path in self._paths]
-        self.schema = self._schema(known)
+        self.schema = schema_of(log, listing, self._tables.footer, known)
         self.log = log.bound(self.schema.columns, self.schema.time)
         for path, found in zip(self._paths, self._found, strict=True):
             check_file(log, self.schema, path, log.footer(path, found))
@@ -164,6 +164,18 @@ class LogReader:
         largest = [times.largest for times in self._times() if times.largest is not None]
         return tuple(max(values) for values in zip(*largest, strict=True)) or None
 
+    def scans(self) -> list[pl.LazyFrame]:
+        """Return the rows of each file to read, lazily: data, times, diff. What no row may have is refused now."""
+        return [scan_file(self._tables, path, self.schema, self.log.diff) for path in self._paths]
+
+    def damaged(self) -> InputError | None:
+        """Return the error of the first file that can't be read whole: for when a scan of all of them failed."""
+        return find_damaged(self._tables, self._paths)
+
+    def spans(self) -> list[tuple[Time, Time] | None]:
+        """Return the first and the last time of each file; None where its rows are not in order of time."""
+        return [times.span() for times in self._times()]
+
     def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
         """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`, to be read by slices.
 
@@ -214,37 +226,6 @@ class LogReader:
         """Return the updates of a slice."""
         reads = [self._piece(piece, part.columns, part.interval) for piece in part.pieces]
         return reads[0] if len(reads) == 1 else joined(reads)
-
-    def _said(self, path: str) -> Partition:
-        """Return what a file's path says of columns."""
-        said = partition_of(path)
-        if self.log.file_name is not None:
-            named = named_by(self.log.file_name, path)
-            if named is None:
-                raise InputError(
-                    f"the file's name is not like '{self.log.file_name}'",
-                    place=str(self.listing.root / path),
-                    hint="move the file, or correct the input's `file_name`",
-                )
-            said |= named
-        return said
-
-    def _schema(self, known: LogSchema | None) -> LogSchema:
-        log, listing = self.log, self.listing
-        if known and known.diff is not None and tuple(known.time) == log.time:
-            return known if log.data is None else replace(known, columns=log.data)
-        if self._paths:
-            return first_schema(log, self._paths[0], log.footer(self._paths[0], self._found[0]))
-        if listing.done:
-            path = listing.path(listing.done[0])
-            return first_schema(log, path, log.footer(path, self._tables.footer(path)))
-        if log.columns is None or log.data is None:
-            raise InputError(
-                "the log has no files yet, so its columns are unknown",
-                place=str(listing.root),
-                hint="declare them under the input's `columns`",
-            )
-        return LogSchema(log.data, {name: log.columns.get(name, INT64) for name in log.time}, None)
 
     def _times(self) -> list[FileTimes]:
         """Return the times of each file, checked for nulls; read once."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SCHEME = "s3://"
 PATIENCE = timedelta(seconds=30)
 """How long a request is tried again before the store counts as out of reach."""
+FETCHED_AROUND = 1 << 16
+"""Bytes that a reader fetches with a request: most footers are smaller."""
 
 
 class ObjectPath(PosixPath):
@@ -136,6 +138,11 @@ class ObjectPath(PosixPath):
             raise io.UnsupportedOperation(mode)
         data = io.BytesIO(self.read_bytes())
         return data if mode == "rb" else io.TextIOWrapper(data, encoding, errors, newline)
+
+    def reader(self) -> Any:
+        """Return a binary file to read from; a read fetches as much around it as it asks for, not the whole object."""
+        with self._told():
+            return _obstore().open_reader(self.store, self.key, buffer_size=FETCHED_AROUND)
 
     def put(self, data: Any, *, mode: Any = "overwrite") -> str:
         """Write the object whole and return its tag. `mode` may be "create" or the tag that it must have: else FileExistsError."""

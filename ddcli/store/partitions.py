@@ -46,15 +46,16 @@ def named_by(pattern: str, path: str) -> Partition | None:
     return None if found is None else dict(found.groupdict())
 
 
-def guess_types(partitions: Iterable[Partition], times: Iterable[str]) -> Schema:
-    """Return a type for each column of paths that is not declared: int64 if all its values are integers, else string; a time
+def types_of_partitions(partitions: Iterable[Partition], times: Iterable[str], declared: Schema | None) -> Schema:
+    """Return a type for each column of paths: the declared one; else int64 if all its values are integers, else string; a time
     may also be a date.
     """
     values: dict[str, set[str | None]] = {}
     for partition in partitions:
         for name, value in partition.items():
             values.setdefault(name, set()).add(value)
-    return {name: Type(_guess(found, may_be_date=name in times), nullable=True) for name, found in values.items()}
+    guessed = {name: Type(_guess(found, may_be_date=name in times), nullable=True) for name, found in values.items()}
+    return guessed | {name: kind.or_null() for name, kind in (declared or {}).items()}
 
 
 def _guess(values: set[str | None], *, may_be_date: bool) -> str:

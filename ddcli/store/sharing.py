@@ -17,9 +17,10 @@ from ddcli.store.lock import IfLocked, Lock
 from ddcli.store.manifest import read_newest, times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.store.log_schema import LogSchema
     from ddcli.store.manifest import ArrangementEntry, Manifest, Times
 
 
@@ -42,6 +43,15 @@ class Shared:
     def entry(self) -> ArrangementEntry:
         """Its batches."""
         return self.manifest.arrangements[self.identity]
+
+    def schema(self, time: Sequence[str]) -> LogSchema:
+        """Return its columns, those of the key first; its time is called as the reader's, if that has as many coordinates."""
+        from ddcli.store.log_schema import LogSchema, parsed
+
+        columns, kinds = (parsed(texts) for texts in (self.entry.schema, self.manifest.cache["time"]))
+        ordered = {name: columns[name] for name in self.entry.key} | columns
+        named = dict(zip(time, kinds.values(), strict=True)) if len(time) == len(kinds) else kinds
+        return LogSchema(ordered, named, diff=True)
 
 
 def find_shared(state: Path, name: str) -> Shared:

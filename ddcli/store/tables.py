@@ -14,8 +14,9 @@ import polars as pl
 from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
-from ddcli.store.kinds import DAMAGED, TEXT, Footer, Kind, kind_of
-from ddcli.store.partitions import Partition, guess_types
+from ddcli.store.footers import DAMAGED, EMPTY, TEXT
+from ddcli.store.kinds import Footer, Kind, kind_of
+from ddcli.store.partitions import Partition, types_of_partitions
 from ddcli.store.widening import widen
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ class Tables:
     _kinds: dict[str, Kind] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.partitioned = guess_types(self.partitions.values(), self.times) | {
-            name: kind.or_null() for name, kind in (self.declared or {}).items()
-        }
+        self.partitioned = types_of_partitions(self.partitions.values(), self.times, self.declared)
 
     def footer(self, path: Path) -> Footer:
         """Return the columns of a file with their polars types, or refuse the file."""
@@ -81,7 +80,7 @@ class Tables:
         self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None
     ) -> pl.DataFrame:
         """Read columns of files that are alike, or name the first of them that is damaged, and what in it."""
-        scan = self._scan(paths, columns, rows)
+        scan = self.scan(paths, columns, rows)
         return self._checked(paths, self._collected(paths, columns, scan), columns, rows)
 
     def collect_each(self, paths: Sequence[Path], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
@@ -89,7 +88,7 @@ class Tables:
         for first in range(0, len(paths), TOGETHER):
             part = paths[first : first + TOGETHER]
             try:
-                frames = pl.collect_all([self._scan([path], columns) for path in part])
+                frames = pl.collect_all([self.scan([path], columns) for path in part])
             except (OSError, *READ_ERRORS):
                 yield from [self.collect([path], columns) for path in part]
             else:
@@ -102,11 +101,15 @@ class Tables:
         rows: int = self._collected([path], (), self.kind(path).scan([path]).select(pl.len())).item()
         return rows
 
+    def streamed(self, path: Path, scan: pl.LazyFrame) -> pl.DataFrame:
+        """Return what a query over a scan of a file gives, its rows streaming by, or refuse the file."""
+        return self._collected([path], (), scan, "streaming")
+
     def ends(self, path: Path, columns: Sequence[str]) -> tuple[pl.DataFrame, bool]:
         """Return the least and the largest value of each column as two rows, and whether one has a null; the file streams by."""
         least, largest = ([getattr(pl.col(name), end)() for name in columns] for end in ("min", "max"))
         nulls = [pl.col(name).null_count() for name in columns]
-        scan = self._scan([path], columns)
+        scan = self.scan([path], columns)
         parts = [self._collected([path], columns, scan.select(part), "streaming") for part in (least, largest, nulls)]
         failing = scan.select(pl.col(f"^{FAILING}.*$").any())
         if failing.collect_schema() and any(self._collected([path], columns, failing, "streaming").row(0)):
@@ -145,7 +148,7 @@ class Tables:
                         ) from None
             raise
 
-    def _scan(self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None) -> pl.LazyFrame:
+    def scan(self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None) -> pl.LazyFrame:
         """Return columns of files that are alike, in their types, and of text which values failed to be of theirs."""
         kind = self.kind(paths[0])
         scan = kind.scan(paths)
@@ -234,7 +237,7 @@ class Tables:
 def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
     """Return the error for a file that is not whole."""
     if not path.stat().st_size:
-        return InputError("the file is empty: it has no bytes", place=str(path), hint=DAMAGED)
+        return InputError(EMPTY, place=str(path), hint=DAMAGED)
     problem, place = kind.why_damaged(path, error)
     return InputError(problem, place=place, hint=DAMAGED)
 

@@ -32,21 +32,33 @@ def parse_until(text: str, time: Schema) -> Frontier:
     >>> parse_until("3,4", {"epoch": Type("int64"), "version": Type("int64")}).corners()
     ((3, 4),)
     """
+    return box(parse_time(text, time, "--until"))
+
+
+def parse_time(text: str, time: Schema, option: str, whose: str = "inputs'") -> Time:
+    """Return the time that a person writes, of a product `x,y`; `option` and `whose` are what a message speaks of.
+
+    >>> from ddcli.expressions.types import Type
+    >>> parse_time("1970-01-03,7", {"day": Type("date"), "version": Type("int64")}, "--as-of")
+    (2, 7)
+    """
     words = text.split(",") if len(time) > 1 else [text]
     example = ",".join(EXAMPLES.get(kind.kind, "720") for kind in time.values())
-    hint = f"write it as in `--until {shlex.quote(example)}`"
+    hint = f"write it as in `{option} {shlex.quote(example)}`"
     if len(words) != len(time):
-        problem = f"'{text}' is {len(words)} of the {len(time)} coordinates of the inputs' time, {', '.join(time)}"
+        problem = f"'{text}' is {len(words)} of the {len(time)} coordinates of the {whose} time, {', '.join(time)}"
         raise UsageError(problem, hint=hint)
-    return box(tuple(_parse(word, name, kind, hint) for word, (name, kind) in zip(words, time.items(), strict=True)))
+    return tuple(
+        _parse(word, kind, f"{whose} {name}", hint) for word, (name, kind) in zip(words, time.items(), strict=True)
+    )
 
 
-def _parse(text: str, name: str, kind: Type, hint: str) -> int:
+def _parse(text: str, kind: Type, what: str, hint: str) -> int:
     """Return the physical integer of one coordinate."""
     try:
         value = _physical(text.strip(), kind)
     except ValueError:
-        raise UsageError(f"'{text}' is no time: the inputs' {name} is {kind}", hint=hint) from None
+        raise UsageError(f"'{text}' is no time: the {what} is {kind}", hint=hint) from None
     if not -LARGEST <= value <= LARGEST:
         raise UsageError(f"'{text}' is out of the range of {kind}", hint=f"times are between {-LARGEST} and {LARGEST}")
     return value

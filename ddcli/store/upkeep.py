@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ddcli.store.manifest import ArrangementEntry, FileEntry, Times
 
 Result = TypeVar("Result")
+WAITING = "-waiting"
+"""Ends the names of arrangements whose rows wait for a time, which is their key: in shards they lie by their data."""
 HIDDEN_TIME = re.compile(r"_time\d*")
 
 
@@ -161,6 +163,41 @@ def compact_state(
                 transaction.commit(replace(manifest, arrangements=arrangements))
         assert state.manifest is not None
         return Size.of(files_of(manifest)), Size.of(files_of(state.manifest))
+
+
+def reshard_state(
+    directory: Path, shards: int, *, if_locked: IfLocked = "fail", say: Callable[[str], None] = lambda _: None
+) -> tuple[int, Size, Size]:
+    """Deal the rows of every arrangement to so many shards, and commit that; return of how many, and the sizes before and after.
+
+    Nothing is computed again, merged, or moved to another time; with the same number nothing is written. Takes memory for half
+    a million rows and one file. Readers in other pipelines go on where they were: the files that one is reading stay.
+    """
+    from ddcli.store.resharding import deal, gathered
+
+    known = manifest_of(directory)
+    with State.open(directory, output_paths(directory, known), if_locked=if_locked) as state:
+        manifest = state.manifest
+        assert manifest is not None, "the state was there when it was looked at"
+        arrangements = {}
+        with state.begin() as transaction:
+            for name, entry in manifest.arrangements.items():
+                count = len(entry.shards)
+                if count == shards:
+                    continue
+                say(f"resharding {name}: {count} -> {shards}")
+                dealt: list[dict[int, list[FileEntry]]] = [{} for _ in range(shards)]
+                for shard in range(count):
+                    layout, stored = _stored(directory, name, entry, shard)
+                    lanes = layout.dealing(waiting=name.endswith(WAITING)) if layout else ()
+                    for batch in stored:
+                        for at, made in deal(batch, lanes, shard, count, shards):
+                            dealt[at].setdefault(shard, []).append(made.write(transaction, name, at))
+                arrangements[name] = replace(entry, shards=tuple(map(gathered, dealt)))
+            if arrangements:
+                transaction.commit(replace(manifest, arrangements=manifest.arrangements | arrangements))
+        assert state.manifest is not None
+        return len(arrangements), Size.of(files_of(manifest)), Size.of(files_of(state.manifest))
 
 
 class _Noting(Files):

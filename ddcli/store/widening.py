@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.expressions.types import SIGNED, UNITS, UNSIGNED, from_polars
+from ddcli.expressions.types import SIGNED, UNITS, UNSIGNED, Type, from_polars
+from ddcli.store.footers import Unfit
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from ddcli.expressions.types import Type
 
 DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 """Decimal digits that the integers of so many bits may have."""
@@ -79,6 +78,8 @@ def widen(series: pl.Series, wanted: Type) -> pl.Series:
     return result
 
 
-def type_of(dtype: pl.DataType) -> Type | None:
-    """Return our type for a Parquet column, which may always hold nulls; None when lanes can't carry it."""
-    return from_polars(dtype, nullable=True)
+def type_of(found: pl.DataType | Type | Unfit) -> Type | None:
+    """Return our type for a column of a file, which may always hold nulls; None when lanes can't carry it."""
+    if isinstance(found, Unfit):
+        return None
+    return found if isinstance(found, Type) else from_polars(found, nullable=True)

@@ -38,7 +38,7 @@ from ddcli.store.holds import Hold, holding, read_claims, write_hold
 from ddcli.store.manifest import InputEntry, Manifest, read_newest
 from ddcli.store.sharing import Shared
 from ddcli.store.state import State, batch_directory
-from ddcli.store.upkeep import compact_state
+from ddcli.store.upkeep import compact_state, reshard_state
 
 EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "40"))
 STEPS = int(os.environ.get("DD_MACHINE_STEPS", "50"))
@@ -357,7 +357,9 @@ class Machine(RuleBasedStateMachine):
         seals=SEALS,
         wanted=SOME,
         factor=st.sampled_from([1, 1, 2, 3]),
-        action=st.sampled_from(["", "", "compact", "share", "share", "share and compact"]),
+        action=st.sampled_from(
+            ["", "", "compact", "share", "share", "share and compact", "reshard", "reshard and share"]
+        ),
         mine=st.booleans(),
         reads=st.sampled_from([0, 1, 1, 3]),
     )
@@ -383,7 +385,7 @@ class Machine(RuleBasedStateMachine):
             self.take_shared(at, reads, None)
 
     @precondition(lambda self: read_newest(self.directory))
-    @rule(factor=st.sampled_from([1, 2]), action=st.sampled_from(["", "compact", "share"]))
+    @rule(factor=st.sampled_from([1, 2]), action=st.sampled_from(["", "compact", "share", "reshard"]))
     def lose(self, factor, action):
         """Die, and begin anew from what was committed; what was taken in since is read again."""
         self.waiting += self.updates[len(self.committed) :]
@@ -396,6 +398,9 @@ class Machine(RuleBasedStateMachine):
         if "share" in action and len(self.readers) < 2:
             self.readers.append(Reader(f"reader{len(self.readers)}", self.upper))
             self.pin(-1)
+        if "reshard" in action:
+            self.shards = self.shards % 3 + 1
+            reshard_state(self.directory, self.shards)
         if "compact" in action:
             compact_state(self.directory)
         self.look_at_files()

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import duckdb
 import polars as pl
@@ -11,9 +12,11 @@ from ddcli.cli.state import command
 from ddcli.store.files import TEMPORARY, Files
 from ddcli.store.holds import Hold, holding, write_hold
 from ddcli.store.lock import Lock
-from ddcli.store.manifest import read_newest
+from ddcli.store.manifest import manifest_path, read_newest
 from tests.cli.support import contents, files
 
+NEEDED = {"show": ["-a", "x"], "release": ["--reader", "x"], "reshard": ["--shards", 2]}
+"""What commands can't do without."""
 TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 
 
@@ -131,8 +134,8 @@ def test_verify_names_every_bad_file(ran):
 def test_a_damaged_manifest_is_named(ran):
     path = ran.folder / ".dd/orders/manifest/000000003.json"
     path.write_bytes(path.read_bytes()[:-20])
-    for name in ("ls", "verify", "compact", "gc"):
-        result = ran("state", name, "orders.yaml")
+    for name in ("ls", "verify", "compact", "gc", "reshard"):
+        result = ran("state", name, "orders.yaml", *NEEDED.get(name, ()))
         assert result.code == 4
         assert f"{path}: error: the manifest of the state is damaged" in result.err
 
@@ -161,6 +164,51 @@ def test_compact_leaves_one_batch_a_shard_that_says_the_same(ran):
     expected = {(f"region {at}", 1, at): 1 for at in range(40)}
     expected |= {("east", 2, 7): 1, ("south", 1, 7): 1, ("west", 1, 1): 1}
     assert contents(ran.folder / "out/totals") == expected
+
+
+def test_reshard_deals_what_is_kept_to_more_shards_or_fewer(ran):
+    before = asked(ran, "ls", "orders.yaml")
+    result = asked(ran, "reshard", "orders.yaml", "--shards", 3)
+    assert list(result) == ["shards", "arrangements", "before", "after"]
+    assert result["arrangements"] == len(before["arrangements"])
+    assert (result["shards"], result["before"]["rows"], result["after"]["rows"]) == (3, before["rows"], before["rows"])
+    after = asked(ran, "ls", "orders.yaml")
+    assert after["manifest"] == before["manifest"] + 1
+    assert {one["shards"] for one in after["arrangements"]} == {3}
+    assert not asked(ran, "verify", "orders.yaml")["bad"]
+    assert len(batches(ran)) == result["after"]["batches"]
+    kept = files(*ran.kept)
+    assert ran("state", "reshard", "orders.yaml", "--shards", 3).out.endswith(": nothing to reshard\n")
+    assert files(*ran.kept) == kept
+    ran.log("orders/5.parquet", [("north", 5, 5, -1), ("west", 1, 5, 1)], **TYPES)
+    assert ran("run", "orders.yaml").code == 0
+    text = ran("state", "reshard", "orders.yaml", "--shards", 1)
+    assert "resharding " in text.err
+    assert " -> " in text.out
+    ran.log("orders/6.parquet", [("west", 2, 6, 1)], **TYPES)
+    assert ran("run", "orders.yaml").code == 0
+    expected = {(f"region {at}", 1, at): 1 for at in range(40)}
+    expected |= {("east", 2, 7): 1, ("south", 1, 7): 1, ("west", 2, 3): 1}
+    assert contents(ran.folder / "out/totals") == expected
+    assert {one["shards"] for one in asked(ran, "ls", "orders.yaml")["arrangements"]} == {1}
+
+
+def test_a_reshard_refuses_rows_that_are_in_no_shard_of_their_own(ran):
+    """Dealt by other lanes than runs deal by they would never be found again."""
+    assert ran("state", "reshard", "orders.yaml", "--shards", 2).code == 0
+    state = ran.folder / ".dd/orders"
+    manifest = read_newest(state)
+    swapped = {name: replace(entry, shards=entry.shards[::-1]) for name, entry in manifest.arrangements.items()}
+    for name in swapped:
+        (place := state / "arrangements" / name / "0").rename(place.with_name("2"))
+        place.with_name("1").rename(place)
+        place.with_name("2").rename(place.with_name("1"))
+    manifest_path(state, manifest.number).write_bytes(replace(manifest, arrangements=swapped).to_bytes())
+    kept = files(*ran.kept)
+    result = ran("state", "reshard", "orders.yaml", "--shards", 4)
+    assert result.code == 4
+    assert "error: the batch has rows of another shard" in result.err
+    assert files(*ran.kept) == kept
 
 
 def test_compact_leaves_what_a_reader_has_not_taken(ran):
@@ -196,8 +244,8 @@ def test_unlock_says_who_holds_the_lock(ran):
         assert told.code == 75
         assert f"in use by process {os.getpid()} on " in told.err
         assert asked(ran, "unlock", "orders.yaml", code=75)["locked"]
-        for name in ("compact", "gc"):
-            assert ran("state", name, "orders.yaml").code == 75
+        for name in ("compact", "gc", "reshard"):
+            assert ran("state", name, "orders.yaml", *NEEDED.get(name, ())).code == 75
         assert ran("state", "ls", "orders.yaml").code == 0
         assert ran("state", "verify", "orders.yaml").code == 0
         assert ran("state", "unlock", "orders.yaml", "--force").out.startswith("taken away: the state is in use by")
@@ -208,7 +256,7 @@ def test_unlock_says_who_holds_the_lock(ran):
 
 @pytest.mark.parametrize("name", sorted(command.commands))
 def test_wrong_use_and_a_state_that_is_not_there(orders, name):
-    more = {"show": ["-a", "x"], "release": ["--reader", "x"]}.get(name, [])
+    more = NEEDED.get(name, ())
     nothing = orders("state", name, *more)
     assert nothing.code == 2
     assert "hint: name the pipeline file, or the directory with --state" in nothing.err

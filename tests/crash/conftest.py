@@ -4,7 +4,7 @@ import pytest
 
 import ddcli.store.state
 from tests.crash.nursery import Nursery
-from tests.crash.shop import stages
+from tests.crash.shop import Shop, stages
 
 
 @pytest.fixture(scope="session")
@@ -21,12 +21,12 @@ def stage(request, every_stage):
 
 @pytest.fixture
 def through(monkeypatch):
-    """Return a function that makes a shop's run go through the given file operations."""
+    """Return a function that makes a shop's run, or what else is done to it, go through the given file operations."""
 
-    def run(shop, files):
+    def run(shop, files, do=Shop.run):
         with monkeypatch.context() as patch:
             patch.setattr(ddcli.store.state, "Files", lambda: files)
-            return shop.run()
+            return do(shop)
 
     return run
 

@@ -12,6 +12,7 @@ import polars as pl
 from ddcli.pipeline import run
 from ddcli.sizes import BASE
 from ddcli.store.manifest import read_newest
+from ddcli.store.runs import RUNS as RECORDS
 from ddcli.store.state import State
 
 if TYPE_CHECKING:
@@ -85,12 +86,12 @@ class Shop:
         return Shop(folder, self.options)
 
     def files(self) -> dict[str, bytes]:
-        """Return all that state and outputs consist of."""
+        """Return all that state and outputs consist of: without records of runs, which tell when they were."""
         return {
             str(path.relative_to(self.folder)): path.read_bytes()
             for part in (self.state, self.folder / "out")
             for path in sorted(part.rglob("*"))
-            if path.is_file() and path.name != "LOCK"
+            if path.is_file() and path.name != "LOCK" and path.parent.name != RECORDS
         }
 
     def settled(self) -> dict[str, bytes]:

@@ -7,6 +7,9 @@ from itertools import count
 from pathlib import Path
 
 from ddcli.errors import EngineError
+from ddcli.store.manifest import read_newest
+from ddcli.store.upkeep import reshard_state, verify
+from tests.crash.shop import RUNS
 from tests.store.support import Faulty
 
 
@@ -35,6 +38,30 @@ def test_an_error_at_every_operation(stage, tmp_path, through):
         assert shop.settled() == stage.after, f"{operation} {path}"
         shutil.rmtree(shop.folder)
     assert at > 25
+
+
+def test_an_error_at_every_operation_of_a_reshard(every_stage, tmp_path, through):
+    """The state is the old one or the new one, which say the same: the next run is right."""
+    stage, seen = every_stage["merge"], set()
+    for at in count():
+        shop = stage.shop.copy(tmp_path / "shop")
+        before = shop.number
+        files = Faulty(at, OSError(errno.EIO, os.strerror(errno.EIO)))
+        try:
+            through(shop, files, lambda shop: reshard_state(shop.state, 3))
+        except EngineError:
+            pass
+        else:
+            break
+        cut = {len(entry.shards) for entry in read_newest(shop.state).arrangements.values()}
+        assert cut == ({1} if shop.number == before else {3})
+        seen |= cut
+        shop.run()
+        assert shop.rows() == shop.meant(RUNS)
+        shop.settled()
+        assert not verify(shop.state)[2]
+        shutil.rmtree(shop.folder)
+    assert seen == {1, 3}
 
 
 def test_a_disk_that_takes_a_little_at_a_time(stage, tmp_path, monkeypatch):

@@ -12,8 +12,8 @@ import pytest
 
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions import execute
-from ddcli.expressions.foreign import meaning
 from ddcli.expressions.parse import parse_scalar, parse_table
+from ddcli.expressions.python import meaning
 from ddcli.expressions.scope import Scope
 from ddcli.expressions.stage import Explode, Filter, Map, Python, Stage, Step, Unnest
 from tests.expressions.support import frame_of, schema, text

@@ -127,9 +127,10 @@ class _Judged:
         self.told = upper
         closing = [time for time in self.times if is_closed(upper, time) and not is_closed(lower, time)]
         meant = {time: self.meaning.at(time) for time in closing}
+        options = self.how()  # which may do something to the state
         before = self._snapshot()
         try:
-            run(self.path, until=self.case.until(this), **self.how())
+            run(self.path, until=self.case.until(this), **options)
         except (InputError, EngineError) as error:
             if not self._may_refuse(error, meant.values()):
                 raise AssertionError("the run was refused") from error

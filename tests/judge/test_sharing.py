@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ddcli import sizes
 from ddcli.pipeline import run
 from ddcli.store.manifest import read_newest
-from ddcli.store.upkeep import compact_state
+from ddcli.store.upkeep import compact_state, reshard_state
 from tests.judge.frontiers import box, is_closed
 from tests.judge.logs import LATEST
 from tests.judge.test_random import SEARCH
@@ -34,7 +34,9 @@ def histories(draw):
     updates = st.lists(st.tuples(KEYS, VALUES, times, st.sampled_from([1, 1, -1, 2])), max_size=12)
     corners = st.tuples(*[st.integers(0, LATEST[nt] + 1)] * nt)
     steps = st.lists(
-        st.tuples(st.sampled_from(["export", "export", "import", "compact"]), corners), min_size=2, max_size=7
+        st.tuples(st.sampled_from(["export", "export", "import", "compact", "reshard"]), corners),
+        min_size=2,
+        max_size=7,
     )
     return nt, draw(updates), draw(updates), draw(steps), draw(st.tuples(*[st.sampled_from([1, 2, 3])] * 2))
 
@@ -135,6 +137,10 @@ def test_an_imported_arrangement_is_the_collection_from_its_beginning_on(history
                 continue
             if who == "compact":
                 compact_state(root / ".dd/one")
+                continue
+            if who == "reshard":
+                one_shards = one_shards % 3 + 1
+                reshard_state(root / ".dd/one", one_shards)
                 continue
             if begin is None:
                 begin = read_newest(root / ".dd/one").upper

@@ -13,6 +13,7 @@ import polars as pl
 from ddcli.pipeline import run
 from ddcli.store.manifest import read_newest
 from ddcli.store.objects import locate
+from ddcli.store.runs import RUNS
 from ddcli.store.state import State
 from tests.crash.shop import OUTPUTS, PIPELINE, Shop
 
@@ -70,9 +71,10 @@ class Remote:
         State.open(self.state, {name: self.place(f"out/{name}") for name in OUTPUTS}).close()
 
     def names(self) -> list[str]:
-        """Return the names of all objects but inputs and lock, without marks."""
+        """Return the names of all objects but inputs, lock and records of runs, without marks."""
         found = [path.relative_to(self.bucket) for path, _ in self.bucket.below()]
-        return sorted(MARK.sub("", path.inner) for path in found if path.parts[0] != "in" and path.name != "LOCK")
+        kept = [path for path in found if path.parts[0] != "in" and path.name != "LOCK" and path.parent.name != RUNS]
+        return sorted(MARK.sub("", path.inner) for path in kept)
 
     def rows(self) -> dict[str, Counter]:
         found = {}

@@ -30,12 +30,15 @@ def test_a_state_in_an_object_store_is_seen_checked_and_compacted(tmp_path, buck
     sizes = asked(capfd, "compact", "--state", shop.state)
     assert sizes["before"]["rows"] == before["rows"]
     assert all(one["batches"] <= one["shards"] for one in asked(capfd, "ls", "--state", shop.state)["arrangements"])
+    asked(capfd, "reshard", "--state", shop.state, "--shards", 2)
+    assert {one["shards"] for one in asked(capfd, "ls", "--state", shop.state)["arrangements"]} == {2}
     assert not asked(capfd, "verify", "--state", shop.state)["bad"]
     assert asked(capfd, "unlock", "--state", shop.state) == {"locked": False, "holder": None, "forced": False}
     name, entry = next(iter(read_newest(shop.state).arrangements.items()))
-    leaving = shop.state / "arrangements" / name / "0" / "000000077-0000.parquet"
+    shard, (first, *_) = next((shard, each) for shard, each in enumerate(entry.shards) if each)
+    leaving = shop.state / "arrangements" / name / str(shard) / "000000077-0000.parquet"
     leaving.put(b"x")
     assert asked(capfd, "gc", "--state", shop.state)["bytes"] == 1
-    batch = leaving.with_name(entry.shards[0][0].name)
-    batch.put(b"x" * entry.shards[0][0].size)
+    batch = leaving.with_name(first.name)
+    batch.put(b"x" * first.size)
     assert [one["file"] for one in asked(capfd, "verify", "--state", shop.state, code=4)["bad"]] == [str(batch)]

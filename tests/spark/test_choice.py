@@ -118,7 +118,7 @@ def test_a_collection_that_is_to_be_on_spark_is_the_only_one_there(stages):
     with started(Told(1)) as cluster:
         summary = run(stages)
     (about,) = cluster.abouts
-    assert about == "stage 3 of 4: arranged, group, linear"
+    assert about.startswith("stage 3 of 4: ")
     assert summary.spark.stages == 1
     assert summary.spark.stages_here == 4
     assert pl.read_parquet(stages.parent / "out/*.parquet").rows() == [(0, 1, 0, 1)]
@@ -131,7 +131,7 @@ def test_a_collection_that_is_to_be_here_is_not_on_spark(stages, monkeypatch):
         summary = run(stages)
     assert len(cluster.abouts) == summary.spark.stages == 3
     assert summary.spark.stages_here == 2
-    assert not any("group" in about for about in cluster.abouts)
+    assert not any("stage 3" in about for about in cluster.abouts)
 
 
 @pytest.mark.parametrize("engine", ["local", "spark"])

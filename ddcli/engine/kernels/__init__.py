@@ -9,7 +9,7 @@ from ddcli.engine.kernels.hashing import hash_bytes
 from ddcli.engine.kernels.joining import join, join_chunks
 from ddcli.engine.kernels.merging import Merge, merge
 from ddcli.engine.kernels.partitioning import exchange
-from ddcli.engine.kernels.picking import concat, distinct_keys, gather, gather_bounds, locate, take
+from ddcli.engine.kernels.picking import concat, distinct_keys, gather, gather_bounds, inserted, locate, take
 from ddcli.engine.kernels.pool_table import PoolTable
 from ddcli.engine.kernels.settings import set_announce, set_cache_dir
 from ddcli.engine.kernels.shards import shard_of
@@ -32,6 +32,7 @@ __all__ = [
     "gather",
     "gather_bounds",
     "hash_bytes",
+    "inserted",
     "is_consolidated",
     "is_sorted",
     "join",

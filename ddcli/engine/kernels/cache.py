@@ -74,6 +74,14 @@ def addresses(module: str) -> dict[str, int]:
     return _link(code)
 
 
+def every_module() -> list[str]:
+    """Import the modules of the package, and return the names of those that have kernels."""
+    for found in pkgutil.iter_modules(package.__path__):
+        if found.name != "compile":
+            importlib.import_module(f"{package.__name__}.{found.name}")
+    return list(loader.modules())
+
+
 def file_name(module: str) -> str:
     """Return the name of the file for a module's kernels as its sources are now."""
     return f"{module.rpartition('.')[2]}-{key(module)}.kernels"
@@ -197,10 +205,7 @@ def _resolve(name: str) -> None:
 
 def _compile_missing(folder: Path) -> None:
     """Compile every kernel of the package that the folder lacks, in two processes where there are two processors."""
-    for found in pkgutil.iter_modules(package.__path__):
-        if found.name != "compile":
-            importlib.import_module(f"{package.__name__}.{found.name}")
-    missing = [name for name in loader.modules() if read(folder / file_name(name)) is None]
+    missing = [name for name in every_module() if read(folder / file_name(name)) is None]
     count = sum(len(loader.kernels_of(name)) for name in missing)
     announce(f"compiling {count} kernels (once, about {1 + count * SECONDS_PER_KERNEL:.0f} s) ...")
     shares: list[list[str]] = [[] for _ in range(min(2, os.cpu_count() or 1, len(missing)))]

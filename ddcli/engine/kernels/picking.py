@@ -56,6 +56,16 @@ def copy_ranges(m: np.ndarray, ranges: np.ndarray, out: np.ndarray) -> int:
     return o
 
 
+@kernel("M")
+def count_positive(m: np.ndarray) -> int:
+    """Count the rows whose last lane is positive."""
+    last = m.shape[1] - 1
+    count = 0
+    for i in range(m.shape[0]):
+        count += m[i, last] > 0
+    return count
+
+
 @kernel("LM")
 def count_bounds(sources: list[np.ndarray], bounds: np.ndarray) -> int:
     """Return how many rows `bounds` names, or -1 if one of them isn't there."""
@@ -167,6 +177,15 @@ def distinct_keys(m: np.ndarray, nk: int) -> np.ndarray:
     out = np.empty((m.shape[0], nk), np.int64)
     count = first_keys(m, out)
     return out[:count] if 2 * count >= out.shape[0] else out[:count].copy()
+
+
+def inserted(m: np.ndarray) -> int:
+    """Return how many updates insert: their diff, the last lane, is positive.
+
+    >>> inserted(np.array([[7, 0, 2], [8, 0, -1]]))
+    1
+    """
+    return count_positive(m)
 
 
 def take(m: np.ndarray, lanes: np.ndarray | Sequence[int]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 A format says which columns a log has for those who read it (`footer`), which ones of the files it reads for some of these
 (`reads`), and what rows become (`turn`). It looks at rows alone: files, times, types and late rows are the reader's.
+Nothing here imports polars before there are rows: a check asks for columns only.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
-import polars as pl
-
 from ddcli.expressions.types import Type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import polars as pl
 
     from ddcli.expressions.types import Schema
     from ddcli.store.kinds import Footer
@@ -93,7 +94,7 @@ class Format:
 
     def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
         """Return what rows become; `raw` has the columns that `reads` asked for. Raises `BadRow`."""
-        frame = raw.select(columns) if columns else pl.DataFrame(height=raw.height)
+        frame = raw.select(columns) if columns else raw.drop(raw.columns)
         return Turned(frame, raw[self.diff] if self.diff in raw.columns and self.diff else None)
 
     def truncating(self) -> tuple[str, str, str] | None:

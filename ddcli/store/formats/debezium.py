@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
-import polars as pl
-
 from ddcli.errors import InputError, Span, Text
 from ddcli.expressions.types import Type
 from ddcli.store.formats.base import INT64, BadRow, Format, Turned, Upserted
@@ -15,6 +13,8 @@ from ddcli.store.formats.upsert import Upsert
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import polars as pl
 
     from ddcli.expressions.types import Schema
     from ddcli.store.kinds import Footer
@@ -66,6 +66,8 @@ class Debezium(Format):
         return [OP, NO_BEFORE, NO_AFTER, *order, *images]
 
     def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
+        import polars as pl
+
         raw = raw.with_row_index(ROW).filter(~(pl.col(OP).is_null() & pl.col(NO_BEFORE) & pl.col(NO_AFTER)))
         if self.key:
             raw = raw.filter(pl.col(OP).ne_missing(TRUNCATE))
@@ -90,6 +92,8 @@ class Debezium(Format):
         return (OP, TRUNCATE, self.order) if self.key else None
 
     def upserted(self, frame: pl.DataFrame) -> Upserted | None:
+        import polars as pl
+
         if not self.key:
             return None
         order = frame[HIDDEN + self.order]
@@ -102,6 +106,8 @@ class Debezium(Format):
 
     def _check(self, raw: pl.DataFrame) -> None:
         """Refuse events that can't be told from a row alone."""
+        import polars as pl
+
         whole = [
             (
                 ~pl.col(OP).is_in(OPS) | pl.col(OP).is_null(),
@@ -128,6 +134,8 @@ ROW, DIFF, HIDDEN = "row of the event", "diff of the row", "hidden "
 
 
 def _renamed(side: str, columns: Sequence[str]) -> list[pl.Expr]:
+    import polars as pl
+
     return [pl.col(f"{side}.{name}").alias(name) for name in columns]
 
 

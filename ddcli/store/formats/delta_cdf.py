@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from ddcli.errors import InputError
 from ddcli.store.formats.base import BadRow, Format, Turned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import polars as pl
 
     from ddcli.expressions.types import Schema
     from ddcli.store.kinds import Footer
@@ -44,6 +44,8 @@ class DeltaCdf(Format):
         return [*columns, CHANGE]
 
     def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
+        import polars as pl
+
         diffs = raw[CHANGE].replace_strict(DIFFS, default=None, return_dtype=pl.Int64)
         if diffs.null_count():
             row = diffs.is_null().arg_max() or 0

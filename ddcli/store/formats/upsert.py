@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
-import polars as pl
-
 from ddcli.errors import SpecError
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.scope import Scope
@@ -15,6 +13,8 @@ from ddcli.store.formats.base import BadRow, Format, Upserted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import polars as pl
 
     from ddcli.errors import Text
     from ddcli.expressions.tree import Expression
@@ -64,6 +64,8 @@ class Upsert(Format):
         return list(dict.fromkeys([*self.key, *columns, *used, *every]))
 
     def upserted(self, frame: pl.DataFrame) -> Upserted | None:
+        import polars as pl
+
         present = ~self.deleted(frame)
         if self.orders is None:
             return Upserted(present, pl.zeros(frame.height, pl.Int64, eager=True))
@@ -75,6 +77,8 @@ class Upsert(Format):
 
     def deleted(self, frame: pl.DataFrame) -> pl.Series:
         """Return which rows say that their key has nothing."""
+        import polars as pl
+
         if self.deletes is not None:
             return self._value(frame, self.deletes).fill_null(value=False)
         values = [name for name in self.kinds if name not in self.key and name not in self.time]

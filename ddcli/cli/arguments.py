@@ -1,0 +1,66 @@
+"""What commands take, and how a shell completes it: pipeline files, and names in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ENDINGS = (".yaml", ".yml")
+
+
+class PipelineFile(click.Path):
+    """The path of a pipeline file. That it can be read is found out when it is."""
+
+    name = "pipeline"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the YAML files here and one directory further down; if there is none, let the shell complete files."""
+        folder, _, name = incomplete.rpartition("/")
+        beginning = f"{folder}/" if folder or incomplete.startswith("/") else ""
+        found = [beginning + path for path in _yaml_files(Path(beginning or ".")) if path.startswith(name)]
+        return [CompletionItem(path) for path in sorted(found)] or [CompletionItem(incomplete, type="file")]
+
+
+class NameIn(click.types.StringParamType):
+    """A name of an input, collection or output in the pipeline file that the command is given."""
+
+    name = "name"
+
+    def __init__(self, *sections: str) -> None:
+        self.sections = sections
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that the file has; none of a file that can't be read."""
+        from ddcli.errors import DdError
+        from ddcli.spec import load_spec
+
+        given: Any = ctx.params.get("pipeline")
+        if given is None:
+            return []
+        try:
+            spec = load_spec(Path(given))
+        except DdError:
+            return []
+        names: set[str] = set().union(*(getattr(spec, section) for section in self.sections))
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
+def _yaml_files(folder: Path) -> Iterable[str]:
+    """Give the YAML files in a folder and in those right below it, relative to it; hidden ones are passed over."""
+    for path in [*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")]:
+        if path.suffix in ENDINGS and path.is_file():
+            yield str(path.relative_to(folder))
+
+
+PIPELINE = PipelineFile()
+OUTPUT = NameIn("outputs")
+COLLECTION = NameIn("inputs", "collections", "outputs")

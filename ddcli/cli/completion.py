@@ -1,0 +1,42 @@
+"""`dd completion`: what a shell needs to complete commands, options, pipeline files and names in them."""
+
+from __future__ import annotations
+
+import click
+
+PROGRAM = "ddcli"
+ALSO = {
+    "bash": "complete -o nosort -F _ddcli_completion dd",
+    "zsh": "compdef _ddcli_completion dd",
+    "fish": 'complete --no-files --command dd --arguments "(_ddcli_completion)"',
+}
+"""What has `dd` completed as `ddcli` is."""
+
+
+@click.command("completion", short_help="Print a script that has a shell complete commands.")
+@click.argument("shell", type=click.Choice(list(ALSO)))
+def command(shell: str) -> None:
+    """Print a script that has SHELL complete commands, options, pipeline files and the names in them.
+
+    \b
+    bash:  eval "$(ddcli completion bash)"                                  in ~/.bashrc
+    zsh:   eval "$(ddcli completion zsh)"                                   in ~/.zshrc, after compinit
+    fish:  ddcli completion fish > ~/.config/fish/completions/ddcli.fish
+
+    The script asks `ddcli`, so that a `dd` of the system's, should it be first on the PATH, is never run by it.
+
+    \b
+    Examples:
+      dd completion bash
+      dd completion fish
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from click.shell_completion import get_completion_class
+
+    from ddcli.cli.main import COMPLETE, cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None, shell
+    complete = kind(cli, {}, PROGRAM, COMPLETE)
+    # Not `complete.source()`: for bash that runs a bash, and complains of versions before 4.4 on stderr.
+    script = complete.source_template % complete.source_vars()
+    click.echo(script.replace("$1)", f"{PROGRAM})") + ALSO[shell])

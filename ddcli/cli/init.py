@@ -1,0 +1,60 @@
+"""`dd init`: a pipeline to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+STARTER = Path(__file__).parent / "starter"
+IGNORED = ".gitignore"
+
+
+@click.command("init", short_help="Make a pipeline to start from.")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False), default=".")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON.")
+def command(directory: Path, output: str) -> None:
+    """Make a pipeline in DIRECTORY to start from: it sums small CSV files up, and has a test, a workflow for GitHub
+    that checks it, and a .gitignore. DIRECTORY is made if it isn't there; by default it is this one.
+
+    Overwrites nothing: if one of the files is there already, none is made. Only a .gitignore stays as it is.
+    JSON: {directory, files: [FILE]}, the files that were made.
+
+    \b
+    Example:
+      dd init sales
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.errors import UsageError
+
+    found = sorted(path for path in STARTER.rglob("*") if path.is_file())
+    names = {_name(path.relative_to(STARTER)): path for path in found}
+    there = [name for name in names if (directory / name).exists()]
+    if met := [name for name in there if name != IGNORED]:
+        raise UsageError(
+            f"already there: {', '.join(met)}",
+            place=str(directory),
+            hint="name a directory that is empty or new: `dd init DIRECTORY`",
+        )
+    made = [name for name in names if name not in there]
+    try:
+        for name in made:
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(names[name].read_bytes())
+    except OSError as error:
+        raise UsageError(f"can't write there: {error.strerror}", place=str(error.filename or directory)) from None
+    if output == "json":
+        import json
+
+        click.echo(json.dumps({"directory": str(directory), "files": made}))
+        return
+    for name in made:
+        click.echo(str(directory / name))
+    if IGNORED in there:
+        click.echo(f"{directory / IGNORED} is there already: it should ignore out/ and .dd/", err=True)
+    (pipeline,) = (directory / name for name in names if name.endswith(".yaml"))
+    click.echo(f"next: dd run {pipeline}", err=True)
+
+
+def _name(path: Path) -> str:
+    """Return the name of a file of the starter: hidden ones are kept under names that are not."""
+    return "/".join(part.replace("dot-", ".", 1) if part.startswith("dot-") else part for part in path.parts)

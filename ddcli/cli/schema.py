@@ -1,0 +1,23 @@
+"""`dd schema`: what a pipeline file may hold, for editors."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command("schema", short_help="Print the JSON Schema of pipeline files, for editors.")
+def command() -> None:
+    """Print the JSON Schema (draft 2020-12) of pipeline files: an editor completes keys by it and marks what is wrong.
+
+    Editors with the YAML language server (VS Code, Neovim, JetBrains, ...) find it by a comment at the top of a pipeline:
+    `# yaml-language-server: $schema=dd.schema.json`. Names, types and expressions are checked by `dd check`.
+
+    \b
+    Example:
+      dd schema > dd.schema.json
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.spec import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))

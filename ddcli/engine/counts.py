@@ -1,0 +1,87 @@
+"""What went through each operator: rows in and out, how many insert, how long it took. Sums, so that shards, rounds and tasks add up.
+
+Counting is the reading of one lane of what an operator gives, and two looks at the clock a step: it is always done where a
+run is recorded. Who is counted is told by a name, the same wherever a shard of the operator is stepped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROUNDS = 64
+"""Rounds of a loop whose rows are counted one by one; what later ones give is counted with the last of these."""
+
+
+@dataclass(slots=True)
+class Count:
+    """What one operator took and gave. `inserted` are the rows out with a positive diff; all others retract.
+
+    `seconds` are those of all threads together, in which the operator stepped, took its rows in, or waited for the interpreter.
+    Of a loop: how many `turns` its body took, and how many rows the body's operators gave in each round (`rounds`).
+    """
+
+    rows_in: int = 0
+    rows_out: int = 0
+    inserted: int = 0
+    seconds: float = 0.0
+    turns: int = 0
+    rounds: list[int] = field(default_factory=list)
+
+    @property
+    def retracted(self) -> int:
+        """Rows out with a negative diff."""
+        return self.rows_out - self.inserted
+
+    def add(self, other: Count) -> None:
+        """Add what another shard, round or task of the operator counted."""
+        self.rows_in += other.rows_in
+        self.rows_out += other.rows_out
+        self.inserted += other.inserted
+        self.seconds += other.seconds
+        self.turns += other.turns
+        for number, rows in enumerate(other.rounds):
+            self._add_round(number, rows)
+
+    def turn(self, number: int, rows: int) -> None:
+        """Note a turn of a loop's body, in the round `number`."""
+        self.turns += 1
+        self._add_round(number, rows)
+
+    def _add_round(self, number: int, rows: int) -> None:
+        at = min(number, ROUNDS - 1)
+        if at >= len(self.rounds):
+            self.rounds += [0] * (at + 1 - len(self.rounds))
+        self.rounds[at] += rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+class Counts(dict[str, Count]):
+    """The counts of operators, by name."""
+
+    @classmethod
+    def of(cls, counted: Iterable[tuple[str, Count]]) -> Self:
+        """Return the sums of counts that are told name by name, perhaps several of one name."""
+        found = cls()
+        for name, count in counted:
+            found.note(name, count)
+        return found
+
+    def note(self, name: str, count: Count) -> None:
+        """Add to the count of one operator."""
+        known = self.get(name)
+        if known is None:
+            self[name] = replace(count, rounds=list(count.rounds))
+        else:
+            known.add(count)
+
+    def add(self, other: Counts) -> None:
+        """Add what was counted elsewhere."""
+        for name, count in other.items():
+            self.note(name, count)

@@ -1,0 +1,194 @@
+"""Rows for people and for programs: text in columns, JSON, CSV, Parquet, written batch by batch as they come.
+
+What text can't say as it is has one spelling everywhere: binary values are in hexadecimal digits; in CSV and in text lists are
+JSON, and durations are ISO 8601 (`PT1M30S`). In JSON NaN and the infinities are null, as JSON has none of them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import polars as pl
+
+from ddcli.expressions.lower import Lowering
+from ddcli.expressions.tree import Cast, Column
+from ddcli.expressions.types import Type, from_polars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+RowFormat = Literal["text", "json", "jsonl", "csv", "parquet"]
+BATCH = 1 << 16
+"""Rows that are in memory together where they stream by."""
+PAGE = 1000
+"""Rows of text that have columns of one width."""
+TEXT = Type("string", nullable=True)
+NULL = "null"
+
+
+def batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a lazy frame, in order, some at a time. What reading them raises is raised here."""
+    yield from frame.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming")
+
+
+def first(frames: Iterable[pl.DataFrame], limit: int) -> Iterator[pl.DataFrame]:
+    """Yield the first rows of batches: a row more than `limit`, if there are so many, by which one sees that there are more."""
+    room = limit + 1
+    for frame in frames:
+        yield frame.head(room)
+        room -= frame.height
+        if room <= 0:
+            return
+
+
+def write_rows(
+    frames: Iterable[pl.DataFrame], form: RowFormat, out: BinaryIO, limit: int | None = None
+) -> tuple[int, bool]:
+    """Write batches of rows, of which there is at least one, maybe empty; return how many rows, and whether `limit` cut them."""
+    writer = WRITERS[form](out)
+    rows, cut = 0, False
+    for frame in frames if limit is None else first(frames, limit):
+        room = frame.height if limit is None else limit - rows
+        cut = frame.height > room
+        writer.add(frame.head(room))
+        rows += min(frame.height, room)
+    writer.end()
+    out.flush()
+    return rows, cut
+
+
+class _Writer:
+    """Writes batches of rows that have the same columns."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self.out = out
+        self.begun = False
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Write a batch."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Write what comes after all batches."""
+
+
+class _JsonLines(_Writer):
+    def add(self, frame: pl.DataFrame) -> None:
+        self.out.write(_json_lines(frame))
+
+
+class _Json(_Writer):
+    """An array, a row a line."""
+
+    def add(self, frame: pl.DataFrame) -> None:
+        if not frame.is_empty():
+            self.out.write((b",\n" if self.begun else b"[") + _json_lines(frame)[:-1].replace(b"\n", b",\n"))
+            self.begun = True
+
+    def end(self) -> None:
+        self.out.write(b"]\n" if self.begun else b"[]\n")
+
+
+class _Csv(_Writer):
+    """CSV with a header, as inputs are read: nothing is null, two quotes are empty text."""
+
+    def add(self, frame: pl.DataFrame) -> None:
+        texts = [as_text(column) if _needs_text(column.dtype) else column for column in frame]
+        self.out.write(pl.DataFrame(texts).write_csv(include_header=not self.begun).encode())
+        self.begun = True
+
+
+class _Parquet(_Writer):
+    def __init__(self, out: BinaryIO) -> None:
+        super().__init__(out)
+        self._file: Any = None
+
+    def add(self, frame: pl.DataFrame) -> None:
+        import pyarrow.parquet as pq
+
+        table = frame.to_arrow()
+        if self._file is None:
+            self._file = pq.ParquetWriter(self.out, table.schema, compression="zstd")
+        self._file.write_table(table)
+
+    def end(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class _Text(_Writer):
+    """Columns of text under their names, numbers to the right; they get wider where a later page needs it."""
+
+    def add(self, frame: pl.DataFrame) -> None:
+        if not self.begun:
+            self._widths = [len(name) for name in frame.columns]
+            self._right = [kind.is_numeric() for kind in frame.dtypes]
+        texts = pl.DataFrame([shown(column) for column in frame])
+        for page in texts.iter_slices(PAGE):
+            longest = page.select(pl.all().str.len_chars().max()).row(0)
+            self._widths = [max(pair) for pair in zip(self._widths, longest, strict=True)]
+            self._head(frame.columns)
+            self.out.write(b"".join(map(self._line, page.iter_rows())))
+        self._head(frame.columns)
+
+    def _head(self, names: Sequence[str]) -> None:
+        if not self.begun:
+            self.out.write(self._line(names))
+            self.begun = True
+
+    def _line(self, cells: Iterable[str]) -> bytes:
+        aligned = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, self._widths, self._right, strict=True)
+        )
+        return "  ".join(aligned).rstrip().encode() + b"\n"
+
+
+WRITERS: dict[RowFormat, type[_Writer]] = {
+    "text": _Text,
+    "json": _Json,
+    "jsonl": _JsonLines,
+    "csv": _Csv,
+    "parquet": _Parquet,
+}
+
+
+def _json_lines(frame: pl.DataFrame) -> bytes:
+    plain = [as_text(column) if column.dtype in (pl.Binary, pl.Duration) else column for column in frame]
+    return pl.DataFrame(plain).write_ndjson().encode()
+
+
+def _needs_text(dtype: pl.DataType) -> bool:
+    return not (dtype.is_numeric() or dtype in (pl.String, pl.Boolean))
+
+
+def as_text(column: pl.Series) -> pl.Series:
+    """Return the values of a column as text, as `cast(text as type)` reads them wherever it reads such values; null stays null."""
+    value = pl.col(column.name)
+    dtype = column.dtype
+    if isinstance(dtype, pl.List):
+        texts = [None if one is None else json.dumps(one, default=str, ensure_ascii=False) for one in column.to_list()]
+        return pl.Series(column.name, texts, pl.String)
+    if isinstance(dtype, pl.Duration):
+        value = value.dt.to_string("iso")
+    elif isinstance(dtype, pl.Datetime) and dtype.time_zone is not None:
+        value = value.dt.to_string("%Y-%m-%d %H:%M:%S%.f%:z")
+    elif dtype == pl.Binary:
+        value = value.bin.encode("hex")
+    elif dtype == pl.Null:
+        value = value.cast(pl.String)
+    elif dtype != pl.String:
+        kind = from_polars(dtype, nullable=True)
+        assert kind is not None, f"a column of {dtype}"
+        value = Lowering().value(Cast(Column(column.name, kind), TEXT))
+    return column.to_frame().select(value.alias(column.name)).to_series()
+
+
+def shown(column: pl.Series) -> pl.Series:
+    """Return the values of a column as text for a terminal: on one line each, without characters that would steer it."""
+    text = pl.col(column.name)
+    for character, escaped in (("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        text = text.str.replace_all(character, escaped, literal=True)
+    text = text.str.replace_all(r"[\x00-\x1f\x7f-\u{9f}]", "\N{REPLACEMENT CHARACTER}").fill_null(NULL)
+    return as_text(column).to_frame().select(text).to_series()

@@ -1,0 +1,70 @@
+"""The inputs of a run while somebody watches: each part that is read is told of, and timed."""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.inputs import Reader
+    from ddcli.progress import Progress
+    from ddcli.stepping import Slice, Taken
+
+
+@dataclass
+class Watching:
+    """Tells `progress` what is read, and sums up by input how long that took, in all threads together (`seconds`)."""
+
+    progress: Progress
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def watched(self, taken: Mapping[str, Taken], readers: Mapping[str, Reader]) -> dict[str, WatchedTaken]:
+        """Return what is taken from each input so that reading it is watched."""
+        return {name: self._watched(name, given, readers[name]) for name, given in taken.items()}
+
+    def _watched(self, name: str, taken: Taken, reader: Reader) -> WatchedTaken:
+        size = sum(file.size for file in reader.listing.to_read)
+        # Nobody knows how many bytes of a file some of its rows are: each as many as any other.
+        return WatchedTaken(
+            [WatchedSlice(part, name, size / max(taken.rows, 1), self) for part in taken.slices], taken.rows
+        )
+
+    def note(self, name: str, rows: int, size: float, seconds: float) -> None:
+        """Learn that some rows of an input were read."""
+        with self._lock:
+            self.seconds[name] += seconds
+        self.progress.read(rows, int(size))
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedTaken:
+    """What a source is fed: `rows` updates or fewer."""
+
+    slices: Sequence[WatchedSlice]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedSlice:
+    """Some updates of the input `name`, not read yet, of so many bytes a row (`width`)."""
+
+    part: Slice
+    name: str
+    width: float
+    watching: Watching
+
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+        began = clock.perf_counter()
+        found = self.part.matrix(layout, pool)
+        self.watching.note(self.name, len(found), len(found) * self.width, clock.perf_counter() - began)
+        return found

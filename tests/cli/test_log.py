@@ -1,0 +1,152 @@
+"""`dd log`: what is printed, in which form, and what is refused."""
+
+import io
+import json
+import pty
+import subprocess
+import sys
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+
+import polars as pl
+import pytest
+
+from ddcli.cli.main import main
+from tests.cli.support import ROOT
+
+
+def test_a_person_sees_columns(orders):
+    assert orders("log", "orders/").out == (
+        "region  amount  time  diff\n"
+        "north       10     0     1\n"
+        "north        5     1     1\n"
+        "south        7     1     1\n"
+        "north       10     2    -1\n"
+    )
+    assert orders("log", "orders/1.parquet", "--as-of", 1).out == (
+        "region  amount  diff\nnorth        5     1\nnorth       10     1\nsouth        7     1\n"
+    )
+
+
+def test_an_output_is_a_log(orders):
+    orders("run", "orders.yaml", "--until", 2)
+    found = json.loads(orders("log", "out/totals", "--as-of", 1, "-o", "json").out)
+    assert found == [
+        {"region": "north", "orders": 2, "amount": 15, "diff": 1},
+        {"region": "south", "orders": 1, "amount": 7, "diff": 1},
+    ]
+    later = orders("log", "out/totals", "--as-of", 2)
+    assert later.err == "note: the log is complete before 2; at 2 it may still change\n"
+    assert orders("log", "out/totals", "--as-of", 1).err == ""
+
+
+def test_history_of_a_key(orders):
+    found = orders("log", "orders/", "--key", "region=north", "-k", "amount=10", "-o", "jsonl")
+    assert [json.loads(line) for line in found.out.splitlines()] == [
+        {"region": "north", "amount": 10, "time": 0, "diff": 1},
+        {"region": "north", "amount": 10, "time": 2, "diff": -1},
+    ]
+    none = orders("log", "orders/", "-k", "region=west")
+    assert (none.code, none.err) == (1, "nothing with region = west\n")
+    assert orders("log", "orders/", "-k", "region is null").code == 1
+
+
+def test_limit_says_that_it_cuts(orders):
+    cut = orders("log", "orders/", "-n", 2, "-o", "csv")
+    assert cut.out == "region,amount,time,diff\nnorth,10,0,1\nnorth,5,1,1\n"
+    assert cut.err == "cut after 2 rows, as --limit says: there are more\n"
+    assert orders("log", "orders/", "-n", 4).err == ""
+    assert len(orders("log", "orders/", "-n", 0, "-o", "csv").out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "csv", "parquet", "text"])
+def test_every_type_in_every_form(tmp_path, monkeypatch, form, capfdbinary):
+    """Each value is the same in all of them; the text forms are those that casts read, so CSV reads back."""
+    monkeypatch.chdir(tmp_path)
+    moment = datetime.fromisoformat("2024-01-02 03:04:05.6")
+    row = {
+        "i": 2**60, "f": 1.5, "d": Decimal("1.50"), "s": 'a"b', "e": "", "b": b"\x00\xff", "o": True,
+        "day": date(2024, 1, 2), "at": moment, "z": moment.replace(tzinfo=UTC), "t": time(3, 4), "u": timedelta(seconds=90),
+        "l": [1, None], "n": None,
+    }  # fmt: skip
+    frame = pl.DataFrame([row, dict.fromkeys(row)], schema_overrides={"d": pl.Decimal(10, 2), "n": pl.Int8})
+    frame = frame.with_columns(time=pl.lit(0), diff=pl.lit(1))
+    frame.write_parquet("log.parquet")
+    main(["log", "log.parquet", "-o", form])
+    out = capfdbinary.readouterr().out
+    if form == "parquet":
+        assert pl.read_parquet(io.BytesIO(out)).equals(frame, null_equal=True)
+        return
+    if form == "csv":
+        lines = out.decode().splitlines()
+        assert lines[1] == (
+            '1152921504606846976,1.5,1.50,"a""b","",00ff,true,2024-01-02,2024-01-02 03:04:05.600,'
+            '2024-01-02 03:04:05.600+00:00,03:04:00,PT1M30S,"[1, null]",,0,1'
+        )
+        assert lines[2] == ",,,,,,,,,,,,,,0,1"
+        return
+    if form == "text":
+        assert out.decode().splitlines()[2].split() == ["null"] * 14 + ["0", "1"]
+        return
+    text = out.decode()
+    found = json.loads(text) if form == "json" else [json.loads(line) for line in text.splitlines()]
+    assert found[0]["b"] == "00ff"
+    assert found[0]["i"] == 2**60
+    assert (found[0]["day"], found[0]["l"], found[0]["d"]) == ("2024-01-02", [1, None], "1.50")
+    assert found[1] == dict.fromkeys(row) | {"time": 0, "diff": 1}
+
+
+def test_csv_reads_back(orders):
+    """What is written as CSV is a log, too: the same, once the types are said."""
+    (orders.folder / "log.csv").write_text(orders("log", "orders/", "-o", "csv").out)
+    types = ["--column", "region=string", "--column", "amount=int64"]
+    assert orders("log", "log.csv", *types, "--as-of", 1).out == orders("log", "orders/", "--as-of", 1).out
+    assert "doesn't say which types" in orders("log", "log.csv").err
+    assert orders("log", "log.csv", "--column", "region").code == 2
+
+
+def test_product_times_and_dates(shop):
+    shop.log(
+        "log/a.parquet",
+        [("a", date(2024, 1, 1), 0, 1), ("a", date(2024, 1, 2), 1, 1), ("b", date(2024, 1, 1), 1, 1)],
+        v=pl.String, day=pl.Date, version=pl.Int64, diff=pl.Int64,
+    )  # fmt: skip
+    both = ["--time", "day", "--time", "version"]
+    found = shop("log", "log", *both, "--as-of", "2024-01-01,1", "-o", "jsonl").out.splitlines()
+    assert [json.loads(line) for line in found] == [{"v": "a", "diff": 1}, {"v": "b", "diff": 1}]
+    found = shop("log", "log", *both, "--since", "2024-01-01,1", "--until", "2024-01-02,5", "-o", "csv").out
+    assert found == "v,day,version,diff\nb,2024-01-01,1,1\n"
+    wrong = shop("log", "log", *both, "--as-of", "2024-01-01")
+    assert wrong.code == 2
+    assert "1 of the 2 coordinates of the log's time, day, version" in wrong.err
+
+
+def test_wrong_use_is_told(orders):
+    for arguments, code, said in (
+        (["--as-of", 1, "--since", 0], 2, "give the one or the others"),
+        (["--as-of", "soon"], 2, "'soon' is no time: the log's time is int64"),
+        (["-k", "regin=x"], 2, "did you mean 'region'?"),
+        (["-k", "amount=ten"], 2, "'ten' is no int64, as the column 'amount' is"),
+        (["-k", "amount"], 2, "names no value"),
+        (["-k", "amount=1", "-k", "amount=2"], 2, "'amount' is given twice"),
+        (["--time", "tme"], 3, "no column 'tme'"),
+    ):
+        found = orders("log", "orders/", *arguments)
+        assert (found.code, said in found.err, found.out) == (code, True, ""), found
+    assert orders("log", "order/").code == 3
+
+
+def test_text_steers_no_terminal(shop):
+    shop.log("log.parquet", [("a\nb\x1b[31m", 0, 1)], v=pl.String, time=pl.Int64, diff=pl.Int64)
+    assert shop("log", "log.parquet").out.splitlines()[1].split() == ["a\\nb\ufffd[31m", "0", "1"]
+
+
+def test_parquet_is_kept_from_a_terminal(orders):
+    """As it would be read by nobody there."""
+    _, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "ddcli", "log", "orders/", "-o", "parquet"],
+        stdout=theirs, stderr=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)}, cwd=orders.folder, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert b"nothing for a terminal" in done.stderr

@@ -1,0 +1,182 @@
+"""Setting up: what `dd init` makes works, what `dd doctor` finds is so, shells complete, editors get a schema."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from ddcli.cli import doctor
+from ddcli.cli.main import COMPLETE
+from ddcli.spec import json_schema
+from tests.cli.support import ROOT, contents, snapshot
+
+MADE = [
+    ".github/workflows/dd.yml",
+    ".gitignore",
+    "data/orders/2024-01-01.csv",
+    "data/orders/2024-01-02.csv",
+    "sales.yaml",
+]
+
+
+def test_what_init_makes_is_checked_run_and_kept_up_to_date(shop):
+    result = shop("init", "new/sales", "-o", "json")
+    assert result.code == 0
+    assert json.loads(result.out)["directory"] == "new/sales"
+    assert sorted(json.loads(result.out)["files"]) == MADE
+    folder = shop.folder / "new/sales"
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == MADE
+    assert shop("check", "new/sales/sales.yaml").code == 0
+    assert shop("run", "new/sales/sales.yaml").code == 0
+    found = {row[:2] for row in contents(folder / "out/sales")}
+    assert found == {("north", 2), ("east", 1)}
+    shop.write(
+        "new/sales/data/orders/2024-01-03.csv", "order_id,region,status,amount,day\n5,west,paid,1.00,2024-01-03\n"
+    )
+    assert shop("run", "new/sales/sales.yaml").code == 0
+    assert {row[:2] for row in contents(folder / "out/sales")} == found | {("west", 1)}
+    ignored = (folder / ".gitignore").read_text().splitlines()
+    assert {"out/", ".dd/"} <= set(ignored)
+
+
+def test_the_commands_of_the_workflow_that_init_makes_pass(shop):
+    assert shop("init").code == 0
+    workflow = yaml.safe_load((shop.folder / ".github/workflows/dd.yml").read_text())
+    commands = [step["run"].split() for step in workflow["jobs"]["check"]["steps"] if "run" in step]
+    assert commands.pop(0) == ["pip", "install", "ddcli"]
+    for program, *arguments in commands:
+        assert program == "ddcli"
+        result = shop(*arguments)
+        assert result.code == 0, result.err
+
+
+def test_init_overwrites_nothing(shop):
+    shop.write("data/orders/2024-01-02.csv", "mine")
+    before = snapshot(shop.folder)
+    result = shop("init")
+    assert result.code == 2
+    assert result.err.startswith(".: error: already there: data/orders/2024-01-02.csv\nhint: ")
+    assert snapshot(shop.folder) == before
+
+
+def test_init_leaves_a_gitignore_as_it_is(shop):
+    shop.write(".gitignore", "mine\n")
+    result = shop("init")
+    assert result.code == 0
+    assert ".gitignore is there already" in result.err
+    assert (shop.folder / ".gitignore").read_text() == "mine\n"
+
+
+def test_init_where_nothing_can_be_written(shop):
+    shop.write("file", "")
+    result = shop("init", "file/below")
+    assert result.code == 2
+    assert "error: can't write there: Not a directory" in result.err
+
+
+def test_the_schema_is_the_readers(shop):
+    assert json.loads(shop("schema").out) == json_schema()
+
+
+def completions(*words):
+    """Return what bash would be offered for the last of the words."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ddcli"],
+        env={"PYTHONPATH": str(ROOT), COMPLETE: "bash_complete", "COMP_WORDS": " ".join(words)}
+        | {"COMP_CWORD": str(len(words) - 1)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert not done.stderr
+    return [tuple(line.split(",", 1)) for line in done.stdout.splitlines()]
+
+
+def test_commands_options_and_pipeline_files_are_completed(orders):
+    orders.write("below/pipelines.yml", "")
+    orders.write("below/deeper/none.yaml", "")
+    orders.write(".hidden/none.yaml", "")
+    assert completions("dd", "ch") == [("plain", "check")]
+    assert ("plain", "verify") in completions("dd", "state", "")
+    assert completions("dd", "run", "orders.yaml", "--unt") == [("plain", "--until")]
+    assert completions("dd", "check", "") == [("plain", "below/pipelines.yml"), ("plain", "orders.yaml")]
+    assert completions("dd", "check", "below/") == [
+        ("plain", "below/deeper/none.yaml"),
+        ("plain", "below/pipelines.yml"),
+    ]
+    assert completions("dd", "check", "zzz") == [("file", "zzz")]
+
+
+def test_a_command_that_is_not_there_is_no_reason_to_complain(shop):
+    assert ("plain", "run") in completions("dd", "nope", "")
+
+
+@pytest.mark.parametrize("program", ["dd", "ddcli"])
+def test_bash_completes(orders, program):
+    """The script runs `ddcli`: a `dd` of the system's without operands would wait for its input."""
+    folder = orders.folder / "bin"
+    for name, text in {"ddcli": f'exec {sys.executable} -m ddcli "$@"', "dd": "echo wrong >&2"}.items():
+        orders.write(f"bin/{name}", f"#!/bin/sh\n{text}\n").chmod(0o755)
+    script = f"""
+eval "$(ddcli completion bash)"
+complete -p {program} | grep -q _ddcli_completion || exit 1
+COMP_WORDS=({program} check ord); COMP_CWORD=2
+_ddcli_completion {program} ord check
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    env = {"PATH": f"{folder}:/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("orders.yaml\n", "", 0)
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_scripts_of_other_shells_name_both_programs(shop, shell):
+    script = shop("completion", shell).out
+    for program in ("dd", "ddcli"):
+        assert re.search(
+            rf"^ *(complete --no-files --command|compdef _ddcli_completion) {program}\b", script, re.MULTILINE
+        )
+    assert f"{COMPLETE}={shell}_complete ddcli" in script.replace("COMP_WORDS=(commandline -cp) ", "").replace(
+        "COMP_CWORD=(commandline -t) ", ""
+    )
+
+
+def test_doctor_finds_what_is_there(orders):
+    result = orders("doctor", "orders.yaml", "-o", "json")
+    facts = json.loads(result.out)
+    assert result.code == (1 if facts["problems"] else 0)
+    assert facts["python"]["version"] == sys.version.split()[0]
+    assert facts["packages"]["polars"] == sys.modules["polars"].__version__
+    assert facts["kernels"]["compiled"] <= facts["kernels"]["of"]
+    assert 0 < facts["machine"]["default_memory"] < facts["machine"]["memory"]
+    assert facts["state"]["path"] == str(orders.folder / ".dd/orders")
+    assert 0 < facts["state"]["free"] <= facts["state"]["total"]
+    assert facts.keys() == {
+        *("dd", "python", "platform", "packages", "machine", "kernels", "java", "state", "problems"),
+    }
+    told = orders("doctor").out
+    assert all(f"\n{name} " in told for name in ("python", "polars", "processors", "memory", "kernels", "disk"))
+
+
+def test_doctor_says_what_keeps_pipelines_from_running(orders, monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("polars", "pyspark") else "1")
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=5_000_000, total=10**9))
+    result = orders("doctor", "orders.yaml")
+    assert result.code == 1
+    assert "polars      not installed\n" in result.out
+    assert "pyspark     not installed: pip install 'ddcli[spark]'\n" in result.out
+    assert [line for line in result.err.splitlines() if line.startswith("error: ")] == [
+        "error: the package polars is missing",
+        f"error: 5.0 MB are free at {orders.folder / '.dd/orders'}",
+    ]
+
+
+def test_doctor_knows_the_packages_that_are_needed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert list(doctor.NEEDED) == [re.split(r"[<>=]", text)[0] for text in project["dependencies"]]

@@ -1,0 +1,176 @@
+"""What is counted of each operator: the same in memory, out of core, on several shards and as tasks; and the records of runs."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pytest
+
+from ddcli import execute
+from ddcli.engine.counts import ROUNDS, Count, Counts
+from ddcli.errors import EngineError
+from ddcli.pipeline import run
+from ddcli.sizes import Sizes
+from ddcli.store.files import Files
+from ddcli.store.runs import KEPT, RUNS, RunRecord, read_runs, write_run
+from tests.spark.support import Here, started
+
+PIPELINE = """
+dd: 1
+name: friends
+inputs:
+  pairs: {path: in/, columns: {a: int64, b: int64}}
+collections:
+  both:
+    from: pairs
+    apply:
+      - filter: a <> b
+      - concat: {from: pairs, apply: [{map: {a: b, b: a}}]}
+  often:
+    from: both
+    apply: [{reduce: {by: [a], n: count(*)}}]
+  reach:
+    iterate:
+      variables: {reach: {from: pairs, apply: [distinct]}}
+      body:
+        reach:
+          from: reach
+          apply:
+            - join: {with: pairs, as: more, on: {b: a}}
+            - map: {a: a, b: more.b}
+            - concat: pairs
+            - distinct
+      result: reach
+outputs:
+  often: out/often/
+  reach: out/reach/
+"""
+WAYS = {
+    "in memory": Sizes(1, 1, 1),
+    "on shards": Sizes(3, 3, 2),
+    "out of core": Sizes(2, 4, 2, 3, 0),
+    "as tasks": Sizes(2, 4, 1, 3, 0),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    found = tmp_path / "p.yaml"
+    found.write_text(PIPELINE)
+    more(tmp_path, 0, [(at, at + 1, 1) for at in range(8)])
+    return found
+
+
+def more(folder, time, rows):
+    (folder / "in").mkdir(exist_ok=True)
+    frame = pl.DataFrame([(a, b, time, diff) for a, b, diff in rows], schema=["a", "b", "time", "diff"], orient="row")
+    frame.write_parquet(folder / f"in/{time}.parquet")
+
+
+def counted(path, way, monkeypatch):
+    """Run, cut in one way; return what was counted, without times and what hangs on the cut."""
+    monkeypatch.setattr(execute, "sizes", lambda *_: WAYS[way])
+    monkeypatch.setattr(Sizes, "spread", lambda self, *_, **__: self)
+    with started(Here(1)):
+        summary = run(path, engine="spark" if way == "as tasks" else "local")
+    return {
+        name: (count.rows_in, count.rows_out, count.inserted)
+        for name, count in summary.counts.items()
+        if not name.startswith("output:") and not count.turns
+    }
+
+
+def test_counts_are_those_of_the_operators(path, monkeypatch):
+    """The first load: eight pairs, each both ways; then one is taken back."""
+    found = sorted(counted(path, "in memory", monkeypatch).values())
+    assert (0, 8, 8) in found, "the scan"
+    assert (16, 9, 9) in found, "the reduction has a group a number"
+    more(path.parent, 1, [(0, 1, -1)])
+    found = counted(path, "in memory", monkeypatch).values()
+    assert (0, 1, 0) in found
+    assert (2, 3, 1) in found, "0 has no pair any more, 1 has one less"
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "in memory"])
+def test_counts_do_not_depend_on_where_it_runs(path, way, tmp_path, monkeypatch):
+    """In a loop, too: here no rows of two shards cancel."""
+    here = counted(path, "in memory", monkeypatch)
+    (tmp_path / "other").mkdir()
+    there = tmp_path / "other" / "p.yaml"
+    there.write_text(PIPELINE.replace("path: in/", "path: ../in/"))
+    assert counted(there, way, monkeypatch) == here
+
+
+def test_rounds_of_a_loop(path):
+    (loop,) = [count for count in run(path).counts.values() if count.turns]
+    assert loop.turns == len(loop.rounds) >= 8
+    assert all(loop.rounds)
+    assert loop.rows_out == 8 * 9 // 2
+
+
+def test_counts_add_up():
+    one, other = Count(1, 2, 1, 0.5), Count(10, 20, 10, 0.5)
+    one.turn(0, 3)
+    other.turn(0, 4)
+    other.turn(ROUNDS + 5, 6)
+    counts = Counts.of([("x", one)])
+    counts.add(Counts.of([("x", other), ("y", Count(1))]))
+    assert one.rows_in == 1, "what is added up stays as it was"
+    assert counts["y"].rows_in == 1
+    found = counts["x"]
+    assert (found.rows_in, found.rows_out, found.inserted, found.retracted, found.seconds) == (11, 22, 11, 11, 1.0)
+    assert (found.turns, found.rounds[0], found.rounds[-1], len(found.rounds)) == (3, 7, 6, ROUNDS)
+
+
+# --- records --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_commits_is_recorded(path):
+    summary = run(path)
+    state = path.parent / ".dd/friends"
+    (record,) = read_runs(state)
+    assert (record.number, record.rows, record.state_bytes) == (1, 8, summary.state_bytes)
+    assert record.operators == summary.counts
+    assert record.seconds == pytest.approx(summary.seconds)
+    run(path)  # nothing is new
+    more(path.parent, 1, [(0, 5, 1)])
+    run(path, dry_run=True)
+    assert [each.number for each in read_runs(state)] == [1]
+    run(path)
+    assert [each.number for each in read_runs(state)] == [1, 2]
+
+
+def test_what_is_torn_is_no_record(path):
+    run(path)
+    place = path.parent / ".dd/friends" / RUNS
+    whole = (place / "000000001.json").read_bytes()
+    tree = json.loads(whole)
+    for at, data in enumerate(
+        [b"", whole[:-1], bytes(len(whole)), b"[]", b"7", json.dumps(tree | {"summary": {}}).encode()], start=2
+    ):
+        (place / f"{at:09d}.json").write_bytes(data)
+    assert [record.number for record in read_runs(place.parent)] == [1]
+    more(path.parent, 1, [(0, 5, 1)])
+    assert run(path).changed
+
+
+def test_only_the_last_are_kept(tmp_path):
+    summary = {"seconds": 1.0, "inputs": {}, "state_bytes": 0}
+    for number in range(1, KEPT + 5):
+        write_run(tmp_path, RunRecord(number, "", summary, Counts()), Files())
+    found = [record.number for record in read_runs(tmp_path)]
+    assert found == list(range(5, KEPT + 5))
+
+
+def test_a_record_that_can_not_be_written_is_said(path, monkeypatch):
+    """The run has committed all the same."""
+
+    def full(*_):
+        raise EngineError("cannot write the file: no space left on device", place="runs/1.json")
+
+    monkeypatch.setattr("ddcli.store.runs.write_run", full)
+    said = []
+    assert run(path, say=said.append).changed
+    assert said == ["no record of this run is kept: cannot write the file: no space left on device: runs/1.json"]
+    assert not run(path).changed

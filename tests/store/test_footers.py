@@ -1,0 +1,96 @@
+"""Columns as footers say them: with and without polars the same, for every kind of file and every type; damage is told."""
+
+import gzip
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from ddcli.errors import InputError
+from ddcli.expressions.types import parse_type
+from ddcli.store.footers import Footers
+from ddcli.store.partitions import partition_of
+from ddcli.store.tables import Tables
+from ddcli.store.widening import type_of
+
+INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+TEXTS = [
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.binary(),
+    pa.large_binary(),
+    pa.binary_view(),
+    pa.binary(4),
+]
+UNITS = ("s", "ms", "us", "ns")
+MOMENTS = [
+    *map(pa.timestamp, UNITS),
+    *map(pa.duration, UNITS),
+    *(pa.timestamp("ms", zone) for zone in ("UTC", "Europe/Berlin")),
+    *(pa.date32(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
+]
+DECIMALS = [pa.decimal32(5, 2), pa.decimal64(12, 2), pa.decimal128(38, 5), pa.decimal256(40, 3)]
+NESTED = [
+    pa.list_(pa.int64()),
+    pa.large_list(pa.string()),
+    pa.list_(pa.list_(pa.timestamp("ms"))),
+    pa.list_(pa.struct({"a": pa.int64()})),
+    pa.list_(pa.int64(), 3),
+    pa.struct({"a": pa.int64(), "b": pa.string()}),
+    pa.map_(pa.string(), pa.int64()),
+]
+OTHERS = [pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.dictionary(pa.int32(), pa.string())]
+KINDS = [*INTEGERS, *TEXTS, *MOMENTS, *DECIMALS, *NESTED, *OTHERS]
+TABLE = pa.table({f"{at} {kind}": pa.nulls(1, kind) for at, kind in enumerate(KINDS)})
+
+
+def write(path, *, plain=False):
+    if path.suffix == ".arrow":
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, TABLE.schema) as writer:
+            writer.write_table(TABLE)
+    else:
+        parquet.write_table(TABLE, path, store_schema=not plain)
+
+
+@pytest.mark.parametrize(("name", "plain"), [("a.parquet", False), ("a.parquet", True), ("a.arrow", False)])
+def test_every_type_is_read_as_polars_reads_it(tmp_path, name, plain):
+    """Parquet says less of types where Arrow's schema is not beside its own."""
+    write(tmp_path / name, plain=plain)
+    options = {"declared": None, "partitions": {}, "nested": True}
+    ours, theirs = (each(**options).footer(tmp_path / name) for each in (Footers, Tables))
+    assert {column: type_of(kind) for column, kind in ours.items()} == {
+        column: type_of(kind) for column, kind in theirs.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.ndjson"])
+def test_text_has_the_types_that_are_declared(tmp_path, name):
+    path = tmp_path / "day=2024-01-31" / name
+    path.parent.mkdir()
+    text = '\ufeff"i",more\n1,2\n' if "csv" in name else '{"i": 1}\n'
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    declared = {"i": parse_type("int32"), "day": parse_type("date")}
+    partitions = {path: partition_of(f"day=2024-01-31/{name}")}
+    ours, theirs = (each(declared, partitions).footer(path) for each in (Footers, Tables))
+    assert ours == {column: type_of(kind) for column, kind in theirs.items()}
+    assert ours["day"] == parse_type("date?")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("content", [b"", b"PAR1 and no more \xff"])
+def test_damage_is_told(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match="the file is not whole" if content else "the file is empty"):
+        Footers({"a": parse_type("int64")}, {}).footer(tmp_path / name)
+
+
+def test_a_file_that_may_not_be_read(tmp_path):
+    with pytest.raises(InputError, match="can't be read: No such file"):
+        Footers(None, {}).footer(tmp_path / "a.parquet")
+
+
+def test_a_type_that_records_can_not_have_says_its_name(tmp_path):
+    pl.DataFrame({"s": [{"a": 1}]}).write_parquet(tmp_path / "a.parquet")
+    assert str(Footers(None, {}).footer(tmp_path / "a.parquet")["s"]) == "struct<a: int64>"
