@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.choosing import Choosing, Rule
+from ddcli.engine import inside, loop
 from ddcli.pipeline import run
+from ddcli.spreading import Spreading
 from tests.judge.harness import judge
 from tests.judge.logs import cases
-from tests.judge.sizes import cut
+from tests.judge.sizes import AS_THEY_ARE, cut, few
 from tests.judge.test_random import EXAMPLES, SEARCH
 from tests.spark.support import Here, started, switching
 
@@ -44,6 +46,25 @@ def test_stages_are_right_wherever_each_is_done(case, shards, seed):
         patch.setattr(Choosing, "spreads", lambda *_: chance.random() < 0.8)
         patch.setattr(Rule, "wants_spark", lambda *_: chance.random() < 0.5)
         judge(case, Path(folder), dict)
+
+
+@SEARCH
+@given(
+    st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)),
+    st.sampled_from([1, 3, 8]),
+    st.sampled_from([0, 8, AS_THEY_ARE]),
+    st.integers(0, 2**32),
+)
+def test_loops_are_right_however_they_are_gone_through(case, shards, rows, seed):
+    """Round by round, the rest of them in one place, whole, or in memory: whichever the run before did."""
+    chance = random.Random(seed)
+    share = chance.choice([0, 0.2, 0.5])
+    patching = pytest.MonkeyPatch.context()
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed), few(rows), started(Here(seed)), patching as patch:
+        patch.setattr(Spreading, "_is_little", lambda *_: chance.random() < share)
+        for module in (loop, inside):
+            patch.setattr(module, "GATHERING", chance.choice([1, 2, 64]))
+        judge(case, Path(folder), switching(seed, 0.7))
 
 
 @settings(SEARCH, max_examples=max(5, EXAMPLES // 4))
