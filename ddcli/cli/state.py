@@ -25,7 +25,7 @@ def command() -> None:
     \b
     Examples:
       dd state ls pipelines/airborne.yaml
-      dd state verify --state .dd/airborne
+      dd state verify --state pipelines/.dd/airborne
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
 
 
@@ -104,7 +104,7 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
 
     \b
     Example:
-      dd state show pipelines/airborne.yaml --arrangement 45e9
+      dd state show pipelines/airborne.yaml --arrangement 45e9      # as `dd state ls` says it
     """  # noqa: D301 - as above
     from ddcli.store.upkeep import details, manifest_of
     from ddcli.summary import size_of
@@ -258,7 +258,7 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
 
     \b
     Example:
-      dd state release pipelines/airborne.yaml --reader report-0c4d1a2b
+      dd state release pipelines/airborne.yaml --reader report-0c4d1a2b      # as `dd state ls` says it
     """  # noqa: D301 - as above
     from dataclasses import asdict
 
