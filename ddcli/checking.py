@@ -152,6 +152,7 @@ def _plan(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError])
     """Return the columns of the outputs; add what is wrong with the names and types of all that can be planned to the errors."""
     from ddcli.plan.build import build
     from ddcli.plan.generations import plan
+    from ddcli.plan.testing import check_tests
 
     if not inputs:
         return {}
@@ -170,4 +171,8 @@ def _plan(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError])
         return {}
     if not errors:
         plan(graph)
+        try:
+            check_tests(spec, columns, time)
+        except UsageError as error:
+            errors += _each(error)
     return {name: node.schema for name, node in graph.outputs.items() if name in spec.outputs}

@@ -21,7 +21,8 @@ def blocks(language):
 @pytest.mark.parametrize(("which", "name"), list(enumerate(["airborne", "reachable"])))
 def test_a_pipeline_is_the_one_in_pipelines(which, name):
     written = (ROOT / "pipelines" / f"{name}.yaml").read_text()
-    lines = [re.sub(r" *#.*", "", line) for line in written.splitlines()]
+    without_tests = written.partition("\ntests:")[0]
+    lines = [re.sub(r" *#.*", "", line) for line in without_tests.splitlines()]
     assert "\n".join(line for line in lines if line) == blocks("yaml")[which].strip()
 
 

@@ -38,23 +38,8 @@ def build(
 
     Raise SpecErrors with every unknown column, ill-typed expression and mismatch in the file.
     """
-    errors: list[DdError] = []
-
-    @cache
-    def source(name: str) -> Relation | None:
-        if name not in schemas:  # what reads it can't be told of, and is not
-            return None
-        try:
-            return _input(spec.inputs[name], schemas[name], (keys or {}).get(name, ()))
-        except SpecError as error:
-            errors.append(error)
-            return None
-
-    around = Surroundings(tuple(time))
-    section = _Section(spec.collections, source, around, errors)
-    for name in spec.collections:
-        section.collection(name)
-    outputs = {}
+    section = _built(spec, schemas, time, keys or {})
+    errors, around, outputs = section.errors, section.around, {}
     for name, output in spec.outputs.items():
         relation = section.named(output.source.value)
         if relation is not None:
@@ -63,6 +48,43 @@ def build(
     if errors:
         raise SpecErrors(errors)
     return logical.Graph(outputs | {logical.EXPORT + name: node for name, node in around.exports.items()})
+
+
+def build_collections(
+    spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type] = HERE.time
+) -> dict[str, Relation]:
+    """Return every input and collection of `spec` by name, whether an output reads it or not; as `build`, raise what is wrong.
+
+    Those of loops' bodies are not among them. An input that another pipeline keeps is one like others here.
+    """
+    section = _built(spec, schemas, time, {})
+    names = [*spec.inputs, *(name for collection in spec.collections.values() for name in collection.gives)]
+    found = {name: section.named(name) for name in names}
+    if section.errors:
+        raise SpecErrors(section.errors)
+    return {name: relation for name, relation in found.items() if relation is not None}
+
+
+def _built(
+    spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type], keys: Mapping[str, tuple[str, ...]]
+) -> _Section:
+    """Return the file's section, in which every collection is built; what is wrong is among its errors."""
+    errors: list[DdError] = []
+
+    @cache
+    def source(name: str) -> Relation | None:
+        if name not in schemas:  # what reads it can't be told of, and is not
+            return None
+        try:
+            return _input(spec.inputs[name], schemas[name], keys.get(name, ()))
+        except SpecError as error:
+            errors.append(error)
+            return None
+
+    section = _Section(spec.collections, source, Surroundings(tuple(time)), errors)
+    for name in spec.collections:
+        section.collection(name)
+    return section
 
 
 @dataclass

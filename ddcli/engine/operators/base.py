@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.rounds import Rounds
-    from ddcli.engine.times import Frontier
+    from ddcli.engine.times import Frontier, Time
 
 
 class Delta(NamedTuple):
@@ -40,6 +40,10 @@ class Interval:
     def at(self, rounds: Rounds) -> Interval:
         """Return the interval in these rounds."""
         return Interval(self.lower, self.upper, rounds)
+
+    def has(self, time: Time) -> bool:
+        """Say whether a step over the interval closes a time."""
+        return self.lower.less_equal(time) and not self.upper.less_equal(time)
 
 
 class Operator(Protocol):
