@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli import __version__
 from ddcli.assemble.graph import OUTPUT, assemble
+from ddcli.choosing import Choosing
 from ddcli.engine.counts import Count, Counts
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.kernels.settings import cache_dir
@@ -31,9 +32,8 @@ from ddcli.plan.generations import plan as make_plan
 from ddcli.publishing import Publishing
 from ddcli.rebuild import is_changed, rebuild
 from ddcli.request import find_inputs, find_upper, nothing_new
-from ddcli.runtime.spark import start
 from ddcli.siding import ErrorLog, error_directory, late_directory, put_aside
-from ddcli.sizes import Sizes, rows_held, sizes
+from ddcli.sizes import LANE, Sizes, rows_held, sizes
 from ddcli.spreading import Spreading
 from ddcli.stepping import Stepping, pools_for
 from ddcli.store.exchange import scratch
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from ddcli.inputs import Reader
     from ddcli.plan.generations import Plan
     from ddcli.request import Request
-    from ddcli.runtime.spark import Spark
     from ddcli.store.logs import Taken
     from ddcli.store.state import State
 
@@ -122,23 +121,25 @@ class _Run:
     """The time columns of the outputs and their types, one a coordinate."""
     seen: Time | None
     upper: Frontier
-    cluster: Spark | None = None
+    choosing: Choosing = field(init=False)
     spread: SparkSummary | None = None
     counts: Counts = field(default_factory=Counts)
+
+    def __post_init__(self) -> None:
+        self.choosing = Choosing(self.request)
 
     def run(self) -> RunSummary:
         try:
             return self._run()
         finally:
-            if self.cluster is not None:
-                self.cluster.close()
+            self.choosing.close()
 
     def _run(self) -> RunSummary:
         before = self.manifest.upper if self.manifest else None
         nt = len(self.time)
         # The first run begins where every time is at or after.
         interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
-        taken, cut = self._take(before)
+        taken, cut, spread = self._take(before)
         pools = pools_for(self.plan.graph, cut)
         traces = StateTraces(
             self.request.state,
@@ -168,7 +169,7 @@ class _Run:
                 parted=True,
                 facts=facts,
                 failed=failed,
-                lazily=self.cluster is not None,
+                lazily=spread,
             )
             with nullcontext() if self.state is None else self.state.begin() as transaction:
                 publishing = Publishing(
@@ -177,8 +178,8 @@ class _Run:
                 watching = Watching(self.request.progress)
                 given = watching.watched(taken, self.readers)
                 step = Stepping(assembled, given, cut, pools, traces, publishing, transaction, interval)
-                if self.cluster is not None:
-                    self._spread(self.cluster, step, taken, facts, errors)
+                if spread:
+                    self._spread(step, taken, facts, errors)
                 else:
                     step.run()
                     self.counts = self._counted(scope, watching, traces, publishing)
@@ -205,7 +206,6 @@ class _Run:
 
     def _spread(
         self,
-        cluster: Spark,
         step: Stepping,
         taken: Mapping[str, Taken],
         facts: dict[str, InputFacts],
@@ -245,7 +245,7 @@ class _Run:
             spreading = Spreading(
                 job,
                 step.assembled,
-                cluster,
+                self.choosing,
                 traces,
                 publishing,
                 transaction,
@@ -256,15 +256,17 @@ class _Run:
             )
             spreading.run()
             self.counts = spreading.counts
-            self.spread = SparkSummary(cluster.master, spreading.tasks, spreading.stages)
+            if self.choosing.spark is not None:
+                on_spark, others = spreading.done[True], spreading.done[False]
+                self.spread = SparkSummary(
+                    self.choosing.spark.master, on_spark.tasks, on_spark.stages, others.tasks, others.stages
+                )
 
-    def _wants_spark(self, cut: Sizes) -> bool:
-        """Say whether tasks on Spark are asked for, or worth it: a JVM takes longer to start than most runs."""
-        engine = self.request.engine
-        return engine == "spark" or (engine == "auto" and cut.room is not None and self.request.spark.ready)
+    def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes, bool]:
+        """Find the updates of each input, how to cut the run, and whether its stages are chosen an engine each.
 
-    def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes]:
-        """Find the updates of each input, and how to cut the run. An input that no output reads is only checked."""
+        An input that no output reads is only checked.
+        """
         scans, nt = self.plan.graph.scans(), len(self.time)
         columns = {name: tuple(scans[name].schema) if name in scans else () for name in self.readers}
         upper, request = self.upper.elements, self.request
@@ -274,15 +276,14 @@ class _Run:
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
         cut = sizes(rows, width, kept, request.workers, request.memory, request.spec.shards)
-        if self._wants_spark(cut):
-            self.cluster = start(request.spark, request.spec.name.value, cache_dir())
-            if self.cluster.page:
-                request.say(f"Spark: {self.cluster.page}")
-            cut = cut.spread(rows, self.cluster.slots, new=not kept and request.spec.shards is None)
+        wishes, size = frozenset[str]().union(*self.plan.graph.engines.values()), rows * width * LANE
+        spread = self.choosing.spreads(wishes, size)
+        if spread:
+            cut = cut.spread(rows, self.choosing.slots(size), new=not kept and request.spec.shards is None)
         most = cut.most or (-(-rows // cut.passes) if cut.passes > 1 else None)
         if most is not None:
             taken = {name: reader.take(columns[name], before, upper, most) for name, reader in self.readers.items()}
-        return taken, cut
+        return taken, cut, spread
 
     def _read(self, taken: dict[str, Taken], facts: dict[str, InputFacts]) -> dict[str, InputSummary]:
         return {

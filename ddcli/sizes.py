@@ -15,6 +15,9 @@ from pathlib import Path
 BASE = 180 << 20
 """Bytes that a run has resident before it has read a row: Python, polars, pyarrow, kernels."""
 
+LANE = 8
+"""Bytes of a number in a lane."""
+
 WORKING = 10
 """Bytes resident at the peak of a step for each byte of updates that it is fed, measured on joins with as many matches as rows."""
 
@@ -73,7 +76,7 @@ def sizes(rows: int, width: int, kept: frozenset[int], threads: int, memory: int
     >>> sizes(50_000_000, 4, frozenset(), 2, 2 << 30)
     Sizes(shards=32, passes=32, threads=2, most=1912831, room=391747993)
     """
-    fed = rows * width * 8
+    fed = rows * width * LANE
     fits = fed * WORKING + BASE <= memory
     free = max(memory - BASE, memory // 4)
     passes = 1 if fits else _above(fed * WORKING * threads / (0.6 * free))
@@ -83,7 +86,7 @@ def sizes(rows: int, width: int, kept: frozenset[int], threads: int, memory: int
     if fits:
         return Sizes(shards, passes, min(threads, passes))
     passes = max(passes, 2 * common if common == 1 else common)
-    most = max(LEAST_ROWS, free // (SLICE * width * 8 * threads))
+    most = max(LEAST_ROWS, free // (SLICE * width * LANE * threads))
     return Sizes(shards, passes, min(threads, passes), most, free // 5)
 
 

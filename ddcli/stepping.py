@@ -162,7 +162,7 @@ class Stepping:
             for name, layout in assembled.layouts.items()
         }
         assert self.cut.room is not None, "out of core has room for something"
-        spill = Spill(directory, files, scope.nt, self.cut.room)
+        spill = Spill(directory, files, self.cut.room)
         try:
             remembers = self.pools[0] is self.pools[-1]
             OutOfCore(scope, self.pools, spill, give, hand_over, remembers).step(fed, {}, self.interval)

@@ -40,11 +40,13 @@ class OutputSummary:
 
 @dataclass(frozen=True, slots=True)
 class SparkSummary:
-    """What was done on Spark: at which master, and how many tasks of how many stages."""
+    """What was done on Spark: at which master, and how many tasks of how many stages; and how many of the run were done here."""
 
     master: str
     tasks: int
     stages: int
+    tasks_here: int = 0
+    stages_here: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,15 @@ class RunSummary:
         if self.failed:
             lines.append(f"  failed {self.failed:,} {plural(self.failed, 'record')} -> {_near(self.errors or '')}")
         if self.spark:
-            stages = f"{self.spark.stages} {plural(self.spark.stages, 'stage')}"
-            lines.append(
-                f"  spark  {self.spark.tasks} {plural(self.spark.tasks, 'task')} in {stages} at {self.spark.master}"
-            )
+            lines.append(f"  spark  {_tasks(self.spark.tasks, self.spark.stages)} at {self.spark.master}")
+            if self.spark.tasks_here:
+                lines.append(f"  here   {_tasks(self.spark.tasks_here, self.spark.stages_here)}")
         lines.append(f"  state  {self.state_rows:,} {plural(self.state_rows, 'row')}, {size_of(self.state_bytes)}")
         return lines
+
+
+def _tasks(tasks: int, stages: int) -> str:
+    return f"{tasks} {plural(tasks, 'task')} in {stages} {plural(stages, 'stage')}"
 
 
 def _near(file: str) -> str:

@@ -183,7 +183,7 @@ class _Doing:
         else:
             self._check_shared()
             assembled = self.assembled()
-            exchange = Exchange(self.job.scratch, Files(), self.name, assembled.scope.nt, task.sent)
+            exchange = Exchange(self.job.scratch, Files(), self.name, task.sent)
             self._step(task, assembled, exchange)
             exchange.flush()
             self.result.sent = exchange.sent

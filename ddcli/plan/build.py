@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddcli.errors import SpecError, SpecErrors, did_you_mean
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
+from ddcli.plan.engines import Engines, own_nodes
 from ddcli.plan.iteration import iterate
 from ddcli.plan.operators import HERE, Surroundings, apply_operators
 from ddcli.plan.placing import each_of, placing
@@ -47,7 +48,9 @@ def build(
             errors.extend(_met_by_the_log(spec, output, relation))
     if errors:
         raise SpecErrors(errors)
-    return logical.Graph(outputs | {logical.EXPORT + name: node for name, node in around.exports.items()})
+    return logical.Graph(
+        outputs | {logical.EXPORT + name: node for name, node in around.exports.items()}, section.engines
+    )
 
 
 def build_collections(
@@ -81,7 +84,7 @@ def _built(
             errors.append(error)
             return None
 
-    section = _Section(spec.collections, source, Surroundings(tuple(time)), errors)
+    section = _Section(spec.collections, source, Surroundings(tuple(time)), errors, {})
     for name in spec.collections:
         section.collection(name)
     return section
@@ -91,14 +94,18 @@ def _built(
 class _Section:
     """Collections that refer to each other by name: the file's, or those of a loop's body. Each is built once.
 
-    `outer` gives what other names mean. In a body, `variables` are the loop's, which names mean before all others.
+    `outer` gives what other names mean. In a body, `variables` are the loop's, which names mean before all others. `engines` is told
+    of the nodes for which an engine is asked for.
     """
 
     collections: Mapping[str, model.Collection]
     outer: Callable[[str], Relation | None]
     around: Surroundings
     errors: list[DdError]
+    engines: Engines
     variables: Mapping[str, Relation] = field(default_factory=dict)
+    _read: list[set[str]] = field(default_factory=list)
+    """What is referred to by the collections that are being built."""
     _built: dict[str, dict[str, Relation]] = field(init=False, default_factory=dict)
     _givers: dict[str, str] = field(init=False)
 
@@ -110,11 +117,15 @@ class _Section:
         if name in self.variables:
             return self.variables[name]
         giver = self._givers.get(name)
-        return self.outer(name) if giver is None else self.collection(giver).get(name)
+        found = self.outer(name) if giver is None else self.collection(giver).get(name)
+        if found and self._read:
+            self._read[-1].add(found.node.fingerprint)
+        return found
 
     def collection(self, key: str) -> dict[str, Relation]:
         """Return what a collection gives, by name; nothing where something is wrong with it, which is noted."""
         if key not in self._built:
+            self._read.append(set())
             try:
                 self._built[key] = self._collection(self.collections[key])
             except _Unbuilt:
@@ -122,7 +133,15 @@ class _Section:
             except (SpecError, SpecErrors) as error:
                 self.errors.extend(each_of(error))
                 self._built[key] = {}
+            self._note_engine(self.collections[key], self._read.pop())
         return self._built[key]
+
+    def _note_engine(self, collection: model.Collection, others: set[str]) -> None:
+        """Note where a collection is to be computed, which refers to `others`."""
+        if collection.on:
+            results = [relation.node for relation in self._built[collection.name.value].values()]
+            for fingerprint in own_nodes(results, others):
+                self.engines[fingerprint] = self.engines.get(fingerprint, frozenset()) | {collection.on.value}
 
     def _collection(self, collection: model.Collection) -> dict[str, Relation]:
         if isinstance(collection.sources, model.Iterate):
@@ -170,15 +189,20 @@ class _Section:
 
         def bodies(inner: logical.Loop, variables: Sequence[Relation]) -> tuple[list[Relation], list[Relation]]:
             around = replace(self.around, loop=inner)
-            body = _Section(loop.body, self.named, around, self.errors, dict(zip(names, variables, strict=True)))
+            given = dict(zip(names, variables, strict=True))
+            body = _Section(loop.body, self.named, around, self.errors, {}, given)
             built = [body.collection(key) for key in loop.body]
             if not all(built):
                 raise _Unbuilt
-            given = {name: relation for each in built for name, relation in each.items()}
-            return [given[name] for name in names], [given[name] for name in others]
+            found = {name: relation for each in built for name, relation in each.items()}
+            return [found[name] for name in names], [found[name] for name in others]
 
         initials = self._all([source for _, source in loop.variables])
         variables = [(name, relation) for (name, _), relation in zip(loop.variables, initials, strict=True)]
+        for each in loop.body.values():
+            if each.on:
+                problem = f"{loop.place}.body.{each.name.value}.on: a loop is computed as a whole"
+                self.errors.append(SpecError(problem, span=each.on.span, hint="write `on` beside `iterate`"))
         with placing(loop.place, loop.span):
             left = iterate(variables, bodies, self.around.loop, bound=loop.bound, guard=loop.guard)
         leaving = dict(zip([*names, *others], left, strict=True))

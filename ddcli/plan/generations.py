@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.expressions.types import Schema
+    from ddcli.plan.engines import Engines
 
 
 @cache
@@ -78,10 +79,10 @@ class Generation:
             needed[each.fingerprint] <= self.columns.get(place(each), each.schema.keys()) for each in graph.nodes()
         )
 
-    def lowered(self, graph: Graph) -> dict[str, Node]:
-        """Return the physical outputs of a graph that this is the generation of."""
+    def lowered(self, graph: Graph) -> physical.PhysicalGraph:
+        """Return the physical graph of a graph that this is the generation of."""
         once = frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)
-        return lower(graph, self.least(graph), once).outputs
+        return lower(graph, self.least(graph), once)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest keeps of it."""
@@ -149,14 +150,17 @@ def plan(graph: Graph, before: Sequence[Generation] = ()) -> Plan:
         groups[place][name] = node
     generations: list[Generation] = []
     outputs: dict[str, Node] = {}
+    engines: Engines = {}
     for at, group in enumerate(groups):
         if group:
-            together = Graph(group)
+            together = Graph(group, graph.engines)
             found = Generation.of(together, before[at] if at < len(before) else None)
             generations.append(found)
-            outputs |= found.lowered(together)
+            lowered = found.lowered(together)
+            outputs |= lowered.outputs
+            engines |= lowered.engines
     ordered = {name: outputs[name] for name in graph.outputs}
-    return Plan(graph, physical_graph(one_scan_an_input(ordered)), tuple(generations))
+    return Plan(graph, physical_graph(one_scan_an_input(ordered), engines), tuple(generations))
 
 
 def _common(node: Node, generation: Generation) -> int:
@@ -164,9 +168,9 @@ def _common(node: Node, generation: Generation) -> int:
     return sum(place(below) in generation.columns for below in Graph({"": node}).nodes())
 
 
-def physical_graph(outputs: dict[str, Node]) -> physical.PhysicalGraph:
+def physical_graph(outputs: dict[str, Node], engines: Engines | None = None) -> physical.PhysicalGraph:
     """Return the graph of physical outputs."""
-    return physical.PhysicalGraph(outputs, tuple(Graph(outputs).nodes()))
+    return physical.PhysicalGraph(outputs, tuple(Graph(outputs).nodes()), engines or {})
 
 
 def one_scan_an_input(outputs: dict[str, Node]) -> dict[str, Node]:

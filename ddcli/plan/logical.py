@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -294,9 +294,10 @@ class TopK(Node):
 
 @dataclass(frozen=True)
 class Graph:
-    """A pipeline's named outputs over its sources."""
+    """A pipeline's named outputs over its sources. `engines` says on which a node is to be computed, if that was said."""
 
     outputs: dict[str, Node]
+    engines: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -11,6 +11,7 @@ from ddcli.errors import UsageError
 from ddcli.expressions import stage
 from ddcli.expressions.tree import Cast, Column, Expression, Literal
 from ddcli.plan import logical, loops, physical
+from ddcli.plan.engines import Engines, carried
 from ddcli.plan.pruning import required_columns
 from ddcli.plan.reductions import ALL, INT64, UNORDERED_LANES, lower_reduction
 from ddcli.plan.shaping import arrange, column_as, conform, is_not_null, linear, project
@@ -42,7 +43,7 @@ def lower(
         for name, node in graph.outputs.items()
     }
     nodes = logical.Graph(outputs).nodes()
-    return physical.PhysicalGraph(outputs, tuple(nodes))
+    return physical.PhysicalGraph(outputs, tuple(nodes), lowering.engines(graph, nodes))
 
 
 def read_counts(graph: logical.Graph) -> Counter[str]:
@@ -74,6 +75,10 @@ class _Lowering:
         (child,) = node.inputs
         # Joins sort their keys, whatever the order in which they are written.
         return keyed(self.exactly(child, child.schema), sorted(set(node.by)), fuse=False)
+
+    def engines(self, graph: logical.Graph, nodes: Sequence[logical.Node]) -> Engines:
+        """Return where the physical `nodes` of a graph are to be computed."""
+        return carried(graph.engines, graph.nodes() if graph.engines else (), self._done, nodes)
 
     def schema(self, node: logical.Node) -> Schema:
         needed = self.required[node.fingerprint]

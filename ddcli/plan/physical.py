@@ -6,7 +6,7 @@ semijoins and antijoins are compositions. Nodes that keep state are found in it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -320,10 +320,11 @@ class Delay(Node):
 
 @dataclass(frozen=True)
 class PhysicalGraph:
-    """Outputs by name, and every node once, inputs before readers."""
+    """Outputs by name, and every node once, inputs before readers. `engines` says where a node is to be computed, if that was said."""
 
     outputs: dict[str, Node]
     nodes: tuple[Node, ...]
+    engines: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
     def fingerprint(self) -> str:

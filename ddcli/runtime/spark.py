@@ -11,6 +11,7 @@ import re
 import secrets
 import sys
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import DdError, EngineError, UsageError
@@ -137,6 +138,12 @@ def _each(function: Function, common: Any, tasks: Iterable[bytes]) -> Iterator[b
         yield function(common.value, task, str(here.taskAttemptId()))
 
 
+def check_installed(options: SparkOptions) -> None:
+    """Raise UsageError where there is no pyspark: a session brings its own."""
+    if options.session is None and find_spec("pyspark") is None:
+        raise UsageError("the engine spark needs pyspark, which is not installed", hint="pip install 'ddcli[spark]'")
+
+
 def start(options: SparkOptions, name: str, cache: Path) -> Spark:
     """Return the Spark that is asked for: the session's, one that runs in this process already, or a new one.
 
@@ -144,12 +151,9 @@ def start(options: SparkOptions, name: str, cache: Path) -> Spark:
     """
     if options.session is not None:
         return Spark(_context(options.session), owned=False)
-    try:
-        from pyspark import SparkConf, SparkContext
-    except ImportError:
-        raise UsageError(
-            "the engine spark needs pyspark, which is not installed", hint="pip install 'ddcli[spark]'"
-        ) from None
+    check_installed(options)
+    from pyspark import SparkConf, SparkContext
+
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - pyspark itself has no other word for it
         return Spark(SparkContext._active_spark_context, owned=False)  # noqa: SLF001
     home = java_home(cache)

@@ -62,10 +62,17 @@ ITERATE: Shape[model.Iterate] = Record(
     "a mapping",
     "{variables: {best: labels}, body: {best: {from: best, apply: [distinct]}}, result: best}",
 )
-BEGINNING = Record(_collection, FLOW, "a mapping with `from`", "{from: orders, apply: [distinct]}")
+ON = {
+    "on": Key(
+        "on",
+        Words("an engine", "spark|local", "the engines are `spark` and `local`"),
+        about="where it is computed with `--engine auto`: spark or local; default: by how much there is to do",
+    )
+}
+BEGINNING = Record(_collection, FLOW | ON, "a mapping with `from`", "{from: orders, apply: [distinct]}")
 LOOPING = Record(
     _collection,
-    {"iterate": Key("sources", ITERATE, required=True, about="a loop"), "apply": FLOW["apply"]},
+    {"iterate": Key("sources", ITERATE, required=True, about="a loop"), "apply": FLOW["apply"]} | ON,
     "a mapping with `iterate`",
     "{iterate: {variables: {best: labels}, body: {best: {from: best}}, result: best}}",
 )

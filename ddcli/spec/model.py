@@ -325,12 +325,14 @@ class Iterate:
 class Collection:
     """A named collection: the sum of its sources, or what leaves a loop, with operators applied in order.
 
-    A loop with a list of results gives a collection for each, `name.result`; there are no operators then.
+    A loop with a list of results gives a collection for each, `name.result`; there are no operators then. `on` says which
+    engine is to compute it, where the run leaves that open.
     """
 
     name: Text
     sources: tuple[Source, ...] | Iterate
     apply: tuple[Operator, ...] = ()
+    on: Text | None = None
 
     @property
     def gives(self) -> tuple[str, ...]:

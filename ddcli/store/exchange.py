@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ddcli.errors import EngineError
 from ddcli.store.objects import ObjectPath
-from ddcli.store.spill import Part, packed, unpack
+from ddcli.store.spill import Part, packed, room_for, unpack
 from ddcli.store.state import SPILL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+    import numpy as np
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.outofcore import Address
@@ -43,7 +43,7 @@ class Sent:
 
 @dataclass
 class Exchange:
-    """What one attempt at a task reads and writes (the engine's protocol `Exchange`). Times have `nt` coordinates.
+    """What one attempt at a task reads and writes (the engine's protocol `Exchange`).
 
     `incoming` are the parts that others have sent to where the task looks. `sent` is all that it sent itself, once `flush` was called.
     """
@@ -51,7 +51,6 @@ class Exchange:
     directory: Path
     files: Files
     name: str
-    nt: int
     incoming: Mapping[Address, Iterable[Sent]]
     sent: list[Sent] = field(default_factory=list)
     _held: list[tuple[Address, Part]] = field(default_factory=list)
@@ -71,10 +70,9 @@ class Exchange:
         by_file: dict[str, list[Sent]] = defaultdict(list)
         for sent in self.incoming.get(at, ()):
             by_file[sent.file].append(sent)
-        rows = sum(sent.part.rows for group in by_file.values() for sent in group)
-        if not rows:
+        if not by_file:
             return None
-        matrix, row = np.empty((rows, layout.width + self.nt + 1), np.int64), 0
+        matrix, row = room_for([sent.part for group in by_file.values() for sent in group]), 0
         for file, group in by_file.items():
             ranges = [(sent.start, sent.start + sent.part.size) for sent in group]
             for sent, data in zip(group, _ranges(self.directory / file, ranges), strict=True):

@@ -21,6 +21,7 @@ from ddcli.errors import EngineError
 from ddcli.store.state import SPILL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ddcli.engine.lanes import Layout
@@ -33,15 +34,11 @@ WIDE = 8
 
 
 class Spill:
-    """The scratch directory of one run (the engine's protocol `Exchange`). Times have `nt` coordinates.
+    """The scratch directory of one run (the engine's protocol `Exchange`). `room` bytes of updates are kept in memory."""
 
-    `room` bytes of updates are kept in memory.
-    """
-
-    def __init__(self, directory: Path, files: Files, nt: int, room: int) -> None:
+    def __init__(self, directory: Path, files: Files, room: int) -> None:
         self.directory = directory / SPILL
         self.files = files
-        self.nt = nt
         self.room = room
         self._buckets: list[Bucket] = []
         self._at: dict[Address, Bucket] = {}
@@ -95,7 +92,6 @@ class Bucket:
         self.spill = spill
         self.path = path
         self.layout = layout
-        self.width = layout.width + spill.nt + 1
         self._written: list[Part] = []
         self._held: list[Part] = []
         self._lock = threading.Lock()
@@ -107,7 +103,6 @@ class Bucket:
 
     def add(self, updates: np.ndarray, pool: Pool) -> None:
         """Put updates away."""
-        assert updates.shape[1] == self.width, f"{updates.shape[1]} lanes, not {self.width}"
         part = packed(updates, self.layout, pool)
         with self._lock:
             self._held.append(part)
@@ -127,7 +122,7 @@ class Bucket:
         """Return all updates, None if there are none; the `last` time nothing is left of them."""
         with self._lock:
             parts, size = [*self._written, *self._held], self.held
-            matrix = np.empty((sum(part.rows for part in parts), self.width), np.int64) if parts else None
+            matrix = room_for(parts) if parts else None
             if matrix is not None:
                 self._read(matrix, pool)
             if last:
@@ -162,12 +157,24 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What was added at once: `rows` in `size` bytes. Of packed lanes, `lanes` has the least value and the bytes of each."""
+    """What was added at once: `rows` of `width` lanes in `size` bytes. Of packed lanes, `lanes` has the least value and the bytes of each."""
 
     rows: int
+    width: int
     size: int
     lanes: tuple[tuple[int, int], ...]
     buffers: tuple[bytes | memoryview, ...]
+
+    @property
+    def unpacked(self) -> int:
+        """The bytes that it takes in memory: its lanes, or its values where these are more."""
+        return max(self.size, self.rows * self.width * WIDE)
+
+
+def room_for(parts: Sequence[Part]) -> np.ndarray:
+    """Return an empty matrix for all rows of some parts."""
+    (width,) = {part.width for part in parts}
+    return np.empty((sum(part.rows for part in parts), width), np.int64)
 
 
 def packed(updates: np.ndarray, layout: Layout, pool: Pool) -> Part:
@@ -196,7 +203,7 @@ def _columns(updates: np.ndarray, layout: Layout, pool: Pool) -> Part:
     tail = [pl.Series(f"\0{at}", updates[:, layout.width + at].copy()) for at in range(updates.shape[1] - layout.width)]
     data = io.BytesIO()
     frame.with_columns(tail).write_ipc(data)
-    return Part(len(updates), data.getbuffer().nbytes, (), (data.getbuffer(),))
+    return Part(len(updates), updates.shape[1], data.getbuffer().nbytes, (), (data.getbuffer(),))
 
 
 def _packed(updates: np.ndarray) -> Part:
@@ -211,7 +218,7 @@ def _packed(updates: np.ndarray) -> Part:
         if size:
             moved = column if size == WIDE else column - least
             buffers.append(moved.astype(KINDS.get(size, np.int64)).data.cast("B"))
-    return Part(len(updates), sum(buffer.nbytes for buffer in buffers), tuple(lanes), tuple(buffers))
+    return Part(len(updates), updates.shape[1], sum(buffer.nbytes for buffer in buffers), tuple(lanes), tuple(buffers))
 
 
 def _unpack(room: np.ndarray, part: Part, data: bytes | bytearray | memoryview) -> None:

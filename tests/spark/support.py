@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ddcli import execute
+from ddcli import choosing
 from ddcli.tasks import perform
 
 
@@ -41,7 +41,7 @@ class Here:
 def started(cluster):
     """Have runs on Spark done by a cluster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execute, "start", lambda *_: cluster)
+        patch.setattr(choosing, "start", lambda *_: cluster)
         yield cluster
 
 

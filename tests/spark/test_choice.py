@@ -9,10 +9,12 @@ import sys
 import polars as pl
 import pytest
 
-from ddcli import execute
+from ddcli import choosing
+from ddcli.choosing import Choosing
 from ddcli.errors import SpecErrors, UsageError
 from ddcli.pipeline import run
-from ddcli.sizes import Sizes
+from ddcli.request import read_request
+from ddcli.store.manifest import read_newest
 from tests.spark.support import Here, started
 
 PIPELINE = """
@@ -43,8 +45,20 @@ def refuse(*_):
 
 
 def large(monkeypatch):
-    """Let a few rows be more than the memory holds."""
-    monkeypatch.setattr(execute, "sizes", lambda *_: Sizes(1, 2, 1, 100, 0))
+    """Let a few rows be much."""
+    monkeypatch.setattr(choosing, "HEAVY", 1)
+
+
+class Told(Here):
+    """Remembers what it was told of stages."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.abouts = []
+
+    def run(self, function, common, tasks, about):
+        self.abouts.append(about)
+        return super().run(function, common, tasks, about)
 
 
 def test_a_small_change_starts_no_spark(path, monkeypatch):
@@ -52,33 +66,128 @@ def test_a_small_change_starts_no_spark(path, monkeypatch):
     with started(Here(1)) as cluster:
         summary = run(path, engine="spark")
         assert 0 < summary.spark.tasks <= cluster.done
-    monkeypatch.setattr(execute, "start", refuse)
+    monkeypatch.setattr(choosing, "start", refuse)
     more(path.parent, 1)
     assert run(path).spark is None
 
 
-def test_what_the_memory_would_not_hold_goes_to_a_spark_that_is_said(path, monkeypatch):
+def test_what_is_much_goes_to_a_spark_that_is_said(path, monkeypatch):
     large(monkeypatch)
     with started(Here(1)):
         assert run(path).spark.tasks
 
 
+def test_what_is_more_than_the_memory_holds_is_much(path):
+    rule = Choosing(read_request(path, None, None, print, memory=1 << 20)).rule
+    assert not rule.wants_spark((), 50_000)
+    assert rule.wants_spark((), 150_000)
+
+
 def test_without_one_it_is_done_here(path, monkeypatch):
     large(monkeypatch)
-    monkeypatch.setattr(execute, "start", refuse)
+    monkeypatch.setattr(choosing, "start", refuse)
     path.write_text(PIPELINE)
     assert run(path).spark is None
 
 
 def test_local_is_local(path, monkeypatch):
     large(monkeypatch)
-    monkeypatch.setattr(execute, "start", refuse)
+    monkeypatch.setattr(choosing, "start", refuse)
     assert run(path, engine="local").spark is None
+
+
+STAGES = """
+dd: 1
+name: stages
+inputs: {a: {path: in/, columns: {k: int64}}}
+collections:
+  few: {from: a, apply: [{count: {by: [k], as: n}}]}
+  many: {from: few, apply: [{filter: n < 5}, {reduce: {by: [n], least: min(k)}}], on: spark}
+  last: {from: many, apply: [{count: {by: [least], as: times}}]}
+outputs: {last: out/}
+"""
+
+
+@pytest.fixture
+def stages(path):
+    path.write_text(STAGES)
+    return path
+
+
+def test_a_collection_that_is_to_be_on_spark_is_the_only_one_there(stages):
+    with started(Told(1)) as cluster:
+        summary = run(stages)
+    (about,) = cluster.abouts
+    assert about.startswith("stage 3 of 4: ")
+    assert summary.spark.stages == 1
+    assert summary.spark.stages_here == 4
+    assert pl.read_parquet(stages.parent / "out/*.parquet").rows() == [(0, 1, 0, 1)]
+
+
+def test_a_collection_that_is_to_be_here_is_not_on_spark(stages, monkeypatch):
+    large(monkeypatch)
+    stages.write_text(STAGES.replace("on: spark", "on: local") + SPARK)
+    with started(Told(1)) as cluster:
+        summary = run(stages)
+    assert len(cluster.abouts) == summary.spark.stages == 3
+    assert summary.spark.stages_here == 2
+    assert not any("stage 3" in about for about in cluster.abouts)
+
+
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_what_the_call_says_counts_more_than_where_a_collection_is_to_be(stages, engine, monkeypatch):
+    with started(Told(1)) as cluster:
+        run(stages, engine=engine)
+    assert len(cluster.abouts) == (5 if engine == "spark" else 0)
+
+
+def test_where_a_collection_is_computed_changes_nothing_of_what_it_is(stages):
+    with started(Told(1)):
+        run(stages)
+    before = read_newest(stages.parent / ".dd/stages")
+    stages.write_text(STAGES.replace(", on: spark", ""))
+    more(stages.parent, 1)
+    run(stages)
+    after = read_newest(stages.parent / ".dd/stages")
+    assert after.number == before.number + 1
+    assert after.plan == before.plan
+    assert after.arrangements.keys() == before.arrangements.keys()
+
+
+def test_nothing_new_starts_no_spark_whoever_wants_it(stages):
+    """There is no row for the stage, though times are closed."""
+    with started(Told(1)) as cluster:
+        run(stages)
+        pl.DataFrame({"k": [], "time": [], "diff": []}, dict.fromkeys(("k", "time", "diff"), pl.Int64)).write_parquet(
+            stages.parent / "in/1.parquet"
+        )
+        run(stages, until="9")
+    assert len(cluster.abouts) == 1
+
+
+def test_where_spark_is_wanted_and_missing_the_place_is_told(stages, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(UsageError, match="needs pyspark") as caught:
+        run(stages)
+    assert caught.value.span.line == 7
+    assert caught.value.hint == "pip install 'ddcli[spark]'; or compute all of it here, with --engine local"
+    assert run(stages, engine="local").changed
+
+
+def test_the_body_of_a_loop_is_where_the_loop_is(path):
+    path.write_text(
+        PIPELINE.replace(
+            "{from: a, apply: [distinct]}",
+            "{iterate: {variables: {x: a}, body: {x: {from: x, apply: [distinct], on: spark}}, result: x}, on: local}",
+        )
+    )
+    with pytest.raises(SpecErrors, match="a loop is computed as a whole"):
+        run(path)
 
 
 def test_the_call_counts_more_than_the_file(path, monkeypatch):
     asked = []
-    monkeypatch.setattr(execute, "start", lambda options, *_: asked.append(options) or Here(1))
+    monkeypatch.setattr(choosing, "start", lambda options, *_: asked.append(options) or Here(1))
     run(path, engine="spark", master="local[3]", conf={"spark.ui.enabled": "true", "spark.x": "1"})
     (options,) = asked
     assert options.master == "local[3]"

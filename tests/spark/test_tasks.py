@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from pathlib import Path
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddcli.choosing import Choosing, Rule
 from ddcli.pipeline import run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
@@ -26,6 +29,21 @@ from tests.spark.support import Here, started, switching
 def test_tasks_are_right_whoever_did_the_run_before(case, shards, seed):
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), started(Here(seed)):
         judge(case, Path(folder), switching(seed))
+
+
+@settings(SEARCH, max_examples=max(5, EXAMPLES // 2))
+@given(
+    st.tuples(st.sampled_from([1, 1, 1, 2, 3]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
+    st.sampled_from([1, 3, 8]),
+    st.integers(0, 2**32),
+)
+def test_stages_are_right_wherever_each_is_done(case, shards, seed):
+    chance = random.Random(seed)
+    patching = pytest.MonkeyPatch.context()
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed), started(Here(seed)), patching as patch:
+        patch.setattr(Choosing, "spreads", lambda *_: chance.random() < 0.8)
+        patch.setattr(Rule, "wants_spark", lambda *_: chance.random() < 0.5)
+        judge(case, Path(folder), dict)
 
 
 @settings(SEARCH, max_examples=max(5, EXAMPLES // 4))

@@ -207,7 +207,7 @@ def test_a_loop():
     assert big.gives == ("big.best", "big.near")
     inner = {
         "variables": (("inner", "best"),),
-        "body": {"inner": {"Collection": {"name": "inner", "sources": ("inner",), "apply": ()}}},
+        "body": {"inner": {"Collection": {"name": "inner", "sources": ("inner",), "apply": (), "on": None}}},
         "result": "inner", "bound": None, "guard": 3,
     }  # fmt: skip
     bodies = {
@@ -218,7 +218,7 @@ def test_a_loop():
     assert plain(big.sources)["Iterate"] == {
         "variables": (("best", SUM), ("other", "customers")),
         "body": {
-            key: {"Collection": dict(zip(("name", "sources", "apply"), body, strict=True))}
+            key: {"Collection": dict(zip(("name", "sources", "apply"), body, strict=True), on=None)}
             for key, body in bodies.items()
         },
         "result": ("best", "near"), "bound": 20, "guard": 10_000,

@@ -33,7 +33,7 @@ def rows(matrices):
     twice=st.booleans(),
 )
 def test_lanes_come_back(tmp_path_factory, parts, room, twice):
-    spill = Spill(tmp_path_factory.mktemp("state"), Files(), 1, room)
+    spill = Spill(tmp_path_factory.mktemp("state"), Files(), room)
     bucket, pool = spill.bucket(NUMBERS), Pool()
     matrices = [np.array(part, np.int64) for part in parts]
     for matrix in matrices:
@@ -48,7 +48,7 @@ def test_lanes_come_back(tmp_path_factory, parts, room, twice):
 
 @pytest.mark.parametrize("room", [0, 10**6])
 def test_values_come_back_in_another_pool(tmp_path, room):
-    spill = Spill(tmp_path, Files(), 1, room)
+    spill = Spill(tmp_path, Files(), room)
     bucket = spill.bucket(WORDS)
     said = []
     for part in (["ape", None, "x" * 40], ["ape", ""], [None]):
@@ -66,7 +66,7 @@ def test_values_come_back_in_another_pool(tmp_path, room):
 
 
 def test_the_largest_are_written_first(tmp_path):
-    spill = Spill(tmp_path, Files(), 1, 3_000)
+    spill = Spill(tmp_path, Files(), 3_000)
     small, large = spill.bucket(NUMBERS), spill.bucket(NUMBERS)
     wide = np.random.default_rng(1).integers(-(2**62), 2**62, (100, 4))
     small.add(wide[:10], Pool())
@@ -76,7 +76,7 @@ def test_the_largest_are_written_first(tmp_path):
 
 
 def test_a_scratch_file_that_was_cut_is_noticed(tmp_path):
-    spill = Spill(tmp_path, Files(), 1, 0)
+    spill = Spill(tmp_path, Files(), 0)
     bucket = spill.bucket(NUMBERS)
     bucket.add(np.arange(40).reshape(10, 4), Pool())
     bucket.path.write_bytes(bucket.path.read_bytes()[:-1])
@@ -85,7 +85,7 @@ def test_a_scratch_file_that_was_cut_is_noticed(tmp_path):
 
 
 def test_scratch_files_of_a_run_that_died_are_removed(tmp_path):
-    Spill(tmp_path, Files(), 1, 0).bucket(NUMBERS).add(np.arange(8).reshape(2, 4), Pool())
+    Spill(tmp_path, Files(), 0).bucket(NUMBERS).add(np.arange(8).reshape(2, 4), Pool())
     assert list((tmp_path / "spill").iterdir())
-    Spill(tmp_path, Files(), 1, 0)
+    Spill(tmp_path, Files(), 0)
     assert not list((tmp_path / "spill").iterdir())
