@@ -43,9 +43,17 @@ class Cluster(Protocol):
         """Return how many tasks are done at once."""
 
     def run(
-        self, function: Callable[[bytes, bytes, str], bytes], common: bytes, tasks: Sequence[bytes], about: str
+        self,
+        function: Callable[[bytes, bytes, str], bytes],
+        common: bytes,
+        tasks: Sequence[bytes],
+        about: str,
+        progress: Progress,
     ) -> list[bytes]:
-        """Return what `function(common, task, attempt)` gives for each task; `attempt` is a name that no other attempt has."""
+        """Return what `function(common, task, attempt)` gives for each task; `attempt` is a name that no other attempt has.
+
+        `progress` is told how far the tasks are, where that is known before all are done.
+        """
 
 
 @dataclass
@@ -114,7 +122,7 @@ class Spreading:
         if not tasks:
             return
         self.progress.begin(about, len(tasks))
-        done = self.cluster.run(perform, common, [pickle.dumps(task) for task in tasks], about)
+        done = self.cluster.run(perform, common, [pickle.dumps(task) for task in tasks], about, self.progress)
         self.tasks += len(tasks)
         self.stages += 1
         results: list[Result] = [pickle.loads(each) for each in done]  # noqa: S301
