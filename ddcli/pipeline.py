@@ -42,6 +42,7 @@ def run(
     workers: int | None = None,
     engine: Engine = "auto",
     master: str | None = None,
+    remote: str | None = None,
     conf: Mapping[str, str] | None = None,
     spark: Any = None,
     if_locked: IfLocked = "fail",
@@ -58,8 +59,9 @@ def run(
     `workers` are the threads that shards are stepped in (default: as many as processors). `say` is given lines for a person,
     `progress` is told how far the run is.
 
-    `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, with the settings `conf`, or in an
-    existing session), or wherever it is quicker (`auto`). The state is the same, so each run may choose anew.
+    `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, at `remote`, the address
+    of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the
+    same, so each run may choose anew.
 
     Raises a DdError, after which state and outputs are as they were; but a change of the pipeline is committed by itself,
     before what is new is taken in.
@@ -75,7 +77,7 @@ def run(
         memory=memory,
         workers=workers,
         engine="spark" if spark is not None and engine == "auto" else engine,
-        spark=SparkOptions(master, conf or {}, spark),
+        spark=SparkOptions.of(master, remote, conf, spark),
     )
     manifest = read_newest(request.state)
     if manifest is not None and is_idle(request, manifest):

@@ -146,10 +146,11 @@ def _spark(spec: Spec, given: SparkOptions) -> SparkOptions:
     said = spec.spark
     if said is None:
         return given
-    conf = {name.value: value.value for name, value in said.conf}
-    return replace(
-        given, master=given.master or (said.master.value if said.master else None), conf=conf | {**given.conf}
-    )
+    if said.master and said.remote:
+        hint = "leave out `master`: a server has its own"
+        raise SpecError("Spark is in one place: `master` or `remote`", span=said.remote.span, hint=hint)
+    conf, place = {name.value: value.value for name, value in said.conf}, said.master or said.remote
+    return replace(given, master=given.master or (place.value if place else None), conf=conf | {**given.conf})
 
 
 def _check_refreshed(spec: Spec, refresh: frozenset[str] | None) -> None:

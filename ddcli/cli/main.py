@@ -18,6 +18,7 @@ COMMANDS = {
     "init": "ddcli.cli.init",
     "log": "ddcli.cli.log",
     "plan": "ddcli.cli.plan",
+    "query": "ddcli.cli.query",
     "run": "ddcli.cli.run",
     "schema": "ddcli.cli.schema",
     "state": "ddcli.cli.state",

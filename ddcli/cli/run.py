@@ -87,6 +87,7 @@ def _setting(text: str) -> tuple[str, str]:
 @click.option(
     "--master", metavar="URL", help="Where Spark is: local[4], spark://HOST:7077, yarn. [default: the file's]"
 )
+@click.option("--remote", metavar="URL", help="Where Spark Connect is, in place of a master: sc://HOST:15002.")
 @click.option(
     "--conf",
     metavar="KEY=VALUE",
@@ -125,6 +126,7 @@ def command(
     workers: int | None,
     engine: Engine,
     master: str | None,
+    remote: str | None,
     conf: dict[str, str],
     if_locked: str,
     quiet: bool,
@@ -163,6 +165,7 @@ def command(
             workers=workers,
             engine=engine,
             master=master,
+            remote=remote,
             conf=conf,
             if_locked=if_locked,  # type: ignore[arg-type]
             cache_dir=cache_dir,

@@ -56,7 +56,7 @@ class Told(Here):
         super().__init__(seed)
         self.abouts = []
 
-    def run(self, function, common, tasks, about):
+    def run(self, function, common, tasks, about, progress):
         self.abouts.append(about)
         return super().run(function, common, tasks, about)
 
