@@ -76,11 +76,10 @@ def function_tables():
 
 def table(group):
     """Return the table of some functions."""
-    rows = ["| call | gives | meaning | example |", "| --- | --- | --- | --- |"]
+    rows = ["| call | meaning | example |", "| --- | --- | --- |"]
     for function in group:
-        call, _, gives = function.signature.partition(" -> ")
         example = f"{code(function.example)} is {code(function.result)}"
-        rows.append(f"| {code(call)} | {gives} | {cell(function.doc)} | {example} |")
+        rows.append(f"| {code(function.signature)} | {cell(function.doc)} | {example} |")
     return "\n".join(rows)
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddcli.cli.arguments import OUTPUT, PIPELINE
+
 if TYPE_CHECKING:
     from ddcli.runtime.options import Engine
 
@@ -38,7 +40,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 @click.command("run", short_help="Take in what is new, and write what changed.")
-@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.argument("pipeline", type=PIPELINE)
 @click.option(
     "--until",
     metavar="T",
@@ -59,6 +61,7 @@ def _setting(text: str) -> tuple[str, str]:
 @click.option(
     "--full-refresh",
     metavar="NAME",
+    type=OUTPUT,
     multiple=True,
     help="Compute the output NAME anew and write the difference; may be given several times. `all`: all of them, from the "
     "inputs as they are now.",
