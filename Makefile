@@ -14,7 +14,7 @@ DEMO_TIMES := 480 540 600 $(DEMO_LAST) $(DEMO_LAST)
 PARALLEL := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format-check lint types layers bench bench-spark format test-lowest clean
+.PHONY: help demo demo-spark test check format-check lint types layers bench bench-spark format reference test-lowest clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,9 +73,12 @@ bench: $(READY) ## Measure, side by side with polars and DuckDB, and print a tab
 bench-spark: $(READY) ## Measure the same join on Spark by tasks, by SQL, and here
 	$(BIN)/python -m tests.bench.spark $(ARGS)
 
-format: $(READY) ## Format the code and repair what lint can
+format: $(READY) reference ## Format the code, repair what lint can, and bring the README's generated parts up to date
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+reference: $(READY) ## Write the README's commands and functions as the code has them
+	$(BIN)/python -m tests.generated
 
 test-lowest: .venv-lowest/ready ## Run the tests with the lowest version of each dependency
 	.venv-lowest/bin/pytest $(PARALLEL) $(ARGS)

@@ -127,7 +127,7 @@ def read_request(
         memory or default_memory(),
         workers or default_workers(),
         engine,
-        _spark(spec, spark or SparkOptions()),
+        spark_of(spec, spark or SparkOptions()),
     )
 
 
@@ -141,7 +141,7 @@ def problems_of(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     return [*_mixed_times(spec), *_met_paths(spec, base, state)]
 
 
-def _spark(spec: Spec, given: SparkOptions) -> SparkOptions:
+def spark_of(spec: Spec, given: SparkOptions) -> SparkOptions:
     """Return where Spark is: what the call says counts more than what the file says."""
     said = spec.spark
     if said is None:

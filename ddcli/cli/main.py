@@ -14,7 +14,9 @@ from ddcli.errors import DdError, did_you_mean
 COMMANDS = {
     "check": "ddcli.cli.check",
     "completion": "ddcli.cli.completion",
+    "diff": "ddcli.cli.diff",
     "doctor": "ddcli.cli.doctor",
+    "explain": "ddcli.cli.explain",
     "init": "ddcli.cli.init",
     "log": "ddcli.cli.log",
     "plan": "ddcli.cli.plan",

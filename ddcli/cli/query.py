@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ddcli.cli.arguments import COLLECTION, PIPELINE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,8 +23,8 @@ NOTHING = 1
 
 
 @click.command("query", short_help="Look a key up in what is kept, without running.")
-@click.argument("pipeline", type=click.Path(path_type=Path))
-@click.argument("name")
+@click.argument("pipeline", type=PIPELINE)
+@click.argument("name", type=COLLECTION)
 @click.argument("key", nargs=-1, metavar="[COLUMN=VALUE]...")
 @click.option(
     "--as-of", metavar="T", help="As of T, of the past that is kept: see `history`. [default: the newest commit]"

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddcli.cli.arguments import OUTPUT, PIPELINE
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ddcli.runtime.options import Engine
 
 LEAST_MEMORY = 256 << 20
@@ -29,16 +33,19 @@ def _size(text: str | None) -> int | None:
     return size
 
 
-def _setting(text: str) -> tuple[str, str]:
-    """Return the name and the value of a setting."""
-    name, equals, value = text.partition("=")
-    if not (equals and name):
-        raise click.BadParameter(f"'{text}' is no setting; write it as spark.executor.memory=4g")
-    return name, value
+def settings(_context: click.Context, _option: click.Parameter, given: Iterable[str]) -> dict[str, str]:
+    """Return Spark's settings by name."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (equals and name):
+            raise click.BadParameter(f"'{text}' is no setting; write it as spark.executor.memory=4g")
+        found[name] = value
+    return found
 
 
 @click.command("run", short_help="Take in what is new, and write what changed.")
-@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.argument("pipeline", type=PIPELINE)
 @click.option(
     "--until",
     metavar="T",
@@ -59,6 +66,7 @@ def _setting(text: str) -> tuple[str, str]:
 @click.option(
     "--full-refresh",
     metavar="NAME",
+    type=OUTPUT,
     multiple=True,
     help="Compute the output NAME anew and write the difference; may be given several times. `all`: all of them, from the "
     "inputs as they are now.",
@@ -92,7 +100,7 @@ def _setting(text: str) -> tuple[str, str]:
     "--conf",
     metavar="KEY=VALUE",
     multiple=True,
-    callback=lambda _context, _option, given: dict(map(_setting, given)),
+    callback=settings,
     help="A setting of Spark; may be given several times.",
 )
 @click.option(

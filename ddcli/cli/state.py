@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ddcli.cli.arguments import PIPELINE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -31,7 +33,7 @@ def command() -> None:
 
 def on_a_state(function: Function) -> Function:
     """Give a command what names a state, and `-o`."""
-    pipeline = click.argument("pipeline", type=click.Path(path_type=Path), required=False)
+    pipeline = click.argument("pipeline", type=PIPELINE, required=False)
     state = click.option("--state", metavar="DIRECTORY", help="The state's directory, which may be s3://BUCKET/PREFIX.")
     output = click.option(
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON on stdout."

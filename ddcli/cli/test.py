@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from ddcli.cli.arguments import PIPELINE
+
 
 @click.command("test", short_help="Run the tests in a pipeline file.")
-@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.argument("pipeline", type=PIPELINE)
 @click.option("-k", "only", metavar="NAME", help="Only tests whose names contain NAME, in upper or lower case.")
 @click.option(
     "--state",

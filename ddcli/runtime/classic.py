@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ddcli.errors import EngineError
+from ddcli.errors import DdError, EngineError
 from ddcli.progress import SILENT
 from ddcli.runtime.java import java_home
 from ddcli.runtime.spark import told
@@ -65,7 +65,10 @@ class Classic:
 
     @property
     def slots(self) -> int:
-        return max(1, int(self.context.defaultParallelism))
+        try:
+            return max(1, int(self.context.defaultParallelism))
+        except Exception as error:
+            raise self._told(error) from error
 
     @property
     def master(self) -> str:
@@ -77,7 +80,7 @@ class Classic:
         return None if address is None else str(address)
 
     def run(
-        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress = SILENT
+        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
     ) -> list[bytes]:
         context = self.context
         # A group of its own: in somebody's session there may be other jobs, which are not ours to cancel.
@@ -96,13 +99,7 @@ class Classic:
             context.cancelJobGroup(group)
             raise
         except Exception as error:
-            if self._is_stopped():
-                raise EngineError(
-                    "Spark has stopped: its master does not answer, or somebody ended it",
-                    place=self.master,
-                    hint="nothing of this run is visible; is the master right, and can this machine be reached from there?",
-                ) from error
-            raise told(str(error)) from error
+            raise self._told(error) from error
         finally:
             if not self._is_stopped():
                 for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
@@ -139,6 +136,15 @@ class Classic:
         finally:
             over.set()
             watch.join()
+
+    def _told(self, error: Exception) -> DdError:
+        if not self._is_stopped():
+            return told(str(error))
+        return EngineError(
+            "Spark has stopped: its master does not answer, or somebody ended it",
+            place=self.master,
+            hint="nothing of this run is visible; is the master right, and can this machine be reached from there?",
+        )
 
     def _is_stopped(self) -> bool:
         inner = self.context._jsc  # noqa: SLF001 - pyspark itself does not tell

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ddcli.errors import EngineError, UsageError
+from ddcli.errors import DdError, EngineError, UsageError
 from ddcli.progress import SILENT
 from ddcli.runtime.options import REMOTE
 from ddcli.runtime.spark import told
@@ -64,7 +64,7 @@ class Connect:
         return f"{REMOTE}{self.session.client.host}"
 
     def run(
-        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress = SILENT
+        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
     ) -> list[bytes]:
         import pyarrow as pa
 
@@ -104,7 +104,7 @@ class Connect:
         finally:
             self.session.removeProgressHandler(follow)
 
-    def _told(self, error: Exception) -> Exception:
+    def _told(self, error: Exception) -> DdError:
         if any(word in str(error) for word in GONE):
             return EngineError(
                 "Spark does not answer any more, or somebody ended its session",

@@ -25,7 +25,9 @@ class SparkOptions:
     session: Any = None
 
     @classmethod
-    def of(cls, master: str | None, remote: str | None, conf: Mapping[str, str] | None, session: Any) -> Self:
+    def of(
+        cls, master: str | None, remote: str | None, conf: Mapping[str, str] | None = None, session: Any = None
+    ) -> Self:
         """Return what a person asks for. Raises UsageError where that is more than one place."""
         if master is not None and remote is not None:
             raise UsageError("Spark is in one place: a master or the address of Spark Connect", hint="give one of them")

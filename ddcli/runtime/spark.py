@@ -12,18 +12,19 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ddcli.errors import DdError, EngineError, UsageError
-from ddcli.progress import SILENT, Progress
 from ddcli.runtime.options import REMOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from ddcli.progress import Progress
     from ddcli.runtime.options import SparkOptions
 
     Function = Callable[[bytes, bytes, str], bytes]
 
 PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?P<stack>(?:[ \t].*\n|\n)*)(?P<said>\S.*)")
+MISMATCH = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*?: (\S+) than that in driver: ([\d.]+\d)")
 LOST = re.compile(r"Lost task .*?\): (.*)")
 CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\].*")
 KILLED = re.compile(
@@ -50,7 +51,7 @@ class Spark(Protocol):
         """Return the address of its pages for people."""
 
     def run(
-        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress = SILENT
+        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
     ) -> list[bytes]:
         """Return what `function(common, task, attempt)` gives for each task; `attempt` is a name that no other attempt has."""
 
@@ -102,6 +103,12 @@ def told(text: str) -> DdError:
     python = list(PYTHON.finditer(text))
     if python:
         said = python[-1]["said"].strip()
+        other = MISMATCH.search(said)
+        if other:
+            return EngineError(
+                f"executors have Python {other[1]}, and this is {other[2]}",
+                hint="have the same minor version everywhere, and name it with PYSPARK_PYTHON",
+            )
         if said.startswith("MemoryError"):
             return EngineError("a task ran out of memory", hint=LESS)
         if said.startswith("ModuleNotFoundError"):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ddcli.cli import doctor
-from ddcli.cli.main import COMPLETE
+from ddcli.cli.main import COMMANDS, COMPLETE
 from ddcli.spec import json_schema
 from tests.cli.support import ROOT, contents, snapshot
 
@@ -31,8 +31,9 @@ def test_what_init_makes_is_checked_run_and_kept_up_to_date(shop):
     assert sorted(json.loads(result.out)["files"]) == MADE
     folder = shop.folder / "new/sales"
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == MADE
-    assert shop("check", "new/sales/sales.yaml").code == 0
-    assert shop("run", "new/sales/sales.yaml").code == 0
+    for command in ("check", "test", "run"):
+        result = shop(command, "new/sales/sales.yaml")
+        assert result.code == 0, result.out + result.err
     found = {row[:2] for row in contents(folder / "out/sales")}
     assert found == {("north", 2), ("east", 1)}
     shop.write(
@@ -95,7 +96,7 @@ def completions(*words):
         check=True,
     )
     assert not done.stderr
-    return [tuple(line.split(",", 1)) for line in done.stdout.splitlines()]
+    return [tuple(line.split(",", 1)) for line in done.stdout.split()]
 
 
 def test_commands_options_and_pipeline_files_are_completed(orders):
@@ -180,3 +181,15 @@ def test_doctor_says_what_keeps_pipelines_from_running(orders, monkeypatch):
 def test_doctor_knows_the_packages_that_are_needed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert list(doctor.NEEDED) == [re.split(r"[<>=]", text)[0] for text in project["dependencies"]]
+
+
+def test_names_in_the_pipeline_are_completed(orders):
+    assert completions("dd", "run", "orders.yaml", "--full-refresh", "t") == [("plain", "totals")]
+    assert completions("dd", "query", "orders.yaml", "") == [("plain", "orders"), ("plain", "totals")]
+    assert completions("dd", "query", "gone.yaml", "") == []
+
+
+def test_every_command_that_takes_a_pipeline_completes_it(orders):
+    for name in ("check", "doctor", "explain", "plan", "query", "run", "test", "why"):
+        assert name not in COMMANDS or completions("dd", name, "ord") == [("plain", "orders.yaml")], name
+    assert completions("dd", "state", "ls", "ord") == [("plain", "orders.yaml")]

@@ -58,7 +58,7 @@ class Told(Here):
 
     def run(self, function, common, tasks, about, progress):
         self.abouts.append(about)
-        return super().run(function, common, tasks, about)
+        return super().run(function, common, tasks, about, progress)
 
 
 def test_a_small_change_starts_no_spark(path, monkeypatch):
