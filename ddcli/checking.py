@@ -47,6 +47,11 @@ class Checked:
     outputs: dict[str, Schema] = field(default_factory=dict)
     errors: tuple[DdError, ...] = ()
 
+    @property
+    def supposed(self) -> list[str]:
+        """The inputs of which no file is here."""
+        return [name for name, found in self.inputs.items() if not found.files and not found.key]
+
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         inputs = {

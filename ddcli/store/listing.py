@@ -39,7 +39,10 @@ SUFFIXES = (
 )
 """Endings of the files that are taken from a directory: a README may lie there too. A file or glob is taken as it is named."""
 HEAD, TAIL = 4 << 10, 64 << 10
-PUT_BACK = "put the file back as it was, or remove the state and the outputs to compute them anew from the files that are there now"
+PUT_BACK = (
+    "put the file back as it was: what is new goes into a file of its own; "
+    "or compute all anew from the files as they are now: `dd run --full-refresh all`"
+)
 
 
 @dataclass(frozen=True, slots=True)

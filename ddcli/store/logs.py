@@ -240,7 +240,7 @@ class LogReader:
         return InputError(
             f"late rows: row {row} (counted from 0) has the time {format_time(first, kinds)}, which is before {closed}, up to "
             "where earlier runs have closed the times",
-            place=str(times.path),
+            place=self._tables.kind(times.path).place(times.path, row),
             hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
             "`--until`, or say `late: quarantine` or `late: advance` under the input",
         )

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from click.shell_completion import BashComplete
 
 from ddcli.cli import doctor
-from ddcli.cli.main import COMMANDS, COMPLETE
+from ddcli.cli.main import COMMANDS, COMPLETE, cli
 from ddcli.spec import json_schema
 from tests.cli.support import ROOT, contents, snapshot
 
@@ -85,18 +86,9 @@ def test_the_schema_is_the_readers(shop):
 
 
 def completions(*words):
-    """Return what bash would be offered for the last of the words."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ddcli"],
-        env={"PYTHONPATH": str(ROOT), COMPLETE: "bash_complete", "COMP_WORDS": " ".join(words)}
-        | {"COMP_CWORD": str(len(words) - 1)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert not done.stderr
-    return [tuple(line.split(",", 1)) for line in done.stdout.split()]
+    """Return what bash would be offered for the last of the words, with its kind."""
+    found = BashComplete(cli, {}, "ddcli", COMPLETE).get_completions(list(words[1:-1]), words[-1])
+    return [(item.type, item.value) for item in found]
 
 
 def test_commands_options_and_pipeline_files_are_completed(orders):
