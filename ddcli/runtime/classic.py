@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ALL_CORES = "local[*,4]"
 """The master where none is said. Without the second number a task that fails isn't tried again."""
+NOT_SAID = {"spark.master": "local[*]", "spark.app.name": "pyspark-shell"}
+"""What Spark takes for said where nobody said anything."""
 DEFAULTS = {
     "spark.locality.wait": "0s",  # tasks read files that are as far from all
     "spark.python.unix.domain.socket.enabled": "true",
@@ -38,6 +40,7 @@ LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
+JVM_OPTIONS = "spark.driver.extraJavaOptions"
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The driver only hands out tasks: what makes it quick to start is worth more than what makes it quick later."""
 LOGGING = """# What goes wrong is told in a line by dd; `--conf spark.log.level=INFO` tells more.
@@ -186,26 +189,30 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    conf = SparkConf()
     given = dict(options.conf)
-    master = options.master or given.pop("spark.master", None) or conf.get("spark.master") or ALL_CORES
-    conf.setMaster(master)
-    settings = DEFAULTS | {
-        "spark.app.name": f"dd: {name}",
-        "spark.driver.extraJavaOptions": f"{JVM} -Dlog4j2.configurationFile={_logging(cache)}",
-    }
-    if master.startswith("local"):
-        settings |= LOCAL
-    for key, value in settings.items():
-        conf.setIfMissing(key, value)
-    for key, value in given.items():
-        conf.set(key, value)
+    master = options.master or given.pop("spark.master", None)
+    begin = SparkConf(loadDefaults=False)
+    begin.setAll([(JVM_OPTIONS, f"{JVM} -Dlog4j2.configurationFile={_logging(cache)}"), *given.items()])
     try:
+        # The JVM first, which is there already under spark-submit: it knows what that, or spark-defaults.conf, says.
+        SparkContext._ensure_initialized(conf=begin)  # noqa: SLF001 - SparkContext itself does no more, but too late
+        conf = SparkConf(_jvm=SparkContext._jvm)  # noqa: SLF001
+        for key, unsaid in NOT_SAID.items():
+            if conf.get(key) == unsaid:
+                conf._jconf.remove(key)  # noqa: SLF001 - pyspark's own has no way to forget
+        conf.setAll(given.items())
+        master = master or conf.get("spark.master") or ALL_CORES
+        conf.setMaster(master)
+        defaults = DEFAULTS | {"spark.app.name": f"dd: {name}"} | (LOCAL if master.startswith("local") else {})
+        for key, value in defaults.items():
+            conf.setIfMissing(key, value)
         context = SparkContext(conf=conf)
     except Exception as error:
         said = told(str(error))
         raise EngineError(
-            f"Spark does not start: {said.problem}", place=master, hint="is the master right, and does it answer?"
+            f"Spark does not start: {said.problem}",
+            place=master or ALL_CORES,
+            hint="is the master right, and does it answer?",
         ) from error
     return Classic(context, owned=True)
 

@@ -16,7 +16,6 @@ from ddcli.runtime.options import SparkOptions
 from ddcli.runtime.spark import told
 from tests.spark.support import Here
 
-
 LOOK = doctor.look
 
 
