@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from ddcli.plan import logical
 from ddcli.plan.engines import Engines, own_nodes
 from ddcli.plan.iteration import iterate
 from ddcli.plan.operators import HERE, Surroundings, apply_operators
-from ddcli.plan.placing import each_of, placing
+from ddcli.plan.placing import Unbuilt, each_of, noting, placing, tell
 from ddcli.plan.relation import Relation
 from ddcli.plan.summing import concat
 from ddcli.spec import model
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
     from ddcli.errors import DdError, Span
     from ddcli.expressions.types import Schema
-
-
-class _Unbuilt(Exception):
-    """The collection referred to could not be built; its own errors say why."""
 
 
 def build(
@@ -128,7 +125,7 @@ class _Section:
             self._read.append(set())
             try:
                 self._built[key] = self._collection(self.collections[key])
-            except _Unbuilt:
+            except Unbuilt:
                 self._built[key] = {}
             except (SpecError, SpecErrors) as error:
                 self.errors.extend(each_of(error))
@@ -161,7 +158,7 @@ class _Section:
             return apply_operators(self._sum(source.sources, source.span), source.apply, self._source, self.around)
         relation = self.named(source.value)
         if relation is None:
-            raise _Unbuilt
+            raise Unbuilt
         return relation
 
     def _all(self, sources: Sequence[model.Source]) -> list[Relation]:
@@ -169,16 +166,11 @@ class _Section:
         found: list[Relation] = []
         errors: list[DdError] = []
         for source in sources:
-            try:
+            with noting(errors), suppress(Unbuilt):
                 found.append(self._source(source))
-            except (SpecError, SpecErrors) as error:
-                errors.extend(each_of(error))
-            except _Unbuilt:
-                pass
-        if errors:
-            raise SpecErrors(errors)
+        tell(errors)
         if len(found) < len(sources):
-            raise _Unbuilt
+            raise Unbuilt
         return found
 
     def _loop(self, loop: model.Iterate) -> list[Relation]:
@@ -193,7 +185,7 @@ class _Section:
             body = _Section(loop.body, self.named, around, self.errors, {}, given)
             built = [body.collection(key) for key in loop.body]
             if not all(built):
-                raise _Unbuilt
+                raise Unbuilt
             found = {name: relation for each in built for name, relation in each.items()}
             return [found[name] for name in names], [found[name] for name in others]
 
