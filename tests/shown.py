@@ -1,6 +1,8 @@
 """The blocks of a document as a reader follows them: written to files, run, and what they print compared with what is shown.
 
 Which language does what is said in `follow`. Only what can't be the same each time is masked: how long, how large, today.
+
+    python -m tests.shown FILE...       # follows other documents, and says which blocks are wrong
 """
 
 from __future__ import annotations
@@ -12,16 +14,19 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
+import click
 import duckdb
 import yaml
 
 from ddcli.cli.coreutils import meant_for_coreutils
-from ddcli.errors import SpecErrors
+from ddcli.errors import DdError, SpecErrors
 from ddcli.spec import parse_spec
-from tests.scratch import PROGRAMS, ROOT, parse, run
+from tests.scratch import PROGRAMS, ROOT, copy_root, parse, run
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# ([\w./-]+\.\w+)\n")
@@ -60,6 +65,17 @@ def sections(document):
         ]
         line += text.count("\n") + 1
     return found
+
+
+def follow_section(blocks, folder):
+    """Follow the blocks of a section in a copy of the repository's root, which is made at `folder`."""
+    copy_root(folder)
+    for block in blocks:
+        try:
+            follow(block, folder)
+        except BaseException as error:
+            error.add_note(f"the block of {block.language} at line {block.line}")
+            raise
 
 
 def follow(block, folder):
@@ -212,3 +228,21 @@ def follow_program(text, folder):
     *_, last = text.strip().splitlines()
     if "# " in last:
         compare("the program", last.partition("# ")[2] + "\n", said.getvalue())
+
+
+def main(files):
+    """Follow documents, and print what is wrong in them."""
+    wrong = 0
+    for file in files:
+        for title, blocks in sections(Path(file).read_text()).items():
+            with tempfile.TemporaryDirectory() as place:
+                try:
+                    follow_section(blocks, Path(place) / "root")
+                except (AssertionError, DdError, click.ClickException, duckdb.Error) as error:
+                    print(f"{file}, {title}: {', '.join(error.__notes__)}: {error}")
+                    wrong += 1
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -7,7 +7,7 @@ import pytest
 from ddcli import errors
 from ddcli.spec.operators import OPERATORS
 from tests import generated, shown
-from tests.scratch import ROOT, copy_root
+from tests.scratch import ROOT
 
 README = (ROOT / "README.md").read_text()
 SECTIONS = shown.sections(README)
@@ -15,13 +15,7 @@ SECTIONS = shown.sections(README)
 
 @pytest.mark.parametrize("title", SECTIONS)
 def test_a_section_can_be_followed(tmp_path, title):
-    folder = copy_root(tmp_path / "root")
-    for block in SECTIONS[title]:
-        try:
-            shown.follow(block, folder)
-        except BaseException as error:
-            error.add_note(f"README.md:{block.line}: the block of {block.language}")
-            raise
+    shown.follow_section(SECTIONS[title], tmp_path / "root")
 
 
 def test_generated_parts_are_up_to_date():
