@@ -174,3 +174,16 @@ def test_a_record_that_can_not_be_written_is_said(path, monkeypatch):
     assert run(path, say=said.append).changed
     assert said == ["no record of this run is kept: cannot write the file: no space left on device: runs/1.json"]
     assert not run(path).changed
+
+
+def test_a_rebuild_is_counted(path):
+    """What a change of the pipeline computes belongs to the run, beside what is new."""
+    run(path)
+    path.write_text(PIPELINE.replace("filter: a <> b", "filter: a <> b and a <> 3"))
+    more(path.parent, 1, [(0, 5, 1)])
+    summary = run(path, apply=True)
+    assert summary.rebuilt
+    read = [count.rows_out for count in summary.counts.values() if not count.rows_in and not count.turns]
+    assert 9 in read, "the eight rows of before, and the new one"
+    (_, record) = read_runs(path.parent / ".dd/friends")
+    assert record.operators == summary.counts

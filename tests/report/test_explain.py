@@ -180,3 +180,23 @@ def test_a_terminal_without_the_characters(orders):
     assert result.code == 0
     assert result.out.isascii()
     assert "o   input  orders" in result.out.replace("o input", "o   input")
+
+
+def test_profile(orders):
+    """Where the time went: a table, in the summary's JSON, and of a run that commits nothing, too."""
+    result = orders("run", "orders.yaml", "--profile", "--dry-run")
+    lines = result.err.splitlines()
+    head = next(at for at, line in enumerate(lines) if line.split()[:2] == ["time", "share"])
+    table = [line.split() for line in lines[head + 1 : -1]]
+    assert "reduce" in {row[-3] if "by" in row else row[-1] for row in table} | {word for row in table for word in row}
+    assert lines[-1].endswith("by the clock")
+    tree = json.loads(orders("run", "orders.yaml", "--profile", "-o", "json").out)
+    found = {each["kind"]: each for each in tree["operators"]}
+    assert found["input"]["rows_out"] == 4
+    assert found["output"]["rows_out"] == found["reduce"]["rows_out"]
+    assert found["reduce"]["seconds"] > 0
+    assert sum(each["share"] for each in tree["operators"]) == pytest.approx(1)
+    seconds = [each["seconds"] for each in tree["operators"]]
+    assert seconds == sorted(seconds, reverse=True)
+    assert "operators" not in json.loads(orders("run", "orders.yaml", "-o", "json").out)
+    assert "share" not in orders("run", "orders.yaml", "--profile").err, "nothing is new"
