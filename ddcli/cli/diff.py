@@ -135,8 +135,8 @@ def command(
 
     \b
     Examples:
-      dd diff out/airborne --from 540 --to 600 --key carrier,name
-      dd diff fixtures/flights/airlines.csv fixtures/flights/airlines.csv --key carrier -o json
+      dd diff out/airborne --from 540 --to 600 --key carrier,name      # exit 1
+      dd diff fixtures/flights/airlines.parquet fixtures/flights/airlines.parquet --key carrier -o json
       dd diff pipelines/airborne.yaml pipelines/airborne.yaml --key carrier -o markdown
 
     \b
