@@ -48,6 +48,7 @@ def run(
     if_locked: IfLocked = "fail",
     cache_dir: Path | None = None,
     say: Callable[[str], None] | None = None,
+    ready: Callable[[Path], bool] | None = None,
     progress: Progress = SILENT,
 ) -> RunSummary:
     """Bring the outputs of the pipeline file at `path` up to date and return what was done.
@@ -57,7 +58,7 @@ def run(
     `apply`, outputs are given the difference that a change of the pipeline makes; `refresh` names outputs to compute anew,
     none of them: all. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
     `workers` are the threads that shards are stepped in (default: as many as processors). `say` is given lines for a person,
-    `progress` is told how far the run is.
+    `progress` is told how far the run is, `ready` says of new files whether they are to be taken in now.
 
     `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, at `remote`, the address
     of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the
@@ -79,6 +80,7 @@ def run(
         engine="spark" if spark is not None and engine == "auto" else engine,
         spark=SparkOptions.of(master, remote, conf, spark),
     )
+    request = replace(request, ready=ready)
     manifest = read_newest(request.state)
     if manifest is not None and is_idle(request, manifest):
         return nothing_new(request, manifest)

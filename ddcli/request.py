@@ -66,6 +66,8 @@ class Request:
     engine: Engine = "auto"
     """Where it is computed; `auto`: on Spark, if it is said where that is, what the memory here would not hold."""
     spark: SparkOptions = field(default_factory=SparkOptions)
+    ready: Callable[[Path], bool] | None = None
+    """Says of new files whether they are taken in now; None: all are."""
     shared: Mapping[str, Shared] = field(default_factory=dict)
     """The imported arrangements, by input, as they are held while the run reads them."""
     progress: Progress = SILENT
@@ -252,6 +254,8 @@ def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]
             )
         entry = manifest.inputs.get(name) if manifest else None
         listing = list_input(given.path.value, request.base, entry.files if entry else ())
+        if request.ready is not None:
+            listing = listing.only(request.ready)
         found[name] = Found(None if progress is None else Frontier(progress), listing)
     return found
 

@@ -90,8 +90,13 @@ class Lookup:
 
     @property
     def keys(self) -> list[tuple[str, ...]]:
-        """The keys by which records can be found; the first of a key's columns are enough."""
+        """The keys by which records can be found. See `answers`."""
         return self._ways.keys(self._node)
+
+    def answers(self, key: Mapping[str, Any]) -> bool:
+        """Say whether records can be found by these values: the first columns of one of the keys mostly do."""
+        known = {name: value is not None for name, value in key.items()}
+        return any(self._ways.answers(node, known) for node in self._nodes)
 
     def rows(self, key: Mapping[str, Any], *, as_of: Any = None) -> pl.DataFrame:
         """Return the records that have these values, and how often each is there, in the column `diff`.
@@ -197,7 +202,8 @@ class Lookup:
         return at, None if last else at
 
     def _refusal(self, key: Mapping[str, Any]) -> UsageError:
-        keys = [", ".join(names) for names in self.keys]
+        shortest = {names[:1] if self.answers(dict.fromkeys(names[:1], True)) else names: None for names in self.keys}
+        keys = [", ".join(names) for names in shortest]
         nulls = " (and no record without a value there)" if None in key.values() else ""
         asked = f"by {', '.join(key)}" if key else "without a key"
         if not keys:
@@ -207,5 +213,5 @@ class Lookup:
             )
         return UsageError(
             f"'{self.name}' can't be asked {asked}: it is kept by another key{nulls}",
-            hint=f"ask by {' or by '.join(keys)}; the first columns of a key are enough",
+            hint=f"ask by {' or by '.join(keys)}",
         )

@@ -105,7 +105,8 @@ class Ways:
 
     def keys(self, node: Node) -> list[Names]:
         """Return the keys by which a node's records can be found, in the names of its columns, each once."""
-        found = [key for key in dict.fromkeys(self._keys(node)) if self.answers(node, dict.fromkeys(key, True))]
+        keys = (tuple(dict.fromkeys(key)) for key in self._keys(node))
+        found = [key for key in dict.fromkeys(keys) if self.answers(node, dict.fromkeys(key, True))]
         return [key for key in found if not any(other != key and key[: len(other)] == other for other in found)]
 
     def _keys(self, node: Node) -> Iterator[Names]:
