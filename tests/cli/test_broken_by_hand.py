@@ -68,7 +68,7 @@ EDITS = {
         "",
         "5:11",
         "doesn't say which types its columns have",
-        "declare them under the input's `columns`",
+        '`columns: {day: date, person: string, category: string, amount: "decimal(18, 2)"}`',
     ),
 }
 DATA_EDITS = {
