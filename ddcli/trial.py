@@ -34,6 +34,7 @@ class Trial:
     """The dataflow of a graph, with empty arrangements. `layouts` are those of the inputs that it reads, `outputs` of what it gives.
 
     All values are those of `pool`; trials that share it can be fed the same updates, and their outputs compared lane by lane.
+    Records on which an expression fails are passed over, if it is `lenient`, and end it otherwise.
     """
 
     def __init__(
@@ -44,12 +45,21 @@ class Trial:
         *,
         facts: Mapping[str, Facts] | None = None,
         shards: int = 1,
+        lenient: bool = False,
     ) -> None:
         self.times = len(time)
         self.frontier = Frontier([(LEAST,) * self.times])
         scope = Scope(self.times, workers=Workers(shards, 1))
         self._assembled = assemble(
-            graph, scope, self, pool, lambda _label, _updates: None, time, parted=shards > 1, facts=facts
+            graph,
+            scope,
+            self,
+            pool,
+            lambda _label, _updates: None,
+            time,
+            parted=shards > 1,
+            facts=facts,
+            failed=(lambda *_: None) if lenient else None,
         )
         self.layouts = self._assembled.layouts
         self.outputs = self._assembled.outputs

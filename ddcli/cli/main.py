@@ -25,6 +25,7 @@ COMMANDS = {
     "schema": "ddcli.cli.schema",
     "state": "ddcli.cli.state",
     "test": "ddcli.cli.test",
+    "why": "ddcli.cli.why",
 }
 BUG = 70
 INTERRUPTED = 130

@@ -176,6 +176,17 @@ class LogReader:
         """Return the first and the last time of each file; None where its rows are not in order of time."""
         return [times.span() for times in self._times()]
 
+    def parts(self, columns: Sequence[str], most: int) -> Iterator[tuple[Path, int, Rows]]:
+        """Yield all updates, file by file and at most `most` rows at a time, with the number of the first of these rows in its file."""
+        for path, found, times in zip(self._paths, self._found, self._times(), strict=True):
+            for first in range(0, times.rows, most):
+                count = min(most, times.rows - first)
+                yield path, first, self._rows.read([path], found, columns, (first, count), None, None)
+
+    def place(self, path: Path, row: int) -> str:
+        """Return where a person finds a row of a file: of text, its line."""
+        return self._tables.kind(path).place(path, row)
+
     def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
         """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`, to be read by slices.
 

@@ -95,7 +95,14 @@ class Replays:
     def _run(self, updates: Mapping[str, Matrix], uppers: Sequence[Frontier], shards: int = 1) -> dict[str, Matrix]:
         """Return the outputs' logs after a run that closes the times up to each frontier in turn."""
         subject = self.material.subject
-        trial = Trial(self.graph, subject.kinds, subject.pool, facts=self.material.facts, shards=shards)
+        trial = Trial(
+            self.graph,
+            subject.kinds,
+            subject.pool,
+            facts=self.material.facts,
+            shards=shards,
+            lenient=subject.lenient,
+        )
         return total(stepped(trial, updates, uppers))
 
     def _shuffled(self, draw: random.Random) -> dict[str, Matrix]:

@@ -120,7 +120,7 @@ class _Stepping:
         subject, graph = self.subject, self._graph()
         layouts = {name: Layout(scan.schema) for name, scan in graph.scans().items()}
         with Material(subject, self.test, layouts) as material:
-            trial = Trial(graph, subject.kinds, subject.pool, facts=material.facts)
+            trial = Trial(graph, subject.kinds, subject.pool, facts=material.facts, lenient=subject.lenient)
             logs = {name: _no_updates(trial, name) for name in graph.outputs}
             failures: list[Failure] = []
             steps = stepped(trial, material.updates, material.uppers)

@@ -60,6 +60,11 @@ class Subject:
         """The types of the coordinates of time."""
         return list(self.time.values())
 
+    @property
+    def lenient(self) -> bool:
+        """Whether records on which an expression fails are put aside."""
+        return self.spec.errors is not None
+
     def relation(self, name: str) -> Relation:
         """Return the collection, input or output of a name."""
         return self.relations[meant(self.spec, name)]
