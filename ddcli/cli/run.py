@@ -181,11 +181,18 @@ def command(
     watch, with the exit code that a run has. Ctrl-C or SIGTERM ends it with 0, or, in the middle of a run, which is
     given up, with 130 or 143.
 
-    --summary FILE: {pipeline, began, ended, exit_code, summary, skipped, error: {problem, place, hint, exit_code}}, of which one
-    of the last three is not null. The `summary` is what `-o json` prints: {name, lower, upper, changed, seconds, inputs: {name: {rows,
-    files, bytes, ...}}, outputs: {name: {rows, inserted, retracted, file, ...}}, state_rows, state_bytes, ...}.
-    With --profile it has `operators` too: [{id, kind, names, says, rows_in, rows_out, inserted, retracted, seconds, share}].
+    JSON: {name, lower, upper, changed, seconds, inputs: {name: {rows, files, bytes, ...}}, outputs: {name: {rows, inserted,
+    retracted, file, ...}}, state_rows, state_bytes, ...}. With --profile it has `operators` too: [{id, kind, names, says,
+    rows_in, rows_out, inserted, retracted, seconds, share}].
+    --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,
+    exit_code}}; of the last three, two are null.
     --log-format json: {at, level, event, message, ...} a line; `level` is info, warning or error.
+
+    \b
+    A line of a crontab (cron finds the system's dd first, so it is told `ddcli`, by its whole path):
+      */5 * * * * cd /srv/shop && .venv/bin/ddcli run orders.yaml --quiet --if-locked skip --summary run.json
+
+    In GitHub Actions errors are annotations, and the summary is added to the page of the workflow's run.
 
     \b
     Examples:
@@ -204,6 +211,10 @@ def command(
         raise UsageError(
             f"--watch goes on for good, {'a dry run commits nothing' if dry_run else '--until is one time'}",
             hint="give the one or the other",
+        )
+    if summary_file is not None and not summary_file.absolute().parent.is_dir():
+        raise UsageError(
+            f"there is no folder for the summary: '{summary_file.parent}'", hint="make it, or name another"
         )
     keep_freed_memory()
     live = LiveProgress() if sys.stderr.isatty() and not quiet and log_format == "text" else None
