@@ -6,13 +6,15 @@ from pathlib import Path
 
 import click
 
+from ddcli.cli.arguments import COLLECTION, PIPELINE
+
 UNWRAPPED = 1 << 16
 """The width of what is no terminal: there a line is a line."""
 
 
 @click.command("why", short_help="Show which updates of inputs explain a record.")
-@click.argument("pipeline", type=click.Path(path_type=Path))
-@click.argument("collection")
+@click.argument("pipeline", type=PIPELINE)
+@click.argument("collection", type=COLLECTION)
 @click.argument("keys", metavar="COLUMN=VALUE...", nargs=-1, required=True)
 @click.option(
     "--at", metavar="T", help="The time to look at. [default: the last that runs have closed, or of the inputs]"
