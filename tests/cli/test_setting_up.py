@@ -158,13 +158,14 @@ def test_doctor_finds_what_is_there(orders):
 
 
 def test_doctor_says_what_keeps_pipelines_from_running(orders, monkeypatch):
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("polars", "pyspark") else "1")
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name in {"polars", "numba", "pyspark"} else "1")
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=5_000_000, total=10**9))
     result = orders("doctor", "orders.yaml")
     assert result.code == 1
     assert "polars      not installed\n" in result.out
     assert "pyspark     not installed: pip install 'ddcli[spark]'\n" in result.out
     assert [line for line in result.err.splitlines() if line.startswith("error: ")] == [
+        "error: the package numba is missing",
         "error: the package polars is missing",
         f"error: 5.0 MB are free at {orders.folder / '.dd/orders'}",
     ]
