@@ -25,13 +25,33 @@ FEW = 16
 """Look-ups of whole records after which it pays to index them."""
 
 
+class Values:
+    """Values as the lanes that a pool has them in. What was asked for is remembered: one record is looked for in many collections."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self._known: dict[tuple[str, str], Matrix | None] = {}
+
+    def lanes(self, schema: Schema, values: Mapping[str, Any]) -> Matrix | None:
+        """Return the lanes of values in columns of these types; None where a value can't be one of its column."""
+        kinds = {name: schema[name] for name in values}
+        record = tuple(values.values())
+        at = " ".join(map(str, kinds.values())), repr(record)
+        if at not in self._known:
+            try:
+                self._known[at] = encode_records([record], Layout(kinds), self.pool)
+            except (InputError, NullInRequired):
+                self._known[at] = None
+        return self._known[at]
+
+
 class Contents:
     """Records and how often each is there, as a matrix `[data lanes | count]`, consolidated."""
 
-    def __init__(self, matrix: Matrix, schema: Schema, pool: Pool) -> None:
+    def __init__(self, matrix: Matrix, schema: Schema, values: Values) -> None:
         self.matrix = matrix
         self.layout = Layout(schema)
-        self.pool = pool
+        self.values = values
         self._asked = 0
         self._index: dict[bytes, int] | None = None
 
@@ -44,7 +64,7 @@ class Contents:
 
     def numbers(self, values: Mapping[str, Any]) -> Numbers:
         """Return the numbers of the records that have these values in these columns."""
-        lanes = self.lanes(values)
+        lanes = self.values.lanes(self.layout.schema, values)
         if lanes is None:
             return np.zeros(0, np.int64)
         columns = self.layout.take(values)
@@ -55,14 +75,6 @@ class Contents:
             same &= self.matrix[:, lane] == lanes[0, at]
         return np.flatnonzero(same)
 
-    def lanes(self, values: Mapping[str, Any]) -> Matrix | None:
-        """Return the lanes that values have here; None where a value can't be one of its column."""
-        schema = {name: self.layout.schema[name] for name in values}
-        try:
-            return encode_records([tuple(values.values())], Layout(schema), self.pool)
-        except (InputError, NullInRequired):
-            return None
-
     def count(self, record: Record) -> int:
         """Return how often a record is there."""
         found = self.where(dict(zip(self.layout.names, record, strict=True)))
@@ -70,11 +82,11 @@ class Contents:
 
     def rows(self, chosen: Numbers) -> Contents:
         """Return some of the records, by their numbers."""
-        return Contents(self.matrix[chosen], self.layout.schema, self.pool)
+        return Contents(self.matrix[chosen], self.layout.schema, self.values)
 
     def records(self) -> list[Record]:
         """Return the records as values."""
-        return decode_records(self.matrix, self.layout, self.pool)
+        return decode_records(self.matrix, self.layout, self.values.pool)
 
     def counts(self) -> list[int]:
         """Return how often each is there, in the order of `records`."""
@@ -83,7 +95,7 @@ class Contents:
 
     def frame(self) -> pl.DataFrame:
         """Return the records as a frame."""
-        return decode(self.matrix, self.layout, self.pool)
+        return decode(self.matrix, self.layout, self.values.pool)
 
     def _whole(self, lanes: Matrix) -> Numbers:
         """Return the number of the record that has just these lanes, if there is one."""

@@ -21,7 +21,7 @@ from ddcli.spec.tree import Scalar, scalar_kind
 from ddcli.store.manifest import read_newest
 from ddcli.store.time_text import format_time, parse_until
 from ddcli.trial import Trial, as_of
-from ddcli.why.contents import Contents
+from ddcli.why.contents import Contents, Values
 from ddcli.why.inputs import Inputs, before
 from ddcli.why.reasons import Reason
 from ddcli.why.restrict import Restrictions
@@ -191,7 +191,8 @@ class Question:
         self.restrictions = Restrictions(node, self.values)
         self.fed = inputs.updates(self.sources, before(time), self.restrictions)
         self.facts = {name: facts for name, facts in inputs.facts(before(time)).items() if name in self.sources}
-        self.world = World(self.graph.nodes(), self.fed, time, inputs.kinds, inputs.pool, self.facts)
+        self.known = Values(inputs.pool)
+        self.world = World(self.graph.nodes(), self.fed, time, inputs.kinds, self.known, self.facts)
         self.named = frozenset(relation.node.fingerprint for relation in inputs.relations.values())
 
     def explained(self, record: Record, count: int) -> Explained:
@@ -228,7 +229,7 @@ class Question:
         if len(left) == len(reason.leaves):
             return reason
         alone = {name: self._but(name, left) for name in self.fed}
-        world = World(self.graph.nodes(), alone, self.time, self.inputs.kinds, self.inputs.pool, self._facts_of(alone))
+        world = World(self.graph.nodes(), alone, self.time, self.inputs.kinds, self.known, self._facts_of(alone))
         found = self._traced(world, record, count, witnesses=True)
         return found if self.gives(found, record, count) else reason
 
@@ -266,7 +267,7 @@ class Question:
             lanes = [*whole.take(layout.names), *range(whole.width, whole.width + len(self.time) + 1)]
             given[name] = np.ascontiguousarray(fed[name][:, lanes])
         found = trial.close(before(self.time), given)[""]
-        return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.inputs.pool).count(record)
+        return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.known).count(record)
 
     def places(self, reason: Reason) -> dict[Leaf, list[Where]]:
         """Return where the updates that a tree of reasons shows are written."""

@@ -133,11 +133,10 @@ class Tracer:
         elif isinstance(step, stage.Python):
             known = {}
         candidates = place.home(child).contents(child).where(known)
-        found = stage.Stage(dict(child.schema), (step,)).run(candidates.frame())
-        rows = _rows_giving(found.frame, found.rows, record, node, place)
-        if found.weights is not None:
-            rows = rows[found.weights[rows] != 0] if found.rows is None else rows
-        reasons = self._some(place, child, candidates.rows(rows), exact=exact)
+        if not isinstance(step, stage.Filter):  # what has passed a filter is there as it was
+            found = stage.Stage(dict(child.schema), (step,)).run(candidates.frame())
+            candidates = candidates.rows(_rows_giving(found.frame, found.rows, record, node, place))
+        reasons = self._some(place, child, candidates, exact=exact)
         return self._passed(node, place, record, told_step(step), reasons)
 
     @_below.register
@@ -149,7 +148,7 @@ class Tracer:
     def _(self, node: logical.JoinFunction, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         candidates, world = place.home(child).contents(child), self.world
-        function = python_shift(cast("physical.PythonShift", node), world.pool, world.kinds, len(world.kinds))
+        function = python_shift(cast("physical.PythonShift", node), world.values.pool, world.kinds, len(world.kinds))
         frame, rows, _, times = function.logic(candidates.frame())
         giving = _rows_giving(frame, None, record, node, place)
         if times is not None:
@@ -376,7 +375,7 @@ class _SourceRows:
         self.layout = Layout(source.schema)
         self.matrix = world.fed[source.name]
         times = {f"$time{at}": Type("int64") for at in range(len(world.time))}
-        self._contents = Contents(self.matrix, source.schema | times, world.pool)
+        self._contents = Contents(self.matrix, source.schema | times, world.values)
         self._there = np.all(self.matrix[:, self.layout.width : -1] <= np.array(world.time), axis=1)
         self._index: dict[bytes, list[int]] | None = None
 
@@ -391,9 +390,7 @@ class _SourceRows:
             self._index = {}
             for at, row in enumerate(np.ascontiguousarray(self.matrix[:, : self.layout.width])):
                 self._index.setdefault(row.tobytes(), []).append(at)
-        lanes = Contents(self.matrix[:0], self.layout.schema, self._contents.pool).lanes(
-            dict(zip(self.layout.names, record, strict=True))
-        )
+        lanes = self._contents.values.lanes(self.layout.schema, dict(zip(self.layout.names, record, strict=True)))
         assert lanes is not None, "a record of an input has its types"
         numbers = np.array(self._index.get(lanes[0].tobytes(), []), np.int64)
         return numbers[np.flatnonzero(self._there[numbers])]
@@ -422,9 +419,8 @@ def _equal(
     layout = Layout(dict(schema))
     if not layout.width:
         return np.ones(frame.height, np.bool_)
-    one = Contents(np.empty((0, layout.width + 1), np.int64), layout.schema, world.pool)
-    lanes = one.lanes(dict(zip(layout.names, record, strict=True)))
-    found = encode(frame.select(layout.names), layout, world.pool)
+    lanes = world.values.lanes(layout.schema, dict(zip(layout.names, record, strict=True)))
+    found = encode(frame.select(layout.names), layout, world.values.pool)
     return np.zeros(frame.height, np.bool_) if lanes is None else (found == lanes[0]).all(axis=1)
 
 

@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ddcli.assemble.operators import Facts
-    from ddcli.engine.pool import Pool
     from ddcli.plan.logical import Node
     from ddcli.trial import Matrix
-    from ddcli.why.contents import Record
+    from ddcli.why.contents import Record, Values
 
 ROUND = Type("int64")
 BOOL = Type("bool")
@@ -56,17 +55,17 @@ class World:
         fed: Mapping[str, Matrix],
         time: Time,
         kinds: Sequence[Type],
-        pool: Pool,
+        values: Values,
         facts: Mapping[str, Facts],
     ) -> None:
-        self.time, self.kinds, self.pool = time, kinds, pool
+        self.time, self.kinds, self.values = time, kinds, values
         self.fed = fed
         raw = {child.fingerprint for node in nodes if isinstance(node, KEYED) for child in node.inputs}
         wanted = {n.fingerprint: n for n in nodes if level(n) == 0 and n.schema and n.fingerprint not in raw}
-        trial = Trial(lower(logical.Graph(wanted)), kinds, pool, facts=facts, lenient=True)
+        trial = Trial(lower(logical.Graph(wanted)), kinds, values.pool, facts=facts, lenient=True)
         found = trial.close(box(tuple(value + 1 for value in time)), {name: fed[name] for name in trial.layouts})
         self._contents = {
-            name: Contents(as_of(matrix, len(kinds), time), trial.outputs[name].schema, pool)
+            name: Contents(as_of(matrix, len(kinds), time), trial.outputs[name].schema, values)
             for name, matrix in found.items()
         }
         self._loops: dict[str, Rounds] = {}
@@ -137,13 +136,13 @@ class Rounds:
 
     def __init__(self, loop: loops.Iterate, around: Place) -> None:
         self.loop, self.around = loop, around
-        self.pool = around.world.pool
+        self.values = around.world.values
         self._constants: dict[str, Matrix] = {}
         self._entering: dict[str, Matrix] = {}
         self._cut: dict[str, Node] = {}
         self._body = {node.fingerprint: node for node in self._nodes()}
         graph = logical.Graph({name: self._without_rounds(node) for name, node in self._body.items()})
-        self._trial = Trial(lower(graph), [ROUND], self.pool, lenient=True)
+        self._trial = Trial(lower(graph), [ROUND], self.values.pool, lenient=True)
         self._gathered: dict[str, list[Matrix]] = {name: [] for name in self._body}
         self._run()
         self._updates = {name: np.concatenate(parts) for name, parts in self._gathered.items()}
@@ -165,13 +164,13 @@ class Rounds:
         """Return what a collection of the body holds in a round."""
         at = node.fingerprint, number
         if at not in self._known:
-            self._known[at] = Contents(as_of(self._updates[node.fingerprint], 1, (number,)), node.schema, self.pool)
+            self._known[at] = Contents(as_of(self._updates[node.fingerprint], 1, (number,)), node.schema, self.values)
         return self._known[at]
 
     def first(self, node: Node, record: Record, number: int) -> int:
         """Return the first round from which on to `number` a record is there as often as it is there then."""
         layout = Layout(node.schema)
-        history = Contents(self._updates[node.fingerprint], {**node.schema, "$round": ROUND}, self.pool)
+        history = Contents(self._updates[node.fingerprint], {**node.schema, "$round": ROUND}, self.values)
         found = history.where(dict(zip(layout.names, record, strict=True))).matrix
         rounds = sorted({at for at in found[:, -2].tolist() if at <= number})
         counts = {at: int(found[found[:, -2] <= at, -1].sum()) for at in rounds}
