@@ -25,6 +25,7 @@ from ddcli.store.time_text import format_frontier, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
