@@ -21,8 +21,10 @@ from ddcli.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-COUNT = 32
-"""Buckets at a time: so many rows of 10 M in each that a hash table over them is in a processor's cache."""
+COUNT = 64
+"""Buckets at a time: of 10 M rows, a hash table over one's is in a processor's cache."""
+SMALL = 32 << 20
+"""Bytes up to which the rows of a side stay together, at most."""
 NUMBER = "\0bucket"
 
 
@@ -92,25 +94,47 @@ class Bucket:
 
 
 class Buckets:
-    """The buckets of one side. `seed` chooses the hash, the same on both sides."""
+    """The rows of one side, together as long as they are few, then in buckets. `seed` chooses the hash, the same on both sides."""
 
     def __init__(self, by: Sequence[str], scratch: Scratch, seed: int) -> None:
         self.scratch = scratch
-        self.buckets = [Bucket() for _ in range(COUNT)]
+        self.buckets = [Bucket()]
         whole = pl.col(by[0]) if len(by) == 1 else pl.struct(by)
         self._number = (whole.hash(seed) % COUNT).cast(pl.UInt8).alias(NUMBER)
         self._held = 0
 
+    @property
+    def together(self) -> bool:
+        """Whether all rows are in one bucket still."""
+        return len(self.buckets) == 1
+
     def add(self, rows: pl.DataFrame) -> None:
-        """Take rows apart."""
-        numbered = rows.with_columns(self._number).partition_by(NUMBER, as_dict=True, maintain_order=False)
-        for (number,), part in numbered.items():
-            bucket, own = self.buckets[number], part.drop(NUMBER)
-            size = int(own.estimated_size())
-            bucket.held.append(own)
-            bucket.size += size
-            self._held += size
+        """Take in rows."""
+        if not self.together:
+            self._take_apart(rows)
+        else:
+            self._put(self.buckets[0], rows)
+            if self._held > min(SMALL, self.scratch.room // 8):
+                self.take_apart()
         if self._held > self.scratch.room:
             for bucket in self.buckets:
                 bucket.write(self.scratch)
             self._held = 0
+
+    def take_apart(self) -> None:
+        """Take all rows apart, as those of the other side are."""
+        if self.together:
+            rows, self.buckets, self._held = self.buckets[0].held, [Bucket() for _ in range(COUNT)], 0
+            for frame in rows:
+                self._take_apart(frame)
+
+    def _take_apart(self, rows: pl.DataFrame) -> None:
+        numbered = rows.with_columns(self._number).partition_by(NUMBER, as_dict=True, maintain_order=False)
+        for (number,), part in numbered.items():
+            self._put(self.buckets[number], part.drop(NUMBER))
+
+    def _put(self, bucket: Bucket, rows: pl.DataFrame) -> None:
+        size = int(rows.estimated_size())
+        bucket.held.append(rows)
+        bucket.size += size
+        self._held += size

@@ -15,7 +15,6 @@ from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
 from ddcli.compare.sides import WEIGHT, Reading, Side, give, open_sides
 from ddcli.errors import UsageError
 from ddcli.sizes import default_memory
-from ddcli.store.tables import READ_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 19
 """Rows that are read at once, at most."""
-BASE = 200 << 20
+BASE = 256 << 20
 """Bytes that a process needs before it has read a row."""
 DEPTH = 3
 """How often a bucket is taken apart at most: what is too large then are rows of few keys."""
@@ -110,22 +109,22 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
     matching = Matching(compared, settings, exactly=a.is_log or b.is_log)
     matching.check()
     if not a.is_log and not b.is_log and _same_bytes(a.files, b.files):
-        found.a.rows = found.b.rows = a.rows.select(pl.len()).collect(engine="streaming").item()
+        found.a.rows = found.b.rows = a.count()
         found.notes = (*found.notes, "the files of both sides are the same, byte for byte")
         found.add(matching.changes([_none(compared.types)], [_none(compared.types)]))
         return found
     by = list(compared.key) or compared.names
     rows = min(CHUNK, max(1 << 14, free // 2048))
-    buckets = []
+    sides = []
     for side, tally, columns in ((a, found.a, compared.a), (b, found.b, compared.b)):
         taken = Buckets(by, scratch, seed=0)
-        for frame in _read(side, columns, rows):
+        for frame in side.batches(columns, rows):
             tally.rows += int(frame[WEIGHT].sum())
             taken.add(frame)
-        buckets.append(taken.buckets)
-    for left, right in zip(*buckets, strict=True):
-        for some in _small_enough(_Pair(left, right), by, scratch, free // 4):
-            _compare_bucket(some, matching, found)
+        sides.append(taken)
+    for pair in _pairs(*sides):
+        for small in _small_enough(pair, by, scratch, free // 16):
+            _compare_bucket(small, matching, found)
     return found
 
 
@@ -135,6 +134,14 @@ class _Pair:
 
     a: Bucket
     b: Bucket
+
+
+def _pairs(a: Buckets, b: Buckets) -> Iterator[_Pair]:
+    """Give the buckets of both sides two by two."""
+    if not (a.together and b.together):
+        a.take_apart()
+        b.take_apart()
+    yield from map(_Pair, a.buckets, b.buckets)
 
 
 def _compare_bucket(pair: _Pair, matching: Matching, found: Difference) -> None:
@@ -158,18 +165,9 @@ def _small_enough(pair: _Pair, by: Sequence[str], scratch: Scratch, most: int, d
         for frame in bucket.frames():
             taken.add(frame)
         bucket.clear()
-        apart.append(taken.buckets)
-    for a, b in zip(*apart, strict=True):
-        yield from _small_enough(_Pair(a, b), by, scratch, most, depth + 1)
-
-
-def _read(side: Side, columns: Sequence[pl.Expr], rows: int) -> Iterator[pl.DataFrame]:
-    """Give the rows of a side in the compared types, some at a time."""
-    try:
-        wanted = side.rows.select(*columns, WEIGHT)
-        yield from wanted.collect_batches(chunk_size=rows, maintain_order=False, engine="streaming")
-    except (OSError, *READ_ERRORS) as error:
-        raise side.failure(error) from None
+        apart.append(taken)
+    for smaller in _pairs(*apart):
+        yield from _small_enough(smaller, by, scratch, most, depth + 1)
 
 
 def _with_columns(side: Side, other: Side) -> Side:
@@ -177,7 +175,7 @@ def _with_columns(side: Side, other: Side) -> Side:
     if side.columns is not None:
         return side
     columns = other.columns or {"record": pl.Null()}
-    return replace(side, columns=columns, rows=_none(columns).lazy())
+    return replace(side, columns=columns, scans=[_none(columns).lazy()])
 
 
 def _none(types: Mapping[str, pl.DataType]) -> pl.DataFrame:

@@ -15,7 +15,7 @@ import polars as pl
 from ddcli.changelog import DIFF, LATEST, TIME, ChangeLog
 from ddcli.compare.columns import type_name
 from ddcli.compare.text_types import infer_types
-from ddcli.errors import DdError, EngineError, InputError
+from ddcli.errors import DdError, InputError
 from ddcli.expressions.types import Schema, Type, from_polars
 from ddcli.store.footers import CSV, NDJSON, UNREADABLE, name_of_kind
 from ddcli.store.listing import list_input
@@ -26,38 +26,65 @@ from ddcli.store.progress import read_progress
 from ddcli.store.tables import FAILING, READ_ERRORS, Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.store.listing import Listing
 
 WEIGHT = "\0weight"
 """The column of a side's rows that says how often each is there."""
-BYTES_READ = 1 << 20
-INT64 = Type("int64", nullable=True)
+ONCE = pl.lit(1, pl.Int64).alias(WEIGHT)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side, open: `rows` has its columns and `WEIGHT`; `kind` says in words what it is.
+    """One side, open: its rows, all `scans` together, have its columns and `WEIGHT`; `kind` says in words what it is.
 
-    `columns` is None for a log that has no files yet: it is empty, whatever its columns are. `at` is the time as of which a
-    log is read, by column; `refuse` turns what reading raised into what a person can use.
+    `columns` is None for a log that has no files yet: it is empty, whatever its columns are. `keep` says which rows count, and
+    `at` is the time as of which a log is read, by column. Of scans that are `sliced` any rows can be read without those before.
+    `refuse` turns what reading raised into what a person can use.
     """
 
     label: str
     kind: str
     columns: Mapping[str, pl.DataType] | None
-    rows: pl.LazyFrame
+    scans: Sequence[pl.LazyFrame]
+    keep: pl.Expr | None = None
+    sliced: bool = False
     at: Mapping[str, pl.Series] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     is_log: bool = False
     files: tuple[Path, ...] = ()
     refuse: Callable[[BaseException], DdError | None] = lambda _: None
 
-    def failure(self, error: BaseException) -> DdError:
-        """Return the error to raise when reading the side has failed."""
-        return self.refuse(error) or EngineError(
-            f"can't be read: {str(error).splitlines()[0]}",
+    def batches(self, columns: Sequence[pl.Expr], most: int) -> Iterator[pl.DataFrame]:
+        """Give the rows, about `most` at a time, in these columns and `WEIGHT`.
+
+        Slice by slice where that can be: what streams by is read ahead of whoever takes it, by some 300 MB.
+        """
+        try:
+            if self.sliced:
+                for piece in _pieces(self.scans, most):
+                    yield self._wanted(piece, columns).collect()
+            else:
+                wanted = self._wanted(pl.concat(self.scans), columns)
+                yield from wanted.collect_batches(chunk_size=most, maintain_order=False, engine="streaming")
+        except (OSError, *READ_ERRORS) as error:
+            raise self._failure(error) from None
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        try:
+            rows: int = pl.concat(self.scans).select(pl.len()).collect(engine="streaming").item()
+        except (OSError, *READ_ERRORS) as error:
+            raise self._failure(error) from None
+        return rows
+
+    def _wanted(self, rows: pl.LazyFrame, columns: Sequence[pl.Expr]) -> pl.LazyFrame:
+        return (rows if self.keep is None else rows.filter(self.keep)).select(*columns, WEIGHT)
+
+    def _failure(self, error: BaseException) -> DdError:
+        return self.refuse(error) or InputError(
+            f"the rows can't be compared: {str(error).splitlines()[0]}",
             place=self.label,
             hint="a value may be out of the range of the type in which the sides are compared: see `--ignore`",
         )
@@ -94,6 +121,7 @@ class FrameGiven:
 
     label: str
     frame: pl.LazyFrame
+    held: bool
 
     @property
     def known(self) -> Mapping[str, pl.DataType]:
@@ -104,7 +132,7 @@ class FrameGiven:
         return {}
 
     def open(self, types: Schema, said: str) -> Side:
-        return Side(self.label, "frame", self.known, self.frame.with_columns(pl.lit(1, pl.Int64).alias(WEIGHT)))
+        return Side(self.label, "frame", self.known, [self.frame.with_columns(ONCE)], sliced=self.held)
 
 
 @dataclass(frozen=True)
@@ -158,25 +186,22 @@ class FilesGiven:
         found = [tables.footer(path) for path in self.paths]
         for path, columns in zip(self.paths, found, strict=True):
             _check_alike(path, columns, found[0])
-        groups: dict[tuple[object, ...], list[Path]] = {}
-        for path, columns in zip(self.paths, found, strict=True):
-            groups.setdefault(tables.alike(path, columns), []).append(path)
         names = list(found[0])
         scans = []
-        for paths in groups.values():
-            scan = tables.scan(paths, names)
+        for path in self.paths:
+            scan = tables.scan([path], names)
             flags = scan.select(pl.col(f"^{FAILING}.*$").any())
-            if flags.collect_schema() and any(tables.streamed(paths[0], flags).row(0)):
-                for path in paths:
-                    tables.collect([path], names)
-            scans.append(scan.select(*names, pl.lit(1, pl.Int64).alias(WEIGHT)))
+            if flags.collect_schema() and any(tables.streamed(path, flags).row(0)):
+                tables.collect([path], names)  # says which row it is
+            scans.append(scan.select(*names, ONCE))
         count = f"{len(self.paths)} files" if len(self.paths) > 1 else "a file"
         kind = f"{name_of_kind(self.paths[0])}, {count}"
         return Side(
             self.path,
             kind,
             found[0],
-            pl.concat(scans),
+            scans,
+            sliced=self.text is None,
             files=tuple(self.paths),
             refuse=lambda _error: find_damaged(tables, self.paths),
         )
@@ -184,11 +209,11 @@ class FilesGiven:
     def _log(self, declared: Schema | None) -> Side:
         reading = self.reading
         log = ChangeLog.open(self.path, Path.cwd(), time=reading.time, diff=reading.diff, columns=declared)
-        rows = pl.concat(log.reader.scans())
+        keep = None
         at: dict[str, pl.Series] = {}
         if reading.as_of is not None and reading.as_of != LATEST:
             time = log.at(reading.as_of, "--as-of")
-            rows = rows.filter(not_after(list(log.time), time))
+            keep = not_after(list(log.time), time)
             at = {
                 name: pl.Series([value]).cast(pl.Int32 if kind.kind == "date" else pl.Int64).cast(kind.to_polars())
                 for value, (name, kind) in zip(time, log.time.items(), strict=True)
@@ -198,8 +223,10 @@ class FilesGiven:
             self.path,
             kind,
             {name: column.to_polars() for name, column in log.columns.items()},
-            rows.select(*log.columns, pl.col(log.diff).alias(WEIGHT)),
-            at,
+            [scan.with_columns(pl.col(log.diff).alias(WEIGHT)) for scan in log.reader.scans()],
+            keep,
+            sliced=self.text is None,
+            at=at,
             is_log=True,
             refuse=log.refusal,
         )
@@ -214,13 +241,13 @@ class EmptyLog:
     texts: Mapping[str, pl.LazyFrame] = field(default_factory=dict)
 
     def open(self, types: Schema, said: str) -> Side:
-        return Side(self.label, "change log without updates", None, pl.LazyFrame(), is_log=True)
+        return Side(self.label, "change log without updates", None, (), is_log=True)
 
 
 def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label: str) -> Given:
     """Return what was named as a side: a frame, or a path relative to the current directory. Raises InputError."""
     if isinstance(side, pl.DataFrame | pl.LazyFrame):
-        return FrameGiven(label, side.lazy())
+        return FrameGiven(label, side.lazy(), held=isinstance(side, pl.DataFrame))
     path = str(side)
     whole = locate(Path.cwd(), path)
     try:
@@ -308,3 +335,21 @@ def _check_alike(path: Path, found: Mapping[str, pl.DataType], first: Mapping[st
                 place=str(path),
                 hint="files of one side must have the same columns: name those that have them by a glob",
             )
+
+
+def _pieces(scans: Sequence[pl.LazyFrame], most: int) -> Iterator[pl.LazyFrame]:
+    """Cut scans into pieces of at most `most` rows; small ones are put together."""
+    counts = [frame.item() for frame in pl.collect_all([scan.select(pl.len()) for scan in scans])]
+    together: list[pl.LazyFrame] = []
+    room = most
+    for scan, rows in zip(scans, counts, strict=True):
+        if together and rows > room:
+            yield pl.concat(together)
+            together, room = [], most
+        if rows > most:
+            yield from (scan.slice(first, most) for first in range(0, rows, most))
+        else:
+            together.append(scan)
+            room -= rows
+    if together:
+        yield pl.concat(together)
