@@ -28,10 +28,26 @@ SHELL = re.compile(r"[|&;<>$`*?(){}~#\\\n=]|^cd ")
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended, and what it said on stdout and stderr, in the order in which a terminal shows it."""
+    """How a command ended, what it said in the order in which a terminal shows it, and what of it on stdout."""
 
     code: int
     said: str
+    out: str = ""
+
+
+class Both(io.RawIOBase):
+    """Writes into two files."""
+
+    def __init__(self, *files):
+        self.files = files
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        for file in self.files:
+            file.write(data)
+        return len(data)
 
 
 def copy_root(folder):
@@ -70,12 +86,12 @@ def run(line, folder):
 
 
 def _here(arguments, folder):
-    said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    said, out = io.BytesIO(), io.BytesIO()
     code = 0
     with (
         contextlib.chdir(folder),
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(io.TextIOWrapper(Both(said, out), encoding="utf-8", write_through=True)),
+        contextlib.redirect_stderr(io.TextIOWrapper(Both(said), encoding="utf-8", write_through=True)),
         mock.patch.object(sys, "stdin", io.StringIO()),
         mock.patch.object(sys, "path", [*sys.path]),
     ):
@@ -83,7 +99,7 @@ def _here(arguments, folder):
             main(arguments)
         except SystemExit as end:
             code = int(end.code or 0)
-    return Result(code, said.buffer.getvalue().decode())
+    return Result(code, said.getvalue().decode(), out.getvalue().decode())
 
 
 def _by_bash(line, folder):

@@ -181,8 +181,9 @@ def command(
     watch, with the exit code that a run has. Ctrl-C or SIGTERM ends it with 0, or, in the middle of a run, which is
     given up, with 130 or 143.
 
-    JSON: {name, lower, upper, changed, seconds, inputs: {name: {rows, files, bytes, ...}}, outputs: {name: {rows, inserted,
-    retracted, file, ...}}, state_rows, state_bytes, ...}. With --profile it has `operators` too: [{id, kind, names, says,
+    JSON: {name, lower, upper, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example}},
+    outputs: {NAME: {rows, inserted, retracted, file, files}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
+    spark}. With --profile it has `operators` too: [{id, kind, names, says,
     rows_in, rows_out, inserted, retracted, seconds, share}].
     --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,
     exit_code}}; of the last three, two are null.

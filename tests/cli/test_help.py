@@ -1,6 +1,7 @@
 """Every command tells how it is used, and what its help shows works."""
 
 import inspect
+import json
 import re
 import shutil
 
@@ -8,7 +9,7 @@ import click
 import pytest
 
 from ddcli.cli.main import cli
-from tests.scratch import copy_root, parse, run
+from tests.scratch import copy_root, parse, run, words_of
 
 
 def commands(group, path=()):
@@ -48,6 +49,19 @@ def test_a_command_tells_how_it_is_used(name):
     assert name == "" or command.short_help or isinstance(command, click.Group)
 
 
+def in_json(command):
+    """Return an example of a command that gives JSON; None if it has no JSON, or no example that can be run."""
+    choices = [option.type.choices for option in command.params if isinstance(option.type, click.Choice)]
+    lines = [line for line in examples(command) if "#" not in line and "spark" not in line and words_of(line)]
+    lines = [line for line in lines if re.search(r" -o json\b", line)] or [
+        f"{line} -o json" for line in lines if " -o " not in line
+    ]
+    return lines[0] if lines and any("json" in each for each in choices) else None
+
+
+JSON = {name: line for name, command in COMMANDS.items() if (line := in_json(command))}
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     """Return a copy of the repository's root in which the pipeline of the examples was run up to a time."""
@@ -67,3 +81,13 @@ def test_what_help_shows_works(ran, tmp_path, line):
     result = run(line, folder)
     assert result.code == int(code or 0), result.said
     assert "Traceback" not in result.said
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_json_has_the_shape_that_help_tells(ran, tmp_path, name):
+    result = run(JSON[name], shutil.copytree(ran, tmp_path / "root"))
+    found = json.loads(result.out)
+    told = COMMANDS[name].help.partition("JSON:")[2]
+    told += COMMANDS["run"].help if "`dd run -o json`" in told else ""
+    for key in found if isinstance(found, dict) else ():  # a list holds records, whose columns are the log's
+        assert re.search(rf"\b{key}\b", told), f"its help doesn't tell of `{key}`"
