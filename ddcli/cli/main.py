@@ -14,6 +14,7 @@ from ddcli.errors import DdError, did_you_mean
 COMMANDS = {
     "check": "ddcli.cli.check",
     "completion": "ddcli.cli.completion",
+    "convert": "ddcli.cli.convert",
     "diff": "ddcli.cli.diff",
     "doctor": "ddcli.cli.doctor",
     "explain": "ddcli.cli.explain",
