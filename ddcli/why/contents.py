@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.engine.columns import NullInRequired
-from ddcli.engine.lanes import Layout, decode, decode_records, encode_records
+from ddcli.engine.lanes import Layout, decode, decode_records, encode, encode_records
 from ddcli.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,6 +83,14 @@ class Contents:
     def rows(self, chosen: Numbers) -> Contents:
         """Return some of the records, by their numbers."""
         return Contents(self.matrix[chosen], self.layout.schema, self.values)
+
+    def same(self, frame: pl.DataFrame, values: Mapping[str, Any]) -> Numbers:
+        """Return which rows of a frame, that has columns of these types, have just these values."""
+        lanes = self.values.lanes(self.layout.schema, values)
+        if lanes is None:
+            return np.zeros(0, np.int64)
+        found = encode(frame.select(self.layout.names), self.layout, self.values.pool) if self.layout.width else None
+        return np.arange(frame.height) if found is None else np.flatnonzero((found == lanes[0]).all(axis=1))
 
     def records(self) -> list[Record]:
         """Return the records as values."""

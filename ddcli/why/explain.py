@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 import time as clock
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.lanes import Layout
 from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
-from ddcli.facts import InputFacts
-from ddcli.plan import logical
 from ddcli.plan.literals import read_value
-from ddcli.plan.lower import lower
 from ddcli.plan.testing import meant
 from ddcli.request import read_request
 from ddcli.spec.tree import Scalar, scalar_kind
 from ddcli.store.manifest import read_newest
 from ddcli.store.time_text import format_time, parse_until
-from ddcli.trial import Trial, as_of
-from ddcli.why.contents import Contents, Values
-from ddcli.why.inputs import Inputs, before
-from ddcli.why.reasons import Reason
-from ddcli.why.restrict import Restrictions
-from ddcli.why.trace import Tracer
-from ddcli.why.worlds import Opaque, World
+from ddcli.why.changes import Changes
+from ddcli.why.inputs import Inputs
+from ddcli.why.question import Question
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
     from ddcli.plan.logical import Node
     from ddcli.trial import Matrix
-    from ddcli.why.contents import Record
     from ddcli.why.inputs import Where
+    from ddcli.why.question import Explained
     from ddcli.why.reasons import Leaf
-
-
-PRUNED = 16
-"""Updates of an explanation that are tried to be left out, one by one."""
 
 
 class NotThere(DdError):
@@ -51,27 +39,14 @@ class NotThere(DdError):
 
 
 @dataclass(frozen=True)
-class Explained:
-    """A record, how often it is there, and why. `scope` says what the explanation holds: `witness` (enough of what it is made of),
-    `whole` (all that it is made of) or `everything` (all updates that may matter); `checked`: run alone, they give the record.
-    """
-
-    record: Record
-    count: int
-    reason: Reason
-    scope: str
-    checked: bool
-    updates: int
-
-
-@dataclass(frozen=True)
 class Answer:
-    """The records that were asked for, the first of `matching`, each explained, as of the time `at`."""
+    """The records that were asked for, the first of `matching`, each explained, as of the time `at`: why they are there, or their `change`."""
 
     inputs: Inputs
     collection: str
     node: Node
     at: Time
+    change: bool
     matching: int
     explained: tuple[Explained, ...]
     seconds: float
@@ -92,13 +67,15 @@ def explain(
     keys: Sequence[str],
     *,
     at: str | None = None,
+    change: bool = False,
     state: Path | None = None,
     limit: int = 5,
 ) -> Answer:
     """Return why the records of a collection that have the values `keys` (`column=value`) are there at the time `at`.
 
-    Without a time, at the last that runs have closed, or if there were none, at the last in the inputs. At most `limit` records are
-    explained, and of a group so many shown. Raises NotThere where there is none.
+    Without a time, at the last that runs have closed, or if there were none, at the last in the inputs. With `change`, why they
+    changed at that time, or without one at the last at which any of them did. At most `limit` records are explained, and of a group so
+    many shown. Raises NotThere where there is none.
     """
     started = clock.perf_counter()
     request = read_request(path, state, None, lambda _line: None)
@@ -109,30 +86,64 @@ def explain(
         hint = f"did you mean '{near}'?" if near else f"collections: {', '.join(known)}"
         raise UsageError(f"no collection, input or output is named '{collection}'", place=str(path), hint=hint)
     node = inputs.relations[meant(request.spec, collection)].node
-    values = read_keys(keys, node.schema)
-    time = _time(inputs, at)
-    question = Question(inputs, node, values, time, limit)
-    found = question.world.contents(node).where(values)
-    if not len(found):
-        raise question.not_there(collection, keys)
-    records = list(zip(found.records(), found.counts(), strict=True))
-    explained = tuple(question.explained(record, count) for record, count in records[:limit])
+    asked = Question(inputs, node, read_keys(keys, node.schema), _time(inputs, at), limit)
+    told = f"'{collection}' with {' and '.join(keys)}"
+    answer = _changed(asked, told, given=at is not None) if change else _there(asked, told)
     names = {relation.node.fingerprint: name for name, relation in reversed(inputs.relations.items())}
-    answer = Answer(
-        inputs,
-        collection,
-        node,
-        time,
-        len(records),
-        explained,
-        clock.perf_counter() - started,
-        sum(map(len, question.fed.values())),
-        names,
-        question.fed,
-    )
+    places: dict[Leaf, list[Where]] = {}
+    question, records, explained = answer
     for each in explained:
-        answer.places.update(question.places(each.reason))
-    return answer
+        places |= question.places(each.reason)
+    return Answer(
+        inputs=inputs,
+        collection=collection,
+        node=node,
+        at=question.time,
+        change=change,
+        matching=records,
+        explained=explained,
+        seconds=clock.perf_counter() - started,
+        read=sum(map(len, question.fed.values())),
+        names=names,
+        fed=question.fed,
+        places=places,
+    )
+
+
+def _there(question: Question, told: str) -> tuple[Question, int, tuple[Explained, ...]]:
+    """Return the question, how many records are there, and why the first of them are."""
+    found = question.there()
+    if not len(found):
+        kinds = question.inputs.kinds
+        changes = question.history()
+        hint = "none was ever there before"
+        if len(changes):
+            last = tuple(int(value) for value in changes.matrix[:, -len(kinds) - 1 : -1].max(axis=0))
+            hint = f"there was one until {format_time(last, kinds)}: `--change` tells why it went"
+        raise NotThere(f"there is no record of {told} at {format_time(question.time, kinds)}", hint=hint)
+    chosen = found.rows(np.arange(min(len(found), question.limit)))
+    pairs = zip(chosen.records(), chosen.counts(), strict=True)
+    return question, len(found), tuple(question.explained(*pair) for pair in pairs)
+
+
+def _changed(asked: Question, told: str, *, given: bool) -> tuple[Question, int, tuple[Explained, ...]]:
+    """Return the question at the time of the change, how many records changed then, and why the first of them did."""
+    kinds = asked.inputs.kinds
+    if len(kinds) > 1:
+        hint = "without `--change`, `--at` takes a time of several coordinates"
+        raise UsageError("of times with several coordinates there is none right before another", hint=hint)
+    history = asked.history()
+    times = sorted(set(history.matrix[:, -2].tolist()))
+    if not times or (given and asked.time[0] not in times):
+        listed = ", ".join(format_time((time,), kinds) for time in times[-3:])
+        hint = f"it last changed at {listed}" if times else "none was ever there"
+        raise NotThere(f"no record of {told} changed at {format_time(asked.time, kinds)}", hint=hint)
+    now = asked.at((times[-1],)) if times[-1] != asked.time[0] else asked
+    changes = Changes(now.at((times[-1] - 1,)), now)
+    found = changes.differing(now.node, now.values)
+    chosen = found.rows(np.arange(min(len(found), now.limit)))
+    pairs = zip(chosen.records(), chosen.counts(), strict=True)
+    return now, len(found), tuple(changes.explained(*pair) for pair in pairs)
 
 
 def _time(inputs: Inputs, at: str | None) -> Time:
@@ -179,126 +190,3 @@ def _value(name: str, written: str, schema: Schema) -> Any:
         return read_value(scalar, kind, f"'{name}'")
     except SpecError as error:
         raise UsageError(error.problem, hint=error.hint) from None
-
-
-class Question:
-    """A collection's records with some values, at a time: what may matter to them, the world made of it, and explanations in it."""
-
-    def __init__(self, inputs: Inputs, node: Node, values: Mapping[str, Any], time: Time, limit: int) -> None:
-        self.inputs, self.node, self.values, self.time, self.limit = inputs, node, dict(values), time, limit
-        self.graph = logical.Graph({"": node})
-        self.sources = self.graph.sources()
-        self.restrictions = Restrictions(node, self.values)
-        self.fed = inputs.updates(self.sources, before(time), self.restrictions)
-        self.facts = {name: facts for name, facts in inputs.facts(before(time)).items() if name in self.sources}
-        self.known = Values(inputs.pool)
-        self.world = World(self.graph.nodes(), self.fed, time, inputs.kinds, self.known, self.facts)
-        self.named = frozenset(relation.node.fingerprint for relation in inputs.relations.values())
-
-    def explained(self, record: Record, count: int) -> Explained:
-        """Return why a record is there, by the smallest explanation that passes the check."""
-        reason = self._traced(self.world, record, count, witnesses=True)
-        if self.gives(reason, record, count):
-            reason = self._pruned(reason, record, count)
-            return Explained(record, count, reason, "witness", True, len(reason.leaves))
-        if not reason.everything:
-            whole = self._traced(self.world, record, count, witnesses=False)
-            if self.gives(whole, record, count):
-                return Explained(record, count, whole, "whole", True, len(whole.leaves))
-        alone = self.count_in(self.fed, self.facts, record) == count
-        return Explained(record, count, reason, "everything", alone, sum(map(len, self.fed.values())))
-
-    def _traced(self, world: World, record: Record, count: int, *, witnesses: bool) -> Reason:
-        try:
-            return Tracer(world, self.limit, self.named, witnesses).reason(world, self.node, record)
-        except Opaque as error:
-            return Reason(self.node, "", record, count, notes=[f"{error} can't be looked into"], everything=True)
-
-    def _pruned(self, reason: Reason, record: Record, count: int) -> Reason:
-        """Return an explanation that no update can be left out of, if there are not too many to try.
-
-        Witnesses are chosen one by one: what one of them rests on may do for another, too. Rows of keys and of tables are left as they are.
-        """
-        if self.facts or not 1 < len(reason.leaves) <= PRUNED:
-            return reason
-        left = set(reason.leaves)
-        for leaf in sorted(reason.leaves):
-            less = replace(reason, leaves=frozenset(left - {leaf}))
-            if self.gives(less, record, count):
-                left.discard(leaf)
-        if len(left) == len(reason.leaves):
-            return reason
-        alone = {name: self._but(name, left) for name in self.fed}
-        world = World(self.graph.nodes(), alone, self.time, self.inputs.kinds, self.known, self._facts_of(alone))
-        found = self._traced(world, record, count, witnesses=True)
-        return found if self.gives(found, record, count) else reason
-
-    def _but(self, name: str, leaves: set[Leaf]) -> Matrix:
-        """Return the updates of an input in their places, those that are no leaves without effect: nothing is there no times."""
-        matrix = self.fed[name].copy()
-        rest = np.setdiff1d(np.arange(len(matrix)), [at for of, at in leaves if of == name])
-        matrix[rest, -1] = 0
-        return matrix
-
-    def gives(self, reason: Reason, record: Record, count: int) -> bool:
-        """Say whether the pipeline gives a record as often as it is there, run over the leaves of its reason and nothing else."""
-        if reason.everything:
-            return False
-        alone = leaves_of(self.fed, reason)
-        try:
-            return self.count_in(alone, self._facts_of(alone), record) == count
-        except DdError:
-            return False
-
-    def _facts_of(self, alone: Mapping[str, Matrix]) -> dict[str, InputFacts]:
-        """Return what is known of inputs of which there are only some rows: the tables that these are of, and no truncations."""
-        times = {name: {int(time) for time in alone[name][:, -2]} for name in self.facts}
-        return {
-            name: InputFacts(known.given, known.reader, [time for time in known.snapshots if time in times[name]])
-            for name, known in self.facts.items()
-        }
-
-    def count_in(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts], record: Record) -> int:
-        """Return how often a record is in the collection, run over some updates."""
-        trial = Trial(lower(self.graph), self.inputs.kinds, self.inputs.pool, facts=facts, lenient=True)
-        given = {}
-        for name, layout in trial.layouts.items():
-            whole = Layout(self.sources[name].schema)
-            lanes = [*whole.take(layout.names), *range(whole.width, whole.width + len(self.time) + 1)]
-            given[name] = np.ascontiguousarray(fed[name][:, lanes])
-        found = trial.close(before(self.time), given)[""]
-        return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.known).count(record)
-
-    def places(self, reason: Reason) -> dict[Leaf, list[Where]]:
-        """Return where the updates that a tree of reasons shows are written."""
-        shown: dict[str, set[int]] = {}
-        pending, seen = [reason], set()
-        while pending:
-            each = pending.pop()
-            if id(each) not in seen:
-                seen.add(id(each))
-                pending += each.because
-                if each.updates is not None and len(each.updates):
-                    assert isinstance(each.node, logical.Source)
-                    shown.setdefault(each.node.name, set()).update(each.updates.tolist())
-        found: dict[Leaf, list[Where]] = {}
-        for name, numbers in shown.items():
-            ordered = sorted(numbers)
-            rows = np.ascontiguousarray(self.fed[name][np.array(ordered, np.int64)])
-            places = self.inputs.places(name, self.sources[name], rows)
-            for number, row in zip(ordered, rows, strict=True):
-                found[name, number] = places[row.tobytes()]
-        return found
-
-    def not_there(self, collection: str, keys: Sequence[str]) -> NotThere:
-        """Return the error for records that are not there, which says when they were, if they were before."""
-        told = f"no record of '{collection}' has {' and '.join(keys)} at {format_time(self.time, self.inputs.kinds)}"
-        return NotThere(told, hint=None)
-
-
-def leaves_of(fed: Mapping[str, Matrix], reason: Reason) -> dict[str, Matrix]:
-    """Return the updates that are the leaves of a reason."""
-    return {
-        name: matrix[np.array(sorted(at for of, at in reason.leaves if of == name), np.int64)]
-        for name, matrix in fed.items()
-    }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ddcli.plan.logical import Node
+    from ddcli.plan.logical import Node, Source
     from ddcli.why.contents import Numbers, Record
 
 Leaf = tuple[str, int]
@@ -18,7 +18,9 @@ class Reason:
     """Why a record is in the collection of a node, `count` times (in a round of a loop): what it is made of, by what operator.
 
     `more` of what it is made of is not among `because`. `notes` say what is true beside: that something is not there, for example.
-    Of an input, `updates` are the numbers of those that the record comes from. With `everything`, the leaves are all updates that may matter.
+    Of an input, `updates` are the numbers of those
+    of `source` that the record comes from. With `everything`, the leaves are all updates that may matter.
+    Of a `change`, `count` is by how much the record has changed.
     """
 
     node: Node
@@ -29,9 +31,11 @@ class Reason:
     because: list[Reason] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     more: int = 0
+    source: Source | None = None
     updates: Numbers | None = None
     leaves: frozenset[Leaf] = frozenset()
     everything: bool = False
+    change: bool = False
 
     def made_of(self, reasons: list[Reason], shown: int | None = None) -> Reason:
         """Return the reason, made of these; only the first few of them are `shown`."""

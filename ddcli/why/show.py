@@ -12,13 +12,20 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from ddcli.why.explain import Answer, Explained
+    from ddcli.why.explain import Answer
+    from ddcli.why.question import Explained
     from ddcli.why.reasons import Reason
 
 SCOPES = {
     "witness": "checked: run alone, {} it",
     "whole": "checked: run alone, {} it (fewer did not)",
     "everything": "no smaller explanation passed the check: run alone, {} it, which is all that may matter",
+}
+
+
+CHANGES = {
+    "witness": "checked: added to what was there before, {} made the change",
+    "everything": "no smaller explanation passed the check: {}, all that may matter of that time, made the change",
 }
 
 
@@ -29,7 +36,9 @@ def trees(answer: Answer) -> Iterator[Tree]:
 
     for each in answer.explained:
         head = Text.assemble(
-            (f"{answer.collection}: ", "bold"), record_text(answer, each), f" at {answer.time}{_times(each.count)}"
+            (f"{answer.collection}: ", "bold"),
+            record_text(answer, each),
+            f"{_times(each.reason, each.count)} at {answer.time}",
         )
         tree = Tree(head, guide_style="dim")
         _add(tree, answer, each.reason, {id(each.reason)}, head=True)
@@ -46,6 +55,8 @@ def verdict(each: Explained) -> str:
     updates = f"this {each.updates} update" if each.updates == 1 else f"these {each.updates:,} updates"
     if not each.checked:
         return f"NOT checked: run alone, {updates} do not give it"
+    if each.reason.change:
+        return CHANGES[each.scope].format(updates if each.updates else "nothing but the time")
     return SCOPES[each.scope].format(f"{updates} {'gives' if each.updates == 1 else 'give'}")
 
 
@@ -54,7 +65,9 @@ def shown(record: dict[str, Any]) -> str:
     return "{" + ", ".join(f"{name}: {'null' if value is None else value}" for name, value in record.items()) + "}"
 
 
-def _times(count: int) -> str:
+def _times(reason: Reason, count: int) -> str:
+    if reason.change:
+        return f" {count:+d}"
     return "" if count == 1 else f", {count} times"
 
 
@@ -90,7 +103,7 @@ def _line(answer: Answer, reason: Reason, *, head: bool) -> Text | None:
 
     name = None if head else answer.names.get(reason.node.fingerprint)
     same = len(reason.because) == 1 and _values(reason.because[0]) == _values(reason)
-    record = "" if head or (same and not name) else f"{shown(_values(reason))}{_times(reason.count)}"
+    record = "" if head or (same and not name) else f"{shown(_values(reason))}{_times(reason, reason.count)}"
     number = "" if reason.number is None or not reason.says else f", round {reason.number + 1}"
     parts = [(f"{name}:" if name else "", "bold"), (record, ""), (f"{reason.says}{number}", "cyan")]
     told = [Text(text, style=style) for text, style in parts if text]
@@ -124,10 +137,8 @@ def _where(place: dict[str, Any]) -> str:
 
 def updates(answer: Answer, reason: Reason) -> Iterator[dict[str, Any]]:
     """Yield the updates of an input that a reason comes from, as plain values."""
-    from ddcli.plan.logical import Source
-
-    source, numbers = reason.node, reason.updates
-    assert isinstance(source, Source)
+    source, numbers = reason.source, reason.updates
+    assert source is not None
     assert numbers is not None
     matrix, kinds = answer.fed[source.name][numbers], answer.inputs.kinds
     for (record, time, diff), number in zip(answer.inputs.show(source, matrix), numbers.tolist(), strict=True):
@@ -150,6 +161,7 @@ def to_json(answer: Answer) -> dict[str, Any]:
         "pipeline": str(answer.inputs.request.spec.path),
         "collection": answer.collection,
         "at": answer.time,
+        "change": answer.change,
         "matching": answer.matching,
         "read": answer.read,
         "seconds": round(answer.seconds, 4),

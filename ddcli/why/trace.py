@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ddcli.assemble.shifts import python_shift
-from ddcli.engine.lanes import Layout, encode
+from ddcli.engine.lanes import Layout
 from ddcli.expressions import stage
 from ddcli.expressions.tree import Column, quoted
-from ddcli.expressions.types import Type
 from ddcli.plan import logical, loops
 from ddcli.summary import plural
 from ddcli.why.contents import Contents, Record
@@ -30,7 +29,7 @@ from ddcli.why.restrict import renamed
 from ddcli.why.worlds import Place, Round, World, entered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -135,13 +134,13 @@ class Tracer:
         candidates = place.home(child).contents(child).where(known)
         if not isinstance(step, stage.Filter):  # what has passed a filter is there as it was
             found = stage.Stage(dict(child.schema), (step,)).run(candidates.frame())
-            candidates = candidates.rows(_rows_giving(found.frame, found.rows, record, node, place))
+            candidates = candidates.rows(rows_giving(found.frame, found.rows, record, node, place.world))
         reasons = self._some(place, child, candidates, exact=exact)
         return self._passed(node, place, record, told_step(step), reasons)
 
     @_below.register
     def _(self, node: logical.Temporal, place: Place, record: Record, exact: bool) -> Reason:
-        says = f"while {_bounds(node)}"
+        says = f"while {bounds(node)}"
         return self._passed(node, place, record, says, [self.reason(place, node.inputs[0], record, exact=exact)])
 
     @_below.register
@@ -150,7 +149,7 @@ class Tracer:
         candidates, world = place.home(child).contents(child), self.world
         function = python_shift(cast("physical.PythonShift", node), world.values.pool, world.kinds, len(world.kinds))
         frame, rows, _, times = function.logic(candidates.frame())
-        giving = _rows_giving(frame, None, record, node, place)
+        giving = rows_giving(frame, None, record, node, place.world)
         if times is not None:
             giving = giving[(times[giving] <= np.array(world.time)).all(axis=1)]
         giving = giving if rows is None else rows[giving]
@@ -217,8 +216,8 @@ class Tracer:
         if computed and len(group):
             found = stage.Stage(dict(child.schema), (stage.Map(tuple(computed)),)).run(group.frame()).frame
             schema = {name: expression.type for name, expression in computed}
-            same = _equal(found, schema, [values[name] for name, _ in computed], self.world)
-            group = group.rows(np.flatnonzero(same))
+            keys = Contents(group.matrix[:0], schema, group.values)
+            group = group.rows(keys.same(found, {name: values[name] for name in schema}))
         by = ", ".join(name for name, _ in node.by)
         calls = ", ".join(call.text() for call in node.calls)
         says = f"{calls} by {by}" if by else calls
@@ -358,7 +357,7 @@ class Tracer:
         return self._leaf(self._new(node, place, record, "in the last table"), child, numbers[times == times.max()])
 
     def _leaf(self, reason: Reason, source: logical.Source, numbers: Numbers) -> Reason:
-        reason.updates, reason.node = numbers, source
+        reason.updates, reason.source = numbers, source
         reason.leaves = frozenset((source.name, number) for number in numbers.tolist())
         return reason
 
@@ -374,8 +373,7 @@ class _SourceRows:
     def __init__(self, source: logical.Source, world: World) -> None:
         self.layout = Layout(source.schema)
         self.matrix = world.fed[source.name]
-        times = {f"$time{at}": Type("int64") for at in range(len(world.time))}
-        self._contents = Contents(self.matrix, source.schema | times, world.values)
+        self._contents = world.updates(source)
         self._there = np.all(self.matrix[:, self.layout.width : -1] <= np.array(world.time), axis=1)
         self._index: dict[bytes, list[int]] | None = None
 
@@ -406,22 +404,11 @@ class _SourceRows:
         return ordered[whole[-1] :] if whole else ordered
 
 
-def _rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, place: Place) -> Numbers:
+def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, world: World) -> Numbers:
     """Return the rows of the input that give a record, in what a stage has given."""
-    same = np.flatnonzero(_equal(frame, node.schema, record, place.world))
+    values = dict(zip(node.schema, record, strict=True))
+    same = Contents(np.empty((0, 0), np.int64), dict(node.schema), world.values).same(frame, values)
     return same if rows is None else np.unique(rows[same])
-
-
-def _equal(
-    frame: pl.DataFrame, schema: Mapping[str, Type], record: Iterable[Any], world: World
-) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows of a frame have just these values."""
-    layout = Layout(dict(schema))
-    if not layout.width:
-        return np.ones(frame.height, np.bool_)
-    lanes = world.values.lanes(layout.schema, dict(zip(layout.names, record, strict=True)))
-    found = encode(frame.select(layout.names), layout, world.values.pool)
-    return np.zeros(frame.height, np.bool_) if lanes is None else (found == lanes[0]).all(axis=1)
 
 
 def told_step(step: stage.Step) -> str:
@@ -438,7 +425,8 @@ def told_step(step: stage.Step) -> str:
     return f"filter {step.condition.text()}"
 
 
-def _bounds(node: logical.Temporal) -> str:
+def bounds(node: logical.Temporal) -> str:
+    """Return when a record is there, in words."""
     lower = f"{node.lower.text()} <= " if node.lower is not None else ""
     upper = f" < {node.upper.text()}" if node.upper is not None else ""
     return f"{lower}now{upper}"

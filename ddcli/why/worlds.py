@@ -80,6 +80,11 @@ class World:
         """Return what a node's collection holds."""
         return self._contents[node.fingerprint]
 
+    def updates(self, source: logical.Source) -> Contents:
+        """Return the updates of an input as records with their times, found by their numbers among those that were fed."""
+        times = {f"$time{at}": ROUND for at in range(len(self.time))}
+        return Contents(self.fed[source.name], source.schema | times, self.values)
+
     def rounds(self, loop: loops.Iterate) -> Rounds:
         """Return a loop's rounds."""
         if loop.fingerprint not in self._loops:

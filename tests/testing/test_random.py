@@ -19,7 +19,7 @@ from tests.judge.harness import Meaning
 from tests.judge.logs import cases
 from tests.reference.values import plain
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "12"))
 SEARCH = settings(
     max_examples=EXAMPLES,
     deadline=None,

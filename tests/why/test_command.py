@@ -152,7 +152,11 @@ WRONG = {
         2,
         "'noon' is no time: the inputs' time is int64\nhint: write it as in `--at 720`",
     ),
-    "no record": (["ages", "name=Zoe"], 1, "no record of 'ages' has name=Zoe at 2"),
+    "no record": (
+        ["ages", "name=Zoe"],
+        1,
+        "there is no record of 'ages' with name=Zoe at 2\nhint: none was ever there before",
+    ),
 }
 
 
@@ -162,3 +166,52 @@ def test_what_is_wrong(formats, what):
     result = formats("why", "p.yaml", *arguments)
     assert (result.code, result.out) == (code, "")
     assert message in result.err
+
+
+def changed(shop, *arguments):
+    result = shop("why", *arguments, "--change")
+    assert result.code == 0, result.err
+    return result.out.splitlines(), result.err
+
+
+def test_a_record_that_went(fixtures):
+    """Because an accusation was withdrawn, or somebody vetted, far from it."""
+    lines, talk = changed(fixtures, "pipelines/risk.yaml", "at_risk", "person=Fantine")
+    assert lines == [
+        "at_risk: {person: Fantine} -1 at 10",
+        "└── iterate",
+        "    └── accused: {person: Valjean} -1 distinct",
+        "        └── {person: Valjean} -1 antijoin on person",
+        "            ├── accusations: {accuser: Javert, accused: Valjean} -1 at 10  (fixtures/dealings/accusations.parquet, row 13)",
+        "            └── vetted: {person: Valjean} +1 at 10  (fixtures/dealings/vetted.parquet, row 5)",
+    ]
+    assert "checked: added to what was there before, these 2 updates made the change\n" in talk
+    gone = fixtures("why", "pipelines/risk.yaml", "at_risk", "person=Fantine")
+    assert (gone.code, gone.err.splitlines()[1:]) == (1, ["hint: there was one until 10: `--change` tells why it went"])
+    assert fixtures("why", "pipelines/risk.yaml", "at_risk", "person=Fantine", "--change", "--at", "9").code == 1
+
+
+def test_a_record_whose_place_was_taken(fixtures):
+    """A shorter way came; the longer one is as good as it was."""
+    lines, _ = changed(fixtures, "pipelines/shortest.yaml", "distance", "start=BUF", "airport=SFO")
+    at = lines.index("distance: {start: BUF, airport: SFO, miles: 2887, legs: 2} -1 at 2013-02-10")
+    assert [line.strip("│├└─ ") for line in lines[at + 1 : at + 4]] == [
+        "iterate",
+        "another record took its place",
+        "distance: {start: BUF, airport: SFO, miles: 2847, legs: 2} +1 iterate",
+    ]
+
+
+def test_a_record_that_only_time_took(fixtures):
+    lines, talk = changed(fixtures, "pipelines/components.yaml", "component", "node=E9")
+    assert lines[-1].endswith("└── its time is over: now is 158")
+    assert "checked: added to what was there before, nothing but the time made the change\n" in talk
+
+
+def test_changes_of_formats(formats):
+    """What is said of the key, and a table, which is one thing; a single time only."""
+    lines, _ = changed(formats, "p.yaml", "ages", "name=Ann")
+    assert lines[0] == "ages: {name: Ann, age: 35} -1 at 2"
+    assert "people: {id: 1, name: Ann, age: 31} +1 at 2  (p/1.csv:4, row 2)  what is said of id = 1" in "\n".join(lines)
+    lines, _ = changed(formats, "p.yaml", "prices", "item=milk")
+    assert lines == ["prices: {item: milk, price: 1} -1 at 1", "└── not in the new table"]

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.request import read_request
-from ddcli.why.explain import Question, leaves_of
+from ddcli.why.changes import Changes
 from ddcli.why.inputs import Inputs
+from ddcli.why.question import Question, leaves_of
 from tests.judge.case import Arrival, Case, Run, write_file
 from tests.judge.harness import Meaning, graph_of
 from tests.judge.logs import cases
@@ -29,7 +30,7 @@ from tests.reference.expressions import Fails
 from tests.reference.model import LoopDiverges, Model, accumulate
 from tests.reference.values import canonical
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "12"))
 SEARCH = settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -67,22 +68,28 @@ def explanations(case, inputs, name, time, *, keyed, most=3):
         yield record, count, question, question.explained(record, count)
 
 
-def given_by(case, question, explained, name, without=None):
-    """Return how often the reference has a record, run over what explains it, or all of that but one update."""
-    graph, time = graph_of(case), question.time
+def updates_of(case, question, explained):
+    """Return the updates that explain something, by input."""
     alone = question.fed if explained.scope == "everything" else leaves_of(question.fed, explained.reason)
     updates = {}
-    for of, source in graph.sources().items():
+    for of, source in graph_of(case).sources().items():
         matrix = alone.get(of, np.empty((0, 0), np.int64))
         layout = Layout(source.schema)
         records = decode_records(matrix, layout, question.inputs.pool) if len(matrix) else []
         rest = matrix[:, layout.width :].tolist()
         updates[of] = [(canonical(r), tuple(t), d) for r, (*t, d) in zip(records, rest, strict=True)]
+    return updates
+
+
+def given_by(case, question, explained, name, without=None):
+    """Return how often the reference has a record, run over what explains it, or all of that but one update."""
+    updates = updates_of(case, question, explained)
     if without is not None:
         of, at = without
         del updates[of][at]
+    time = question.time
     model = Model({of: accumulate(rows, time) for of, rows in updates.items()}, time)
-    return model.output(graph.outputs[name]).get(canonical(explained.record), 0), updates
+    return model.output(graph_of(case).outputs[name]).get(canonical(explained.record), 0), updates
 
 
 @SEARCH
@@ -110,6 +117,41 @@ def test_what_explains_a_record_gives_it(case, seed):
                 got, _ = given_by(case, question, explained, name)
                 assert got == count, f"{name}: {record} at {time} by {explained.scope}"
                 SCOPES[explained.scope] += 1
+
+
+@SEARCH
+@given(st.booleans().flatmap(lambda looping: cases(looping=looping)), st.integers(0, 2**16))
+def test_what_explains_a_change_makes_it(case, seed):
+    """Of the updates at a time only those, after all that came before."""
+    draw = random.Random(seed)
+    meaning = Meaning(case)
+    times = [time for time in meaning.times() if time[0] > 0]
+    if not times:
+        return
+    time = draw.choice(times)
+    earlier = (time[0] - 1,)
+    if any(isinstance(meaning.at(at), Fails | LoopDiverges) for at in (time, earlier)):
+        return
+    graph = graph_of(case)
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = opened(case, folder)
+        for name in graph.outputs:
+            node = inputs.relations[inputs.request.spec.outputs[name].source.value].node
+            now = Question(inputs, node, {}, time, 3)
+            changes = Changes(now.at(earlier), now)
+            found = changes.differing(node, {})
+            for record, diff in list(zip(found.records(), found.counts(), strict=True))[:3]:
+                explained = changes.explained(record, diff)
+                SCOPES[f"change {explained.scope}"] += 1
+                if explained.scope == "everything":
+                    continue
+                rows = {of: accumulate(case.updates(of), earlier) for of in graph.sources()}
+                made = updates_of(case, now, explained)
+                for of, updates in made.items():
+                    assert all(at == time for _, at, _ in updates)
+                    rows[of] = accumulate([*((r, earlier, n) for r, n in rows[of].items()), *updates], time)
+                got = Model(rows, time).output(graph.outputs[name]).get(canonical(record), 0)
+                assert got == meaning.at(earlier)[0][name].get(canonical(record), 0) + diff, f"{record} {diff:+d}"
 
 
 POSITIVE = [
@@ -223,5 +265,9 @@ def distances(edges, start):
 
 def test_most_explanations_are_witnesses():
     """What falls back to wider ones is the exception, of what the search before has found."""
-    if sum(SCOPES.values()) > 50:
-        assert SCOPES["witness"] > 0.7 * sum(SCOPES.values()), SCOPES
+    there = SCOPES["witness"] + SCOPES["whole"] + SCOPES["everything"]
+    changed = SCOPES["change witness"] + SCOPES["change everything"]
+    if there > 50:
+        assert SCOPES["witness"] > 0.7 * there, SCOPES
+    if changed > 50:
+        assert SCOPES["change witness"] > 0.7 * changed, SCOPES
