@@ -13,7 +13,7 @@ from ddcli.compare.difference import Changes, Difference, Tally
 from ddcli.compare.matching import Matching
 from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
 from ddcli.compare.sides import WEIGHT, Reading, Side, give, open_sides
-from ddcli.errors import UsageError
+from ddcli.errors import EngineError, UsageError
 from ddcli.sizes import default_memory
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
     for side, tally, columns in ((a, found.a, compared.a), (b, found.b, compared.b)):
         taken = Buckets(by, scratch, seed=0)
         for frame in side.batches(columns, rows):
-            tally.rows += int(frame[WEIGHT].sum())
+            tally.rows += int(frame[WEIGHT].cast(pl.Int128).sum())
             taken.add(frame)
         sides.append(taken)
     for pair in _pairs(*sides):
@@ -148,10 +148,14 @@ def _compare_bucket(pair: _Pair, matching: Matching, found: Difference) -> None:
     sides = [list(bucket.frames()) or [_none(matching.compared.types)] for bucket in (pair.a, pair.b)]
     pair.a.clear()
     pair.b.clear()
-    if matching.compared.key:
-        found.a.repeated += matching.repeated(sides[0])
-        found.b.repeated += matching.repeated(sides[1])
-    found.add(matching.changes(*sides))
+    try:
+        if matching.compared.key:
+            found.a.repeated += matching.repeated(sides[0])
+            found.b.repeated += matching.repeated(sides[1])
+        found.add(matching.changes(*sides))
+    except pl.exceptions.InvalidOperationError as error:
+        problem = f"a sum of diffs is out of the range of 64 bits: {str(error).splitlines()[0]}"
+        raise EngineError(problem, hint="a record is in a log too often") from None
 
 
 def _small_enough(pair: _Pair, by: Sequence[str], scratch: Scratch, most: int, depth: int = 1) -> Iterator[_Pair]:

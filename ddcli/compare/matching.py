@@ -68,11 +68,15 @@ class Matching:
     def repeated(self, rows: Sequence[pl.DataFrame]) -> int:
         """Return how many keys one side has more than one row of."""
         key = list(self.compared.key)
-        weights = pl.concat(rows).select(*key, WEIGHT)
+        weights = pl.concat(rows).select(*key, self._weight)
         whole = pl.col(key[0]) if len(key) == 1 else pl.struct(key)
         if not self.exactly and weights.select(whole.n_unique()).item() == weights.height:
             return 0
         return weights.group_by(key).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) > 1).height
+
+    @property
+    def _weight(self) -> pl.Expr:
+        return pl.col(WEIGHT).cast(pl.Int128 if self.exactly else pl.Int64)
 
     @cached_property
     def _key(self) -> list[str]:
@@ -89,16 +93,15 @@ class Matching:
 
     def _different(self, a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the records of which A has more, and those of which B has more, each with how many."""
-        kind = pl.Int128 if self.exactly else pl.Int64
-        weight = pl.col(WEIGHT).cast(kind)
+        weight = self._weight
         rows = [*(frame.with_columns(weight * -1) for frame in a), *(frame.with_columns(weight) for frame in b)]
         summed = pl.concat(rows).group_by(self.compared.names).agg(pl.col(WEIGHT).sum())
-        differing = summed.filter(pl.col(WEIGHT) != 0).with_columns(pl.col(WEIGHT).cast(pl.Int64))
+        differing = summed.filter(pl.col(WEIGHT) != 0)
         sides = []
-        for prefix, count, more in ((OLD, OLDS, -pl.col(WEIGHT)), (NEW, NEWS, pl.col(WEIGHT))):
+        for prefix, count, more in ((OLD, OLDS, pl.col(WEIGHT) * -1), (NEW, NEWS, pl.col(WEIGHT))):
             key = [pl.col(name).alias(KEY + name) for name in self.compared.key]
             values = [pl.col(name).alias(prefix + name) for name in self.compared.values]
-            sides.append(differing.filter(more > 0).select(*key, *values, more.alias(count)))
+            sides.append(differing.filter(more > 0).select(*key, *values, more.cast(pl.Int64).alias(count)))
         return sides[0], sides[1]
 
     def _in_order(self, removed: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:

@@ -14,7 +14,7 @@ import polars as pl
 
 from ddcli.changelog import DIFF, LATEST, TIME, ChangeLog
 from ddcli.compare.columns import type_name
-from ddcli.compare.text_types import infer_types
+from ddcli.compare.text_types import TEXT, infer_types, read
 from ddcli.errors import DdError, InputError
 from ddcli.expressions.types import Schema, Type, from_polars
 from ddcli.store.footers import CSV, NDJSON, UNREADABLE, name_of_kind
@@ -23,7 +23,7 @@ from ddcli.store.log_scan import find_damaged, not_after
 from ddcli.store.objects import locate
 from ddcli.store.partitions import partition_of
 from ddcli.store.progress import read_progress
-from ddcli.store.tables import FAILING, READ_ERRORS, Tables
+from ddcli.store.tables import FAILING, READ_ERRORS, Tables, damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -170,9 +170,11 @@ class FilesGiven:
         return [self.listing.path(file) for file in self.listing.files]
 
     def open(self, types: Schema, said: str) -> Side:
-        declared = types if self.text is not None else None
+        zoned = {name: kind for name, kind in types.items() if kind.zone is not None}
+        declared = None if self.text is None else types | dict.fromkeys(zoned, TEXT)
         try:
             side = self._log(declared) if self.is_log else self._table(declared)
+            side = _with_zones(side, zoned)
         except InputError as error:
             if self.text is None:
                 raise
@@ -289,7 +291,7 @@ def open_sides(a: Given, b: Given) -> tuple[Side, Side]:
     try:
         inferred = infer_types(unknown)
     except READ_ERRORS:
-        inferred = dict.fromkeys(unknown, Type("string", nullable=True))  # opening says which file is damaged
+        inferred = dict.fromkeys(unknown, TEXT)  # opening says which file is damaged
     opened = []
     for given, types, names in ((a, taken[0], "AB"), (b, taken[1], "BA")):
         own = {name: types.get(name) or inferred[name] for name in given.texts}
@@ -308,19 +310,18 @@ def _readable(dtype: pl.DataType | None) -> Type | None:
 
 def _text(paths: Sequence[Path], kind: str) -> pl.LazyFrame:
     """Return the rows of files of text as they are written."""
-    try:
-        if kind == CSV:
-            names = list(Tables({}).footer(paths[0]))
-        else:
-            names = list(pl.scan_ndjson(list(paths), infer_schema_length=None).collect_schema())
-    except READ_ERRORS:
-        names = []
-    tables = Tables({name: Type("string", nullable=True) for name in names})
+    names: list[str] = []
+    for path in paths if kind == NDJSON else paths[:1]:
+        try:
+            scan = (
+                pl.scan_ndjson(path, infer_schema_length=None) if kind == NDJSON else Tables({}).kind(path).scan([path])
+            )
+            names += [name for name in scan.collect_schema() if name not in names]
+        except (OSError, *READ_ERRORS) as error:
+            raise damaged(Tables({}).kind(path), path, error) from None
+    tables = Tables(dict.fromkeys(names, TEXT))
     for path in paths:
         tables.footer(path)
-    if not names:
-        damage = find_damaged(tables, paths)
-        raise damage or InputError("the file has no columns", place=str(paths[0]))
     return tables.kind(paths[0]).scan(list(paths))
 
 
@@ -353,3 +354,18 @@ def _pieces(scans: Sequence[pl.LazyFrame], most: int) -> Iterator[pl.LazyFrame]:
             room -= rows
     if together:
         yield pl.concat(together)
+
+
+def _with_zones(side: Side, zoned: Schema) -> Side:
+    """Return a side of text with some columns read as moments in a zone. Refuses text that is none."""
+    if not zoned or side.columns is None:
+        return side
+    moments = {name: read(name, kind) for name, kind in zoned.items() if name in side.columns}
+    for scan in side.scans:
+        for name, moment in moments.items():
+            wrong = scan.filter(pl.col(name).is_not_null() & moment.is_null()).select(name).head(1).collect()
+            if wrong.height:
+                problem = f"column '{name}' is {zoned[name].required()}, and {wrong.item()!r} is none"
+                raise InputError(problem, place=side.label)
+    types = {name: kind.to_polars() for name, kind in zoned.items() if name in moments}
+    return replace(side, columns={**side.columns, **types}, scans=[scan.with_columns(**moments) for scan in side.scans])
