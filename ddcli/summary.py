@@ -109,7 +109,7 @@ class RunSummary:
             change = f"{made.rows:,} {plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
             lines.append(
                 f"  wrote  {name}: {change if made.rows else 'no change'}"
-                + (f" -> {_near(made.file)}" if made.file else "")
+                + (f" -> {near(made.file)}" if made.file else "")
                 + (f" and {made.files - 1} more" if made.files > 1 else "")
             )
         if self.failed:
@@ -146,14 +146,14 @@ class RunSummary:
         return [*lines, *(f"- {warning}" for warning in self.warnings())]
 
     def _failed(self) -> str:
-        return f"  failed {self.failed:,} {plural(self.failed, 'record')} -> {_near(self.errors or '')}"
+        return f"  failed {self.failed:,} {plural(self.failed, 'record')} -> {near(self.errors or '')}"
 
 
 def _warnings(name: str, given: InputSummary) -> list[str]:
     """Return the lines about what is odd about an input."""
     lines = []
     if given.late:
-        done = f"put aside -> {_near(given.aside)}" if given.aside else "moved up to the first open time"
+        done = f"put aside -> {near(given.aside)}" if given.aside else "moved up to the first open time"
         lines.append(f"  late   {name}: {given.late:,} {plural(given.late, 'row')} {done}")
     if given.negative:
         updates = plural(given.negative, "update")
@@ -165,7 +165,7 @@ def _tasks(tasks: int, stages: int) -> str:
     return f"{tasks} {plural(tasks, 'task')} in {stages} {plural(stages, 'stage')}"
 
 
-def _near(file: str) -> str:
+def near(file: str) -> str:
     """Return a path as it is called from here, if it lies below."""
     here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118 - as text: pathlib would say the same in more
     return file.removeprefix(here)

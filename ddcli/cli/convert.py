@@ -125,6 +125,7 @@ def _table(
     from ddcli.changelog import DIFF, ChangeLog
     from ddcli.cli.columns import parse_columns
     from ddcli.converting import write_table
+    from ddcli.summary import near, plural
 
     time, diff, columns = said.pop("time"), said.pop("diff"), said.pop("columns")
     _refuse(said | {"until": until, "input": name}, "--as-of", "it is of a log, whose rows are updates")
@@ -134,7 +135,7 @@ def _table(
     if output == "json":
         click.echo(json.dumps({"target": str(target), "rows": rows}))
     else:
-        click.echo(f"{target}: {rows:,} rows", err=True)
+        click.echo(f"{near(str(target))}: {rows:,} {plural(rows, 'row')}", err=True)
 
 
 def _refuse(said: dict[str, Any], option: str, why: str) -> None:
@@ -148,17 +149,17 @@ def _refuse(said: dict[str, Any], option: str, why: str) -> None:
 
 def _say(summary: RunSummary, target: Path, output: str) -> None:
     """Say what was read and written."""
-    from ddcli.summary import plural
+    from ddcli.summary import near, plural
 
     if output == "json":
         click.echo(json.dumps(summary.to_json()))
         return
     (read,), (wrote,) = summary.inputs.values() or [None], summary.outputs.values() or [None]
     if read is None or wrote is None:
-        click.echo(f"{target}: nothing to convert", err=True)
+        click.echo(f"{near(str(target))}: nothing to convert", err=True)
         return
     click.echo(
-        f"{target}: {wrote.rows:,} updates (+{wrote.inserted:,} -{wrote.retracted:,}) at times before {summary.upper}, "
+        f"{near(str(target))}: {wrote.rows:,} updates (+{wrote.inserted:,} -{wrote.retracted:,}) at times before {summary.upper}, "
         f"of {read.rows:,} rows in {read.files} {plural(read.files, 'file')}, {summary.seconds:.2f} s",
         err=True,
     )
