@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from ddcli import execute
 from ddcli.engine.counts import ROUNDS, Count, Counts
+from ddcli.engine.dataflow import Scope
 from ddcli.errors import EngineError
 from ddcli.pipeline import run
 from ddcli.sizes import Sizes
 from ddcli.store.files import Files
 from ddcli.store.runs import KEPT, RUNS, RunRecord, read_runs, write_run
+from tests.judge.harness import judge
+from tests.judge.logs import cases
+from tests.judge.sizes import cut
 from tests.spark.support import Here, started
 
 PIPELINE = """
@@ -107,6 +115,31 @@ def test_rounds_of_a_loop(path):
     assert loop.turns == len(loop.rounds) >= 8
     assert all(loop.rounds)
     assert loop.rows_out == 8 * 9 // 2
+
+
+@settings(max_examples=12)
+@given(
+    st.tuples(st.sampled_from([1, 1, 2]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
+    st.sampled_from([1, 3]),
+    st.integers(0, 2**32),
+)
+def test_what_is_known_of_signs_is_so(case, shards, seed):
+    """Where rows are not looked at, as nothing but inserting rows went in, none that came out retracts."""
+    plain, seen = Scope._count, []
+
+    def checked(place, shard, given, found, seconds):
+        before = place.count(shard).inserted
+        result = plain(place, shard, given, found, seconds)
+        inserted = int((found.updates[:, -1] > 0).sum())
+        assert place.count(shard).inserted - before == inserted, place.label
+        assert not result.inserts or inserted == len(result.updates)
+        seen.append(result.inserts)
+        return result
+
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scope, "_count", staticmethod(checked))
+        judge(case, Path(folder))
+    event(f"known: {any(seen)}")
 
 
 def test_counts_add_up():

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 class Delta(NamedTuple):
     """New updates of a collection: `[data lanes | time lanes | diff]`, and whether no two rows share data and time.
 
-    `distinct` spares a reader that needs no order the consolidation; it says nothing of the order of rows.
+    `distinct` spares a reader that needs no order the consolidation; it says nothing of the order of rows. `inserts` spares who
+    counts another look at all rows: none of them retracts.
     """
 
     updates: np.ndarray
     distinct: bool = False
+    inserts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
