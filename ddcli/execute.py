@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli import __version__
-from ddcli.assemble.graph import OUTPUT, assemble
+from ddcli.assemble.graph import assemble
 from ddcli.choosing import Choosing
-from ddcli.engine.counts import Count, Counts
+from ddcli.engine.counts import OUTPUT, Count, Counts
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.kernels.settings import cache_dir
 from ddcli.engine.lanes import Layout
@@ -90,15 +90,25 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
 
 def _changed(request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema) -> RunSummary:
     """Bring the state to a changed plan, if that is wanted, then take in what is new."""
-    rebuilt, wrote = rebuild(request, manifest, state, plan, time)
+    rebuilt, wrote, counts = rebuild(request, manifest, state, plan, time)
     upper, (rows, size) = format_frontier(Frontier(manifest.upper), list(time.values())), _held(rebuilt)
     alone = RunSummary(
-        request.spec.name.value, upper, upper, changed=True, rebuilt=wrote, state_rows=rows, state_bytes=size
+        request.spec.name.value,
+        upper,
+        upper,
+        changed=True,
+        rebuilt=wrote,
+        state_rows=rows,
+        state_bytes=size,
+        counts=counts,
     )
     if state is None:
         return replace(alone, dry=True)
     summary = execute(replace(request, refresh=None), rebuilt, state)
-    return replace(summary, rebuilt=wrote) if summary.changed else alone
+    if not summary.changed:
+        return alone
+    counts.add(summary.counts or Counts())
+    return replace(summary, rebuilt=wrote, counts=counts)
 
 
 def _held(manifest: Manifest | None) -> tuple[int, int]:
@@ -293,7 +303,8 @@ class _Run:
                 sum(not file.done for file in taken[name].files),
                 taken[name].late,
                 str(late_directory(self.request, name)) if taken[name].put_aside else None,
-                *(facts[name].negatives() if name in facts else ()),
+                *(facts[name].negatives() if name in facts else (0, None)),
+                bytes=sum(file.size for file in reader.listing.to_read),
             )
             for name, reader in self.readers.items()
         }

@@ -42,11 +42,13 @@ def run(
     workers: int | None = None,
     engine: Engine = "auto",
     master: str | None = None,
+    remote: str | None = None,
     conf: Mapping[str, str] | None = None,
     spark: Any = None,
     if_locked: IfLocked = "fail",
     cache_dir: Path | None = None,
     say: Callable[[str], None] | None = None,
+    ready: Callable[[Path], bool] | None = None,
     progress: Progress = SILENT,
 ) -> RunSummary:
     """Bring the outputs of the pipeline file at `path` up to date and return what was done.
@@ -56,10 +58,11 @@ def run(
     `apply`, outputs are given the difference that a change of the pipeline makes; `refresh` names outputs to compute anew,
     none of them: all. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
     `workers` are the threads that shards are stepped in (default: as many as processors). `say` is given lines for a person,
-    `progress` is told how far the run is.
+    `progress` is told how far the run is, `ready` says of new files whether they are to be taken in now.
 
-    `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, with the settings `conf`, or in an
-    existing session), or wherever it is quicker (`auto`). The state is the same, so each run may choose anew.
+    `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, at `remote`, the address
+    of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the
+    same, so each run may choose anew.
 
     Raises a DdError, after which state and outputs are as they were; but a change of the pipeline is committed by itself,
     before what is new is taken in.
@@ -75,8 +78,9 @@ def run(
         memory=memory,
         workers=workers,
         engine="spark" if spark is not None and engine == "auto" else engine,
-        spark=SparkOptions(master, conf or {}, spark),
+        spark=SparkOptions.of(master, remote, conf, spark),
     )
+    request = replace(request, ready=ready)
     manifest = read_newest(request.state)
     if manifest is not None and is_idle(request, manifest):
         return nothing_new(request, manifest)

@@ -17,6 +17,7 @@ import polars as pl
 
 from ddcli import __version__
 from ddcli.assemble.graph import assemble
+from ddcli.engine.counts import Counts
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.operators.base import Interval
@@ -99,8 +100,8 @@ def refuse_rewriting(request: Request, changes: Changes) -> None:
 
 def rebuild(
     request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema
-) -> tuple[Manifest, dict[str, OutputSummary]]:
-    """Bring a state to a changed plan, at the frontier where it is; return the manifest and what was written to outputs.
+) -> tuple[Manifest, dict[str, OutputSummary], Counts]:
+    """Bring a state to a changed plan, at the frontier where it is; return the manifest, what was written to outputs, and what was counted.
 
     Without a state, a dry run, nothing is committed. Raises StateError where outputs would be rewritten and that is not asked for.
     """
@@ -144,7 +145,7 @@ class _Rebuild:
     found: dict[str, Found]
     time: Schema
 
-    def run(self) -> tuple[Manifest, dict[str, OutputSummary]]:
+    def run(self) -> tuple[Manifest, dict[str, OutputSummary], Counts]:
         graph = self._correcting(self.changes.cut())
         readers, known = self._readers(graph)
         inputs, sources = self._sources(graph, readers, known)
@@ -156,7 +157,7 @@ class _Rebuild:
         failed = errors.add_rebuilt(self.upper) if self.request.spec.errors else None
         quiet = lambda _label, _updates: None  # noqa: E731
         workers = Workers(cut.passes, cut.threads)
-        scope = Scope(self.nt, workers=workers)
+        scope = Scope(self.nt, workers=workers, counted=True, progress=self.request.progress)
         try:
             assembled = assemble(
                 graph, scope, traces, pools, quiet, self.kinds, parted=True, facts=facts, failed=failed
@@ -174,8 +175,9 @@ class _Rebuild:
                     self.request, self.time, times, times, layouts, transaction, self._reopened, called
                 )
                 Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval).run()
+                counts = Counts.of(scope.counts())
                 if transaction is None:
-                    return self.manifest, publishing.summaries()
+                    return self.manifest, publishing.summaries(), counts
                 entries = self._outputs(publishing)
                 where = error_directory(self.request)
                 errors.write(transaction, where, (times, times), f"-{self.changes.plan.fingerprint}")
@@ -190,7 +192,7 @@ class _Rebuild:
                     exports=self.changes.plan.exports,
                     cache=self.manifest.cache | {"plan": self.changes.plan.to_json()},
                 )
-                return transaction.commit(manifest), publishing.summaries()
+                return transaction.commit(manifest), publishing.summaries(), counts
         finally:
             workers.close()
 

@@ -66,6 +66,8 @@ class Request:
     engine: Engine = "auto"
     """Where it is computed; `auto`: on Spark, if it is said where that is, what the memory here would not hold."""
     spark: SparkOptions = field(default_factory=SparkOptions)
+    ready: Callable[[Path], bool] | None = None
+    """Says of new files whether they are taken in now; None: all are."""
     shared: Mapping[str, Shared] = field(default_factory=dict)
     """The imported arrangements, by input, as they are held while the run reads them."""
     progress: Progress = SILENT
@@ -127,7 +129,7 @@ def read_request(
         memory or default_memory(),
         workers or default_workers(),
         engine,
-        _spark(spec, spark or SparkOptions()),
+        spark_of(spec, spark or SparkOptions()),
     )
 
 
@@ -141,15 +143,16 @@ def problems_of(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     return [*_mixed_times(spec), *_met_paths(spec, base, state)]
 
 
-def _spark(spec: Spec, given: SparkOptions) -> SparkOptions:
+def spark_of(spec: Spec, given: SparkOptions) -> SparkOptions:
     """Return where Spark is: what the call says counts more than what the file says."""
     said = spec.spark
     if said is None:
         return given
-    conf = {name.value: value.value for name, value in said.conf}
-    return replace(
-        given, master=given.master or (said.master.value if said.master else None), conf=conf | {**given.conf}
-    )
+    if said.master and said.remote:
+        hint = "leave out `master`: a server has its own"
+        raise SpecError("Spark is in one place: `master` or `remote`", span=said.remote.span, hint=hint)
+    conf, place = {name.value: value.value for name, value in said.conf}, said.master or said.remote
+    return replace(given, master=given.master or (place.value if place else None), conf=conf | {**given.conf})
 
 
 def _check_refreshed(spec: Spec, refresh: frozenset[str] | None) -> None:
@@ -251,6 +254,8 @@ def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]
             )
         entry = manifest.inputs.get(name) if manifest else None
         listing = list_input(given.path.value, request.base, entry.files if entry else ())
+        if request.ready is not None:
+            listing = listing.only(request.ready)
         found[name] = Found(None if progress is None else Frontier(progress), listing)
     return found
 

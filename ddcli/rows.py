@@ -18,7 +18,7 @@ from ddcli.expressions.types import Type, from_polars
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-RowFormat = Literal["text", "json", "jsonl", "csv", "parquet"]
+RowFormat = Literal["text", "json", "jsonl", "csv", "parquet", "arrow"]
 BATCH = 1 << 16
 """Rows that are in memory together where they stream by."""
 PAGE = 1000
@@ -28,8 +28,13 @@ NULL = "null"
 
 
 def batches(frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a lazy frame, in order, some at a time. What reading them raises is raised here."""
-    yield from frame.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming")
+    """Yield the rows of a lazy frame, in order, some at a time; without a row, one frame without any. What reading raises is raised here."""
+    found = False
+    for batch in frame.collect_batches(chunk_size=BATCH, maintain_order=True, engine="streaming"):
+        found = True
+        yield batch
+    if not found:
+        yield pl.DataFrame(schema=frame.collect_schema())
 
 
 def first(frames: Iterable[pl.DataFrame], limit: int) -> Iterator[pl.DataFrame]:
@@ -107,9 +112,29 @@ class _Parquet(_Writer):
     def add(self, frame: pl.DataFrame) -> None:
         import pyarrow.parquet as pq
 
-        table = frame.to_arrow()
+        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
         if self._file is None:
             self._file = pq.ParquetWriter(self.out, table.schema, compression="zstd")
+        self._file.write_table(table)
+
+    def end(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class _Arrow(_Writer):
+    """An Arrow IPC file."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        super().__init__(out)
+        self._file: Any = None
+
+    def add(self, frame: pl.DataFrame) -> None:
+        import pyarrow as pa
+
+        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+        if self._file is None:
+            self._file = pa.ipc.new_file(self.out, table.schema)
         self._file.write_table(table)
 
     def end(self) -> None:
@@ -151,6 +176,7 @@ WRITERS: dict[RowFormat, type[_Writer]] = {
     "jsonl": _JsonLines,
     "csv": _Csv,
     "parquet": _Parquet,
+    "arrow": _Arrow,
 }
 
 

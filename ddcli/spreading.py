@@ -49,9 +49,17 @@ class Cluster(Protocol):
         """Return how many tasks are done at once."""
 
     def run(
-        self, function: Callable[[bytes, bytes, str], bytes], common: bytes, tasks: Sequence[bytes], about: str
+        self,
+        function: Callable[[bytes, bytes, str], bytes],
+        common: bytes,
+        tasks: Sequence[bytes],
+        about: str,
+        progress: Progress,
     ) -> list[bytes]:
-        """Return what `function(common, task, attempt)` gives for each task; `attempt` is a name that no other attempt has."""
+        """Return what `function(common, task, attempt)` gives for each task; `attempt` is a name that no other attempt has.
+
+        `progress` is told how far the tasks are, where that is known before all are done.
+        """
 
 
 class Places(Protocol):
@@ -193,7 +201,7 @@ class Spreading:
             return
         cluster = self.places.cluster(spark=spark)
         self.progress.begin(about, len(tasks))
-        done = cluster.run(perform, common, [pickle.dumps(task) for task in tasks], about)
+        done = cluster.run(perform, common, [pickle.dumps(task) for task in tasks], about, self.progress)
         self.done[spark].tasks += len(tasks)
         self.done[spark].stages += 1
         results: list[Result] = [pickle.loads(each) for each in done]  # noqa: S301

@@ -25,6 +25,8 @@ class InputSummary:
     negative: int = 0
     """Updates after which a record was there less than no times, where that is watched for and not refused."""
     example: str | None = None
+    bytes: int = 0
+    """The size of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +79,29 @@ class RunSummary:
         """Return the summary as plain values."""
         return {name: value for name, value in asdict(replace(self, counts=None)).items() if name != "counts"}
 
-    def lines(self) -> list[str]:
-        """Return the summary as lines of text."""
+    @property
+    def head(self) -> str:
+        """What a run did in one line: which times it closed."""
         if not self.changed:
             at = f" (times before {self.upper} are closed)" if self.upper else ""
-            return [f"{self.name}: nothing new{at}"]
+            return f"{self.name}: nothing new{at}"
         since = f" from {self.lower}" if self.lower else ""
         # Where the pipeline changed, and nothing is new, no time is closed.
         what = f"times{since} to before {self.upper}" if self.lower != self.upper else "the pipeline has changed"
-        lines = [f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")]
+        return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
+
+    def lines(self, *, rates: bool = False) -> list[str]:
+        """Return the summary as lines of text; with `rates`, how large what was read is, and how fast it went."""
+        if not self.changed:
+            return [self.head]
+        lines = [self.head]
         for name, given in self.inputs.items():
+            size = f", {size_of(given.bytes)}" if rates else ""
             waiting = f", {given.waiting} with rows still to come" if given.waiting else ""
             lines.append(
-                f"  read   {name}: {given.rows:,} {plural(given.rows, 'update')} in {given.files} {plural(given.files, 'file')}{waiting}"
+                f"  read   {name}: {given.rows:,} {plural(given.rows, 'update')} in {given.files} {plural(given.files, 'file')}{size}{waiting}"
             )
-            if given.late:
-                done = f"put aside -> {_near(given.aside)}" if given.aside else "moved up to the first open time"
-                lines.append(f"  late   {name}: {given.late:,} {plural(given.late, 'row')} {done}")
-            if given.negative:
-                updates = plural(given.negative, "update")
-                lines.append(f"  warn   {name}: {given.negative:,} {updates} to less than nothing; {given.example}")
+            lines += _warnings(name, given)
         for name, made in self.rebuilt.items():
             change = f"{made.rows:,} {plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
             lines.append(f"  changed {name}: {change if made.rows else 'it says the same'}")
@@ -104,24 +109,63 @@ class RunSummary:
             change = f"{made.rows:,} {plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
             lines.append(
                 f"  wrote  {name}: {change if made.rows else 'no change'}"
-                + (f" -> {_near(made.file)}" if made.file else "")
+                + (f" -> {near(made.file)}" if made.file else "")
                 + (f" and {made.files - 1} more" if made.files > 1 else "")
             )
         if self.failed:
-            lines.append(f"  failed {self.failed:,} {plural(self.failed, 'record')} -> {_near(self.errors or '')}")
+            lines.append(self._failed())
         if self.spark:
             lines.append(f"  spark  {_tasks(self.spark.tasks, self.spark.stages)} at {self.spark.master}")
             if self.spark.tasks_here:
                 lines.append(f"  here   {_tasks(self.spark.tasks_here, self.spark.stages_here)}")
         lines.append(f"  state  {self.state_rows:,} {plural(self.state_rows, 'row')}, {size_of(self.state_bytes)}")
+        if rates and self.seconds:
+            rows, size = (sum(getattr(given, what) for given in self.inputs.values()) for what in ("rows", "bytes"))
+            lines.append(f"  rate   {rows / self.seconds:,.0f} updates/s, {size_of(size / self.seconds)}/s")
         return lines
+
+    def warnings(self) -> list[str]:
+        """Return what in the summary should be looked at, a line each."""
+        found = [line for name, given in self.inputs.items() for line in _warnings(name, given)]
+        return [line.strip() for line in [*found, *([self._failed()] if self.failed else [])]]
+
+    def markdown(self) -> list[str]:
+        """Return the summary for the page of a workflow."""
+        lines = [f"### {self.head}"]
+        if not self.changed:
+            return lines
+        lines += ["", "| | | updates | inserted | retracted |", "| --- | --- | ---: | ---: | ---: |"]
+        lines += [f"| read | `{name}` | {given.rows:,} | | |" for name, given in self.inputs.items()]
+        made = [("changed", self.rebuilt), ("wrote", self.outputs)]
+        lines += [
+            f"| {word} | `{name}` | {one.rows:,} | {one.inserted:,} | {one.retracted:,} |"
+            for word, outputs in made
+            for name, one in outputs.items()
+        ]
+        lines += ["", f"State: {self.state_rows:,} {plural(self.state_rows, 'row')}, {size_of(self.state_bytes)}."]
+        return [*lines, *(f"- {warning}" for warning in self.warnings())]
+
+    def _failed(self) -> str:
+        return f"  failed {self.failed:,} {plural(self.failed, 'record')} -> {near(self.errors or '')}"
+
+
+def _warnings(name: str, given: InputSummary) -> list[str]:
+    """Return the lines about what is odd about an input."""
+    lines = []
+    if given.late:
+        done = f"put aside -> {near(given.aside)}" if given.aside else "moved up to the first open time"
+        lines.append(f"  late   {name}: {given.late:,} {plural(given.late, 'row')} {done}")
+    if given.negative:
+        updates = plural(given.negative, "update")
+        lines.append(f"  warn   {name}: {given.negative:,} {updates} to less than nothing; {given.example}")
+    return lines
 
 
 def _tasks(tasks: int, stages: int) -> str:
     return f"{tasks} {plural(tasks, 'task')} in {stages} {plural(stages, 'stage')}"
 
 
-def _near(file: str) -> str:
+def near(file: str) -> str:
     """Return a path as it is called from here, if it lies below."""
     here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118 - as text: pathlib would say the same in more
     return file.removeprefix(here)

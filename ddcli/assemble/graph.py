@@ -17,6 +17,7 @@ from ddcli.assemble.lazily import Lazily
 from ddcli.assemble.operators import INT64, Operators, Surroundings, Traces, route
 from ddcli.assemble.owning import owned
 from ddcli.engine import kernels
+from ddcli.engine.counts import OUTPUT
 from ddcli.engine.dataflow import Handle, Scope
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Entry, Limit, Loop, Variable
@@ -26,6 +27,7 @@ from ddcli.engine.operators.linear import Consolidate, Permute
 from ddcli.engine.operators.shift import Delay
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.pool import Pool
+from ddcli.expressions.stage import Explode
 from ddcli.plan import loops, physical
 from ddcli.plan.logical import digest
 from ddcli.plan.loops import level
@@ -47,8 +49,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OUTPUT = "output:"
-"""How the names of places begin at which an output's equal records are brought together, and of what is counted there."""
 SHOWN = 3
 """Records of a collection that a message shows."""
 
@@ -138,6 +138,16 @@ def assemble(
     return result
 
 
+def _keeps_signs(node: Node) -> bool:
+    """Say whether an operator gives nothing but rows that insert for such rows, whatever it has read before."""
+    if isinstance(node, physical.Linear):
+        return not any(isinstance(step, Explode) for step in node.steps)
+    if isinstance(node, physical.Sum):
+        return -1 not in node.signs
+    plain = physical.Arranged | physical.Consolidate | physical.Show
+    return isinstance(node, plain) and not isinstance(node, physical.Filtered)
+
+
 @dataclass(frozen=True)
 class Import:
     """An arrangement that another dataflow keeps: its key, all its columns, and its shards."""
@@ -219,7 +229,7 @@ class _Assembly:
             wraps=wraps,
             arranges=isinstance(node, physical.Arranged),
         )
-        self.called(node, handle, kind(node))
+        self.scope.call(handle, node.fingerprint, kind(node), keeps_signs=_keeps_signs(node))
         if self.operators.times > 1 and isinstance(node, physical.EquiJoin):
             # The lattice join of two closed times may be open: a join's updates wait for it.
             operators, depth = self.operators, self.scope.depth

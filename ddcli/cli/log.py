@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from ddcli.expressions.types import Type
     from ddcli.rows import RowFormat
 
 NOTHING = 1
@@ -42,10 +41,9 @@ NOTHING = 1
 )
 @click.option("--diff", metavar="NAME", default="diff", show_default=True, help="The diff column, if there is one.")
 @click.option(
-    "--column",
-    metavar="NAME=TYPE",
-    multiple=True,
-    help="A column of a log in CSV or NDJSON, and its type; such a log needs all of them.",
+    "--columns",
+    metavar="MAPPING",
+    help="Names and types, as in a pipeline file: '{id: int64, name: string?}'; a log in CSV or NDJSON needs them.",
 )
 @click.option(
     "-o",
@@ -65,7 +63,7 @@ def command(
     limit: int | None,
     time: tuple[str, ...],
     diff: str,
-    column: tuple[str, ...],
+    columns: str | None,
     output: RowFormat,
 ) -> None:
     """Show what is in LOG, the output or an input of a pipeline: a directory, a file or a glob; s3:// as well.
@@ -83,6 +81,7 @@ def command(
       dd log fixtures/flights/flights --key carrier=HA --key flight=51 --limit 10
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.changelog import ChangeLog
+    from ddcli.cli.columns import parse_columns
     from ddcli.errors import UsageError
     from ddcli.rows import batches, write_rows
     from ddcli.store.key_text import parse_keys
@@ -95,7 +94,8 @@ def command(
         )
     if output == "parquet" and sys.stdout.isatty():
         raise UsageError("Parquet is nothing for a terminal", hint="send it to a file: `-o parquet > log.parquet`")
-    found = ChangeLog.open(log, Path.cwd(), time=time, diff=diff, columns=parse_columns(column))
+    types = None if columns is None else parse_columns(columns)
+    found = ChangeLog.open(log, Path.cwd(), time=time, diff=diff, columns=types)
     wanted = parse_keys(key, found.columns)
     if as_of is not None:
         rows = found.as_of(as_of, wanted)
@@ -114,17 +114,3 @@ def command(
 
         click.echo(f"nothing with {told(wanted)}", err=True)
         raise click.exceptions.Exit(NOTHING)
-
-
-def parse_columns(texts: tuple[str, ...]) -> dict[str, Type] | None:
-    """Return columns given as NAME=TYPE, None where none are."""
-    from ddcli.expressions.types import parse_type
-
-    found = {}
-    for text in texts:
-        name, equals, words = text.partition("=")
-        kind = parse_type(words) if equals and name else None
-        if kind is None:
-            raise click.BadParameter(f"'{text}' is no column; write it as amount=int64 or 'amount=decimal(10, 2)?'")
-        found[name] = kind
-    return found or None

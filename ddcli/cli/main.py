@@ -14,14 +14,19 @@ from ddcli.errors import DdError, did_you_mean
 COMMANDS = {
     "check": "ddcli.cli.check",
     "completion": "ddcli.cli.completion",
+    "convert": "ddcli.cli.convert",
+    "diff": "ddcli.cli.diff",
     "doctor": "ddcli.cli.doctor",
+    "explain": "ddcli.cli.explain",
     "init": "ddcli.cli.init",
     "log": "ddcli.cli.log",
     "plan": "ddcli.cli.plan",
+    "query": "ddcli.cli.query",
     "run": "ddcli.cli.run",
     "schema": "ddcli.cli.schema",
     "state": "ddcli.cli.state",
     "test": "ddcli.cli.test",
+    "why": "ddcli.cli.why",
 }
 BUG = 70
 INTERRUPTED = 130

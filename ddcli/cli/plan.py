@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 
+from ddcli.cli.arguments import PIPELINE
+
 WORK = 10
 """The exit code of `--exit-code` where there is something to do."""
 
 
 @click.command("plan", short_help="Show what a run would do.")
-@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.argument("pipeline", type=PIPELINE)
 @click.option("--until", metavar="T", help="As for `dd run`.")
 @click.option(
     "--state",
@@ -24,12 +26,18 @@ def command(pipeline: Path, until: str | None, state: str | None, exit_code: boo
     """Show what a run of PIPELINE would do: files and rows to take in; and if the file has changed, which arrangements
     are kept and which are built anew, why, and which outputs would change.
 
-    Computes nothing, changes nothing, waits for nobody.
+    Computes nothing, changes nothing, waits for nobody. `rows` may be more than will be taken where files hold rows of
+    other times, too.
+
+    \b
+    JSON: {name, lower, upper, work, needs_apply, inputs: {NAME: {rows, new_files, waiting_files,
+          again_files, again_bytes}}, kept | built | dropped: [{of, rows, bytes, why: [TEXT]}],
+          outputs: {NAME: {change: "same" | "new" | "changed" | "removed", why: [TEXT]}}}
 
     \b
     Examples:
       dd plan pipelines/airborne.yaml
-      dd plan pipelines/airborne.yaml --exit-code -o json
+      dd plan pipelines/airborne.yaml --exit-code -o json      # exit 10
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.preview import preview
     from ddcli.store.objects import locate

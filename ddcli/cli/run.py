@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from ddcli.cli.arguments import OUTPUT, PIPELINE
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ddcli.cli.speaking import Records, Speaker
+    from ddcli.errors import DdError
+    from ddcli.report.profile import Profile
     from ddcli.runtime.options import Engine
+    from ddcli.summary import RunSummary
 
 LEAST_MEMORY = 256 << 20
+BUG, INTERRUPTED, SIGNALLED = 70, 130, 128
+"""Exit codes; of a signal, what its number is added to."""
 
 
 def _size(text: str | None) -> int | None:
@@ -29,16 +41,19 @@ def _size(text: str | None) -> int | None:
     return size
 
 
-def _setting(text: str) -> tuple[str, str]:
-    """Return the name and the value of a setting."""
-    name, equals, value = text.partition("=")
-    if not (equals and name):
-        raise click.BadParameter(f"'{text}' is no setting; write it as spark.executor.memory=4g")
-    return name, value
+def settings(_context: click.Context, _option: click.Parameter, given: Iterable[str]) -> dict[str, str]:
+    """Return Spark's settings by name."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (equals and name):
+            raise click.BadParameter(f"'{text}' is no setting; write it as spark.executor.memory=4g")
+        found[name] = value
+    return found
 
 
 @click.command("run", short_help="Take in what is new, and write what changed.")
-@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.argument("pipeline", type=PIPELINE)
 @click.option(
     "--until",
     metavar="T",
@@ -59,6 +74,7 @@ def _setting(text: str) -> tuple[str, str]:
 @click.option(
     "--full-refresh",
     metavar="NAME",
+    type=OUTPUT,
     multiple=True,
     help="Compute the output NAME anew and write the difference; may be given several times. `all`: all of them, from the "
     "inputs as they are now.",
@@ -87,11 +103,12 @@ def _setting(text: str) -> tuple[str, str]:
 @click.option(
     "--master", metavar="URL", help="Where Spark is: local[4], spark://HOST:7077, yarn. [default: the file's]"
 )
+@click.option("--remote", metavar="URL", help="Where Spark Connect is, in place of a master: sc://HOST:15002.")
 @click.option(
     "--conf",
     metavar="KEY=VALUE",
     multiple=True,
-    callback=lambda _context, _option, given: dict(map(_setting, given)),
+    callback=settings,
     help="A setting of Spark; may be given several times.",
 )
 @click.option(
@@ -101,7 +118,24 @@ def _setting(text: str) -> tuple[str, str]:
     show_default=True,
     help="When another run holds the state.",
 )
+@click.option("--watch", is_flag=True, help="Then wait for the inputs to change, and run again, until Ctrl-C.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("--profile", is_flag=True, help="Say how long each operator took, and how many rows went through it.")
+@click.option("-v", "--verbose", is_flag=True, help="Say how large what was read is, and how fast it went.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="What stderr carries: lines for a person, or one JSON object a line.",
+)
+@click.option(
+    "--summary",
+    "summary_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Put what the run did, or why it failed, into FILE as JSON.",
+)
 @click.option(
     "-o",
     "--output",
@@ -125,9 +159,15 @@ def command(
     workers: int | None,
     engine: Engine,
     master: str | None,
+    remote: str | None,
     conf: dict[str, str],
     if_locked: str,
+    watch: bool,
     quiet: bool,
+    profile: bool,
+    verbose: bool,
+    log_format: Literal["text", "json"],
+    summary_file: Path | None,
     output: str,
     cache_dir: Path | None,
 ) -> None:
@@ -136,49 +176,166 @@ def command(
     Reads only what is new in the inputs, does work in proportion to it, and commits inputs taken, state and
     outputs together: a run that dies changes nothing. A run with nothing new changes no file.
 
+    With --watch each change of the inputs is followed by a run of its own. A file that is still being written is left alone
+    until it is whole. An input that is refused is told of, and taken when it has been corrected; what needs a decision ends the
+    watch, with the exit code that a run has. Ctrl-C or SIGTERM ends it with 0, or, in the middle of a run, which is
+    given up, with 130 or 143.
+
+    JSON: {name, lower, upper, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example}},
+    outputs: {NAME: {rows, inserted, retracted, file, files}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
+    spark}. With --profile it has `operators` too: [{id, kind, names, says,
+    rows_in, rows_out, inserted, retracted, seconds, share}].
+    --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,
+    exit_code}}; of the last three, two are null.
+    --log-format json: {at, level, event, message, ...} a line; `level` is info, warning or error.
+
+    \b
+    A line of a crontab (cron finds the system's dd first, so it is told `ddcli`, by its whole path):
+      */5 * * * * cd /srv/shop && .venv/bin/ddcli run orders.yaml --quiet --if-locked skip --summary run.json
+
+    In GitHub Actions errors are annotations, and the summary is added to the page of the workflow's run.
+
     \b
     Examples:
       dd run pipelines/airborne.yaml --until 720
-      dd run pipelines/airborne.yaml -o json
+      dd run pipelines/airborne.yaml --if-locked skip --log-format json --summary run.json
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.cli.memory import keep_freed_memory
-    from ddcli.errors import LockedError
+    from ddcli.cli.speaking import Records, Speaker
+    from ddcli.errors import UsageError
     from ddcli.pipeline import run
     from ddcli.progress import SILENT
     from ddcli.report.live import LiveProgress
     from ddcli.store.objects import locate
 
+    if watch and (dry_run or until is not None):
+        raise UsageError(
+            f"--watch goes on for good, {'a dry run commits nothing' if dry_run else '--until is one time'}",
+            hint="give the one or the other",
+        )
+    if summary_file is not None and not summary_file.absolute().parent.is_dir():
+        raise UsageError(
+            f"there is no folder for the summary: '{summary_file.parent}'", hint="make it, or name another"
+        )
     keep_freed_memory()
-    live = LiveProgress() if sys.stderr.isatty() and not quiet else None
-    speak = live.say if live else lambda line: click.echo(line, err=True)
-    try:
+    live = LiveProgress() if sys.stderr.isatty() and not quiet and log_format == "text" else None
+    speaker = Speaker(log_format, quiet, live.say if live else lambda line: click.echo(line, err=True))
+    records = Records(pipeline, summary_file)
+    state_directory = None if state is None else locate(Path.cwd(), state)
+    refreshed = frozenset(full_refresh) - {"all"} if full_refresh else None
+
+    def once(ready: Callable[[Path], bool] | None = None) -> RunSummary:
+        nonlocal refreshed
         summary = run(
             pipeline,
-            state=None if state is None else locate(Path.cwd(), state),
+            state=state_directory,
             until=until,
             dry_run=dry_run,
             apply=apply,
-            refresh=frozenset(full_refresh) - {"all"} if full_refresh else None,
+            refresh=refreshed,
             memory=memory,
             workers=workers,
             engine=engine,
             master=master,
+            remote=remote,
             conf=conf,
             if_locked=if_locked,  # type: ignore[arg-type]
             cache_dir=cache_dir,
-            say=None if quiet else speak,
+            say=speaker.say,
+            ready=ready,
             progress=live or SILENT,
         )
-    except LockedError as error:
-        if if_locked != "skip":
-            raise
-        if not quiet:
-            click.echo(f"skipped: {error.problem}", err=True)
-        return
-    if output == "json":
-        import json
+        refreshed = None
+        return summary
 
-        click.echo(json.dumps(summary.to_json()))
-    elif not quiet:
-        for line in summary.lines():
-            click.echo(line, err=True)
+    def tell(summary: RunSummary) -> None:
+        records.done(summary)
+        if watch and not summary.changed:
+            return
+        found = profile_of(pipeline, state_directory, summary) if profile and summary.changed else None
+        if output == "json":
+            click.echo(json.dumps(summary.to_json() | ({"operators": found.to_json()} if found else {})))
+        else:
+            speaker.summary(summary, rates=verbose)
+            if found:
+                speaker.say("\n".join(found.lines()), "profile", operators=found.to_json())
+
+    with ending(speaker, records, skips=if_locked == "skip"):
+        if watch:
+            stand(pipeline, state_directory, once, tell, speaker, records)
+        else:
+            tell(once())
+
+
+def profile_of(pipeline: Path, state: Path | None, summary: RunSummary) -> Profile:
+    """Return where the time of a run went."""
+    from ddcli.report.explain import explain
+    from ddcli.report.profile import profile
+
+    return profile(explain(pipeline, state), summary)
+
+
+@contextmanager
+def ending(speaker: Speaker, records: Records, *, skips: bool) -> Iterator[None]:
+    """Have the end of a run told as it is to be told, and recorded, whatever it is."""
+    from ddcli.errors import DdError, LockedError
+
+    try:
+        yield
+    except click.exceptions.Exit:
+        raise
+    except LockedError as error:
+        if skips:
+            records.skipped(error.problem)
+            speaker.say(f"skipped: {error.problem}", "skipped")
+            return
+        ended(speaker, records, error, error.exit_code)
+        raise
+    except DdError as error:
+        ended(speaker, records, error, error.exit_code)
+        raise
+    except KeyboardInterrupt as error:
+        ended(speaker, records, error, INTERRUPTED)
+        raise
+    except Exception as error:
+        ended(speaker, records, error, BUG)
+        raise
+
+
+def ended(speaker: Speaker, records: Records, error: BaseException, code: int) -> None:
+    """Record how a run failed; where it is to be told as JSON, do so and exit: else whoever called us tells it as text."""
+    records.failed(error, code)
+    speaker.annotate(error)
+    if speaker.form == "json":
+        speaker.error(error, code)
+        raise click.exceptions.Exit(code) from None
+
+
+def stand(
+    pipeline: Path,
+    state: Path | None,
+    once: Callable[[Callable[[Path], bool]], RunSummary],
+    tell: Callable[[RunSummary], None],
+    speaker: Speaker,
+    records: Records,
+) -> None:
+    """Run whenever inputs change, until it is told to stop."""
+    from ddcli.standing import Standing, Stopped
+
+    def refused(error: DdError) -> None:
+        records.failed(error, error.exit_code)
+        speaker.annotate(error)
+        speaker.error(error, error.exit_code)
+
+    def incomplete(path: Path) -> None:
+        speaker.say(f"{path} is not whole yet: it is taken in when it is", "incomplete", file=str(path))
+
+    speaker.say(f"watching the inputs of {pipeline}; Ctrl-C ends it", "watching")
+    try:
+        Standing(pipeline, state, once, tell, refused, incomplete).run()
+    except Stopped as stopped:
+        code = SIGNALLED + stopped.signal
+        records.failed(stopped, code)
+        speaker.say("interrupted; state and outputs are as they were", "stopped", "error")
+        raise click.exceptions.Exit(code) from None
+    speaker.say("stopped", "stopped")

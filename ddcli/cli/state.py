@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ddcli.cli.arguments import PIPELINE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -25,13 +27,13 @@ def command() -> None:
     \b
     Examples:
       dd state ls pipelines/airborne.yaml
-      dd state verify --state .dd/airborne
+      dd state verify --state pipelines/.dd/airborne
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
 
 
 def on_a_state(function: Function) -> Function:
     """Give a command what names a state, and `-o`."""
-    pipeline = click.argument("pipeline", type=click.Path(path_type=Path), required=False)
+    pipeline = click.argument("pipeline", type=PIPELINE, required=False)
     state = click.option("--state", metavar="DIRECTORY", help="The state's directory, which may be s3://BUCKET/PREFIX.")
     output = click.option(
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON on stdout."
@@ -104,7 +106,7 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
 
     \b
     Example:
-      dd state show pipelines/airborne.yaml --arrangement 45e9
+      dd state show pipelines/airborne.yaml --arrangement 45e9      # as `dd state ls` says it
     """  # noqa: D301 - as above
     from ddcli.store.upkeep import details, manifest_of
     from ddcli.summary import size_of
@@ -258,7 +260,7 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
 
     \b
     Example:
-      dd state release pipelines/airborne.yaml --reader report-0c4d1a2b
+      dd state release pipelines/airborne.yaml --reader report-0c4d1a2b      # as `dd state ls` says it
     """  # noqa: D301 - as above
     from dataclasses import asdict
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+OUTPUT = "output:"
+"""How the names begin of what brings an output's equal records together, and writes them."""
 ROUNDS = 64
 """Rounds of a loop whose rows are counted one by one; what later ones give is counted with the last of these."""
 

@@ -68,7 +68,8 @@ class Place:
     """`shards` are the operators, none for a place that is fed. `route`: by which lanes of the input rows find their shard.
 
     `layout` says of which types the lanes are, for who must write rows away and needs the values behind hashes. `name` tells
-    places apart for who counts, `label` for people; `counts` are what was counted, a shard each.
+    places apart for who counts, `label` for people; `counts` are what was counted, a shard each. What `keeps_signs` gives nothing
+    but rows that insert for rows that do.
     """
 
     inputs: tuple[int, ...]
@@ -86,6 +87,7 @@ class Place:
     nones: tuple[Delta, ...] = ()
     name: str = ""
     label: str = ""
+    keeps_signs: bool = False
     counts: dict[int, Count] = field(default_factory=dict)
 
     @property
@@ -192,10 +194,10 @@ class Scope:
         place.ports = tuple(handle.index for handle in handles)
         return handles
 
-    def call(self, handle: Handle, name: str, label: str) -> None:
-        """Say what an operator is called: by who counts, and by people."""
+    def call(self, handle: Handle, name: str, label: str, *, keeps_signs: bool = False) -> None:
+        """Say what an operator is called, by who counts and by people, and whether it only inserts for rows that do."""
         place = self.places[handle.index]
-        place.name, place.label = name, label
+        place.name, place.label, place.keeps_signs = name, label, keeps_signs
 
     def keep(self, handle: Handle) -> None:
         """Have `turn` return the updates of a place."""
@@ -387,10 +389,8 @@ class Scope:
                     found = operator.step(given, interval)
                     assert found.updates.shape[1] == place.none.updates.shape[1]
                     if self.counted and place.name:
-                        seconds = clock.perf_counter() - began
-                        result.rows += self._count(
-                            place, shard, sum(len(delta.updates) for delta in given), found, seconds
-                        )
+                        found = self._count(place, shard, given, found, clock.perf_counter() - began)
+                        result.rows += len(found.updates)
                     result.stepped.append(index)
                     if operator.wakes:
                         result.wakes += [(index, rounds) for rounds in operator.wakes]
@@ -402,7 +402,8 @@ class Scope:
             if index in late:
                 found = late[index] if found is None else _sum([late[index], found])
             if self.counted and place.name and found is not None and not place.shards:
-                result.rows += self._count(place, shard, 0, found, 0.0)
+                found = self._count(place, shard, (), found, 0.0)
+                result.rows += len(found.updates)
             given = []
             if found is not None and len(found.updates):
                 deltas[index] = found
@@ -416,14 +417,16 @@ class Scope:
         return result
 
     @staticmethod
-    def _count(place: Place, shard: int, rows_in: int, found: Delta, seconds: float) -> int:
-        """Count a step of a shard; return how many rows it gave."""
+    def _count(place: Place, shard: int, given: Sequence[Delta], found: Delta, seconds: float) -> Delta:
+        """Count a step of a shard; return what it gave, with what is known of its signs: a first load is looked at once."""
         count, rows = place.count(shard), len(found.updates)
-        count.rows_in += rows_in
+        known = found.inserts or (place.keeps_signs and all(delta.inserts for delta in given if len(delta.updates)))
+        inserted = rows if known else kernels.inserted(found.updates)
+        count.rows_in += sum(len(delta.updates) for delta in given)
         count.rows_out += rows
-        count.inserted += kernels.inserted(found.updates)
+        count.inserted += inserted
         count.seconds += seconds
-        return rows
+        return found._replace(inserts=inserted == rows)
 
     def counts(self) -> Iterator[tuple[str, Count]]:
         """Yield what was counted of each place that has a name, and of those in scopes within."""
@@ -530,8 +533,10 @@ class Scope:
     def _exchanged(self, deltas: Deltas, route: tuple[int, ...]) -> Deltas:
         """Bring each update to the shard that owns its key."""
         sources = [delta.updates for delta in deltas]
+        inserts = all(delta.inserts for delta in deltas if len(delta.updates))
+        parts = kernels.exchange(sources, route, self.workers.count, self.workers.each)
         # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
-        return [Delta(part) for part in kernels.exchange(sources, route, self.workers.count, self.workers.each)]
+        return [Delta(part, inserts=inserts) for part in parts]
 
     def gathered(self, deltas: Deltas) -> Deltas:
         """Bring equal updates to one shard."""

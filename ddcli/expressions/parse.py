@@ -246,7 +246,7 @@ class Reader:
                 hint = "write it as it is spelt: " + ", ".join(f'"{column}"' for column in same)
                 raise SpecError(f"`{name}` may be any of {len(same)} columns", span=span, hint=hint)
             if not same:
-                self.unknown_column(name, list(self.scope.columns), span)
+                self.unknown_column(name, list(self.scope.columns), span, quoted=bool(node.this.args.get("quoted")))
             name = same[0]
         return Column(name, self.scope.columns[name], span=span)
 
@@ -257,12 +257,14 @@ class Reader:
         same = [pair for pair in pairs if pair[0].lower() == wanted[0].lower()]
         return same[0] if len(same) == 1 else None
 
-    def unknown_column(self, name: str, known: list[str], span: Span) -> NoReturn:
-        """Refuse a name that isn't in scope."""
+    def unknown_column(self, name: str, known: list[str], span: Span, *, quoted: bool = False) -> NoReturn:
+        """Refuse a name that isn't in scope; one in double quotes may have been meant as text."""
         lowered = {each.lower(): each for each in known}
         meant = lowered.get(did_you_mean(name.lower(), lowered) or "")
         listed = f"(in scope: {', '.join(sorted(known)) or 'nothing'})"
         hint = f"did you mean `{meant}`? {listed}" if meant else listed.strip("()")
+        if quoted and not meant:
+            hint = f"text goes in single quotes: '{name}' {listed}"
         raise SpecError(f"no column is named `{name}`", span=span, hint=hint)
 
     def text_literal(self, node: exp.Literal) -> Literal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from ddcli.plan import logical
 from ddcli.plan.engines import Engines, own_nodes
 from ddcli.plan.iteration import iterate
 from ddcli.plan.operators import HERE, Surroundings, apply_operators
-from ddcli.plan.placing import each_of, placing
+from ddcli.plan.placing import Unbuilt, each_of, noting, placing, tell
 from ddcli.plan.relation import Relation
 from ddcli.plan.summing import concat
 from ddcli.spec import model
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
     from ddcli.errors import DdError, Span
     from ddcli.expressions.types import Schema
-
-
-class _Unbuilt(Exception):
-    """The collection referred to could not be built; its own errors say why."""
 
 
 def build(
@@ -39,24 +36,8 @@ def build(
 
     Raise SpecErrors with every unknown column, ill-typed expression and mismatch in the file.
     """
-    errors: list[DdError] = []
-
-    @cache
-    def source(name: str) -> Relation | None:
-        if name not in schemas:  # what reads it can't be told of, and is not
-            return None
-        try:
-            return _input(spec.inputs[name], schemas[name], (keys or {}).get(name, ()))
-        except SpecError as error:
-            errors.append(error)
-            return None
-
-    around = Surroundings(tuple(time))
-    engines: Engines = {}
-    section = _Section(spec.collections, source, around, errors, engines)
-    for name in spec.collections:
-        section.collection(name)
-    outputs = {}
+    section = _built(spec, schemas, time, keys or {})
+    errors, around, outputs = section.errors, section.around, {}
     for name, output in spec.outputs.items():
         relation = section.named(output.source.value)
         if relation is not None:
@@ -64,7 +45,46 @@ def build(
             errors.extend(_met_by_the_log(spec, output, relation))
     if errors:
         raise SpecErrors(errors)
-    return logical.Graph(outputs | {logical.EXPORT + name: node for name, node in around.exports.items()}, engines)
+    return logical.Graph(
+        outputs | {logical.EXPORT + name: node for name, node in around.exports.items()}, section.engines
+    )
+
+
+def build_collections(
+    spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type] = HERE.time
+) -> dict[str, Relation]:
+    """Return every input and collection of `spec` by name, whether an output reads it or not; as `build`, raise what is wrong.
+
+    Those of loops' bodies are not among them. An input that another pipeline keeps is one like others here.
+    """
+    section = _built(spec, schemas, time, {})
+    names = [*spec.inputs, *(name for collection in spec.collections.values() for name in collection.gives)]
+    found = {name: section.named(name) for name in names}
+    if section.errors:
+        raise SpecErrors(section.errors)
+    return {name: relation for name, relation in found.items() if relation is not None}
+
+
+def _built(
+    spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type], keys: Mapping[str, tuple[str, ...]]
+) -> _Section:
+    """Return the file's section, in which every collection is built; what is wrong is among its errors."""
+    errors: list[DdError] = []
+
+    @cache
+    def source(name: str) -> Relation | None:
+        if name not in schemas:  # what reads it can't be told of, and is not
+            return None
+        try:
+            return _input(spec.inputs[name], schemas[name], keys.get(name, ()))
+        except SpecError as error:
+            errors.append(error)
+            return None
+
+    section = _Section(spec.collections, source, Surroundings(tuple(time)), errors, {})
+    for name in spec.collections:
+        section.collection(name)
+    return section
 
 
 @dataclass
@@ -105,7 +125,7 @@ class _Section:
             self._read.append(set())
             try:
                 self._built[key] = self._collection(self.collections[key])
-            except _Unbuilt:
+            except Unbuilt:
                 self._built[key] = {}
             except (SpecError, SpecErrors) as error:
                 self.errors.extend(each_of(error))
@@ -138,7 +158,7 @@ class _Section:
             return apply_operators(self._sum(source.sources, source.span), source.apply, self._source, self.around)
         relation = self.named(source.value)
         if relation is None:
-            raise _Unbuilt
+            raise Unbuilt
         return relation
 
     def _all(self, sources: Sequence[model.Source]) -> list[Relation]:
@@ -146,16 +166,11 @@ class _Section:
         found: list[Relation] = []
         errors: list[DdError] = []
         for source in sources:
-            try:
+            with noting(errors), suppress(Unbuilt):
                 found.append(self._source(source))
-            except (SpecError, SpecErrors) as error:
-                errors.extend(each_of(error))
-            except _Unbuilt:
-                pass
-        if errors:
-            raise SpecErrors(errors)
+        tell(errors)
         if len(found) < len(sources):
-            raise _Unbuilt
+            raise Unbuilt
         return found
 
     def _loop(self, loop: model.Iterate) -> list[Relation]:
@@ -170,7 +185,7 @@ class _Section:
             body = _Section(loop.body, self.named, around, self.errors, {}, given)
             built = [body.collection(key) for key in loop.body]
             if not all(built):
-                raise _Unbuilt
+                raise Unbuilt
             found = {name: relation for each in built for name, relation in each.items()}
             return [found[name] for name in names], [found[name] for name in others]
 

@@ -17,7 +17,7 @@ from ddcli.expressions import stage
 from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import logical, physical
 from ddcli.plan.logical import Graph, Node, digest
-from ddcli.plan.lower import lower, read_counts
+from ddcli.plan.lower import lower, lowered_nodes, read_counts
 from ddcli.plan.pruning import required_columns
 
 if TYPE_CHECKING:
@@ -81,8 +81,14 @@ class Generation:
 
     def lowered(self, graph: Graph) -> physical.PhysicalGraph:
         """Return the physical graph of a graph that this is the generation of."""
-        once = frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)
-        return lower(graph, self.least(graph), once)
+        return lower(graph, self.least(graph), self._read_once(graph))
+
+    def nodes(self, graph: Graph) -> dict[str, Node]:
+        """Return what each node of that graph is lowered to, by fingerprint."""
+        return lowered_nodes(graph, self.least(graph), self._read_once(graph))
+
+    def _read_once(self, graph: Graph) -> frozenset[str]:
+        return frozenset(node.fingerprint for node in graph.nodes() if place(node) in self.once)
 
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest keeps of it."""
@@ -103,6 +109,8 @@ class Plan:
     logical: Graph
     graph: physical.PhysicalGraph
     generations: tuple[Generation, ...]
+    parts: tuple[Graph, ...] = ()
+    """The logical graphs of the outputs of each generation."""
 
     @cached_property
     def meanings(self) -> dict[str, str]:
@@ -112,6 +120,12 @@ class Plan:
         """
         plain = unobserved(self.logical.outputs)
         return {name: lower(Graph({name: node})).outputs[name].fingerprint for name, node in plain.items()}
+
+    def lowered(self, node: Node) -> list[Node]:
+        """Return what a node of the logical graph is lowered to, in each generation that has it."""
+        parts = zip(self.generations, self.parts, strict=True)
+        known = [generation.nodes(part).get(node.fingerprint) for generation, part in parts]
+        return [found for found in known if found is not None]
 
     @property
     def exports(self) -> dict[str, str]:
@@ -149,6 +163,7 @@ def plan(graph: Graph, before: Sequence[Generation] = ()) -> Plan:
         place = next((at for at in known if before[at].fits(node)), len(before))
         groups[place][name] = node
     generations: list[Generation] = []
+    parts: list[Graph] = []
     outputs: dict[str, Node] = {}
     engines: Engines = {}
     for at, group in enumerate(groups):
@@ -156,11 +171,12 @@ def plan(graph: Graph, before: Sequence[Generation] = ()) -> Plan:
             together = Graph(group, graph.engines)
             found = Generation.of(together, before[at] if at < len(before) else None)
             generations.append(found)
+            parts.append(together)
             lowered = found.lowered(together)
             outputs |= lowered.outputs
             engines |= lowered.engines
     ordered = {name: outputs[name] for name in graph.outputs}
-    return Plan(graph, physical_graph(one_scan_an_input(ordered), engines), tuple(generations))
+    return Plan(graph, physical_graph(one_scan_an_input(ordered), engines), tuple(generations), tuple(parts))
 
 
 def _common(node: Node, generation: Generation) -> int:

@@ -30,11 +30,7 @@ def lower(
     `columns` are the least to keep of each node, by fingerprint; `once` the nodes with a single reader. By default, and for nodes
     that `columns` doesn't know, both are as the graph has them.
     """
-    columns = columns or {}
-    alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
-    if once is not None:
-        alone = {fingerprint for fingerprint in alone if fingerprint not in columns} | once
-    lowering = _Lowering(required_columns(graph, columns), frozenset(alone))
+    lowering = _lowering(graph, columns or {}, once)
     for node in graph.outputs.values():
         if node.free:
             raise UsageError("a collection of a loop's body is read outside of the loop", hint="let it leave the loop")
@@ -44,6 +40,24 @@ def lower(
     }
     nodes = logical.Graph(outputs).nodes()
     return physical.PhysicalGraph(outputs, tuple(nodes), lowering.engines(graph, nodes))
+
+
+def lowered_nodes(
+    graph: logical.Graph, columns: Mapping[str, frozenset[str]], once: frozenset[str]
+) -> dict[str, logical.Node]:
+    """Return what each node of a graph is lowered to, by its fingerprint, with the columns of it that anyone reads.
+
+    What is fused into its reader is in no physical graph; it is what its reader would read, were it not.
+    """
+    lowering = _lowering(graph, columns, once)
+    return {node.fingerprint: lowering.node(node) for node in graph.nodes()}
+
+
+def _lowering(graph: logical.Graph, columns: Mapping[str, frozenset[str]], once: frozenset[str] | None) -> _Lowering:
+    alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
+    if once is not None:
+        alone = {fingerprint for fingerprint in alone if fingerprint not in columns} | once
+    return _Lowering(required_columns(graph, columns), frozenset(alone))
 
 
 def read_counts(graph: logical.Graph) -> Counter[str]:

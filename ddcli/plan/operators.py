@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
-from ddcli.errors import SpecError, SpecErrors, Text
+from ddcli.errors import SpecError, Text
 from ddcli.expressions import stage
 from ddcli.expressions.python import load_function
 from ddcli.expressions.tree import Column
 from ddcli.expressions.types import INTEGERS, Schema, Type
 from ddcli.plan import logical, loops
 from ddcli.plan.joining import join, match_keys
-from ddcli.plan.placing import placing
+from ddcli.plan.placing import Unbuilt, noting, placing, tell
 from ddcli.plan.relation import Relation
 from ddcli.plan.summing import concat
 from ddcli.plan.temporal import bound
@@ -22,6 +22,7 @@ from ddcli.spec import model
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ddcli.errors import DdError
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
 
@@ -37,6 +38,11 @@ class Surroundings:
 
 
 HERE = Surroundings()
+KEEPING = (
+    *(model.Filter, model.TemporalFilter, model.Explode, model.Threshold, model.TopK),
+    *(model.Antijoin, model.Enter, model.Arrange),
+)
+"""Operators that leave columns as they are: what follows one that is wrong can be checked all the same."""
 
 
 def apply_operators(
@@ -45,11 +51,23 @@ def apply_operators(
     source: Callable[[model.Source], Relation],
     around: Surroundings = HERE,
 ) -> Relation:
-    """Return `relation` with the operators applied in order; `source` gives the relation that a name means."""
+    """Return `relation` with the operators applied in order; `source` gives the relation that a name means.
+
+    Raises what is wrong with all operators up to one whose columns can't be known.
+    """
     apply = _Apply(source, around)
+    errors: list[DdError] = []
     for operator in operators:
-        with placing(operator.place, operator.span):
-            relation = apply.operator(operator, relation)
+        before = len(errors)
+        try:
+            with noting(errors), placing(operator.place, operator.span):
+                relation = apply.operator(operator, relation)
+        except Unbuilt:
+            tell(errors)
+            raise
+        if len(errors) > before and not isinstance(operator, KEEPING):
+            break
+    tell(errors)
     return relation
 
 
@@ -157,17 +175,22 @@ class _Apply:
 
     @operator.register
     def _(self, operator: model.Reduce, relation: Relation) -> Relation:
-        by = _keys(relation, operator.by)
+        errors: list[DdError] = []
+        by: tuple[tuple[str, Expression], ...] = ()
+        with noting(errors):
+            by = _keys(relation, operator.by)
         calls: dict[str, AggregateCall] = {}
         results = []
         for name, text in operator.columns:
-            _require(name.value not in dict(by), name, f"'{name.value}' is a column of `by` already")
-            reduction = relation.reduction(text)
-            places: dict[str, Expression] = {}
-            for at, call in enumerate(reduction.calls):
-                calls.setdefault(call.text(), call)
-                places[f"${at}"] = Column(f"${list(calls).index(call.text())}", call.type)
-            results.append((name.value, reduction.result.substitute(places)))
+            with noting(errors):
+                _require(name.value not in dict(by), name, f"'{name.value}' is a column of `by` already")
+                reduction = relation.reduction(text)
+                places: dict[str, Expression] = {}
+                for at, call in enumerate(reduction.calls):
+                    calls.setdefault(call.text(), call)
+                    places[f"${at}"] = Column(f"${list(calls).index(call.text())}", call.type)
+                results.append((name.value, reduction.result.substitute(places)))
+        tell(errors)
         schema = {name: expression.type for name, expression in [*by, *results]}
         return Relation(logical.Reduce((relation.node,), schema, by, tuple(calls.values()), tuple(results)))
 
@@ -301,16 +324,12 @@ def _keep(schema: Schema) -> dict[str, Expression]:
 
 def _parse_all(relation: Relation, columns: model.Assignments) -> list[tuple[str, Expression]]:
     """Parse each column's expression, gathering the errors of all of them."""
-    parsed, errors = [], []
+    parsed: list[tuple[str, Expression]] = []
+    errors: list[DdError] = []
     for name, text in columns:
-        try:
+        with noting(errors):
             parsed.append((name.value, relation.scalar(text)))
-        except SpecError as error:
-            errors.append(error)
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise SpecErrors(errors)
+    tell(errors)
     return parsed
 
 
@@ -321,11 +340,14 @@ def _map(relation: Relation, columns: Iterable[tuple[str, Expression]]) -> Relat
 
 
 def _keys(relation: Relation, keys: Iterable[model.Key]) -> tuple[tuple[str, Expression], ...]:
-    by = []
+    by: list[tuple[str, Expression]] = []
+    errors: list[DdError] = []
     for key in keys:
-        if key.expression is not None:
-            by.append((key.name.value, relation.scalar(key.expression)))
-        else:
-            column = relation.column(key.name)
-            by.append((key.name.value, Column(column, relation.schema[column])))
+        with noting(errors):
+            if key.expression is not None:
+                by.append((key.name.value, relation.scalar(key.expression)))
+            else:
+                column = relation.column(key.name)
+                by.append((key.name.value, Column(column, relation.schema[column])))
+    tell(errors)
     return tuple(by)

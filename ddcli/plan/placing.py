@@ -8,9 +8,28 @@ from typing import TYPE_CHECKING
 from ddcli.errors import SpecError, SpecErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ddcli.errors import DdError, Span
+
+
+class Unbuilt(Exception):
+    """The collection referred to could not be built; its own errors say why."""
+
+
+@contextmanager
+def noting(errors: list[DdError]) -> Iterator[None]:
+    """Note what is wrong with one of several things, and go on with the next."""
+    try:
+        yield
+    except (SpecError, SpecErrors) as error:
+        errors.extend(each_of(error))
+
+
+def tell(errors: Sequence[DdError]) -> None:
+    """Raise what was noted, if anything was."""
+    if errors:
+        raise errors[0] if len(errors) == 1 else SpecErrors(errors)
 
 
 def each_of(error: SpecError | SpecErrors) -> tuple[DdError, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from ddcli.expressions import stage
 from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import loops, physical
+from ddcli.plan.reductions import RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.stage import Step
     from ddcli.plan.logical import Node
 
+NOT_NULL = re.compile(r'not \(([\w.]+|"[^"]*") is null\)')
 KINDS: dict[type[Node], str] = {
     physical.Scan: "input",
     physical.Contents: "contents",
@@ -86,20 +89,30 @@ def _(node: physical.Upserts | physical.Snapshots) -> list[str]:
 
 @says.register
 def _(node: physical.Linear) -> list[str]:
-    return [line for step in node.steps if (line := _step(step))] or [f"to {', '.join(node.schema)}"]
+    told = [_step(step) for step in node.steps]
+    for name, call in _aggregates(node.inputs[0]).items():
+        told = [line.replace(quoted(name), call) for line in told]
+    return [line for line in told if line] or [f"to {', '.join(node.schema)}"]
+
+
+def _aggregates(node: Node) -> dict[str, str]:
+    """Return what the columns of a reduction's results are, which have names of ours until they are given the file's."""
+    if isinstance(node, physical.Group):
+        return {f"${at}": call.text() for at, call in enumerate(node.calls)}
+    return {RECORDS: "count(*)"} if isinstance(node, physical.Accumulate) else {}
 
 
 def _step(step: Step) -> str:
     """Return a step for people: of a map only the columns that are not as they were."""
     if isinstance(step, stage.Filter):
-        return f"where {bare(step.condition.text())}"
+        return f"where {_plain(step.condition.text())}"
     if isinstance(step, stage.Map):
         made = [(name, expression) for name, expression in step.columns if expression.text() != quoted(name)]
-        return ", ".join(f"{name}: {bare(expression.text())}" for name, expression in made)
+        return ", ".join(f"{name}: {_plain(expression.text())}" for name, expression in made)
     if isinstance(step, stage.Unnest):
         return f"{step.name}: {step.call.text()}"
     if isinstance(step, stage.Explode):
-        return f"times {bare(step.weight.text())}"
+        return f"times {_plain(step.weight.text())}"
     return step.function
 
 
@@ -115,7 +128,7 @@ def _(node: physical.Arranged) -> list[str]:
 
 @says.register
 def _(node: physical.Filtered) -> list[str]:
-    return [f"where {bare(condition.text())}" for condition in node.conditions]
+    return [f"where {_plain(condition.text())}" for condition in node.conditions]
 
 
 @says.register
@@ -140,7 +153,7 @@ def _(node: physical.PythonGroup) -> list[str]:
 
 @says.register
 def _(node: physical.Multiplicity) -> list[str]:
-    return [bare(node.function.text())] if node.function else []
+    return [_plain(node.function.text())] if node.function else []
 
 
 @says.register
@@ -172,17 +185,16 @@ def _by(names: Iterable[str]) -> str:
     return ", ".join(name for name in names if not name.startswith("$")) or "all"
 
 
-def bare(text: str) -> str:
-    """Return an expression without the parentheses around all of it.
+def _plain(text: str) -> str:
+    """Return an expression as a person would write it, without the parentheses around all of it.
 
-    >>> bare("(a + b)"), bare("(a) + (b)")
-    ('a + b', '(a) + (b)')
+    >>> _plain("(a + b)"), _plain("(a) + (b)"), _plain("(not (x is null))")
+    ('a + b', '(a) + (b)', 'x is not null')
     """
     depth = 0
-    if text[:1] != "(":
-        return text
     for at, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
         if not depth:
-            return text[1:-1] if at == len(text) - 1 else text
-    return text
+            text = text[1:-1] if at and at == len(text) - 1 else text
+            break
+    return NOT_NULL.sub(r"\1 is not null", text)

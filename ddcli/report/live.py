@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from ddcli.progress import Progress
+from ddcli.report.words import amount
+from ddcli.summary import size_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -138,8 +140,6 @@ class LiveProgress(Progress):
 
     def _amounts(self) -> str:
         """Return what was read and written, and how fast it was in the last seconds."""
-        from ddcli.summary import size_of
-
         (first, *before), (last, *now) = self._seen[0], self._seen[-1]
         words, sizes, parts = ("read", "wrote"), (self.bytes_read, self.bytes_written), []
         for word, rows, earlier, size in zip(words, now, before, sizes, strict=True):
@@ -157,18 +157,3 @@ def bar(done: int, number: int, width: int = 20) -> str:
     """
     filled = width * min(done, number) // number
     return f"[{'#' * filled}{' ' * (width - filled)}]"
-
-
-def amount(count: float) -> str:
-    """Return a number for people, in a few letters.
-
-    >>> amount(999), amount(12_345), amount(1_500_000)
-    ('999', '12.3 k', '1.5 M')
-    """
-    if count < 1000:
-        return f"{count:.0f}"
-    for unit in ("k", "M", "G"):
-        count /= 1000
-        if count < 999.95:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1000:.1f} T"

@@ -1,24 +1,40 @@
-"""Where a run is to be computed, as a person says it. Imports nothing: most runs need no Spark."""
+"""Where a run is to be computed, as a person says it. Imports no third-party library: most runs need no Spark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from ddcli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+REMOTE = "sc://"
+"""How the address of a Spark begins whose driver is behind it."""
 Engine = Literal["auto", "local", "spark"]
 
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Which Spark: its master and settings, or a session that there is already."""
+    """Which Spark: its master, or the address of Spark Connect, and settings; or a session that there is already."""
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     session: Any = None
+
+    @classmethod
+    def of(
+        cls, master: str | None, remote: str | None, conf: Mapping[str, str] | None = None, session: Any = None
+    ) -> Self:
+        """Return what a person asks for. Raises UsageError where that is more than one place."""
+        if master is not None and remote is not None:
+            raise UsageError("Spark is in one place: a master or the address of Spark Connect", hint="give one of them")
+        if remote is not None and not remote.startswith(REMOTE):
+            hint = "write it as sc://host:15002, or give a master"
+            raise UsageError("this is no address of Spark Connect", place=remote, hint=hint)
+        return cls(master or remote, conf or {}, session)
 
     @property
     def ready(self) -> bool:

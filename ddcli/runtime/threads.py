@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ddcli.progress import Progress
+
 
 class Threads:
     """Does tasks here, as many at once as it has `slots` (the driver's protocol `Cluster`)."""
@@ -23,9 +25,16 @@ class Threads:
         common: bytes,
         tasks: Sequence[bytes],
         about: str,
+        progress: Progress,
     ) -> list[bytes]:
         named = [(task, f"here-{next(self._attempts)}") for task in tasks]
         if len(named) == 1:
             return [function(common, *named[0])]
+
+        def do(given: tuple[bytes, str]) -> bytes:
+            done = function(common, *given)
+            progress.advance()
+            return done
+
         with ThreadPoolExecutor(self.slots, "dd-task") as threads:
-            return list(threads.map(lambda given: function(common, *given), named))
+            return list(threads.map(do, named))

@@ -19,7 +19,8 @@ from ddcli.spec.operators import (
 from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
 from ddcli.spec.syntax import parse_tree
-from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
+from ddcli.spec.testing import Tests
+from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, Whole, Words
 
 VERSION = "1"
@@ -79,10 +80,12 @@ ERRORS: Shape[model.Errors | None] = ByKind(
 SETTING = Words(
     "the name of a setting", r"spark\.[\w.-]+", "Spark's settings are named `spark.executor.memory` and the like"
 )
+REMOTE = Words("the address of Spark Connect", r"sc://[^\s/]+.*", "write it as sc://host:15002")
 SPARK: Shape[model.Spark] = Record(
     lambda _, arguments: model.Spark(**arguments),
     {
         "master": Key("master", Words("a master"), about="local[4], spark://host:7077, yarn, k8s://..."),
+        "remote": Key("remote", REMOTE, about="the address of Spark Connect, in place of a master"),
         "conf": Key("conf", Pairs(SETTING, Setting(), "a mapping of settings"), about="Spark's settings"),
     },
     "a mapping",
@@ -105,18 +108,6 @@ class Version(Shape[str]):
         return {"enum": [int(VERSION)]}
 
 
-class Tests(Shape[tuple[Node, ...]]):
-    """A list that is kept as it stands."""
-
-    def _read(self, node: Node, place: Place, notes: Notes) -> tuple[Node, ...]:
-        if not isinstance(node, Sequence):
-            raise notes.mismatch(node, place, "a list of tests", "begin each test with `- `")
-        return node.items
-
-    def _schema(self) -> JsonSchema:
-        return {"type": "array"}
-
-
 SECTIONS = {
     "dd": Key("version", Version(), required=True, about="the version of this language"),
     "name": Key("name", PIPELINE_NAME, required=True, about="names the state: .dd/<name>/ beside this file"),
@@ -130,7 +121,7 @@ SECTIONS = {
     "shards": Key("shards", Whole(1, 4096), about="into how many parts arrangements are cut when they are made"),
     "errors": Key("errors", ERRORS, about="records on which an expression fails: fail (default) or quarantine"),
     "spark": Key("spark", SPARK, about="where Spark is, for `--engine spark`"),
-    "tests": Key("tests", Tests(), about="see dd test"),
+    "tests": Key("tests", Tests(), about="steps of changes to inputs, and what is expected then: see dd test"),
 }
 EXAMPLES = {
     "dd": f"begin the file with `dd: {VERSION}`",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span, Text
     from ddcli.expressions.types import Type
-    from ddcli.spec.tree import Node
+    from ddcli.spec.testing import Test
 
 Columns = dict[str, tuple["Text", "Type"]]
 """Declared columns by name, in order; the text is the name where it is written."""
@@ -361,9 +361,10 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """Where Spark is, and its settings, by name."""
+    """Where Spark is, by its master or the address of Spark Connect, and its settings, by name."""
 
     master: Text | None = None
+    remote: Text | None = None
     conf: tuple[tuple[Text, Text], ...] = ()
 
 
@@ -372,7 +373,7 @@ class Spec:
     """A whole pipeline file. Names in it are known to exist and collections refer in circles through variables alone.
 
     `path` is the file; the paths inside are relative to its directory. `history` is how far behind the frontier arrangements
-    tell times apart: a number, a duration, or `all`. `shards` is into how many parts arrangements are cut when they are made. `tests` are kept as the tree they are written in.
+    tell times apart: a number, a duration, or `all`. `shards` is into how many parts arrangements are cut when they are made.
     """
 
     name: Text
@@ -383,6 +384,6 @@ class Spec:
     state: Text | None = None
     history: Text | None = None
     shards: int | None = None
-    tests: tuple[Node, ...] = ()
+    tests: tuple[Test, ...] = ()
     errors: Errors | None = None
     spark: Spark | None = None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Text
     from ddcli.spec.model import Input, Output
+    from ddcli.spec.testing import Test
 
 NO_ONE = "a loop with a list of results is no one collection"
 
@@ -85,6 +86,7 @@ def check_names(root: Mapping, found: dict[str, Any], notes: Notes) -> None:
             notes.refuse(place.path, "`enter` stands outside of a loop", place.word.span, hint)
     for scope in scopes:
         _check_circles(scope, notes)
+    _check_tests(found.get("tests", ()), inputs, top, _names(root.get("outputs")), notes)
     _check_paths(found, notes)
 
 
@@ -213,6 +215,23 @@ def _circle(uses: dict[str, dict[str, Text]]) -> list[str] | None:
         nodes: list[str] = error.args[1]
         return nodes[:0:-1]
     return None
+
+
+def _check_tests(
+    tests: tuple[Test, ...], inputs: dict[str, Text], top: _Scope, outputs: dict[str, Text], notes: Notes
+) -> None:
+    """Note inputs that tests give rows to, and collections that they expect something of, which are not there."""
+    known = {**inputs, **top.given, **outputs}
+    steps = [step for test in tests for step in test.steps]
+    for name, _ in [given for step in steps for given in step.given]:
+        if name.value not in inputs:
+            hint = suggest(name.value, inputs, f"(inputs: {', '.join(inputs)})")
+            notes.refuse("tests", f"no input is named {name.value!r}", name.span, hint)
+    for each in [*(one for test in tests for one in test.expect), *(one for step in steps for one in step.expect)]:
+        if each.collection.value not in known:
+            hint = suggest(each.collection.value, known, f"(known: {', '.join(known)})")
+            problem = f"no input, collection or output is named {each.collection.value!r}"
+            notes.refuse(each.place, problem, each.collection.span, hint)
 
 
 def _check_paths(found: dict[str, Any], notes: Notes) -> None:

@@ -33,6 +33,8 @@ class Many(Shape[tuple[T, ...]]):
     def _read(self, node: Node, place: Place, notes: Notes) -> tuple[T, ...]:
         if not isinstance(node, Sequence):
             hint = f"write `[{node.text.value}]`" if isinstance(node, Scalar) and node.kind != "null" else None
+            if isinstance(node, Mapping) and not node.flow:
+                hint = "begin each item with `- `"
             raise notes.mismatch(node, place, self.wants, hint)
         if len(node.items) < self.least:
             raise notes.refuse(place.path, f"wants {self.wants}, found an empty one", node.span)

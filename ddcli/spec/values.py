@@ -60,6 +60,8 @@ class Expression(Shape[Text]):
             raise notes.refuse(place.path, f"wants {self.wants}, found YAML's {text.value!r}", text.span, hint)
         if not text.value.strip():
             hint = "write it after the colon, quoted if it has a comma or begins with a special character"
+            if ":" in place.word.value:
+                hint = f"put a space after the colon: `{place.word.value.replace(':', ': ', 1)}`"
             raise notes.mismatch(node, place, self.wants, hint)
         return text
 

@@ -63,7 +63,7 @@ def columns_of_text(path: Path, declared: Schema | None) -> Schema:
         raise InputError(
             f"a file of text, {kind}, doesn't say which types its columns have",
             place=str(path),
-            hint="declare them under the input's `columns`, as in `columns: {id: int64, name: string?}`",
+            hint=f"declare them under the input's `columns`; by its first rows, `columns: {_proposed(path)}`",
         )
     for name, column in declared.items():
         if column.kind in UNREADABLE:
@@ -119,16 +119,37 @@ def _opened(path: Path) -> Any:
     return path.reader() if isinstance(path, ObjectPath) else path.open("rb")
 
 
+def _proposed(path: Path) -> str:
+    """Return the columns that a file of text seems to have, as they would be declared; else an example."""
+    from ddcli.store.guessing import propose
+
+    try:
+        with _opened(path) as file:
+            found = propose(_beginning(file, path), json_lines=name_of_kind(path) == NDJSON)
+    except (OSError, InputError):
+        found = None
+    return found or "{id: int64, name: string?}"
+
+
 def _header(file: BinaryIO, path: Path) -> list[str]:
     """Return the names in the first line of a CSV file."""
+    try:
+        return next(csv.reader(io.StringIO(_beginning(file, path), newline="")), [])
+    except csv.Error as error:
+        raise InputError(f"the file is not whole {CSV}: {error}", place=str(path), hint=DAMAGED) from None
+
+
+def _beginning(file: BinaryIO, path: Path) -> str:
+    """Return the beginning of a file of text."""
     data = bytes(file.read(HEADER))
     try:
         if path.suffix == ".gz":
             data = zlib.decompressobj(wbits=31).decompress(data, HEADER)
-        text = data.decode("utf-8-sig", "ignore" if len(data) == HEADER else "strict")
-        return next(csv.reader(io.StringIO(text, newline="")), [])
-    except (zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"the file is not whole {CSV}: {error}", place=str(path), hint=DAMAGED) from None
+        return data.decode("utf-8-sig", "ignore" if len(data) == HEADER else "strict")
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise InputError(
+            f"the file is not whole {name_of_kind(path)}: {error}", place=str(path), hint=DAMAGED
+        ) from None
 
 
 def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit]:

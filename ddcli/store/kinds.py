@@ -11,14 +11,14 @@ import glob
 import gzip
 import io
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import polars as pl
 
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.store import footers
-from ddcli.store.footers import TEXT
+from ddcli.store.footers import DAMAGED, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 
 Footer = dict[str, Any]
 """Columns and their types: polars', or where it is not imported those of `store.footers`."""
+
+
+class Damage(NamedTuple):
+    """What is wrong with a file that can't be read, where, and what to do about it."""
+
+    problem: str
+    place: str
+    hint: str = DAMAGED
 
 
 class Kind(Protocol):
@@ -51,8 +59,8 @@ class Kind(Protocol):
     def place(self, path: Path, row: int) -> str:
         """Return where a person finds a row."""
 
-    def why_damaged(self, path: Path, error: BaseException) -> tuple[str, str]:
-        """Return what is wrong with a file that can't be read, and where."""
+    def why_damaged(self, path: Path, error: BaseException) -> Damage:
+        """Return what is wrong with a file that can't be read."""
 
 
 class Parquet:
@@ -75,8 +83,8 @@ class Parquet:
     def place(self, path: Path, row: int) -> str:
         return str(path)
 
-    def why_damaged(self, path: Path, error: BaseException) -> tuple[str, str]:
-        return f"the file is not whole {self.name}: {str(error).splitlines()[0]}", str(path)
+    def why_damaged(self, path: Path, error: BaseException) -> Damage:
+        return Damage(f"the file is not whole {self.name}: {str(error).splitlines()[0]}", str(path))
 
 
 class Ipc(Parquet):
@@ -116,6 +124,13 @@ class Text:
         """Give the line in which each row ends."""
         raise NotImplementedError
 
+    @staticmethod
+    def _not_utf8(path: Path) -> Damage | None:
+        """Return where a file is not UTF-8, if it isn't."""
+        with _opened(path) as file:
+            line = next((line for line, text in enumerate(file, start=1) if "\ufffd" in text), None)
+        return None if line is None else Damage("the line is not UTF-8", f"{path}:{line}", "save the file as UTF-8")
+
 
 class Csv(Text):
     """CSV with a header. An empty field is null, one of two quotes is empty text; a line without any value is passed over."""
@@ -130,15 +145,15 @@ class Csv(Text):
         lines = pl.scan_csv(list(paths), infer_schema=False, glob=False)
         return lines.filter(~pl.all_horizontal(pl.all().is_null()))
 
-    def why_damaged(self, path: Path, error: BaseException) -> tuple[str, str]:
+    def why_damaged(self, path: Path, error: BaseException) -> Damage:
         with _opened(path) as file:
             records = csv.reader(file)
             header = next(records, [])
             for record in records:
                 if len(record) > len(header):
                     problem = f"the line has {len(record)} fields, the header {len(header)}"
-                    return problem, f"{path}:{records.line_num}"
-        return f"the file is not whole CSV: {str(error).splitlines()[0]}", str(path)
+                    return Damage(problem, f"{path}:{records.line_num}", "quote a value that has a comma")
+        return self._not_utf8(path) or Damage(f"the file is not whole CSV: {str(error).splitlines()[0]}", str(path))
 
     def _lines(self, path: Path) -> Iterator[int]:
         with _opened(path) as file:
@@ -169,17 +184,17 @@ class Ndjson(Text):
                 schema[name] = pl.String()
         return pl.scan_ndjson([glob.escape(str(path)) for path in paths], schema=schema)
 
-    def why_damaged(self, path: Path, error: BaseException) -> tuple[str, str]:
+    def why_damaged(self, path: Path, error: BaseException) -> Damage:
         with _opened(path) as file:
             for line, text in enumerate(file, start=1):
                 try:
                     whole = not text.strip() or isinstance(json.loads(text.rstrip("\r\n")), dict)
                 except ValueError as wrong:
                     column = getattr(wrong, "colno", 1)
-                    return f"not JSON: {getattr(wrong, 'msg', wrong)}", f"{path}:{line}:{column}"
+                    return Damage(f"not JSON: {getattr(wrong, 'msg', wrong)}", f"{path}:{line}:{column}")
                 if not whole:
-                    return "wants a JSON object on each line", f"{path}:{line}"
-        return f"the file is not whole NDJSON: {str(error).splitlines()[0]}", str(path)
+                    return Damage("wants a JSON object on each line", f"{path}:{line}")
+        return self._not_utf8(path) or Damage(f"the file is not whole NDJSON: {str(error).splitlines()[0]}", str(path))
 
     def _lines(self, path: Path) -> Iterator[int]:
         with _opened(path) as file:

@@ -19,7 +19,7 @@ from ddcli.store.manifest import InputFile
 from ddcli.store.objects import ObjectPath, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
@@ -39,7 +39,10 @@ SUFFIXES = (
 )
 """Endings of the files that are taken from a directory: a README may lie there too. A file or glob is taken as it is named."""
 HEAD, TAIL = 4 << 10, 64 << 10
-PUT_BACK = "put the file back as it was, or remove the state and the outputs to compute them anew from the files that are there now"
+PUT_BACK = (
+    "put the file back as it was: what is new goes into a file of its own; "
+    "or compute all anew from the files as they are now: `dd run --full-refresh all`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,10 @@ class Listing:
     new: tuple[InputFile, ...]
     waiting: tuple[InputFile, ...] = ()
     done: tuple[InputFile, ...] = ()
+
+    def only(self, ready: Callable[[Path], bool]) -> Listing:
+        """Return the listing with those of its new files that are ready to be read."""
+        return replace(self, new=tuple(file for file in self.new if ready(self.path(file))))
 
     @property
     def to_read(self) -> tuple[InputFile, ...]:
@@ -86,6 +93,14 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = ()) -> Lis
     except OSError as error:  # no permission, a link to nothing, a file that went away meanwhile
         raise InputError(f"the input can't be listed: {error.strerror}", place=str(error.filename or path)) from None
     return listing
+
+
+def glimpse(path: str, base: Path) -> list[InputFile]:
+    """Return the files of an input as a look at names, sizes and times tells them; none of one that isn't there."""
+    try:
+        return list(_find(path, base)[1])
+    except (InputError, OSError):
+        return []
 
 
 def _sorted_out(root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile]) -> Listing:

@@ -44,6 +44,13 @@ class Rows(NamedTuple):
     frame: pl.DataFrame
     diffs: pl.Series
     times: pl.DataFrame
+    rows: pl.Series | None = None
+    """Which of the rows that were read each came from; None: all, in order."""
+
+    def chosen(self, mask: pl.Series) -> Rows:
+        """Return the updates for which the mask is true."""
+        rows = pl.arange(len(mask), eager=True) if self.rows is None else self.rows
+        return Rows(self.frame.filter(mask), self.diffs.filter(mask), self.times.filter(mask), rows.filter(mask))
 
     def matrix(self, layout: Layout, pool: Pool) -> Matrix:
         """Return `[data lanes | time lanes | diff]`, the data as a layout has it."""
@@ -105,7 +112,7 @@ class RowReader:
         except (BadRow, _Null):
             self._find(paths, found, columns, names)
             raise
-        return Rows(*rows, times if turned.rows is None else times[turned.rows])
+        return Rows(*rows, times if turned.rows is None else times[turned.rows], turned.rows)
 
     def _typed(self, paths: Sequence[Path], turned: Turned, columns: Sequence[str]) -> tuple[pl.DataFrame, pl.Series]:
         """Return data in its types, with what upserts say, and diffs; raises `_Null` and `BadRow` with the row of `turned`."""

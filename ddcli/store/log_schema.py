@@ -6,6 +6,7 @@ that widens to the declared one; without, every file must have exactly the colum
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -145,11 +146,12 @@ def time_type(path: Path, found: Footer, name: str) -> Type:
 def _type(path: Path, found: Footer, name: str, role: str) -> Type:
     if name not in found:
         near = did_you_mean(name, found)
-        raise InputError(
-            f"the file has no column '{name}', the log's {role} column",
-            place=str(path),
-            hint=f"did you mean '{near}'?" if near else f"its columns are: {', '.join(found)}",
-        )
+        hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(found)}"
+        if role == "time" and not near:
+            hint += "; say under the input's `time` which one is the time"
+        if len(found) == 1 and (other := re.search(r"[;|\t]", next(iter(found)))):
+            hint = f"the header has {other[0]!r} between its names: write the file with commas"
+        raise InputError(f"the file has no column '{name}', the log's {role} column", place=str(path), hint=hint)
     column = type_of(found[name])
     if column is None:
         raise InputError(

@@ -25,6 +25,7 @@ from ddcli.store.time_text import format_frontier, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
@@ -176,6 +177,17 @@ class LogReader:
         """Return the first and the last time of each file; None where its rows are not in order of time."""
         return [times.span() for times in self._times()]
 
+    def parts(self, columns: Sequence[str], most: int) -> Iterator[tuple[Path, int, Rows]]:
+        """Yield all updates, file by file and at most `most` rows at a time, with the number of the first of these rows in its file."""
+        for path, found, times in zip(self._paths, self._found, self._times(), strict=True):
+            for first in range(0, times.rows, most):
+                count = min(most, times.rows - first)
+                yield path, first, self._rows.read([path], found, columns, (first, count), None, None)
+
+    def place(self, path: Path, row: int) -> str:
+        """Return where a person finds a row of a file: of text, its line."""
+        return self._tables.kind(path).place(path, row)
+
     def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
         """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`, to be read by slices.
 
@@ -240,7 +252,7 @@ class LogReader:
         return InputError(
             f"late rows: row {row} (counted from 0) has the time {format_time(first, kinds)}, which is before {closed}, up to "
             "where earlier runs have closed the times",
-            place=str(times.path),
+            place=self._tables.kind(times.path).place(times.path, row),
             hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
             "`--until`, or say `late: quarantine` or `late: advance` under the input",
         )

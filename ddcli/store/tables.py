@@ -229,17 +229,30 @@ class Tables:
             raise InputError(
                 f"column '{name}' is {self.declared[name].required()}, and {value!r} is none",
                 place=kind.place(paths[0], row),
-                hint="correct the file, or declare another type under the input's `columns`",
+                hint=f"{_written(self.declared[name])}correct the file, or declare another type under the input's `columns`",
             )
         return frame.drop(flags)
+
+
+WRITTEN = {
+    "date": "a date is written 2013-01-31; ",
+    "datetime": "a timestamp is written 2013-01-31 06:30:00; ",
+    "time": "a time is written 06:30:00; ",
+    "bool": "it is written true or false; ",
+}
+
+
+def _written(kind: Type) -> str:
+    """Return how values of a type are written in text, where there are several ways in the world."""
+    return WRITTEN.get(kind.kind, "")
 
 
 def damaged(kind: Kind, path: Path, error: BaseException) -> InputError:
     """Return the error for a file that is not whole."""
     if not path.stat().st_size:
         return InputError(EMPTY, place=str(path), hint=DAMAGED)
-    problem, place = kind.why_damaged(path, error)
-    return InputError(problem, place=place, hint=DAMAGED)
+    found = kind.why_damaged(path, error)
+    return InputError(found.problem, place=found.place, hint=found.hint)
 
 
 def _fields(found: Footer) -> Iterator[tuple[str, pl.Field]]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.bench import files, states
+from tests.bench.differences import differences
 from tests.bench.files import size
 from tests.bench.loop_cases import LOOPS
 from tests.bench.processes import measure, python
@@ -82,5 +83,6 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "tenfold-state": states.tenfold,
     "two-workers": states.workers,
     "state-on-disk": states.disk,
+    "diff": differences,
     **{f"loops-{name}": case.figures for name, case in LOOPS.items()},
 }

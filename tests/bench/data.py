@@ -8,7 +8,7 @@ keeps nothing would like to be given.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -111,6 +111,34 @@ def numbers(folder: Path, rows: int) -> Path:
     )
 
 
+def orders(folder: Path, rows: int) -> Path:
+    """Make `before`, a table of six columns of four types, and `after`, in another order: of 1 000 rows one has another amount,
+    one is gone, and one is new.
+    """
+    random = np.random.default_rng(SEED)
+    customer = random.integers(0, max(rows // KEYS, 1), rows).astype(np.int32)
+    placed = random.integers(1_600_000_000_000_000, 1_700_000_000_000_000, rows)
+    before = pl.DataFrame(
+        {
+            "id": np.arange(rows),
+            "customer": customer,
+            "name": pl.Series(customer).cast(pl.String),
+            "amount": random.random(rows) * 1000,
+            "price": random.integers(0, 100_000, rows) / 100,
+            "placed": pl.Series(placed).cast(pl.Datetime("us")),
+        }
+    ).with_columns(pl.format("customer number {}", "name").alias("name"))
+    kind = pl.Series(random.integers(0, 1000, rows))
+    amount = pl.when(kind == 0).then(pl.col("amount") + 1).otherwise(pl.col("amount"))
+    after = pl.concat(
+        [
+            before.with_columns(amount).filter(kind != 1),
+            before.head(rows // 1000).with_columns(pl.col("id") + rows),
+        ]
+    ).sample(fraction=1, shuffle=True, seed=SEED)
+    return _make(folder / f"orders-{rows}", {"before": before.to_dict, "after": after.to_dict})
+
+
 def random_rows(rows: int, below: int) -> np.ndarray:
     """Return rows of a random key, of which there are a tenth as many, and a random value."""
     random = np.random.default_rng(SEED)
@@ -122,7 +150,7 @@ def _log(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {**columns, "time": np.zeros(length, np.int64), "diff": np.ones(length, np.int64)}
 
 
-def _make(folder: Path, files: dict[str, Callable[[], dict[str, np.ndarray]]]) -> Path:
+def _make(folder: Path, files: dict[str, Callable[[], dict[str, Any]]]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, columns in files.items():
         path = folder / f"{name}.parquet"

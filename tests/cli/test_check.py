@@ -135,6 +135,35 @@ def test_an_imported_arrangement_says_its_columns(orders):
     assert (result.code, result.out.splitlines()[1]) == (0, "  found: region string, a int64?")
 
 
+def test_the_operators_after_a_wrong_one_are_checked_where_the_columns_are_known(orders):
+    orders.write(
+        "orders.yaml",
+        """\
+dd: 1
+name: orders
+inputs: {orders: orders/}
+collections:
+  totals:
+    from: orders
+    apply:
+      - filter: amont > 0
+      - top_k: {by: [regoin], k: 3, order_by: [amount]}
+      - reduce: {by: [region, plcae], n: sum(amont), most: max(amount) + region}
+      - filter: nobody knows what
+  others: {from: [orders, totals], apply: [{filter: amonut = 1}]}
+outputs: {totals: out/totals/, others: out/others/}
+""",
+    )
+    result = orders("check", "orders.yaml")
+    assert [line.split(":")[1] + line.partition(": error:")[2].partition(":")[2] for line in problems(result)] == [
+        "8 no column is named `amont`",
+        "9 there is no column 'regoin'",
+        "10 there is no column 'plcae'",
+        "10 no column is named `amont`",
+        "10 `region` may differ from row to row of a group",
+    ]
+
+
 def test_several_files_are_all_checked(orders):
     orders.write("wrong.yaml", "dd: 1\nname: wrong\nimputs: {a: orders/}\noutputs: {a: out/a/}\n")
     result = orders("check", "wrong.yaml", "orders.yaml", "gone.yaml")

@@ -27,13 +27,13 @@ needs_locks = pytest.mark.skipif(not LOCKS.exists(), reason="no list of locks in
         (["rum", "orders.yaml"], "No such command 'rum'. Did you mean 'run'?"),
         (["zzz"], "No such command 'zzz'. Commands: "),
         (["run"], "Missing argument 'PIPELINE'."),
-        (["run", "orders.yaml", "--unti", "3"], "'--until'"),
+        (["run", "orders.yaml", "--unti", "3"], "--until"),
         (["run", "orders.yaml", "more"], "unexpected extra argument"),
         (["run", "orders.yaml", "--if-locked", "maybe"], "'maybe' is not one of 'fail', 'wait', 'skip'"),
         (["run", "orders.yaml", "--state", "orders.yaml"], "is a file"),
         (["run", "order.yaml"], "order.yaml: error: there is no such pipeline file"),
         (["run", "orders"], "orders: error: a directory, not a pipeline file"),
-        (["--nope"], "No such option '--nope'"),
+        (["--nope"], "No such option"),
     ],
 )
 def test_wrong_use_ends_with_2(orders, arguments, said):

@@ -96,13 +96,22 @@ def test_every_type_in_every_form(tmp_path, monkeypatch, form, capfdbinary):
     assert found[1] == dict.fromkeys(row) | {"time": 0, "diff": 1}
 
 
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [("text", "region  amount  diff\n"), ("csv", "region,amount,diff\n"), ("json", "[]\n"), ("jsonl", "")],
+)
+def test_what_is_empty_has_columns_all_the_same(orders, form, said):
+    assert orders("log", "orders/", "--as-of", -1, "-o", form).out == said
+
+
 def test_csv_reads_back(orders):
     """What is written as CSV is a log, too: the same, once the types are said."""
     (orders.folder / "log.csv").write_text(orders("log", "orders/", "-o", "csv").out)
-    types = ["--column", "region=string", "--column", "amount=int64"]
+    types = ["--columns", "{region: string, amount: int64}"]
     assert orders("log", "log.csv", *types, "--as-of", 1).out == orders("log", "orders/", "--as-of", 1).out
     assert "doesn't say which types" in orders("log", "log.csv").err
-    assert orders("log", "log.csv", "--column", "region").code == 2
+    for wrong in ("region", "{region: strin}", "[region]", "{region: {}}"):
+        assert orders("log", "log.csv", "--columns", wrong).code == 2
 
 
 def test_product_times_and_dates(shop):

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from click.shell_completion import BashComplete
 
 from ddcli.cli import doctor
-from ddcli.cli.main import COMPLETE
+from ddcli.cli.main import COMMANDS, COMPLETE, cli
 from ddcli.spec import json_schema
 from tests.cli.support import ROOT, contents, snapshot
 
@@ -31,8 +32,9 @@ def test_what_init_makes_is_checked_run_and_kept_up_to_date(shop):
     assert sorted(json.loads(result.out)["files"]) == MADE
     folder = shop.folder / "new/sales"
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == MADE
-    assert shop("check", "new/sales/sales.yaml").code == 0
-    assert shop("run", "new/sales/sales.yaml").code == 0
+    for command in ("check", "test", "run"):
+        result = shop(command, "new/sales/sales.yaml")
+        assert result.code == 0, result.out + result.err
     found = {row[:2] for row in contents(folder / "out/sales")}
     assert found == {("north", 2), ("east", 1)}
     shop.write(
@@ -84,18 +86,9 @@ def test_the_schema_is_the_readers(shop):
 
 
 def completions(*words):
-    """Return what bash would be offered for the last of the words."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ddcli"],
-        env={"PYTHONPATH": str(ROOT), COMPLETE: "bash_complete", "COMP_WORDS": " ".join(words)}
-        | {"COMP_CWORD": str(len(words) - 1)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert not done.stderr
-    return [tuple(line.split(",", 1)) for line in done.stdout.splitlines()]
+    """Return what bash would be offered for the last of the words, with its kind."""
+    found = BashComplete(cli, {}, "ddcli", COMPLETE).get_completions(list(words[1:-1]), words[-1])
+    return [(item.type, item.value) for item in found]
 
 
 def test_commands_options_and_pipeline_files_are_completed(orders):
@@ -165,13 +158,14 @@ def test_doctor_finds_what_is_there(orders):
 
 
 def test_doctor_says_what_keeps_pipelines_from_running(orders, monkeypatch):
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("polars", "pyspark") else "1")
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name in {"polars", "numba", "pyspark"} else "1")
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=5_000_000, total=10**9))
     result = orders("doctor", "orders.yaml")
     assert result.code == 1
     assert "polars      not installed\n" in result.out
     assert "pyspark     not installed: pip install 'ddcli[spark]'\n" in result.out
     assert [line for line in result.err.splitlines() if line.startswith("error: ")] == [
+        "error: the package numba is missing",
         "error: the package polars is missing",
         f"error: 5.0 MB are free at {orders.folder / '.dd/orders'}",
     ]
@@ -180,3 +174,15 @@ def test_doctor_says_what_keeps_pipelines_from_running(orders, monkeypatch):
 def test_doctor_knows_the_packages_that_are_needed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert list(doctor.NEEDED) == [re.split(r"[<>=]", text)[0] for text in project["dependencies"]]
+
+
+def test_names_in_the_pipeline_are_completed(orders):
+    assert completions("dd", "run", "orders.yaml", "--full-refresh", "t") == [("plain", "totals")]
+    assert completions("dd", "query", "orders.yaml", "") == [("plain", "orders"), ("plain", "totals")]
+    assert completions("dd", "query", "gone.yaml", "") == []
+
+
+def test_every_command_that_takes_a_pipeline_completes_it(orders):
+    for name in ("check", "doctor", "explain", "plan", "query", "run", "test", "why"):
+        assert name not in COMMANDS or completions("dd", name, "ord") == [("plain", "orders.yaml")], name
+    assert completions("dd", "state", "ls", "ord") == [("plain", "orders.yaml")]

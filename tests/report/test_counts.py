@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from ddcli import execute
 from ddcli.engine.counts import ROUNDS, Count, Counts
+from ddcli.engine.dataflow import Scope
 from ddcli.errors import EngineError
 from ddcli.pipeline import run
 from ddcli.sizes import Sizes
 from ddcli.store.files import Files
 from ddcli.store.runs import KEPT, RUNS, RunRecord, read_runs, write_run
+from tests.judge.harness import judge
+from tests.judge.logs import cases
+from tests.judge.sizes import cut
 from tests.spark.support import Here, started
 
 PIPELINE = """
@@ -109,6 +117,31 @@ def test_rounds_of_a_loop(path):
     assert loop.rows_out == 8 * 9 // 2
 
 
+@settings(max_examples=12)
+@given(
+    st.tuples(st.sampled_from([1, 1, 2]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
+    st.sampled_from([1, 3]),
+    st.integers(0, 2**32),
+)
+def test_what_is_known_of_signs_is_so(case, shards, seed):
+    """Where rows are not looked at, as nothing but inserting rows went in, none that came out retracts."""
+    plain, seen = Scope._count, []
+
+    def checked(place, shard, given, found, seconds):
+        before = place.count(shard).inserted
+        result = plain(place, shard, given, found, seconds)
+        inserted = int((found.updates[:, -1] > 0).sum())
+        assert place.count(shard).inserted - before == inserted, place.label
+        assert not result.inserts or inserted == len(result.updates)
+        seen.append(result.inserts)
+        return result
+
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scope, "_count", staticmethod(checked))
+        judge(case, Path(folder))
+    event(f"known: {any(seen)}")
+
+
 def test_counts_add_up():
     one, other = Count(1, 2, 1, 0.5), Count(10, 20, 10, 0.5)
     one.turn(0, 3)
@@ -174,3 +207,16 @@ def test_a_record_that_can_not_be_written_is_said(path, monkeypatch):
     assert run(path, say=said.append).changed
     assert said == ["no record of this run is kept: cannot write the file: no space left on device: runs/1.json"]
     assert not run(path).changed
+
+
+def test_a_rebuild_is_counted(path):
+    """What a change of the pipeline computes belongs to the run, beside what is new."""
+    run(path)
+    path.write_text(PIPELINE.replace("filter: a <> b", "filter: a <> b and a <> 3"))
+    more(path.parent, 1, [(0, 5, 1)])
+    summary = run(path, apply=True)
+    assert summary.rebuilt
+    read = [count.rows_out for count in summary.counts.values() if not count.rows_in and not count.turns]
+    assert 9 in read, "the eight rows of before, and the new one"
+    (_, record) = read_runs(path.parent / ".dd/friends")
+    assert record.operators == summary.counts

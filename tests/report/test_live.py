@@ -12,7 +12,8 @@ import time
 import pytest
 
 from ddcli.report import live
-from ddcli.report.live import LiveProgress, amount, bar
+from ddcli.report.live import LiveProgress, bar
+from ddcli.report.words import amount
 
 PATIENCE = 20
 """Seconds that a test waits for what must come."""

@@ -24,7 +24,7 @@ class Here:
         self.names = itertools.count()
         self.done = 0
 
-    def run(self, function, common, tasks, about):
+    def run(self, function, common, tasks, about, progress):
         assert about
         found = {}
         for at in self.chance.sample(range(len(tasks)), len(tasks)):

@@ -56,9 +56,9 @@ class Told(Here):
         super().__init__(seed)
         self.abouts = []
 
-    def run(self, function, common, tasks, about):
+    def run(self, function, common, tasks, about, progress):
         self.abouts.append(about)
-        return super().run(function, common, tasks, about)
+        return super().run(function, common, tasks, about, progress)
 
 
 def test_a_small_change_starts_no_spark(path, monkeypatch):

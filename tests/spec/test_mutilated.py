@@ -46,7 +46,11 @@ collections:
       result: [v, w]
       max_rounds: 3
 outputs: {c: c/, d: {path: d/, from: c}, l: {path: l/, from: l.v}}
-tests: [{a: 1}]
+tests:
+  - {expect: {collection: c, unique: [k], always: k > 1}}
+  - {name: t, time: 1, given: {a: [{k: 1}], b: f.csv}, expect: [{collection: l, changes: {columns: [k], rows: [[1]]}}]}
+  - name: u
+    steps: [{expect: {collection: c, contents: [], at: 3, tolerance: 0.5, accepted: {k: [1]}, not_null: [k], non_negative: true}}]
 """
 PIECES = [
     "\n",

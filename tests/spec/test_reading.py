@@ -171,7 +171,10 @@ def test_errors():
 
 
 def test_sections():
-    text = HEAD + "state: s/\ntests: [{a: 1}]\ncollections: {big: {from: [orders, {from: customers}]}}\n"
+    text = (
+        HEAD
+        + "state: s/\ntests: [{expect: {collection: big, unique: [id]}}]\ncollections: {big: {from: [orders, {from: customers}]}}\n"
+    )
     spec = parse(text + "outputs: {big: o/, all: {path: a/, from: orders}}\n")
     assert (spec.name.value, spec.path, spec.state.value, len(spec.tests)) == ("p", Path("p.yaml"), "s/", 1)
     assert plain(spec.collections["big"].sources) == ("orders", {"Inline": {"sources": ("customers",), "apply": ()}})

@@ -9,6 +9,7 @@ from pyarrow import parquet
 
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
+from ddcli.spec import parse_spec
 from ddcli.store.footers import Footers
 from ddcli.store.partitions import partition_of
 from ddcli.store.tables import Tables
@@ -94,3 +95,40 @@ def test_a_file_that_may_not_be_read(tmp_path):
 def test_a_type_that_records_can_not_have_says_its_name(tmp_path):
     pl.DataFrame({"s": [{"a": 1}]}).write_parquet(tmp_path / "a.parquet")
     assert str(Footers(None, {}).footer(tmp_path / "a.parquet")["s"]) == "struct<a: int64>"
+
+
+EVERY_TYPE = """\
+n,x,day,at,yes,text,money,none
+1,1e3,2024-01-31,2024-01-31 10:00,true,a,1.25,
+-2,0.125,2024-02-29,2024-01-31T10:00:00.5,false,7,3,
+,,,,,,,
+9.5,"""  # cut off
+PROPOSED = {
+    "a.csv": (
+        EVERY_TYPE,
+        '{n: int64?, x: float64?, day: date?, at: "datetime[us]?", yes: bool?, text: string?, money: "decimal(18, 2)?", none: string?}',
+    ),
+    "b.csv": ('1st,"a, b"\n1,2\n3,4\n', '{"1st": int64, "a, b": int64}'),
+    "a.ndjson": ('{"n": 1, "s": "x", "b": true, "l": null}\n', "{n: int64, s: string, b: bool, l: string?}"),
+    "c.csv": ("", "{id: int64, name: string?}"),
+    "d.csv": ("only,a,header\n", "{id: int64, name: string?}"),
+    "b.ndjson": ("no json\n", "{id: int64, name: string?}"),
+}
+
+
+@pytest.mark.parametrize("name", PROPOSED)
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_types_are_proposed_by_the_first_rows(tmp_path, name, ending):
+    text, proposed = PROPOSED[name]
+    path = tmp_path / (name + ending)
+    path.write_bytes(gzip.compress(text.encode()) if ending else text.encode())
+    for reader in (Footers, Tables):
+        with pytest.raises(InputError) as told:
+            reader(None, {}).footer(path)
+        assert told.value.hint.endswith(f"`columns: {proposed}`")
+
+
+def test_what_is_proposed_can_be_declared():
+    for text, proposed in [found for name, found in PROPOSED.items() if found[1].startswith("{n:")]:
+        spec = f"dd: 1\nname: p\ninputs: {{a: {{path: in/, columns: {proposed}}}}}\noutputs: {{a: out/}}\n"
+        assert len(parse_spec(spec, "p.yaml").inputs["a"].columns) == len(proposed.split(": ")) - 1, text

@@ -104,7 +104,7 @@ def test_text_needs_its_columns_declared_and_csv_its_header(tmp_path):
     (tmp_path / "a.csv").write_text("a,time\n1,2\n")
     error = refused(tmp_path, log=Append())
     assert error.problem == "a file of text, CSV, doesn't say which types its columns have"
-    assert "columns: {id: int64" in error.hint
+    assert "columns: {a: int64, time: int64}" in error.hint
     error = refused(tmp_path, columns={"b": parse_type("int64")}, kind=Append)
     assert error.problem == "the file has no column 'b', the log's data column"
     assert read(tmp_path, columns={"a": parse_type("int8")}, kind=Append) == [(1, 2, 1)]

@@ -109,7 +109,7 @@ def test_a_changed_consumed_file_is_refused(tmp_path, data, change):
         list_input(".", tmp_path, consumed)
     assert caught.value.exit_code == 3
     assert caught.value.place == str(file)
-    assert "compute them anew" in caught.value.hint
+    assert "compute all anew" in caught.value.hint
 
 
 def test_a_vanished_consumed_file_is_refused(tmp_path):

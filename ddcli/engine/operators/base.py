@@ -13,17 +13,19 @@ if TYPE_CHECKING:
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.rounds import Rounds
-    from ddcli.engine.times import Frontier
+    from ddcli.engine.times import Frontier, Time
 
 
 class Delta(NamedTuple):
     """New updates of a collection: `[data lanes | time lanes | diff]`, and whether no two rows share data and time.
 
-    `distinct` spares a reader that needs no order the consolidation; it says nothing of the order of rows.
+    `distinct` spares a reader that needs no order the consolidation; it says nothing of the order of rows. `inserts` spares who
+    counts another look at all rows: none of them retracts.
     """
 
     updates: np.ndarray
     distinct: bool = False
+    inserts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,10 @@ class Interval:
     def at(self, rounds: Rounds) -> Interval:
         """Return the interval in these rounds."""
         return Interval(self.lower, self.upper, rounds)
+
+    def has(self, time: Time) -> bool:
+        """Say whether a step over the interval closes a time."""
+        return self.lower.less_equal(time) and not self.upper.less_equal(time)
 
 
 class Operator(Protocol):

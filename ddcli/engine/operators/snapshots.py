@@ -22,7 +22,7 @@ class Snapshots(Keeping):
 
     A table's rows are inserted at its time and taken back at the next one's; where they are in both, that cancels. The trace
     holds the result, so what it accumulates to is the last table of earlier intervals, taken back at the first time of this
-    one. `times` are the interval's, also of tables without rows. `twice` gives the error for a row whose key is in one table
+    one. `times` are those of all tables of any interval, also of tables without rows. `twice` gives the error for a row whose key is in one table
     twice, where keys must not be; `deleted` is told of each time how many keys of the table before are gone, and how many
     there were.
     """
@@ -36,16 +36,17 @@ class Snapshots(Keeping):
     ):
         assert trace.nt == 1, "tables at times that are not ordered have none before"
         super().__init__(trace)
-        self.times = np.array(times, np.int64)
+        self.every = times
         self.twice = twice
         self.deleted = deleted
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         """Return the interval's only rounds: a table may be there that has no rows in this shard, or none at all."""
-        return [interval.rounds] if len(self.times) else []
+        return [interval.rounds] if self._within(interval) else []
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         rows = deltas[0].updates
+        self.times = np.array(self._within(interval), np.int64)
         if not len(self.times):
             assert not len(rows), "rows of a table whose time is unknown"
             return Delta(self.batch, distinct=True)
@@ -59,6 +60,9 @@ class Snapshots(Keeping):
         ended[:, -1] *= -1
         self.batch = kernels.consolidate(np.concatenate([before, rows, ended]))
         return Delta(self.batch, distinct=True)
+
+    def _within(self, interval: Interval) -> list[int]:
+        return [time for time in self.every if interval.has((time,))]
 
     def _before(self) -> np.ndarray:
         """Return the last table, taken back at the first of the times."""

@@ -24,7 +24,7 @@ class Upsert(Keeping):
 
     At each time the row of a key with the greatest `order` says what the key has from then on: its value, or nothing where
     `present` is 0. Where rows of one order say different things, `tied` gives the error for one of them; without it they are
-    decided by what they say. At each of the `truncations`, pairs of time and order, all keys lose what they have. Time has one
+    decided by what they say. At each of the `truncations`, pairs of time and order in any interval, all keys lose what they have. Time has one
     coordinate. The trace holds the result, and that is all the state: what a key has before
     the interval is what its updates there sum up to.
     """
@@ -49,12 +49,12 @@ class Upsert(Keeping):
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         """Return the interval's only rounds where there are truncations: they concern keys that no row does."""
-        return [interval.rounds] if self.truncations else []
+        return [interval.rounds] if any(interval.has((time,)) for time, _ in self.truncations) else []
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         updates = deltas[0].updates
-        if self.truncations:
-            updates = np.concatenate([updates, *self._truncated(updates)])
+        if truncations := [each for each in self.truncations if interval.has((each[0],))]:
+            updates = np.concatenate([updates, *self._truncated(updates, truncations)])
         updates = kernels.sort_by(updates, self._by)
         nk, nv = self.trace.nk, self.trace.nv
         if self.tied is not None:
@@ -71,14 +71,14 @@ class Upsert(Keeping):
         self.batch = kernels.consolidate(out[:rows])
         return Delta(self.batch, distinct=True)
 
-    def _truncated(self, updates: np.ndarray) -> Iterator[np.ndarray]:
+    def _truncated(self, updates: np.ndarray, truncations: Sequence[tuple[int, int]]) -> Iterator[np.ndarray]:
         """Give for each truncation the rows that take from all keys what they have, which is no matter for those with nothing."""
         nk, data = self.trace.nk, self.trace.nk + self.trace.nv
         known = np.concatenate([np.ascontiguousarray(matrix[:, :nk]) for matrix in [updates, *self.trace.matrices()]])
         keys = kernels.distinct_keys(kernels.sort_by(known, range(nk)), nk)
         rows = np.zeros((len(keys), data + 4), np.int64)
         rows[:, :nk], rows[:, -1] = keys, 1
-        for time, order in self.truncations:
+        for time, order in truncations:
             at = rows.copy()
             at[:, data + 1], at[:, data + 2] = order, time
             yield at

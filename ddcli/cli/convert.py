@@ -1,0 +1,165 @@
+"""`dd convert`: any input to a change log, and a log as of a time to a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ddcli.summary import RunSummary
+
+FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
+"""As pipeline files have them; a test holds the two together."""
+
+
+@click.command("convert", short_help="Write an input as a change log, or a log as a table.")
+@click.argument("source")
+@click.argument("target")
+@click.option("--input", "name", metavar="NAME", help="SOURCE is a pipeline file, and its input NAME is meant.")
+@click.option(
+    "--as-of", metavar="T", help="SOURCE is a log; write its collection at T (`latest`: at the end) as a table."
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="What the rows of SOURCE are. [default: updates]")
+@click.option(
+    "--time", metavar="COLUMN", multiple=True, help="The time column; several times, in order, for a product."
+)
+@click.option("--diff", metavar="COLUMN", help="Of updates: the diff column. [default: diff]")
+@click.option(
+    "--key", metavar="COLUMN", multiple=True, help="Of upserts, snapshots, Debezium: a column that tells records apart."
+)
+@click.option(
+    "--order-by", metavar="EXPRESSION", help="Of upserts, Debezium: of a key's rows at one time the greatest counts."
+)
+@click.option(
+    "--delete-when", metavar="EXPRESSION", help="Of upserts: the rows that delete. [default: all else is null]"
+)
+@click.option("--flattened", is_flag=True, help="Of Debezium: rows as ExtractNewRecordState leaves them.")
+@click.option("--file-name", metavar="PATTERN", help="Columns that the names of files say: 'people-{day}.csv'.")
+@click.option(
+    "--columns",
+    metavar="MAPPING",
+    help="Names and types, as in a pipeline file: '{id: int64, name: string?}'; text needs them.",
+)
+@click.option("--until", metavar="T", help="Only the times before T. [default: all]")
+@click.option("--force", is_flag=True, help="Replace the log, or the file, that is at TARGET.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to say what was done.",
+)
+def command(
+    source: str,
+    target: str,
+    name: str | None,
+    as_of: str | None,
+    form: str | None,
+    time: tuple[str, ...],
+    diff: str | None,
+    key: tuple[str, ...],
+    order_by: str | None,
+    delete_when: str | None,
+    flattened: bool,
+    file_name: str | None,
+    columns: str | None,
+    until: str | None,
+    force: bool,
+    output: str,
+) -> None:
+    """Write SOURCE as a change log into the directory TARGET, or with --as-of a log's collection as a table into the file TARGET.
+
+    SOURCE is a directory, a file or a glob, of Parquet, Arrow, CSV or NDJSON files, of which the options say what a pipeline file
+    would; or a pipeline file that says it. It is read by the same code, and refused for the same reasons. A table's
+    kind is told by its ending: .parquet, .csv, .ndjson, .arrow. What is written appears whole, or not at all.
+
+    JSON: what `dd run -o json` prints; of a table: {target, rows}.
+
+    \b
+    Examples:
+      dd convert fixtures/flights/airlines.parquet out/airlines --diff diff
+      dd convert pipelines/airborne.yaml out/flights --input flights
+      dd convert out/airborne out/airborne-600.csv --as-of 600
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.store.objects import locate
+
+    where = locate(Path.cwd(), target)
+    said: dict[str, Any] = {"format": form, "key": list(key), "order_by": order_by, "delete_when": delete_when}
+    said |= {"flattened": flattened, "file_name": file_name, "diff": diff, "time": list(time), "columns": columns}
+    if as_of is not None:
+        _table(source, where, as_of, said, until=until, name=name, force=force, output=output)
+        return
+    from ddcli.cli.columns import parse_columns
+    from ddcli.cli.memory import keep_freed_memory
+    from ddcli.converting import convert_files, convert_input
+
+    keep_freed_memory()
+    if name is not None:
+        _refuse(said, "--input", "the pipeline file says what its input is")
+        _say(convert_input(Path(source), name, where, until=until, force=force), where, output)
+        return
+    given = {option: value for option, value in said.items() if value}
+    if len(time) == 1:
+        given["time"] = time[0]
+    if columns is not None:
+        given["columns"] = {column: str(kind) for column, kind in parse_columns(columns).items()}
+    _say(convert_files({"path": source, **given}, where, until=until, force=force), where, output)
+
+
+def _table(
+    source: str,
+    target: Path,
+    as_of: str,
+    said: dict[str, Any],
+    *,
+    until: str | None,
+    name: str | None,
+    force: bool,
+    output: str,
+) -> None:
+    """Write a log's collection at a time."""
+    from ddcli.changelog import DIFF, ChangeLog
+    from ddcli.cli.columns import parse_columns
+    from ddcli.converting import write_table
+    from ddcli.summary import near, plural
+
+    time, diff, columns = said.pop("time"), said.pop("diff"), said.pop("columns")
+    _refuse(said | {"until": until, "input": name}, "--as-of", "it is of a log, whose rows are updates")
+    types = None if columns is None else parse_columns(columns)
+    log = ChangeLog.open(source, Path.cwd(), time=time, diff=diff or DIFF, columns=types)
+    rows = write_table(log, as_of, target, force=force)
+    if output == "json":
+        click.echo(json.dumps({"target": str(target), "rows": rows}))
+    else:
+        click.echo(f"{near(str(target))}: {rows:,} {plural(rows, 'row')}", err=True)
+
+
+def _refuse(said: dict[str, Any], option: str, why: str) -> None:
+    """Refuse options that go with others."""
+    from ddcli.errors import UsageError
+
+    found = [f"--{name.replace('_', '-')}" for name, value in said.items() if value]
+    if found:
+        raise UsageError(f"{option} and {found[0]} don't go together: {why}", hint=f"leave out {found[0]}")
+
+
+def _say(summary: RunSummary, target: Path, output: str) -> None:
+    """Say what was read and written."""
+    from ddcli.summary import near, plural
+
+    if output == "json":
+        click.echo(json.dumps(summary.to_json()))
+        return
+    (read,), (wrote,) = summary.inputs.values() or [None], summary.outputs.values() or [None]
+    if read is None or wrote is None:
+        click.echo(f"{near(str(target))}: nothing to convert", err=True)
+        return
+    click.echo(
+        f"{near(str(target))}: {wrote.rows:,} updates (+{wrote.inserted:,} -{wrote.retracted:,}) at times before {summary.upper}, "
+        f"of {read.rows:,} rows in {read.files} {plural(read.files, 'file')}, {summary.seconds:.2f} s",
+        err=True,
+    )

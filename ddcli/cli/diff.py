@@ -1,0 +1,215 @@
+"""`dd diff`: what makes of one collection another, or of what one pipeline gives what another does."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ddcli.cli.arguments import ENDINGS
+from ddcli.cli.memory import keep_freed_memory
+from ddcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.compare.difference import Difference
+    from ddcli.compare.pipelines import Differences
+    from ddcli.compare.show import Form
+
+DIFFERENT = 1
+SHOWN = 20
+"""Changed rows that are shown, if nothing else is said."""
+ALL_SHOWN = ("jsonl", "parquet")
+LEAST_MEMORY = 256 << 20
+
+
+def memory_size(text: str | None) -> int | None:
+    """Return a size of memory in bytes."""
+    from ddcli.sizes import parse_size
+
+    if text is None:
+        return None
+    try:
+        size = parse_size(text)
+    except ValueError:
+        raise click.BadParameter(f"'{text}' is no size; write it as 2GiB or 500MB") from None
+    if size < LEAST_MEMORY:
+        raise click.BadParameter(f"{text} is less than is needed before a row is read; give it 256MiB at least")
+    return size
+
+
+@click.command("diff", short_help="Compare logs, datasets, or what two pipelines give.")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="[B]", required=False)
+@click.option(
+    "-k",
+    "--key",
+    metavar="COLUMN,...",
+    multiple=True,
+    help="Columns by which rows belong together: then rows are added, removed or changed. Of pipelines also OUTPUT=COLUMN,..., for one output; may be given several times. [default: whole rows are compared]",
+)
+@click.option("--ignore", metavar="COLUMN", multiple=True, help="Leave a column out; may be given several times.")
+@click.option(
+    "--ignore-types", is_flag=True, help="Let types differ: values are compared by what they mean in any case."
+)
+@click.option(
+    "--tolerance",
+    metavar="COLUMN=LIMIT",
+    multiple=True,
+    help="How far values may be apart and count as the same: amount=0.01, amount=0.1% of the larger one, at=5s; may be given several times.",
+)
+@click.option(
+    "--max-changed",
+    metavar="N|P%",
+    help="Exit with 0 if no more rows are added, removed or changed: a number, or a percentage of A's rows.",
+)
+@click.option("--as-of", metavar="T", help="Compare what the logs hold at T. [default: with all their updates]")
+@click.option("--from", "from_time", metavar="T", help="Read A as of T.")
+@click.option("--to", "to_time", metavar="T", help="Read B as of T; without a B, A.")
+@click.option("--time", metavar="COLUMN,...", help="The columns of a log's time. [default: time]")
+@click.option(
+    "--diff",
+    "diff_column",
+    metavar="COLUMN",
+    default="diff",
+    show_default=True,
+    help="The column of a log's diff. What has no such column is a table.",
+)
+@click.option("--plain", is_flag=True, help="Compare the rows of files as they are, also those of a log.")
+@click.option(
+    "--select",
+    metavar="OUTPUT",
+    multiple=True,
+    help="Of pipelines: compare this output; may be given several times. [default: all]",
+)
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(0),
+    help=f"Changed rows to show. [default: {SHOWN}; of jsonl and parquet all]",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    callback=lambda _context, _option, text: memory_size(text),
+    help="What the process may have resident, as 2GiB or 500MB; the rest is in scratch files, below $TMPDIR. [default: three quarters of the machine's]",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "jsonl", "markdown", "html", "parquet"]),
+    default="text",
+    help="How to give the answer. parquet: a change log that makes B of A.",
+)
+def command(
+    a: str,
+    b: str | None,
+    key: tuple[str, ...],
+    ignore: tuple[str, ...],
+    ignore_types: bool,
+    tolerance: tuple[str, ...],
+    max_changed: str | None,
+    as_of: str | None,
+    from_time: str | None,
+    to_time: str | None,
+    time: str | None,
+    diff_column: str,
+    plain: bool,
+    select: tuple[str, ...],
+    limit: int | None,
+    memory: int | None,
+    output: Form,
+) -> None:
+    """Compare A with B, and exit with 0 if they are the same, with 1 if they are not.
+
+    A side is a change log (files with a time and a diff: what it holds), or a table in Parquet, Arrow, CSV or NDJSON; a
+    directory, a file or a glob. One log is compared as of two times: `--from T --to T`. Of two pipeline files what they give for
+    the inputs as they are now is compared, output by output; they run aside, so neither's state and outputs are touched.
+
+    A type that differs is a difference, and so is a column that one side alone has. Text (CSV, NDJSON) is read in the types of
+    the other side, else in those that its values allow.
+
+    \b
+    Examples:
+      dd diff out/airborne --from 540 --to 600 --key carrier,name      # exit 1
+      dd diff fixtures/flights/airlines.parquet fixtures/flights/airlines.parquet --key carrier -o json
+      dd diff pipelines/airborne.yaml pipelines/airborne.yaml --key carrier -o markdown
+
+    \b
+    JSON: {"same": true, "ok": true, "verdict": "same",
+           "a": {"name": "old/", "kind": "change log", "rows": 3, "repeated_keys": 0}, "b": ...,
+           "key": ["id"], "max_changed": "1%", "rows": {"same": 3, "removed": 0, "changed": 0, "added": 0},
+           "cells": {"amount": 1}, "columns": [{"column": "at", "change": "type|only_a|only_b", "a": "datetime[ms]",
+           "b": "datetime[us]", "note": "compared as datetime[us]"}], "notes": [],
+           "changes": [{"change": "changed", "count": 1, "key": {"id": 7}, "cells": {"amount": {"old": 1, "new": 2}}},
+                       {"change": "added", "count": 1, "key": {"id": 8}, "row": {"amount": 1}}], "changes_left_out": 0}
+    Of pipelines: {"same": ..., "ok": ..., "outputs": {NAME: as above}, "only_a": [NAME], "only_b": [NAME], "notes": []}
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    pipelines = [side is not None and side.endswith(ENDINGS) for side in (a, b)]
+    if output == "parquet" and sys.stdout.isatty():
+        raise UsageError("Parquet is nothing for a terminal", hint="send it to a file: `-o parquet > changes.parquet`")
+    if as_of is not None and (from_time is not None or to_time is not None):
+        raise UsageError("--as-of is one time for both sides", hint="give it, or --from and --to")
+    if b is None and from_time is None and to_time is None:
+        raise UsageError(
+            "there is nothing to compare A with", hint="give a B; or, of a log, two times: --from T --to T"
+        )
+    if any(pipelines) and not all(pipelines):
+        raise UsageError("a pipeline file is compared with another one", hint="run it, and name its output's directory")
+    if select and not all(pipelines):
+        raise UsageError("--select names outputs of pipelines, and the sides are none")
+    if all(pipelines) and (from_time or to_time or time or plain):
+        raise UsageError("--from, --to, --time and --plain are for logs, and the sides are pipelines")
+    if memory is None:
+        keep_freed_memory()
+
+    from ddcli.compare.diff import compare_named
+    from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
+    from ddcli.compare.show import show
+    from ddcli.compare.sides import Reading
+
+    tolerances = parse_tolerances(tolerance)
+    allowed = None if max_changed is None else parse_max_changed(max_changed)
+    keys = parse_keys(key, of_outputs=all(pipelines))
+
+    def settings(name: str | None) -> Settings:
+        return Settings(keys.get(name, keys[None]), frozenset(ignore), ignore_types, tolerances, allowed)
+
+    found: Difference | Differences
+    if b is not None and all(pipelines):
+        from ddcli.compare.pipelines import compare_pipelines
+
+        found = compare_pipelines(
+            Path(a),
+            Path(b),
+            settings,
+            select=select,
+            as_of=as_of,
+            memory=memory,
+            say=lambda line: click.echo(line, err=True),
+        )
+    else:
+        read = Reading(tuple(time.split(",")) if time else None, diff_column, plain=plain)
+        left = (a, replace(read, as_of=as_of or from_time))
+        right = (a if b is None else b, replace(read, as_of=as_of or to_time))
+        found = compare_named(left, right, settings(None), memory)
+    show(found, output, limit if limit is not None or output in ALL_SHOWN else SHOWN, sys.stdout.buffer)
+    if not found.ok:
+        raise click.exceptions.Exit(DIFFERENT)
+
+
+def parse_keys(texts: Sequence[str], *, of_outputs: bool) -> dict[str | None, tuple[str, ...] | None]:
+    """Return the key columns by output, under None those of all others; only pipelines have outputs."""
+    keys: dict[str | None, tuple[str, ...] | None] = {None: None}
+    for text in texts:
+        name, equals, columns = text.partition("=")
+        output = name if of_outputs and equals else None
+        named = tuple(part.strip() for part in (text if output is None else columns).split(","))
+        if not all(named):
+            raise UsageError(f"'{text}' names no columns", hint="write it as --key id, or --key region,day")
+        keys[output] = (*(keys.get(output) or ()), *named)
+    return keys

@@ -1,0 +1,140 @@
+"""Rows taken apart by a hash of their key, in memory as long as there is room, else in scratch files.
+
+Rows that may have to do with each other are in one bucket, of both sides in the bucket of the same number. A bucket is read as one
+frame; one that is still too large is taken apart again, by another hash.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+COUNT = 64
+"""Buckets at a time: of 10 M rows, a hash table over one's is in a processor's cache."""
+SMALL = 32 << 20
+"""Bytes up to which the rows of a side stay together, at most."""
+NUMBER = "\0bucket"
+
+
+class Scratch:
+    """A directory for what doesn't fit in `room` bytes. It is made when it is needed, and gone when nobody holds it any more."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._directory: Path | None = None
+        self._files = 0
+
+    def new_file(self) -> Path:
+        """Return a path where there is nothing yet."""
+        if self._directory is None:
+            try:
+                self._directory = Path(tempfile.mkdtemp(prefix="dd-diff-"))
+            except OSError as error:
+                raise EngineError(f"no scratch directory can be made: {error.strerror}", hint="set TMPDIR") from None
+            weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+        self._files += 1
+        return self._directory / f"{self._files:06d}"
+
+
+@dataclass
+class Bucket:
+    """Frames of the same columns: some in memory, some in a file, each with its place there."""
+
+    held: list[pl.DataFrame] = field(default_factory=list)
+    size: int = 0
+    """Bytes that all of them take in memory."""
+    written: list[tuple[int, int]] = field(default_factory=list)
+    path: Path | None = None
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Give all frames."""
+        if self.path is not None:
+            with self.path.open("rb") as file:
+                for start, length in self.written:
+                    file.seek(start)
+                    yield pl.read_ipc(io.BytesIO(file.read(length)))
+        yield from self.held
+
+    def clear(self) -> None:
+        """Let go of all frames."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+        self.held, self.written, self.size, self.path = [], [], 0, None
+
+    def write(self, scratch: Scratch) -> None:
+        """Put what is in memory into the file."""
+        if not self.held:
+            return
+        self.path = self.path or scratch.new_file()
+        data = io.BytesIO()
+        pl.concat(self.held).write_ipc(data, compression="lz4")
+        try:
+            with self.path.open("ab") as file:
+                start = file.tell()
+                file.write(data.getbuffer())
+        except OSError as error:
+            hint = "free space there, or set TMPDIR to a directory with more"
+            raise EngineError(
+                f"cannot write a scratch file: {error.strerror}", place=str(self.path), hint=hint
+            ) from None
+        self.written.append((start, data.getbuffer().nbytes))
+        self.held = []
+
+
+class Buckets:
+    """The rows of one side, together as long as they are few, then in buckets. `seed` chooses the hash, the same on both sides."""
+
+    def __init__(self, by: Sequence[str], scratch: Scratch, seed: int) -> None:
+        self.scratch = scratch
+        self.buckets = [Bucket()]
+        whole = pl.col(by[0]) if len(by) == 1 else pl.struct(by)
+        self._number = (whole.hash(seed) % COUNT).cast(pl.UInt8).alias(NUMBER)
+        self._held = 0
+
+    @property
+    def together(self) -> bool:
+        """Whether all rows are in one bucket still."""
+        return len(self.buckets) == 1
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Take in rows."""
+        if not self.together:
+            self._take_apart(rows)
+        else:
+            self._put(self.buckets[0], rows)
+            if self._held > min(SMALL, self.scratch.room // 8):
+                self.take_apart()
+        if self._held > self.scratch.room:
+            for bucket in self.buckets:
+                bucket.write(self.scratch)
+            self._held = 0
+
+    def take_apart(self) -> None:
+        """Take all rows apart, as those of the other side are."""
+        if self.together:
+            rows, self.buckets, self._held = self.buckets[0].held, [Bucket() for _ in range(COUNT)], 0
+            for frame in rows:
+                self._take_apart(frame)
+
+    def _take_apart(self, rows: pl.DataFrame) -> None:
+        numbered = rows.with_columns(self._number).partition_by(NUMBER, as_dict=True, maintain_order=False)
+        for (number,), part in numbered.items():
+            self._put(self.buckets[number], part.drop(NUMBER))
+
+    def _put(self, bucket: Bucket, rows: pl.DataFrame) -> None:
+        size = int(rows.estimated_size())
+        bucket.held.append(rows)
+        bucket.size += size
+        self._held += size

@@ -1,0 +1,86 @@
+"""Changed rows as text and as plain values: cells of every type, exactly, so that two that differ never look the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.compare.matching import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD
+from ddcli.expressions.types import from_polars
+from ddcli.rows import as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ddcli.compare.columns import Compared
+
+NULL = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One change: the key's cells, and the others; of a changed row those that changed, each with its old and its new value.
+
+    `cells` are values, or pairs of them where `change` is `changed`.
+    """
+
+    change: str
+    count: int
+    key: dict[str, Any]
+    cells: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        key = {"key": self.key} if self.key else {}
+        if self.change != CHANGED:
+            return {"change": self.change, "count": self.count, **key, "row": self.cells}
+        cells = {name: {"old": old, "new": new} for name, (old, new) in self.cells.items()}
+        return {"change": self.change, "count": self.count, **key, "cells": cells}
+
+
+def rows_of(changes: pl.DataFrame, compared: Compared, cell: Callable[[pl.Series], list[Any]]) -> Iterator[Row]:
+    """Give changes one by one; `cell` says what becomes of a column's values: `texts` or `plain`."""
+    key = {name: cell(changes[KEY + name]) for name in compared.key}
+    old, new = ({name: cell(changes[prefix + name]) for name in compared.values} for prefix in (OLD, NEW))
+    flags = {name: changes[IS + name].to_list() for name in compared.values}
+    for at, (change, count) in enumerate(zip(changes[CHANGE].to_list(), changes[COUNT].to_list(), strict=True)):
+        if change == CHANGED:
+            cells = {name: (old[name][at], new[name][at]) for name in compared.values if flags[name][at]}
+        else:
+            cells = {name: (new if change == ADDED else old)[name][at] for name in compared.values}
+        yield Row(change, count, {name: values[at] for name, values in key.items()}, cells)
+
+
+def texts(column: pl.Series) -> list[str]:
+    """Return values as a person reads them: text in quotes, so that it can't be mistaken for a null or a number."""
+    if isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum) or column.dtype.is_nested():
+        return [NULL if value is None else _quoted(value) for value in column.to_list()]
+    return _as_text(column).fill_null(NULL).to_list()
+
+
+def plain(column: pl.Series) -> list[Any]:
+    """Return values as JSON has them: numbers as numbers, but decimals as text; what JSON has no word for as text."""
+    dtype = column.dtype
+    if dtype.is_float():
+        return [value if value is None or math.isfinite(value) else str(value) for value in column.to_list()]
+    if isinstance(dtype, pl.String | pl.Categorical | pl.Enum | pl.Boolean | pl.Null) or dtype.is_integer():
+        return column.to_list()
+    if dtype.is_nested():
+        return [None if value is None else json.loads(_quoted(value)) for value in column.to_list()]
+    return _as_text(column).to_list()
+
+
+def _as_text(column: pl.Series) -> pl.Series:
+    return column.cast(pl.String) if from_polars(column.dtype, nullable=True) is None else as_text(column)
+
+
+def _quoted(value: Any) -> str:
+    """Return a value as JSON, without characters that would steer a terminal."""
+    if isinstance(value, pl.Series):
+        value = value.to_list()
+    quoted = json.dumps(value, ensure_ascii=False, default=str)
+    return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in quoted)

@@ -1,0 +1,158 @@
+"""Which columns two sides have in common, what each is compared in, and where the sides' columns differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+
+from ddcli.errors import UsageError
+from ddcli.expressions.types import UNITS, from_polars
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddcli.compare.settings import Settings
+
+    Columns = Mapping[str, pl.DataType]
+
+WIDEST = 38
+"""Digits of a decimal, at most."""
+KEY_TYPES = "its values can't be compared: give both sides a type for it that can, or leave it out of the key"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDifference:
+    """A column whose type differs (`type`), or that one side alone has (`only_a`, `only_b`); `note` says what became of its values."""
+
+    column: str
+    change: Literal["type", "only_a", "only_b"]
+    a: str | None
+    b: str | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The columns that are compared, in A's order, with the type in which that is done; the key's columns are first.
+
+    `a` and `b` give those columns of a side's rows in these types.
+    """
+
+    types: dict[str, pl.DataType]
+    key: tuple[str, ...]
+    a: list[pl.Expr]
+    b: list[pl.Expr]
+    differences: tuple[ColumnDifference, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """All compared columns."""
+        return list(self.types)
+
+    @property
+    def values(self) -> list[str]:
+        """Those beside the key."""
+        return [name for name in self.types if name not in self.key]
+
+
+def compare_columns(a: Columns, b: Columns, settings: Settings) -> Compared:
+    """Return what is compared of two sides with these columns. Raises UsageError for columns that neither has."""
+    settings.check([*dict.fromkeys([*a, *b])])
+    key = settings.key or ()
+    for name in key:
+        if name not in a or name not in b:
+            raise UsageError(f"the key's column '{name}' is on one side alone, {'A' if name in a else 'B'}")
+    types: dict[str, pl.DataType] = {}
+    differences = []
+    for name in [*key, *(name for name in a if name not in key)]:
+        if name in settings.ignore:
+            continue
+        if name not in b:
+            differences.append(ColumnDifference(name, "only_a", type_name(a[name]), None, "not compared"))
+            continue
+        common = common_type(a[name], b[name])
+        if common is not None:
+            types[name] = common
+        elif name in key:
+            raise UsageError(
+                f"the key's column '{name}' is {type_name(a[name])} in A and {type_name(b[name])} in B: {KEY_TYPES}"
+            )
+        if a[name] != b[name] and _is_said(a[name], b[name]):
+            note = "not compared" if common is None else f"compared as {type_name(common)}"
+            differences.append(ColumnDifference(name, "type", type_name(a[name]), type_name(b[name]), note))
+    differences += [
+        ColumnDifference(name, "only_b", None, type_name(b[name]), "not compared")
+        for name in b
+        if name not in a and name not in settings.ignore
+    ]
+    if not types:
+        raise UsageError(
+            "the sides have no column in common that could be compared",
+            hint=f"A has {', '.join(a)}; B has {', '.join(b)}",
+        )
+    left, right = ([_converted(name, side[name], kind) for name, kind in types.items()] for side in (a, b))
+    return Compared(types, key, left, right, tuple(differences))
+
+
+def type_name(dtype: pl.DataType) -> str:
+    """Return a type as pipelines write it, or as polars does where records can't have it."""
+    kind = from_polars(dtype, nullable=False)
+    return str(kind) if kind else str(dtype)
+
+
+def _is_said(a: pl.DataType, b: pl.DataType) -> bool:
+    """Say whether a difference of types is one of meaning: that text is in a dictionary isn't, nor is a column of nulls alone."""
+    return type_name(a) != type_name(b) and pl.Null not in {a, b}
+
+
+def common_type(a: pl.DataType, b: pl.DataType) -> pl.DataType | None:
+    """Return the type in which values of two types are compared, None where they have nothing in common.
+
+    Integers of any size are exact, also against decimals; against floats they, and decimals, are floats. Times are compared
+    in the finer unit, and as moments where one has a zone (one without is taken to be in UTC). What has no common meaning with
+    text is compared as text.
+    """
+    if a == b:
+        return pl.String() if isinstance(a, pl.Categorical | pl.Enum) else a
+    for one, other in ((a, b), (b, a)):
+        if one == pl.Null:
+            return common_type(other, other)
+        if isinstance(one, pl.String | pl.Categorical | pl.Enum):
+            return None if other.is_nested() or other in {pl.Binary, pl.Object} else pl.String()
+    if a.is_numeric() and b.is_numeric():
+        return _common_number(a, b)
+    if isinstance(a, pl.Duration) and isinstance(b, pl.Duration):
+        return pl.Duration(_finer(a, b))
+    if isinstance(a, pl.Datetime | pl.Date) and isinstance(b, pl.Datetime | pl.Date):
+        zoned = any(isinstance(side, pl.Datetime) and side.time_zone for side in (a, b))
+        return pl.Datetime(_finer(a, b), "UTC" if zoned else None)
+    return None
+
+
+def _common_number(a: pl.DataType, b: pl.DataType) -> pl.DataType | None:
+    if a.is_float() or b.is_float():
+        return pl.Float64()
+    if a.is_decimal() or b.is_decimal():
+        return pl.Decimal(WIDEST, max(side.scale for side in (a, b) if isinstance(side, pl.Decimal)))
+    wide = {pl.UInt64, pl.Int128, pl.UInt128} & {a, b}
+    return pl.Int128() if wide else pl.Int64()
+
+
+def _finer(*sides: pl.DataType) -> Literal["ns", "us", "ms"]:
+    units = [side.time_unit for side in sides if isinstance(side, pl.Datetime | pl.Duration)]
+    return max(units, key=UNITS.index)
+
+
+def _converted(name: str, have: pl.DataType, wanted: pl.DataType) -> pl.Expr:
+    """Return a column of a side in the type in which it is compared. Fails when collected where a value doesn't fit."""
+    column = pl.col(name)
+    if have == wanted:
+        return column
+    if isinstance(wanted, pl.Datetime) and wanted.time_zone:
+        if not isinstance(have, pl.Datetime):
+            column = column.cast(pl.Datetime(wanted.time_unit))
+        zoned = isinstance(have, pl.Datetime) and have.time_zone
+        column = column.dt.convert_time_zone("UTC") if zoned else column.dt.replace_time_zone("UTC")
+    return column.cast(wanted)

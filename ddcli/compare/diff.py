@@ -1,0 +1,204 @@
+"""Comparing two sides: both are read once, taken apart by key, and compared a bucket at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.compare.buckets import Bucket, Buckets, Scratch
+from ddcli.compare.columns import compare_columns
+from ddcli.compare.difference import Changes, Difference, Tally
+from ddcli.compare.matching import Matching
+from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
+from ddcli.compare.sides import WEIGHT, Reading, Side, give, open_sides
+from ddcli.errors import EngineError, UsageError
+from ddcli.sizes import default_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    Named = str | Path | pl.DataFrame | pl.LazyFrame
+
+CHUNK = 1 << 19
+"""Rows that are read at once, at most."""
+BASE = 256 << 20
+"""Bytes that a process needs before it has read a row."""
+DEPTH = 3
+"""How often a bucket is taken apart at most: what is too large then are rows of few keys."""
+PIECE = 1 << 20
+"""Bytes of files that are compared at once."""
+
+
+def diff(
+    a: Named,
+    b: Named,
+    *,
+    key: str | Sequence[str] | None = None,
+    ignore: Iterable[str] = (),
+    ignore_types: bool = False,
+    tolerance: Mapping[str, object] | None = None,
+    max_changed: object | None = None,
+    as_of: Any = None,
+    from_time: Any = None,
+    to_time: Any = None,
+    time: Sequence[str] | None = None,
+    memory: int | None = None,
+) -> Difference:
+    """Compare two collections: paths of change logs or of tables in files, or polars frames.
+
+        >>> import polars as pl
+        >>> before = pl.DataFrame({"id": [1, 2, 3], "amount": [10, 20, 30]})
+        >>> after = pl.DataFrame({"id": [1, 2, 4], "amount": [10, 25, 40]})
+        >>> found = diff(before, after, key="id")
+        >>> found.changed.rows(named=True)
+        [{'id': 2, 'old.amount': 20, 'new.amount': 25, 'count': 1}]
+        >>> found.added["id"].to_list(), found.removed["id"].to_list(), bool(found)
+        ([4], [3], True)
+
+    `tolerance` says by column how far values may be apart: `{"amount": 0.01, "share": "0.1%", "at": "5s"}`; `max_changed`
+    how many rows may differ for `ok` to hold: `10`, `"1%"`. Logs are read as of `as_of`, or A as of `from_time` and B as of
+    `to_time`; without these, with all their updates. The sides may be many times larger than `memory`, in bytes.
+
+    Raises UsageError for what doesn't fit the sides, InputError for files that can't be read.
+    """
+    if (from_time is not None or to_time is not None) and as_of is not None:
+        raise ValueError("as_of is one time for both sides: give it, or from_time and to_time")
+    texts = [f"{name}={limit}" for name, limit in (tolerance or {}).items()]
+    settings = Settings(
+        None if key is None else (key,) if isinstance(key, str) else tuple(key),
+        frozenset(ignore),
+        ignore_types,
+        parse_tolerances(texts),
+        None if max_changed is None else parse_max_changed(str(max_changed)),
+    )
+    reading = Reading(None if time is None else tuple(time))
+    sides = [
+        (side, replace(reading, as_of=at if as_of is None else as_of)) for side, at in ((a, from_time), (b, to_time))
+    ]
+    return compare_named(sides[0], sides[1], settings, memory)
+
+
+def compare_named(
+    a: tuple[Named, Reading], b: tuple[Named, Reading], settings: Settings, memory: int | None = None
+) -> Difference:
+    """Compare what is named, each side read in its way. See `diff`."""
+    sides = open_sides(give(*a, "A"), give(*b, "B"))
+    timed = [reading.as_of is not None for _, reading in (a, b)]
+    if any(timed) and not any(side.is_log for side, at in zip(sides, timed, strict=True) if at):
+        raise UsageError(
+            "a time is given, but what it is given for is no change log",
+            hint="a log has a time and a diff: name their columns with --time and --diff",
+        )
+    return compare(*sides, settings, memory)
+
+
+def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> Difference:
+    """Compare two open sides, with `memory` bytes for the whole process. Raises UsageError, InputError, EngineError."""
+    a, b = _with_columns(a, b), _with_columns(b, a)
+    assert a.columns is not None
+    assert b.columns is not None
+    compared = compare_columns(a.columns, b.columns, settings)
+    free = max((memory or default_memory()) - BASE, 64 << 20)
+    scratch = Scratch(free // 4)
+    found = Difference(
+        Tally(a.label, a.kind), Tally(b.label, b.kind), settings, compared, Changes(scratch), b.at, (*a.notes, *b.notes)
+    )
+    matching = Matching(compared, settings, exactly=a.is_log or b.is_log)
+    matching.check()
+    if not a.is_log and not b.is_log and _same_bytes(a.files, b.files):
+        found.a.rows = found.b.rows = a.count()
+        found.notes = (*found.notes, "the files of both sides are the same, byte for byte")
+        found.add(matching.changes([_none(compared.types)], [_none(compared.types)]))
+        return found
+    by = list(compared.key) or compared.names
+    rows = min(CHUNK, max(1 << 14, free // 2048))
+    sides = []
+    for side, tally, columns in ((a, found.a, compared.a), (b, found.b, compared.b)):
+        taken = Buckets(by, scratch, seed=0)
+        for frame in side.batches(columns, rows):
+            tally.rows += int(frame[WEIGHT].cast(pl.Int128).sum())
+            taken.add(frame)
+        sides.append(taken)
+    for pair in _pairs(*sides):
+        for small in _small_enough(pair, by, scratch, free // 16):
+            _compare_bucket(small, matching, found)
+    return found
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two buckets whose rows may have to do with each other."""
+
+    a: Bucket
+    b: Bucket
+
+
+def _pairs(a: Buckets, b: Buckets) -> Iterator[_Pair]:
+    """Give the buckets of both sides two by two."""
+    if not (a.together and b.together):
+        a.take_apart()
+        b.take_apart()
+    yield from map(_Pair, a.buckets, b.buckets)
+
+
+def _compare_bucket(pair: _Pair, matching: Matching, found: Difference) -> None:
+    sides = [list(bucket.frames()) or [_none(matching.compared.types)] for bucket in (pair.a, pair.b)]
+    pair.a.clear()
+    pair.b.clear()
+    try:
+        if matching.compared.key:
+            found.a.repeated += matching.repeated(sides[0])
+            found.b.repeated += matching.repeated(sides[1])
+        found.add(matching.changes(*sides))
+    except pl.exceptions.InvalidOperationError as error:
+        problem = f"a sum of diffs is out of the range of 64 bits: {str(error).splitlines()[0]}"
+        raise EngineError(problem, hint="a record is in a log too often") from None
+
+
+def _small_enough(pair: _Pair, by: Sequence[str], scratch: Scratch, most: int, depth: int = 1) -> Iterator[_Pair]:
+    """Give a pair of buckets, or what it is taken apart into if it is larger than `most` bytes."""
+    if pair.a.size + pair.b.size <= most or depth > DEPTH:
+        yield pair
+        return
+    apart = []
+    for bucket in (pair.a, pair.b):
+        taken = Buckets(by, scratch, seed=depth)
+        for frame in bucket.frames():
+            taken.add(frame)
+        bucket.clear()
+        apart.append(taken)
+    for smaller in _pairs(*apart):
+        yield from _small_enough(smaller, by, scratch, most, depth + 1)
+
+
+def _with_columns(side: Side, other: Side) -> Side:
+    """Return a side whose columns are known: an empty log has those of the other one."""
+    if side.columns is not None:
+        return side
+    columns = other.columns or {"record": pl.Null()}
+    return replace(side, columns=columns, scans=[_none(columns).lazy()])
+
+
+def _none(types: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return no rows."""
+    return pl.DataFrame(schema={**types, WEIGHT: pl.Int64()})
+
+
+def _same_bytes(a: Sequence[Path], b: Sequence[Path]) -> bool:
+    """Say whether files hold the same bytes, one by one; what is the same there is the same however it is read."""
+    if not a or [path.stat().st_size for path in a] != [path.stat().st_size for path in b]:
+        return False
+    if [path.suffixes for path in a] != [path.suffixes for path in b]:
+        return False
+    return all(_same_file(*pair) for pair in zip(a, b, strict=True))
+
+
+def _same_file(a: Path, b: Path) -> bool:
+    with a.open("rb") as one, b.open("rb") as other:
+        while piece := one.read(PIECE):
+            if piece != other.read(PIECE):
+                return False
+    return True

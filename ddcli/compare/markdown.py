@@ -1,0 +1,98 @@
+"""A comparison as Markdown, for a comment in a pull request or a step summary: a table, details folded, within GitHub's limit."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING
+
+from ddcli.compare.cells import rows_of, texts
+from ddcli.compare.matching import ADDED, CHANGED, REMOVED
+from ddcli.compare.words import MARKS, column_words, left_out, notes, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import polars as pl
+
+    from ddcli.compare.cells import Row
+    from ddcli.compare.difference import Difference
+
+LIMIT = 65_000
+"""Bytes of a comment: GitHub takes 65 536 characters."""
+LONGEST = 500
+"""Characters of a cell's text that are shown."""
+SPECIAL = re.compile(r"([\\`*_\[\]|~])")
+
+
+def markdown(titled: Sequence[tuple[str | None, Difference]], said: Sequence[str], limit: int | None) -> str:
+    """Return what was found, by title; `said` are lines before. As many changed rows are shown as there is room for."""
+    first = [(title, found, found.first(limit) if limit != 0 else None) for title, found in titled]
+    most = max((frame.height for _, _, frame in first if frame is not None), default=0)
+    while True:
+        parts = [_section(title, found, None if frame is None else frame.head(most)) for title, found, frame in first]
+        text = "\n".join([*said, *parts])
+        if len(text.encode()) <= LIMIT:
+            return text
+        if most == 0:
+            return (
+                text.encode()[:LIMIT].decode(errors="ignore").rpartition("\n")[0]
+                + "\n\n(cut: more than a comment holds)\n"
+            )
+        most //= 2
+
+
+def _section(title: str | None, found: Difference, shown: pl.DataFrame | None) -> str:
+    a, b = found.a, found.b
+    mark = "✅" if found.ok else "❌"
+    lines = [f"### {mark} {_code(title) if title else f'{_code(a.label)} → {_code(b.label)}'}", "", verdict(found), ""]
+    counts = [
+        f"{count:,}" for count in (found.same_rows, *(found.counts[change] for change in (REMOVED, CHANGED, ADDED)))
+    ]
+    lines += _table(
+        ["A rows", "B rows", "same", "removed", "changed", "added"], [[f"{a.rows:,}", f"{b.rows:,}", *counts]]
+    )
+    for line in notes(found):
+        lines += ["", f"> {_escaped(line)}"]
+    if found.columns:
+        lines += [
+            "",
+            *_table(
+                ["column", "difference"], [[_code(each.column), _escaped(column_words(each))] for each in found.columns]
+            ),
+        ]
+    if cells := sorted(
+        ((count, name) for name, count in found.cells.items() if count), key=lambda pair: (-pair[0], pair[1])
+    ):
+        lines += ["", *_table(["column", "changed cells"], [[_code(name), f"{count:,}"] for count, name in cells])]
+    if shown is not None and shown.height:
+        rest = left_out(shown.height, found.changes.height)
+        lines += ["", f"<details><summary>{shown.height:,} changes</summary>", ""]
+        lines += _table(["", *map(_code, found.compared.key), "row"], map(_row, rows_of(shown, found.compared, texts)))
+        lines += ["", *([rest, ""] if rest else []), "</details>"]
+    elif found.rows and (rest := left_out(0, found.changes.height)):
+        lines += ["", rest]
+    return "\n".join([*lines, ""])
+
+
+def _row(row: Row) -> list[str]:
+    if row.change == CHANGED:
+        cells = [f"{_code(name)}: {_code(old)} → {_code(new)}" for name, (old, new) in row.cells.items()]
+    else:
+        cells = [f"{_code(name)}: {_code(value)}" for name, value in row.cells.items()]
+    times = f" x{row.count:,}" if row.count > 1 else ""
+    return [f"{MARKS[row.change]}{times}", *map(_code, row.key.values()), ", ".join(cells)]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+
+
+def _code(text: str) -> str:
+    """Return text so that neither Markdown nor HTML nor `@` mean anything in it."""
+    cut = text if len(text) <= LONGEST else text[:LONGEST] + "…"
+    return f"<code>{_escaped(cut)}</code>"
+
+
+def _escaped(text: str) -> str:
+    return SPECIAL.sub(r"\\\1", html.escape(text, quote=False)).replace("\n", " ")

@@ -1,0 +1,156 @@
+"""What is different between rows of both sides that may have to do with each other: the definition, on frames.
+
+Changes are rows of these columns: `change` (added, removed, changed), `count`, the key's as `key.NAME`, the others as `old.NAME`
+and `new.NAME`, null on the side where there is no row, and of a changed row `is.NAME`: whether the cell has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.compare.sides import WEIGHT
+from ddcli.compare.tolerance import is_within, within
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from decimal import Decimal
+
+    from ddcli.compare.columns import Compared
+    from ddcli.compare.settings import Settings
+
+CHANGE, COUNT = "change", "count"
+ADDED, REMOVED, CHANGED = "added", "removed", "changed"
+KEY, OLD, NEW, IS = "key.", "old.", "new.", "is."
+OLDS, NEWS, END, ID = "\0olds", "\0news", "\0end", "\0id"
+"""How many there are of an old and of a new row; where its range ends; the number of its key."""
+CHANGES = pl.Enum([REMOVED, CHANGED, ADDED])
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Compares rows `[compared columns, WEIGHT]` of both sides. `exactly`: weights may be large, so that sums need 128 bits."""
+
+    compared: Compared
+    settings: Settings
+    exactly: bool
+
+    def check(self) -> None:
+        """Refuse tolerances that mean nothing for their columns' types."""
+        assert self._held is not None
+
+    def changes(self, a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Return what makes of A's rows B's. All rows of a key must be there."""
+        removed, added = self._different(a, b)
+        if not self.compared.key:
+            none = pl.lit(None, pl.Int64)
+            one = removed.with_columns(none.alias(NEWS))
+            other = added.with_columns(none.alias(OLDS))
+            return self._told(pl.concat([one, other], how="diagonal"))
+        key = self._key
+        many = pl.concat(
+            [
+                side.filter(pl.struct(key).is_duplicated() | (pl.col(count) > 1)).select(key)
+                for side, count in ((removed, OLDS), (added, NEWS))
+            ]
+        ).unique()
+        pairs = []
+        if many.height:
+            repeated = [side.join(many, on=key, how="semi", nulls_equal=True) for side in (removed, added)]
+            pairs.append(self._in_order(*repeated))
+            removed, added = (side.join(many, on=key, how="anti", nulls_equal=True) for side in (removed, added))
+        pairs.append(removed.join(added, on=key, how="full", nulls_equal=True, coalesce=True))
+        return self._told(pl.concat(pairs, how="diagonal"))
+
+    def repeated(self, rows: Sequence[pl.DataFrame]) -> int:
+        """Return how many keys one side has more than one row of."""
+        key = list(self.compared.key)
+        weights = pl.concat(rows).select(*key, self._weight)
+        whole = pl.col(key[0]) if len(key) == 1 else pl.struct(key)
+        if not self.exactly and weights.select(whole.n_unique()).item() == weights.height:
+            return 0
+        return weights.group_by(key).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) > 1).height
+
+    @property
+    def _weight(self) -> pl.Expr:
+        return pl.col(WEIGHT).cast(pl.Int128 if self.exactly else pl.Int64)
+
+    @cached_property
+    def _key(self) -> list[str]:
+        return [KEY + name for name in self.compared.key]
+
+    @cached_property
+    def _held(self) -> dict[str, tuple[str, Decimal]]:
+        compared = self.compared
+        return {
+            name: within(name, compared.types[name], one)
+            for name, one in self.settings.tolerances.items()
+            if name in compared.types
+        }
+
+    def _different(self, a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the records of which A has more, and those of which B has more, each with how many."""
+        weight = self._weight
+        rows = [*(frame.with_columns(weight * -1) for frame in a), *(frame.with_columns(weight) for frame in b)]
+        summed = pl.concat(rows).group_by(self.compared.names).agg(pl.col(WEIGHT).sum())
+        differing = summed.filter(pl.col(WEIGHT) != 0)
+        sides = []
+        for prefix, count, more in ((OLD, OLDS, pl.col(WEIGHT) * -1), (NEW, NEWS, pl.col(WEIGHT))):
+            key = [pl.col(name).alias(KEY + name) for name in self.compared.key]
+            values = [pl.col(name).alias(prefix + name) for name in self.compared.values]
+            sides.append(differing.filter(more > 0).select(*key, *values, more.cast(pl.Int64).alias(count)))
+        return sides[0], sides[1]
+
+    def _in_order(self, removed: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
+        """Pair the removed rows of each key with the added ones, in order, each as often as it is there.
+
+        A row stands for a range of places, up to `END`; where a range of either side ends, a pair ends.
+        """
+        # Numbers for the keys, as grouping tells them apart: an inner join of one row with one row finds no NaN.
+        both = pl.concat([removed, added], how="diagonal").with_row_index(ID)
+        both = both.with_columns(pl.col(ID).min().over(self._key))
+        sides = []
+        for prefix, count in ((OLD, OLDS), (NEW, NEWS)):
+            values = [prefix + name for name in self.compared.values]
+            rows = (
+                both.filter(pl.col(count).is_not_null()).select(ID, *values, count).sort(ID, *values, nulls_last=True)
+            )
+            sides.append(rows.with_columns(pl.col(count).cum_sum().over(ID).alias(END)))
+        ends = pl.concat([side.select(ID, END) for side in sides]).unique().sort(ID, END)
+        length = pl.col(END) - pl.col(END).shift(1, fill_value=0).over(ID)
+        pairs = ends.with_columns(length.alias(COUNT))
+        for side in sides:
+            pairs = pairs.join_asof(side, on=END, by=ID, strategy="forward", check_sortedness=False)
+        counts = [pl.when(pl.col(side).is_not_null()).then(COUNT).alias(side) for side in (OLDS, NEWS)]
+        keys = both.select(ID, *self._key).unique(ID)
+        return pairs.with_columns(counts).drop(END, COUNT).join(keys, on=ID).drop(ID)
+
+    def _told(self, pairs: pl.DataFrame) -> pl.DataFrame:
+        """Return pairs as changes, without those whose cells are all the same within their tolerances."""
+        values = self.compared.values
+        old, new = pl.col(OLDS), pl.col(NEWS)
+        change = (
+            pl.when(old.is_null())
+            .then(pl.lit(ADDED))
+            .when(new.is_null())
+            .then(pl.lit(REMOVED))
+            .otherwise(pl.lit(CHANGED))
+        )
+        told = pairs.select(
+            change.cast(CHANGES).alias(CHANGE),
+            pl.coalesce(old, new).alias(COUNT),
+            *self._key,
+            *(pl.col(prefix + name) for name in values for prefix in (OLD, NEW)),
+            *((old.is_not_null() & new.is_not_null() & self._differs(name)).alias(IS + name) for name in values),
+        )
+        return told.filter(
+            (pl.col(CHANGE) != CHANGED) | pl.any_horizontal(pl.lit(False), *(IS + name for name in values))
+        )
+
+    def _differs(self, name: str) -> pl.Expr:
+        a, b = pl.col(OLD + name), pl.col(NEW + name)
+        differs = a.ne_missing(b)
+        return differs & ~is_within(a, b, self._held[name]) if name in self._held else differs

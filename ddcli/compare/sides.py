@@ -1,0 +1,371 @@
+"""The sides of a comparison: what a person names, opened as rows with multiplicities.
+
+A side is opened in two steps, because text says nothing of its types: first both sides say which columns they have
+(`Given`), then each is read with the types that the other has, or that its text allows (`Side`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import polars as pl
+
+from ddcli.changelog import DIFF, LATEST, TIME, ChangeLog
+from ddcli.compare.columns import type_name
+from ddcli.compare.text_types import TEXT, infer_types, read
+from ddcli.errors import DdError, InputError
+from ddcli.expressions.types import Schema, Type, from_polars
+from ddcli.store.footers import CSV, NDJSON, UNREADABLE, name_of_kind
+from ddcli.store.listing import list_input
+from ddcli.store.log_scan import find_damaged, not_after
+from ddcli.store.objects import locate
+from ddcli.store.partitions import partition_of
+from ddcli.store.progress import read_progress
+from ddcli.store.tables import FAILING, READ_ERRORS, Tables, damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ddcli.store.listing import Listing
+
+WEIGHT = "\0weight"
+"""The column of a side's rows that says how often each is there."""
+ONCE = pl.lit(1, pl.Int64).alias(WEIGHT)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side, open: its rows, all `scans` together, have its columns and `WEIGHT`; `kind` says in words what it is.
+
+    `columns` is None for a log that has no files yet: it is empty, whatever its columns are. `keep` says which rows count, and
+    `at` is the time as of which a log is read, by column. Of scans that are `sliced` any rows can be read without those before.
+    `refuse` turns what reading raised into what a person can use.
+    """
+
+    label: str
+    kind: str
+    columns: Mapping[str, pl.DataType] | None
+    scans: Sequence[pl.LazyFrame]
+    keep: pl.Expr | None = None
+    sliced: bool = False
+    at: Mapping[str, pl.Series] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    is_log: bool = False
+    files: tuple[Path, ...] = ()
+    refuse: Callable[[BaseException], DdError | None] = lambda _: None
+
+    def batches(self, columns: Sequence[pl.Expr], most: int) -> Iterator[pl.DataFrame]:
+        """Give the rows, about `most` at a time, in these columns and `WEIGHT`.
+
+        Slice by slice where that can be: what streams by is read ahead of whoever takes it, by some 300 MB.
+        """
+        try:
+            if self.sliced:
+                for piece in _pieces(self.scans, most):
+                    yield self._wanted(piece, columns).collect()
+            else:
+                wanted = self._wanted(pl.concat(self.scans), columns)
+                yield from wanted.collect_batches(chunk_size=most, maintain_order=False, engine="streaming")
+        except (OSError, *READ_ERRORS) as error:
+            raise self._failure(error) from None
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        try:
+            rows: int = pl.concat(self.scans).select(pl.len()).collect(engine="streaming").item()
+        except (OSError, *READ_ERRORS) as error:
+            raise self._failure(error) from None
+        return rows
+
+    def _wanted(self, rows: pl.LazyFrame, columns: Sequence[pl.Expr]) -> pl.LazyFrame:
+        return (rows if self.keep is None else rows.filter(self.keep)).select(*columns, WEIGHT)
+
+    def _failure(self, error: BaseException) -> DdError:
+        return self.refuse(error) or InputError(
+            f"the rows can't be compared: {str(error).splitlines()[0]}",
+            place=self.label,
+            hint="a value may be out of the range of the type in which the sides are compared: see `--ignore`",
+        )
+
+
+class Given(Protocol):
+    """What a person has named as a side."""
+
+    @property
+    def known(self) -> Mapping[str, pl.DataType]:
+        """The columns whose types are known."""
+
+    @property
+    def texts(self) -> Mapping[str, pl.LazyFrame]:
+        """The columns of text, each with the rows that have it."""
+
+    def open(self, types: Schema, said: str) -> Side:
+        """Open it with these types of its text; `said` tells where they come from."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a path is to be read. `time` None: as the log says; `as_of` None: with all its updates; `plain`: as rows, in any case."""
+
+    time: tuple[str, ...] | None = None
+    diff: str = DIFF
+    as_of: Any = None
+    plain: bool = False
+
+
+@dataclass(frozen=True)
+class FrameGiven:
+    """A frame of a program."""
+
+    label: str
+    frame: pl.LazyFrame
+    held: bool
+
+    @property
+    def known(self) -> Mapping[str, pl.DataType]:
+        return dict(self.frame.collect_schema())
+
+    @property
+    def texts(self) -> Mapping[str, pl.LazyFrame]:
+        return {}
+
+    def open(self, types: Schema, said: str) -> Side:
+        return Side(self.label, "frame", self.known, [self.frame.with_columns(ONCE)], sliced=self.held)
+
+
+@dataclass(frozen=True)
+class FilesGiven:
+    """Files of one kind: a directory, a file, a glob. `text` are rows as they are written, of files that are text."""
+
+    path: str
+    whole: Path
+    listing: Listing
+    reading: Reading
+    names: Mapping[str, pl.DataType]
+    text: pl.LazyFrame | None
+
+    @property
+    def known(self) -> Mapping[str, pl.DataType]:
+        return {} if self.text is not None else self.names
+
+    @property
+    def texts(self) -> Mapping[str, pl.LazyFrame]:
+        return {} if self.text is None else dict.fromkeys(self.names, self.text)
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the rows are updates: they have a diff and a time; or a time at least, if it was said which columns that is."""
+        reading = self.reading
+        if reading.plain:
+            return False
+        if reading.time:
+            return all(name in self.names for name in reading.time)
+        return reading.diff in self.names and (TIME in self.names or read_progress(self.whole) is not None)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files."""
+        return [self.listing.path(file) for file in self.listing.files]
+
+    def open(self, types: Schema, said: str) -> Side:
+        zoned = {name: kind for name, kind in types.items() if kind.zone is not None}
+        declared = None if self.text is None else types | dict.fromkeys(zoned, TEXT)
+        try:
+            side = self._log(declared) if self.is_log else self._table(declared)
+            side = _with_zones(side, zoned)
+        except InputError as error:
+            if self.text is None:
+                raise
+            hint = "the type is the other side's: correct the file, or leave the column out with `--ignore`"
+            raise InputError(error.problem, place=error.place, hint=hint) from None
+        return replace(side, notes=(said,)) if said else side
+
+    def _table(self, declared: Schema | None) -> Side:
+        partitions = {self.listing.path(file): said for file in self.listing.files if (said := partition_of(file.path))}
+        tables = Tables(declared, partitions)
+        found = [tables.footer(path) for path in self.paths]
+        for path, columns in zip(self.paths, found, strict=True):
+            _check_alike(path, columns, found[0])
+        names = list(found[0])
+        scans = []
+        for path in self.paths:
+            scan = tables.scan([path], names)
+            flags = scan.select(pl.col(f"^{FAILING}.*$").any())
+            if flags.collect_schema() and any(tables.streamed(path, flags).row(0)):
+                tables.collect([path], names)  # says which row it is
+            scans.append(scan.select(*names, ONCE))
+        count = f"{len(self.paths)} files" if len(self.paths) > 1 else "a file"
+        kind = f"{name_of_kind(self.paths[0])}, {count}"
+        return Side(
+            self.path,
+            kind,
+            found[0],
+            scans,
+            sliced=self.text is None,
+            files=tuple(self.paths),
+            refuse=lambda _error: find_damaged(tables, self.paths),
+        )
+
+    def _log(self, declared: Schema | None) -> Side:
+        reading = self.reading
+        log = ChangeLog.open(self.path, Path.cwd(), time=reading.time, diff=reading.diff, columns=declared)
+        keep = None
+        at: dict[str, pl.Series] = {}
+        if reading.as_of is not None and reading.as_of != LATEST:
+            time = log.at(reading.as_of, "--as-of")
+            keep = not_after(list(log.time), time)
+            at = {
+                name: pl.Series([value]).cast(pl.Int32 if kind.kind == "date" else pl.Int64).cast(kind.to_polars())
+                for value, (name, kind) in zip(time, log.time.items(), strict=True)
+            }
+        kind = f"change log as of {reading.as_of}" if at else "change log"
+        return Side(
+            self.path,
+            kind,
+            {name: column.to_polars() for name, column in log.columns.items()},
+            [scan.with_columns(pl.col(log.diff).alias(WEIGHT)) for scan in log.reader.scans()],
+            keep,
+            sliced=self.text is None,
+            at=at,
+            is_log=True,
+            refuse=log.refusal,
+        )
+
+
+@dataclass(frozen=True)
+class EmptyLog:
+    """A log that nothing has been written to yet but its progress."""
+
+    label: str
+    known: Mapping[str, pl.DataType] = field(default_factory=dict)
+    texts: Mapping[str, pl.LazyFrame] = field(default_factory=dict)
+
+    def open(self, types: Schema, said: str) -> Side:
+        return Side(self.label, "change log without updates", None, (), is_log=True)
+
+
+def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label: str) -> Given:
+    """Return what was named as a side: a frame, or a path relative to the current directory. Raises InputError."""
+    if isinstance(side, pl.DataFrame | pl.LazyFrame):
+        return FrameGiven(label, side.lazy(), held=isinstance(side, pl.DataFrame))
+    path = str(side)
+    whole = locate(Path.cwd(), path)
+    try:
+        listing = list_input(path, Path.cwd())
+    except InputError as error:
+        raise InputError(error.problem, place=error.place, hint="paths are relative to the current directory") from None
+    if not listing.files:
+        if read_progress(whole) is not None:
+            return EmptyLog(path)
+        raise InputError(
+            "there are no files of data", place=path, hint="data is in .parquet, .arrow, .csv, .ndjson or .jsonl files"
+        )
+    paths = [listing.path(file) for file in listing.files]
+    kinds = {name_of_kind(one) for one in paths}
+    if len(kinds) > 1:
+        raise InputError(
+            f"there are files of several kinds: {', '.join(sorted(kinds))}",
+            place=path,
+            hint="name one kind by a glob, as in 'data/*.csv'",
+        )
+    (kind,) = kinds
+    if kind not in {CSV, NDJSON}:
+        partitions = {listing.path(file): said for file in listing.files if (said := partition_of(file.path))}
+        return FilesGiven(path, whole, listing, reading, Tables(None, partitions).footer(paths[0]), None)
+    text = _text(paths, kind)
+    return FilesGiven(path, whole, listing, reading, dict(text.collect_schema()), text)
+
+
+def open_sides(a: Given, b: Given) -> tuple[Side, Side]:
+    """Open both sides: text gets the other side's types, if these are known, else those that all its values, on both sides, can be read in."""
+    unknown: dict[str, list[pl.LazyFrame]] = {}
+    taken: list[Schema] = []
+    for one, other in ((a, b), (b, a)):
+        types = {name: kind for name in one.texts if (kind := _readable(other.known.get(name))) is not None}
+        taken.append(types)
+        for name, frame in one.texts.items():
+            if name not in types:
+                unknown.setdefault(name, []).append(frame)
+    try:
+        inferred = infer_types(unknown)
+    except READ_ERRORS:
+        inferred = dict.fromkeys(unknown, TEXT)  # opening says which file is damaged
+    opened = []
+    for given, types, names in ((a, taken[0], "AB"), (b, taken[1], "BA")):
+        own = {name: types.get(name) or inferred[name] for name in given.texts}
+        guessed = [f"{name} {own[name].required()}" for name in own if name not in types]
+        said = [f"those of {names[1]}"] if types else []
+        said += [f"{'else ' if types else ''}inferred: {', '.join(guessed)}"] if guessed else []
+        opened.append(given.open(own, f"{names[0]} is text: its types are {', '.join(said)}" if said else ""))
+    return opened[0], opened[1]
+
+
+def _readable(dtype: pl.DataType | None) -> Type | None:
+    """Return the type that text can be read in to be like another side's column, if there is one."""
+    kind = from_polars(dtype, nullable=True) if dtype is not None else None
+    return None if kind is None or kind.kind in UNREADABLE else kind
+
+
+def _text(paths: Sequence[Path], kind: str) -> pl.LazyFrame:
+    """Return the rows of files of text as they are written."""
+    names: list[str] = []
+    for path in paths if kind == NDJSON else paths[:1]:
+        try:
+            scan = (
+                pl.scan_ndjson(path, infer_schema_length=None) if kind == NDJSON else Tables({}).kind(path).scan([path])
+            )
+            names += [name for name in scan.collect_schema() if name not in names]
+        except (OSError, *READ_ERRORS) as error:
+            raise damaged(Tables({}).kind(path), path, error) from None
+    tables = Tables(dict.fromkeys(names, TEXT))
+    for path in paths:
+        tables.footer(path)
+    return tables.kind(paths[0]).scan(list(paths))
+
+
+def _check_alike(path: Path, found: Mapping[str, pl.DataType], first: Mapping[str, pl.DataType]) -> None:
+    """Refuse a file whose columns are not those of the first one."""
+    for name in dict.fromkeys([*first, *found]):
+        one, other = (type_name(side[name]) if name in side else None for side in (found, first))
+        if one != other:
+            what = f"has no column '{name}'" if one is None else f"has a column '{name}' of {one}"
+            raise InputError(
+                f"the file {what}, and the first file {'has none' if other is None else f'one of {other}'}",
+                place=str(path),
+                hint="files of one side must have the same columns: name those that have them by a glob",
+            )
+
+
+def _pieces(scans: Sequence[pl.LazyFrame], most: int) -> Iterator[pl.LazyFrame]:
+    """Cut scans into pieces of at most `most` rows; small ones are put together."""
+    counts = [frame.item() for frame in pl.collect_all([scan.select(pl.len()) for scan in scans])]
+    together: list[pl.LazyFrame] = []
+    room = most
+    for scan, rows in zip(scans, counts, strict=True):
+        if together and rows > room:
+            yield pl.concat(together)
+            together, room = [], most
+        if rows > most:
+            yield from (scan.slice(first, most) for first in range(0, rows, most))
+        else:
+            together.append(scan)
+            room -= rows
+    if together:
+        yield pl.concat(together)
+
+
+def _with_zones(side: Side, zoned: Schema) -> Side:
+    """Return a side of text with some columns read as moments in a zone. Refuses text that is none."""
+    if not zoned or side.columns is None:
+        return side
+    moments = {name: read(name, kind) for name, kind in zoned.items() if name in side.columns}
+    for scan in side.scans:
+        for name, moment in moments.items():
+            wrong = scan.filter(pl.col(name).is_not_null() & moment.is_null()).select(name).head(1).collect()
+            if wrong.height:
+                problem = f"column '{name}' is {zoned[name].required()}, and {wrong.item()!r} is none"
+                raise InputError(problem, place=side.label)
+    types = {name: kind.to_polars() for name, kind in zoned.items() if name in moments}
+    return replace(side, columns={**side.columns, **types}, scans=[scan.with_columns(**moments) for scan in side.scans])

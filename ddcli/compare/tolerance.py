@@ -1,0 +1,59 @@
+"""When two values that are not equal count as the same all the same."""
+
+from __future__ import annotations
+
+from decimal import ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.compare.columns import type_name
+from ddcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from ddcli.compare.settings import Tolerance
+
+PER_UNIT = {"ns": 1, "us": 10**3, "ms": 10**6}
+DAY = 86_400 * 10**9
+
+
+def within(name: str, dtype: pl.DataType, tolerance: Tolerance) -> tuple[str, Decimal]:
+    """Return how values of a column are held against a tolerance, and the bound: see `is_within`. Raises UsageError for one that means nothing.
+
+    Integers, decimals and times are subtracted exactly; floats, and whatever is held against a share, as floats.
+    """
+    timed = dtype.is_temporal()
+    if not (timed or dtype.is_numeric()):
+        raise UsageError(
+            f"a tolerance for '{name}', which is {type_name(dtype)}: only numbers and times can be near each other"
+        )
+    if timed != tolerance.lasting:
+        hint = (
+            f"write it as `--tolerance {name}=5s`" if timed else f"write it as `--tolerance {name}=0.01` or `{name}=1%`"
+        )
+        raise UsageError(
+            f"'{name}' is {type_name(dtype)}: its tolerance must be {'a duration' if timed else 'a number or a share'}",
+            hint=hint,
+        )
+    if tolerance.relative:
+        return "share", tolerance.limit
+    if dtype.is_float():
+        return "float", tolerance.limit
+    if isinstance(dtype, pl.Decimal):
+        return "exact", tolerance.limit.scaleb(dtype.scale).to_integral_value(ROUND_FLOOR)
+    unit = getattr(dtype, "time_unit", None)
+    size = DAY if dtype == pl.Date else PER_UNIT[unit] if unit else 1
+    return "exact", (tolerance.limit / size).to_integral_value(ROUND_FLOOR)
+
+
+def is_within(a: pl.Expr, b: pl.Expr, held: tuple[str, Decimal]) -> pl.Expr:
+    """Return whether values are no further apart than a bound; null is near nothing, and an infinity and NaN aren't either."""
+    how, limit = held
+    if how == "exact":
+        apart = a.to_physical().cast(pl.Int128) - b.to_physical().cast(pl.Int128)
+        return (apart.abs() <= pl.lit(int(limit), pl.Int128)).fill_null(value=False)
+    a, b = a.cast(pl.Float64), b.cast(pl.Float64)
+    bound = pl.lit(float(limit))
+    if how == "share":
+        bound *= pl.max_horizontal(a.abs(), b.abs())
+    return (a.is_finite() & b.is_finite() & ((a - b).abs() <= bound)).fill_null(value=False)

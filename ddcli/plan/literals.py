@@ -1,0 +1,122 @@
+"""Values as a pipeline file writes them, in the types of columns: what a test gives and expects. No data is looked at."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from ddcli.errors import SpecError
+from ddcli.spec.reading import describe
+from ddcli.spec.tree import Broken, Node, Scalar, Sequence
+
+if TYPE_CHECKING:
+    from ddcli.expressions.types import Type
+
+WRITTEN = {
+    "bool": "true or false",
+    "date": "a date, 2013-01-31",
+    "time": "a time, 06:30:00",
+    "datetime": "a timestamp, 2013-01-31 06:30:00",
+    "duration": "a length of time, 01:30:00",
+    "binary": "bytes in hex, 0x6464",
+    "list": "a list in brackets",
+    "string": "a text",
+}
+NUMBERS = ("int", "float")
+
+
+def read_value(node: Node, kind: Type, what: str) -> Any:
+    """Return the Python value of a node, of the type of a column; `what` names the column in the error, a SpecError.
+
+    Numbers are numbers and not texts: `id: '1'` is refused for an int64 column, as `id: 1` is for one of texts.
+    """
+    if isinstance(node, Scalar) and node.kind == "null":
+        if not kind.nullable:
+            hint = f"its type is {kind}; a `?` behind it would allow null"
+            raise SpecError(f"{what} is null, which it can't be", span=node.span, hint=hint)
+        return None
+    if kind.kind == "list" and isinstance(node, Sequence):
+        assert kind.inner is not None
+        return [read_value(item, kind.inner, f"an element of {what}") for item in node.items]
+    try:
+        if isinstance(node, Scalar) and kind.kind != "list":
+            return _read(node, kind)
+    except (ValueError, InvalidOperation, OverflowError):
+        pass
+    wants = WRITTEN.get(kind.kind, f"a number ({kind})" if kind.is_numeric else str(kind))
+    text = node.text.value if isinstance(node, Scalar) else None
+    quote = f"quote it: '{text}'" if text and kind.kind == "string" else None
+    found = "nothing" if isinstance(node, Broken) else describe(node)
+    raise SpecError(f"{what} is {wants}, found {found}", span=node.span, hint=quote)
+
+
+def _read(node: Scalar, kind: Type) -> Any:
+    """Return the value of a scalar; ValueError if it is none of the type."""
+    text = node.text.value
+    if kind.is_integer:
+        if node.kind != "int":
+            raise ValueError(text)
+        value = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+        bits = int(kind.kind.lstrip("uint"))
+        low, high = (0, 2**bits) if kind.kind.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+        if not low <= value < high:
+            raise ValueError(text)
+        return value
+    if kind.is_float:
+        if node.kind not in NUMBERS:
+            raise ValueError(text)
+        return float(text.replace(".inf", "inf").replace(".nan", "nan").replace(".Inf", "inf").replace(".NaN", "nan"))
+    if kind.kind == "decimal":
+        return _decimal(node, kind)
+    if kind.kind == "bool":
+        if node.kind != "bool":
+            raise ValueError(text)
+        return text.lower() == "true"
+    return _read_text(node, kind)
+
+
+def _decimal(node: Scalar, kind: Type) -> Decimal:
+    value = Decimal(node.text.value)
+    if node.kind not in (*NUMBERS, "str") or not value.is_finite():
+        raise ValueError(node.text.value)
+    scaled = value.scaleb(kind.scale)
+    if scaled != scaled.to_integral_value() or abs(scaled) >= 10**kind.precision:
+        raise ValueError(node.text.value)
+    return value
+
+
+def _read_text(node: Scalar, kind: Type) -> Any:
+    text = node.text.value
+    match kind.kind:
+        case "string":
+            if node.kind != "str":
+                raise ValueError(text)
+            return text
+        case "binary":
+            return bytes.fromhex(text.removeprefix("0x"))
+        case "date":
+            return dt.date.fromisoformat(text)
+        case "time":
+            return dt.time.fromisoformat(text)
+        case "datetime":
+            return _moment(text, kind)
+        case "duration":
+            return _duration(text)
+    raise ValueError(text)
+
+
+def _moment(text: str, kind: Type) -> dt.datetime:
+    """Return a timestamp. One with a zone is in UTC unless it says otherwise, as `--until` reads it."""
+    moment = dt.datetime.fromisoformat(text)
+    if kind.zone is None:
+        return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).astimezone(ZoneInfo(kind.zone))
+
+
+def _duration(text: str) -> dt.timedelta:
+    """Return a length of time, [days ]hours:minutes:seconds."""
+    days, _, clock = text.rpartition(" ")
+    hours, minutes, seconds = clock.split(":")
+    return dt.timedelta(days=int(days or 0), hours=int(hours), minutes=int(minutes), seconds=float(seconds))

@@ -1,0 +1,13 @@
+"""Looking keys up in what a pipeline keeps between runs, without running it.
+
+    with_state = Lookup.open(Path("orders.yaml"), "revenue_by_region")
+    with_state.rows({"region": "north"})
+
+What a state keeps are arrangements: collections indexed by key. A collection that is none of them is made, for the keys that are
+asked for, of those below it: a join's rows of both of its sides, a reduction's of what it keeps by group. The operators that
+do it are the ones that runs use.
+"""
+
+from ddcli.query.lookup import Lookup
+
+__all__ = ["Lookup"]

@@ -1,0 +1,169 @@
+"""The records of a collection for some keys: made of arrangements' records by the operators that runs use.
+
+An operator that keeps the key gives for the records of a key what it gives of all of them, so it is handed only those. Each
+is stepped by itself, over a few rows, at the one time that is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from ddcli.assemble.graph import assemble
+from ddcli.engine import kernels
+from ddcli.engine.arrangement.trace import Trace
+from ddcli.engine.dataflow import Scope
+from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.operators.base import Delta, Interval
+from ddcli.engine.times import BEYOND, LEAST, Frontier, box
+from ddcli.plan import physical
+from ddcli.plan.generations import physical_graph
+from ddcli.query.kept import DIFF
+from ddcli.query.ways import origins, said_of_sides, same
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Time
+    from ddcli.expressions.types import Type
+    from ddcli.plan.logical import Node
+    from ddcli.query.kept import Kept
+    from ddcli.query.ways import Way, Ways
+
+ANSWER = "answer"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Finds records as of one time, `at`; `known`: None, if all that is in the state is before it."""
+
+    ways: Ways
+    kept: Kept
+    kinds: Sequence[Type]
+    at: Time
+    known: Time | None
+    pool: Pool
+
+    def rows(self, node: Node, keys: pl.DataFrame) -> pl.DataFrame:
+        """Return the records of a node that have one of the rows of `keys` in its columns, and their multiplicities."""
+        found = self._found(node, keys).select(*node.schema, DIFF)
+        if not keys.width:
+            return found
+        kinds = {name: node.schema[name].to_polars() for name in keys.columns}
+        return found.join(keys.cast(kinds), on=keys.columns, how="semi", nulls_equal=True, maintain_order="left")  # type: ignore[arg-type]
+
+    def _found(self, node: Node, keys: pl.DataFrame) -> pl.DataFrame:
+        """Return those records, and maybe others."""
+        best = max(self._usable(node, keys), key=lambda found: len(found[1]), default=None)
+        if best is not None:
+            way, prefix = best
+            own = part(keys, {name: way.columns[name] for name in prefix if way.columns[name] in keys.columns})
+            own = own.with_columns(pl.lit(0, pl.Int64).alias(name) for name in prefix if name not in own.columns)
+            found = self.kept.rows(way.node, prefix, own, self.known)
+            names = {name: column for column, name in way.columns.items() if name}
+            return found.select(*(pl.col(names[name]).alias(name) for name in node.schema), DIFF)
+        match node:
+            case physical.Linear():
+                below = {old: new for new, old in origins(node).items() if new in keys.columns}
+                given = self.rows(node.inputs[0], part(keys, below))
+                return self._stepped(node, given)
+            case physical.Sum():
+                parts = [self.rows(child, keys) for child in node.inputs]
+                return self._stepped(node, *parts)
+            case physical.EquiJoin():
+                return self._joined(node, keys)
+            case physical.Delay():
+                (shift,) = node.inputs
+                given = self.rows(shift.inputs[0], keys)
+                source = self._source(shift.inputs[0], 0)
+                return self._made(replace(node, inputs=(replace(shift, inputs=(source,)),)), [given])
+            case physical.Multiplicity() | physical.Filtered():
+                return self._stepped(node, self.rows(node.inputs[0], keys))
+        found_below = same(node)
+        assert found_below is not None, f"nothing answers for {type(node).__name__}"
+        return self.rows(found_below, keys)
+
+    def _usable(self, node: Node, keys: pl.DataFrame) -> list[tuple[Way, tuple[str, ...]]]:
+        """Return the arrangements that hold all records which are asked for, each with the columns to search it by."""
+        known = {name: not keys[name].null_count() for name in keys.columns}
+        ways = ((way, way.prefix(known)) for way in self.ways.to(node))
+        return [(way, prefix) for way, prefix in ways if prefix is not None]
+
+    def _joined(self, node: physical.EquiJoin, keys: pl.DataFrame) -> pl.DataFrame:
+        """Return pairs: of the records of one side those of the keys, of the other those that they meet."""
+        at = self.ways.first(node, {name: not keys[name].null_count() for name in keys.columns})
+        assert at is not None, "the keys answer for one of the sides"
+        said = said_of_sides(node, keys.columns)[at]
+        one, other = node.inputs[at], node.inputs[1 - at]
+        assert isinstance(one, physical.Arranged)
+        assert isinstance(other, physical.Arranged)
+        found = self.rows(one, part(keys, said))
+        met = part(found, dict(zip(other.key, one.key, strict=True)))
+        others = self.rows(other, met)
+        return self._stepped(node, *((found, others) if at == 0 else (others, found)))
+
+    def _stepped(self, node: Node, *given: pl.DataFrame) -> pl.DataFrame:
+        """Return what an operator makes of these records of its inputs."""
+        sources = tuple(self._source(child, at) for at, child in enumerate(node.inputs))
+        return self._made(replace(node, inputs=sources), given)
+
+    def _source(self, node: Node, at: int) -> Node:
+        """Return what stands for an input that is fed."""
+        scan = physical.Scan((), node.schema, f"given {at}", len(self.kinds))
+        if isinstance(node, physical.Arranged):
+            return physical.Kept((scan,), node.schema, node.key, f"kept {at}")
+        return scan
+
+    def _made(self, node: Node, given: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Return what a graph of one operator gives for records that are there from the time on that is asked for."""
+        nt = len(self.kinds)
+        if isinstance(node, physical.Filtered):
+            node = physical.Consolidate((node,), node.schema)
+        assembled = assemble(
+            physical_graph({ANSWER: node}), Scope(nt), _Empty(nt), self.pool, lambda _label, _updates: None, self.kinds
+        )
+        fed = {
+            f"given {at}": Delta(self._matrix(frame, assembled.layouts[f"given {at}"]))
+            for at, frame in enumerate(given)
+        }
+        upper = [time for time in box(tuple(value + 1 for value in self.at)) if BEYOND not in time]
+        deltas = assembled.step(fed, Interval(Frontier([(LEAST,) * nt]), Frontier(upper)))[ANSWER]
+        layout = assembled.outputs[ANSWER]
+        matrix = kernels.concat([np.empty((0, layout.width + nt + 1), np.int64), *(delta.updates for delta in deltas)])
+        matrix = np.ascontiguousarray(matrix)
+        matrix[:, layout.width : -1] = LEAST
+        summed = kernels.consolidate(matrix)
+        return decode(summed, layout, self.pool).with_columns(pl.Series(DIFF, summed[:, -1].copy()))
+
+    def _matrix(self, frame: pl.DataFrame, layout: Layout) -> np.ndarray:
+        kinds = {name: kind.to_polars() for name, kind in layout.schema.items()}
+        nt = len(self.kinds)
+        matrix = np.empty((frame.height, layout.width + nt + 1), np.int64)
+        encode(frame.select(*kinds).cast(kinds) if kinds else frame.select(), layout, self.pool, matrix)  # type: ignore[arg-type]
+        matrix[:, layout.width : -1] = self.at
+        matrix[:, -1] = frame[DIFF].to_numpy()
+        return kernels.consolidate(matrix)
+
+
+def part(keys: pl.DataFrame, columns: dict[str, str]) -> pl.DataFrame:
+    """Return the different keys in some of the columns, under their new names; without a column there is one, or none."""
+    if not columns:
+        return pl.DataFrame(height=min(1, keys.height))
+    return keys.select(pl.col(old).alias(new) for new, old in columns.items()).unique()
+
+
+@dataclass(frozen=True)
+class _Empty:
+    """Gives operators traces that hold nothing."""
+
+    nt: int
+
+    def trace(
+        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
+    ) -> Trace:
+        """Return an empty trace."""
+        return Trace(key.width, value.width, nt, since=Frontier([(LEAST,) * self.nt]))

@@ -1,0 +1,111 @@
+"""Records of arrangements as a state holds them, read from its files by key, as of a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.times import LEAST, Frontier, less_equal
+from ddcli.errors import UsageError
+from ddcli.expressions.types import parse_type
+from ddcli.plan.changes import describe
+from ddcli.plan.loops import level
+from ddcli.store.batches import BatchLayout, StoredBatch
+from ddcli.store.state import batch_directory
+from ddcli.store.time_text import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Time
+    from ddcli.expressions.types import Type
+    from ddcli.plan.logical import Node
+    from ddcli.store.manifest import ArrangementEntry, Manifest
+
+DIFF = "$diff"
+"""What the column of multiplicities is called beside a record's."""
+
+
+@dataclass
+class Kept:
+    """The arrangements of one manifest. What was learnt of their files (where in them keys are) is kept for the next question."""
+
+    state: Path
+    manifest: Manifest
+    kinds: Sequence[Type]
+    pool: Pool
+    _batches: dict[Path, StoredBatch] = field(default_factory=dict)
+
+    def succeed(self, before: Kept) -> None:
+        """Take over what the manifest before knew of files that are still there: a file never changes."""
+        self._batches = before._batches
+
+    def rows(self, node: Node, prefix: Sequence[str], keys: pl.DataFrame, at: Time | None) -> pl.DataFrame:
+        """Return the records whose first columns, `prefix`, are one of the rows of `keys`, with their multiplicities at a time.
+
+        Without a time all that is known counts, and within a loop all of its rounds do: that is where it ended. Reads the
+        parts of files that can have one of the keys. Raises UsageError for a time that is not told apart any more.
+        """
+        entry = self.manifest.arrangements[node.fingerprint]
+        since = Frontier(entry.since or ())
+        if at is not None and since and not less_equal(since.as_time(), at):
+            early = format_time(since.as_time(), self.kinds)
+            raise UsageError(
+                f"the state can't tell any more what was at {format_time(at, self.kinds)}: of {describe(node)} it knows times from {early} on",
+                hint="keep more of the past with `history: 30 days`, or `history: all`, in the pipeline file",
+            )
+        layout = self._layout(entry, len(self.kinds) + level(node))
+        found = [np.empty((0, layout.width), np.int64)]
+        for shard, wanted in self._by_shard(entry, layout, prefix, keys):
+            for file in entry.shards[shard]:
+                batch = self._batch(node.fingerprint, shard, file.name, entry, layout)
+                found.append(batch.for_keys(wanted) if prefix else batch.matrix())
+        matrix = kernels.concat(found)
+        width = layout.record.width
+        times = matrix[:, width:-1]
+        if at is not None:
+            matrix = matrix[(times[:, : len(at)] <= np.array(at, np.int64)).all(axis=1)]
+        matrix = np.ascontiguousarray(matrix)
+        matrix[:, width:-1] = LEAST
+        summed = kernels.consolidate(matrix)
+        return decode(summed, layout.record, self.pool).with_columns(pl.Series(DIFF, summed[:, -1].copy()))
+
+    def _by_shard(
+        self, entry: ArrangementEntry, layout: BatchLayout, prefix: Sequence[str], keys: pl.DataFrame
+    ) -> list[tuple[int, np.ndarray]]:
+        """Return the keys to look for in each shard: without a whole key, all in all."""
+        schema = {name: layout.record.schema[name] for name in prefix}
+        columns = [keys[name].cast(kind.to_polars()) for name, kind in schema.items()]
+        frame = pl.DataFrame(columns).filter(
+            *(pl.col(name).is_not_null() for name, kind in schema.items() if not kind.nullable)
+        )
+        every = range(len(entry.shards))
+        if not prefix:
+            return [(shard, np.empty((0, 0), np.int64)) for shard in every]
+        lanes = Layout(schema)
+        wanted = kernels.distinct_keys(
+            kernels.sort_by(encode(frame, lanes, self.pool), range(lanes.width)), lanes.width
+        )
+        if len(prefix) < len(layout.key.names):
+            return [(shard, wanted) for shard in every]
+        shards = kernels.shard_of(wanted, layout.key.width, len(entry.shards))
+        return [(shard, np.ascontiguousarray(wanted[shards == shard])) for shard in every if (shards == shard).any()]
+
+    def _layout(self, entry: ArrangementEntry, nt: int) -> BatchLayout:
+        schema = {name: kind for name, text in entry.schema.items() if (kind := parse_type(text)) is not None}
+        key = Layout({name: schema[name] for name in entry.key})
+        return BatchLayout(key, Layout({name: kind for name, kind in schema.items() if name not in entry.key}), nt)
+
+    def _batch(self, identity: str, shard: int, name: str, entry: ArrangementEntry, layout: BatchLayout) -> StoredBatch:
+        path = batch_directory(self.state, identity, shard) / name
+        if path not in self._batches:
+            (file,) = [file for file in entry.shards[shard] if file.name == name]
+            self._batches[path] = StoredBatch(path, file, layout, self.pool)
+        return self._batches[path]

@@ -1,0 +1,217 @@
+"""A state that is open to be asked: which collection is meant, by which keys, and as of when.
+
+Nothing is locked and nothing written. A commit may remove a file while it is looked for; whatever a manifest names is there until a
+newer one is, so the question is then asked again, of that.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import BEYOND, Frontier
+from ddcli.errors import StateError, UsageError, did_you_mean
+from ddcli.plan.build import build, build_collections
+from ddcli.plan.generations import known_generations
+from ddcli.plan.generations import plan as make_plan
+from ddcli.query.answer import Answer
+from ddcli.query.kept import DIFF, Kept
+from ddcli.query.ways import Ways
+from ddcli.request import find_time, read_request
+from ddcli.store.log_schema import LogSchema
+from ddcli.store.manifest import read_newest
+from ddcli.store.objects import locate
+from ddcli.store.sharing import find_shared
+from ddcli.store.time_text import format_frontier, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.plan.generations import Plan
+    from ddcli.plan.logical import Node
+    from ddcli.request import Request
+    from ddcli.store.manifest import Manifest
+
+ATTEMPTS = 100
+
+
+@dataclass
+class Lookup:
+    """A collection of a pipeline, to be asked for records by key. It has the state as of its newest commit, or of `refresh`."""
+
+    request: Request
+    name: str
+    manifest: Manifest
+    _pool: Pool = field(default_factory=Pool)
+    _kinds: list[Type] = field(init=False)
+    _plan: Plan = field(init=False)
+    _nodes: list[Node] = field(init=False)
+    _node: Node = field(init=False)
+    _meant: Node = field(init=False)
+    _ways: Ways = field(init=False)
+    _kept: Kept = field(init=False)
+
+    @classmethod
+    def open(cls, pipeline: Path, name: str, *, state: Path | None = None) -> Lookup:
+        """Open the state of a pipeline for the collection, input or output `name`. Raises UsageError, StateError."""
+        request = read_request(pipeline, state, None, lambda _line: None)
+        if str(request.base) not in sys.path:
+            sys.path.insert(0, str(request.base))
+        spec = request.spec
+        known = [*spec.outputs, *spec.inputs, *(given for one in spec.collections.values() for given in one.gives)]
+        if name not in known:
+            near = did_you_mean(name, known)
+            hint = f"did you mean '{near}'?" if near else f"there are: {', '.join(dict.fromkeys(known))}"
+            raise UsageError(f"no collection, input or output is named '{name}'", place=str(pipeline), hint=hint)
+        found = cls(request, name, cls._newest(request))
+        found._read()
+        return found
+
+    @property
+    def upper(self) -> str:
+        """The times before which the state closed, in words."""
+        return format_frontier(Frontier(self.manifest.upper), self._kinds)
+
+    @property
+    def columns(self) -> Schema:
+        """The columns of the records, of those that are kept."""
+        return self._node.schema
+
+    @property
+    def known(self) -> Schema:
+        """All columns of the collection, those that are not kept, too."""
+        return self._meant.schema
+
+    @property
+    def keys(self) -> list[tuple[str, ...]]:
+        """The keys by which records can be found. See `answers`."""
+        return self._ways.keys(self._node)
+
+    def answers(self, key: Mapping[str, Any]) -> bool:
+        """Say whether records can be found by these values: the first columns of one of the keys mostly do."""
+        known = {name: value is not None for name, value in key.items()}
+        return any(self._ways.answers(node, known) for node in self._nodes)
+
+    def rows(self, key: Mapping[str, Any], *, as_of: Any = None) -> pl.DataFrame:
+        """Return the records that have these values, and how often each is there, in the column `diff`.
+
+        As of the newest commit, or of an earlier time `as_of` that the state still tells apart. Takes as long as to read
+        the parts of files that can have the key, whatever the size of the state.
+        """
+        for name in key:
+            if name not in self.columns:
+                kept = f"of '{self.name}' no column '{name}' is kept, as no output needs it"
+                problem = kept if name in self.known else f"'{self.name}' has no column '{name}'"
+                raise UsageError(problem, hint=f"its columns are: {', '.join(self.columns)}")
+        schema = {name: self.columns[name].to_polars() for name in key}
+        keys = pl.DataFrame(height=1).with_columns(pl.lit(key[name], kind).alias(name) for name, kind in schema.items())
+        for _ in range(ATTEMPTS):
+            try:
+                return self._rows(keys, key, as_of)
+            except StateError:
+                # Its files are gone because there is a newer commit, or something is wrong with them.
+                if not self.refresh():
+                    raise
+        raise StateError("the state is committed faster than it can be read", place=str(self.request.state))
+
+    def refresh(self) -> bool:
+        """Go on to the newest commit; say whether there is one."""
+        newest = self._newest(self.request)
+        if newest.number == self.manifest.number:
+            return False
+        before, self.manifest = self.manifest, newest
+        if newest.plan != before.plan:
+            self._read()
+        else:
+            kept = Kept(self.request.state, newest, self._kinds, self._pool)
+            kept.succeed(self._kept)
+            self._kept = kept
+            self._ways = Ways(self._plan.graph, newest.arrangements.keys())
+        return True
+
+    @staticmethod
+    def _newest(request: Request) -> Manifest:
+        manifest = read_newest(request.state)
+        if manifest is None:
+            hint = f"`dd run {request.spec.path}` makes it, or say where it is with --state"
+            raise StateError("there is no state to look into", place=str(request.state), hint=hint)
+        return manifest
+
+    def _read(self) -> None:
+        """Find in the plan that the state was made by what is meant."""
+        request, manifest, spec = self.request, self.manifest, self.request.spec
+        self._kinds = list(find_time(manifest).values())
+        schemas = {
+            name: LogSchema.from_json(entry.schema).columns
+            for name, entry in manifest.inputs.items()
+            if name in spec.inputs
+        }
+        keys = {
+            name: find_shared(locate(request.base, given.path.value), given.arrangement.value).entry.key
+            for name, given in spec.inputs.items()
+            if given.arrangement is not None
+        }
+        self._plan = make_plan(build(spec, schemas, self._kinds, keys), known_generations(manifest.cache["plan"]))
+        if self._plan.fingerprint != manifest.plan:
+            hint = f"see `dd plan {spec.path}`, and run it"
+            raise StateError("the pipeline has changed since its state was made", place=str(spec.path), hint=hint)
+        source = spec.outputs[self.name].source.value if self.name in spec.outputs else self.name
+        self._meant = build_collections(spec, schemas, self._kinds)[source].node
+        self._nodes = self._plan.lowered(self._meant)
+        if not self._nodes:
+            problem = f"no output reads '{self.name}', so nothing of it is kept"
+            raise UsageError(problem, place=str(spec.path), hint="ask for another collection, or make it an output")
+        self._ways = Ways(self._plan.graph, manifest.arrangements.keys())
+        self._kept = Kept(request.state, manifest, self._kinds, self._pool)
+        self._node = self._nodes[0]
+
+    def _rows(self, keys: pl.DataFrame, key: Mapping[str, Any], as_of: Any) -> pl.DataFrame:
+        at, known = self._time(as_of)
+        answer = Answer(self._ways, self._kept, self._kinds, at, known, self._pool)
+        for node in self._nodes:
+            if self._ways.answers(node, {name: value is not None for name, value in key.items()}):
+                found = answer.rows(node, keys)
+                return found.rename({DIFF: "diff"}).sort(list(node.schema), nulls_last=True)
+        raise self._refusal(key)
+
+    def _time(self, as_of: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """Return the time that is asked for, and again if not all that is in the state is before it."""
+        upper = Frontier(self.manifest.upper)
+        corners = upper.corners() if upper else ((BEYOND,) * len(self._kinds),)
+        if as_of is None and len(corners) == 1:
+            return tuple(value - 1 for value in corners[0]), None
+        if as_of is None:
+            raise UsageError(
+                f"the state has closed the times before {self.upper}: none is the last of them",
+                hint="say with --as-of which one is meant",
+            )
+        words = as_of if isinstance(as_of, tuple | list) else [as_of]
+        at = parse_time(",".join(map(str, words)), find_time(self.manifest), "--as-of", "state's")
+        if upper.less_equal(at):
+            raise UsageError(
+                f"{','.join(map(str, words))} is not closed: the state knows the times before {self.upper}",
+                hint="ask for an earlier one, or run the pipeline",
+            )
+        last = len(corners) == 1 and all(value == corner - 1 for value, corner in zip(at, corners[0], strict=True))
+        return at, None if last else at
+
+    def _refusal(self, key: Mapping[str, Any]) -> UsageError:
+        shortest = {names[:1] if self.answers(dict.fromkeys(names[:1], True)) else names: None for names in self.keys}
+        keys = [", ".join(names) for names in shortest]
+        nulls = " (and no record without a value there)" if None in key.values() else ""
+        asked = f"by {', '.join(key)}" if key else "without a key"
+        if not keys:
+            return UsageError(
+                f"'{self.name}' can't be asked {asked}: nothing that is kept holds it by a key",
+                hint="add `- arrange: {by: [..]}` at its end and have others read it by that key, or ask a collection that is reduced",
+            )
+        return UsageError(
+            f"'{self.name}' can't be asked {asked}: it is kept by another key{nulls}",
+            hint=f"ask by {' or by '.join(keys)}",
+        )

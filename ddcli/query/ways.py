@@ -1,0 +1,241 @@
+"""By which columns a collection can be asked for, and of which arrangements the answer is made. Knows the plan, and no data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ddcli.expressions import stage
+from ddcli.expressions.tree import Call, Column
+from ddcli.plan import loops, physical
+from ddcli.plan.reductions import ALL
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from ddcli.plan.logical import Node
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """An arrangement whose records are those of a collection: the node that keeps it, and what its columns are called there.
+
+    Records with a null in one of the columns `present` are not in it. It has its columns in the order of `columns`, in which it is
+    sorted, so whatever is asked for must say the first of them.
+    """
+
+    node: Node
+    columns: dict[str, str]
+    key: Names
+    present: frozenset[str] = frozenset()
+
+    def prefix(self, known: Mapping[str, bool]) -> Names | None:
+        """Return the first of its own columns by which it can be searched, those that are known; None: not at all.
+
+        `known` says of columns whether their value is one, or null.
+        """
+        if not all(known.get(name) for name in self.present):
+            return None
+        found = []
+        for own, name in self.columns.items():
+            if own != ALL and name not in known:
+                break
+            found.append(own)
+        return tuple(found) if found or not self.key else None
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The arrangements of a plan that a state holds, by identity in `held`."""
+
+    graph: physical.PhysicalGraph
+    held: Collection[str]
+
+    @cached_property
+    def _kept(self) -> dict[str, Node]:
+        return {node.fingerprint: node for node in self.graph.nodes if node.fingerprint in self.held}
+
+    def to(self, node: Node) -> list[Way]:
+        """Return the arrangements that hold the collection of a node: its own, and those that others read it by."""
+        found = []
+        own = self._kept.get(node.fingerprint)
+        if own is not None:
+            found.append(Way(own, {name: name for name in own.schema}, _key(own)))
+        base, steps = _taken_apart(node)
+        for other in self._kept.values():
+            if isinstance(other, physical.Arranged):
+                below, more = _taken_apart(other.inputs[0])
+                if below.fingerprint == base.fingerprint and _text(below, more[: len(steps)]) == _text(base, steps):
+                    found += _renamed(node, other, more[len(steps) :])
+        return found
+
+    def answers(self, node: Node, known: Mapping[str, bool]) -> bool:
+        """Say whether the records of a node can be found of which these columns are known: values, or (False) nulls."""
+        if any(way.prefix(known) is not None for way in self.to(node)):
+            return True
+        match node:
+            case physical.Linear() if not isinstance(node, physical.Pick):
+                return self.answers(
+                    node.inputs[0], {old: known[new] for new, old in origins(node).items() if new in known}
+                )
+            case physical.Sum():
+                return all(self.answers(child, known) for child in node.inputs)
+            case physical.EquiJoin():
+                return self.first(node, known) is not None
+            case physical.Delay() if isinstance(node.inputs[0], physical.Shift):
+                return self.answers(node.inputs[0].inputs[0], known)
+        below = same(node)
+        return below is not None and self.answers(below, known)
+
+    def first(self, node: physical.EquiJoin, known: Mapping[str, bool]) -> int | None:
+        """Return the side of a join to begin with: the other is asked for the keys that are found there; None: neither can be."""
+        said = said_of_sides(node, known)
+        sides = [{own: known[name] for own, name in side.items()} for side in said]
+        keys = [_key(side) for side in node.inputs]
+        able = [
+            at
+            for at in (0, 1)
+            if self.answers(node.inputs[at], sides[at])
+            and self.answers(node.inputs[1 - at], dict.fromkeys(keys[1 - at], True))
+        ]
+        return max(able, key=lambda at: set(keys[at]) <= set(sides[at]), default=None)
+
+    def keys(self, node: Node) -> list[Names]:
+        """Return the keys by which a node's records can be found, in the names of its columns, each once."""
+        keys = (tuple(dict.fromkeys(key)) for key in self._keys(node))
+        found = [key for key in dict.fromkeys(keys) if self.answers(node, dict.fromkeys(key, True))]
+        return [key for key in found if not any(other != key and key[: len(other)] == other for other in found)]
+
+    def _keys(self, node: Node) -> Iterator[Names]:
+        for way in self.to(node):
+            key = tuple(way.columns[own] for own in way.key if own != ALL)
+            if all(key):
+                yield key
+        match node:
+            case physical.Linear() if not isinstance(node, physical.Pick):
+                names = {old: new for new, old in reversed(origins(node).items())}
+                yield from (
+                    tuple(names[name] for name in key) for key in self._keys(node.inputs[0]) if names.keys() >= {*key}
+                )
+            case physical.Sum():
+                for child in node.inputs:
+                    yield from self._keys(child)
+            case physical.EquiJoin():
+                for at, side in enumerate(node.inputs):
+                    names = _names_after(node, at)
+                    keys = [_key(side), *self._keys(side)]
+                    yield from (tuple(names[name] for name in key) for key in keys if names.keys() >= {*key})
+            case physical.Delay() if isinstance(node.inputs[0], physical.Shift):
+                yield from (key for key in self._keys(node.inputs[0].inputs[0]) if node.schema.keys() >= {*key})
+            case _ if (below := same(node)) is not None:
+                yield from (key for key in self._keys(below) if node.schema.keys() >= {*key})
+
+
+def same(node: Node) -> Node | None:
+    """Return the node below that has the same records where their key is known, perhaps with other multiplicities or more columns."""
+    match node:
+        case loops.Leave():
+            iterate = node.inputs[0]
+            assert isinstance(iterate, loops.Iterate)
+            return iterate.bodies[node.which]
+        case physical.Consolidate() | physical.Show() | physical.Watched() | physical.EnterAt():
+            return node.inputs[0]
+        case physical.Multiplicity() | physical.Filtered():
+            return node.inputs[0]
+        case physical.Arranged() if not physical.is_imported(node):
+            return node.inputs[0]
+    return None
+
+
+def origins(node: physical.Linear) -> dict[str, str]:
+    """Return, of the columns that are as they were below, which column each was."""
+    found = {name: name for name in node.schema}
+    for step in reversed(node.steps):
+        if isinstance(step, stage.Map):
+            given = dict(step.columns)
+            found = {new: column.name for new, old in found.items() if isinstance(column := given[old], Column)}
+        elif isinstance(step, stage.Unnest):
+            found = {new: old for new, old in found.items() if old != step.name}
+        elif isinstance(step, stage.Python):
+            found = {}
+    return found
+
+
+def said_of_sides(node: physical.EquiJoin, known: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what known columns of a join's records say of the columns of both sides: which known one each is."""
+    said: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    for name, side, source in node.columns:
+        if name in known:
+            said[side == "right"].setdefault(source, name)
+    left, right = (_key(side) for side in node.inputs)
+    for one, other in zip(left, right, strict=True):
+        if one in said[0]:
+            said[1].setdefault(other, said[0][one])
+        elif other in said[1]:
+            said[0][one] = said[1][other]
+    return said
+
+
+def _names_after(node: physical.EquiJoin, at: int) -> dict[str, str]:
+    """Return what the columns of one side of a join are called in its records."""
+    names: dict[str, str] = {}
+    for name, side, source in node.columns:
+        if (side == "right") == bool(at):
+            names.setdefault(source, name)
+    own, others = _key(node.inputs[at]), _key(node.inputs[1 - at])
+    for name, side, source in node.columns:
+        if (side == "right") != bool(at) and source in others:
+            names.setdefault(own[others.index(source)], name)
+    return names
+
+
+def _key(node: Node) -> Names:
+    """Return the key by which a node's arrangement is kept."""
+    if isinstance(node, physical.Arranged | physical.Upserts):
+        return node.key
+    if isinstance(node, physical.Snapshots) and node.key:
+        return node.key
+    if isinstance(node, physical.Top):
+        return _key(node.inputs[0])
+    if isinstance(node, physical.Accumulate | physical.Group | physical.PythonGroup):
+        return node.by
+    return tuple(node.schema)
+
+
+def _taken_apart(node: Node) -> tuple[Node, tuple[stage.Step, ...]]:
+    """Return a node as linear steps over another."""
+    if isinstance(node, physical.Linear) and not isinstance(node, physical.Pick):
+        return node.inputs[0], node.steps
+    return node, ()
+
+
+def _text(node: Node, steps: Iterable[stage.Step]) -> str:
+    return stage.Stage(node.schema, tuple(steps)).text()
+
+
+def _renamed(node: Node, arranged: physical.Arranged, steps: Iterable[stage.Step]) -> Iterator[Way]:
+    """Give the way to a node through an arrangement that is `steps` after it, if those only rename columns and leave nulls out."""
+    names = {name: name for name in node.schema}
+    present: set[str] = set()
+    for step in steps:
+        if isinstance(step, stage.Filter) and (column := _not_null(step)) in names:
+            present.add(names[column or ""])
+        elif isinstance(step, stage.Map):
+            plain = [(name, expression) for name, expression in step.columns if isinstance(expression, Column)]
+            names = {name: names[expression.name] for name, expression in plain if expression.name in names}
+        else:
+            return
+    if {*names.values()} >= node.schema.keys():
+        columns = {name: names.get(name, "") for name in arranged.schema}
+        yield Way(arranged, columns, arranged.key, frozenset(present))
+
+
+def _not_null(step: stage.Filter) -> str | None:
+    """Return the column of which a filter asks that it has a value, if that is what it asks."""
+    match step.condition:
+        case Call("not", (Call("is null", (Column() as column,)),)):
+            return column.name
+    return None

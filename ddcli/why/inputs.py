@@ -1,0 +1,156 @@
+"""The inputs of a pipeline as of a time: the updates that may matter, as matrices, and where each of them is written."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_, or_
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ddcli.engine.lanes import Layout, decode_records
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import Frontier, Time, box
+from ddcli.facts import InputFacts
+from ddcli.importing import SharedReader
+from ddcli.inputs import open_logs, time_columns
+from ddcli.plan.build import build_collections
+from ddcli.request import find_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.inputs import Reader
+    from ddcli.plan import logical
+    from ddcli.plan.relation import Relation
+    from ddcli.request import Request
+    from ddcli.store.log_rows import Rows
+    from ddcli.trial import Matrix
+    from ddcli.why.restrict import Restrictions
+
+TOGETHER = 1 << 20
+"""Rows that are read together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where an update is written: a file, or a line of one, and its row, counted from 0."""
+
+    file: str
+    row: int | None
+
+
+@dataclass
+class Inputs:
+    """The inputs of a request, open. `sources` are their nodes in the graph, by name."""
+
+    request: Request
+    readers: dict[str, Reader]
+    time: Schema
+    relations: dict[str, Relation]
+    pool: Pool = field(default_factory=Pool)
+
+    @classmethod
+    def of(cls, request: Request) -> Inputs:
+        """Open the inputs of a request and build its collections."""
+        if str(request.base) not in sys.path:  # where `module:function` is looked for first
+            sys.path.insert(0, str(request.base))
+        readers = open_logs(request, None, find_inputs(request, None), TOGETHER)
+        time = time_columns(request, None, readers)
+        schemas = {name: reader.schema.columns for name, reader in readers.items()}
+        return cls(request, readers, time, build_collections(request.spec, schemas, list(time.values())))
+
+    @property
+    def kinds(self) -> Sequence[Type]:
+        """The types of the coordinates of time."""
+        return list(self.time.values())
+
+    def latest(self) -> Time | None:
+        """Return the largest value of each coordinate of time that there is."""
+        found = [time for reader in self.readers.values() if (time := reader.largest_time())]
+        return tuple(map(max, zip(*found, strict=True))) if found else None
+
+    def updates(
+        self, sources: Mapping[str, logical.Source], upper: Frontier, restrictions: Restrictions
+    ) -> dict[str, Matrix]:
+        """Return the updates before a frontier that may matter, of all columns of each source."""
+        return {name: self._read(name, source, upper, restrictions) for name, source in sources.items()}
+
+    def _read(self, name: str, source: logical.Source, upper: Frontier, restrictions: Restrictions) -> Matrix:
+        reader, layout = self.readers[name], Layout(source.schema)
+        parts = [np.empty((0, layout.width + len(self.time) + 1), np.int64)]
+        alternatives = restrictions.alternatives(name)
+        for piece in reader.take(layout.names, None, upper.elements, TOGETHER).slices:
+            if isinstance(reader, SharedReader):
+                parts.append(piece.matrix(layout, self.pool))
+            else:
+                parts.append(_kept(piece.read(), alternatives).matrix(layout, self.pool))
+        return np.concatenate(parts)
+
+    def facts(self, upper: Frontier) -> dict[str, InputFacts]:
+        """Return what operators of inputs with keys or tables must know, before a frontier."""
+        found = {}
+        for name, reader in self.readers.items():
+            given = self.request.spec.inputs[name]
+            if isinstance(reader, SharedReader):
+                continue
+            if given.format == "snapshots":
+                found[name] = InputFacts(given, reader, reader.snapshot_times(None, upper.elements))
+            elif given.key or given.negative != "allow":
+                found[name] = InputFacts(given, reader, truncations=reader.truncations(None, upper.elements))
+        return found
+
+    def places(self, name: str, source: logical.Source, wanted: Matrix) -> dict[bytes, list[Where]]:
+        """Return where some updates of an input are written, by the bytes of their rows: one that is written twice is in two places."""
+        reader, layout = self.readers[name], Layout(source.schema)
+        found: dict[bytes, list[Where]] = {row.tobytes(): [] for row in wanted}
+        if isinstance(reader, SharedReader):
+            return found
+        width = layout.width
+        times = [np.unique(column) for column in wanted[:, width:-1].T]
+        for path, first, rows in reader.parts(layout.names, TOGETHER):
+            mask = np.ones(len(rows.diffs), np.bool_)
+            for column, values in zip(rows.times.iter_columns(), times, strict=True):
+                mask &= np.isin(column.to_numpy(), values)
+            chosen = rows.chosen(pl.Series(mask))
+            assert chosen.rows is not None
+            for of, row in zip(chosen.rows, chosen.matrix(layout, self.pool), strict=True):
+                if (at := row.tobytes()) in found:
+                    found[at].append(Where(_near(reader.place(path, first + of)), first + of))
+        return found
+
+    def show(self, source: logical.Source, matrix: Matrix) -> list[tuple[dict[str, Any], Time, int]]:
+        """Return updates as values: data columns by name, time, diff."""
+        layout = Layout(source.schema)
+        records = decode_records(matrix, layout, self.pool)
+        rest = matrix[:, layout.width :].tolist()
+        return [
+            ({n: v for n, v in zip(layout.names, record, strict=True) if not n.startswith("$")}, tuple(time), diff)
+            for record, (*time, diff) in zip(records, rest, strict=True)
+        ]
+
+
+def before(time: Time) -> Frontier:
+    """Return the frontier that closes the times up to one."""
+    return box(tuple(value + 1 for value in time))
+
+
+def _near(place: str) -> str:
+    """Return a place from where we are, if it is below."""
+    path = Path(place)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else place
+
+
+def _kept(rows: Rows, alternatives: Iterable[dict[str, Any]] | None) -> Rows:
+    """Return the rows that are one of the alternatives, or all."""
+    if alternatives is None:
+        return rows
+    each = [
+        reduce(and_, (pl.col(name).eq_missing(pl.lit(value)) for name, value in one.items())) for one in alternatives
+    ]
+    return rows.chosen(rows.frame.select(reduce(or_, each, pl.lit(value=False))).to_series())

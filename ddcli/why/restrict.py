@@ -1,0 +1,124 @@
+"""Which rows of the inputs some records can hang on: values of columns, pushed down from a collection to the inputs below.
+
+Where a collection is asked for records with certain values only, rows of an input that have others can't matter to them. What is
+pushed is sound, not sharp: below a loop, or a Python function, any row may matter.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING, Any
+
+from ddcli.expressions import stage
+from ddcli.expressions.tree import Column
+from ddcli.plan import logical, loops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ddcli.plan.logical import Node
+
+Values = dict[str, Any]
+SAME = (
+    logical.Consolidate,
+    logical.Arrange,
+    logical.Inspect,
+    logical.Watched,
+    logical.Negate,
+    logical.Concat,
+    logical.Threshold,
+    logical.Temporal,
+    loops.Enter,
+)
+"""Nodes whose records are those of their inputs."""
+
+
+class Restrictions:
+    """By input, the alternatives that a row of it must be one of: values of columns. An empty one lets all rows in."""
+
+    def __init__(self, node: Node, values: Values) -> None:
+        self.sources: dict[str, list[Values]] = {}
+        self._seen: set[tuple[str, str]] = set()
+        self._push(node, values)
+
+    def alternatives(self, name: str) -> list[Values] | None:
+        """Return what rows of an input must be; None where all may matter."""
+        found = self.sources.get(name, [])
+        return None if any(not values for values in found) else found
+
+    def _push(self, node: Node, values: Values) -> None:
+        values = {name: value for name, value in values.items() if not isinstance(value, list)}
+        at = node.fingerprint, repr(sorted(values.items(), key=lambda item: item[0]))
+        if at not in self._seen:
+            self._seen.add(at)
+            self._below(node, values)
+
+    def _each(self, nodes: Iterable[Node], values: Values) -> None:
+        for node in nodes:
+            self._push(node, values)
+
+    @singledispatchmethod
+    def _below(self, node: Node, values: Values) -> None:
+        """Push values through a node: by default none, as through loops and what is in them, and Python functions."""
+        self._each(node.inputs, values if isinstance(node, SAME) else {})
+
+    @_below.register
+    def _(self, node: logical.Source, values: Values) -> None:
+        self.sources.setdefault(node.name, []).append(values)
+
+    @_below.register
+    def _(self, node: logical.Upserts, values: Values) -> None:
+        self._each(node.inputs, _some(values, node.key))
+
+    @_below.register
+    def _(self, node: logical.Snapshots, values: Values) -> None:
+        self._each(node.inputs, _some(values, node.key or values))
+
+    @_below.register
+    def _(self, node: logical.Apply, values: Values) -> None:
+        step = node.step
+        if isinstance(step, stage.Map):
+            values = renamed(values, step.columns)
+        elif isinstance(step, stage.Unnest):
+            values = {name: value for name, value in values.items() if name != step.name}
+        elif isinstance(step, stage.Python):
+            values = {}
+        self._each(node.inputs, values)
+
+    @_below.register
+    def _(self, node: logical.Reduce, values: Values) -> None:
+        self._each(node.inputs, renamed(values, node.by))
+
+    @_below.register(logical.PythonReduce)
+    @_below.register(logical.TopK)
+    def _(self, node: logical.PythonReduce | logical.TopK, values: Values) -> None:
+        self._each(node.inputs, _some(values, node.by))
+
+    @_below.register
+    def _(self, node: logical.Join, values: Values) -> None:
+        """Push what is known of each side; of a side that may be missing, and is nulls then, only the key says which rows matter."""
+        keys = {column: values[name] for name, side, column in node.columns if side == "key" and name in values}
+        left = {c: values[name] for name, side, c in node.columns if side == "left" and name in values}
+        right = {c: values[name] for name, side, c in node.columns if side == "right" and name in values}
+        others = {other: keys[one] for one, other in node.on if one in keys}
+        self._push(node.left, keys | (left if node.how in ("inner", "left") else {}))
+        self._push(node.right, others | (right if node.how in ("inner", "right") else {}))
+
+    @_below.register
+    def _(self, node: logical.Semijoin, values: Values) -> None:
+        left, right = node.inputs
+        self._push(left, values)
+        self._push(right, {other: values[one] for one, other in node.on if one in values})
+
+
+def _some(values: Values, names: Iterable[str]) -> Values:
+    return {name: values[name] for name in names if name in values}
+
+
+def renamed(values: Values, columns: Iterable[tuple[str, Any]]) -> Values:
+    """Return the values of the input's columns that are known, where columns are taken over as they are."""
+    return {
+        expression.name: values[name]
+        for name, expression in columns
+        if isinstance(expression, Column) and name in values
+    }

@@ -1,0 +1,206 @@
+"""Explanations as trees for a person, and as plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddcli.store.time_text import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.text import Text
+    from rich.tree import Tree
+
+    from ddcli.why.explain import Answer
+    from ddcli.why.question import Explained
+    from ddcli.why.reasons import Reason
+
+SCOPES = {
+    "witness": "checked: run alone, {} it",
+    "whole": "checked: run alone, {} it (fewer did not)",
+    "everything": "no smaller explanation passed the check: run alone, {} it, which is all that may matter",
+}
+
+
+CHANGES = {
+    "witness": "checked: added to what was there before, {} made the change",
+    "everything": "no smaller explanation passed the check: {}, all that may matter of that time, made the change",
+}
+
+
+def trees(answer: Answer) -> Iterator[Tree]:
+    """Yield a tree for each record that is explained."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    for each in answer.explained:
+        head = Text.assemble(
+            (f"{answer.collection}: ", "bold"),
+            record_text(answer, each),
+            f"{_times(each.reason, each.count)} at {answer.time}",
+        )
+        tree = Tree(head, guide_style="dim")
+        _add(tree, answer, each.reason, {id(each.reason)}, head=True)
+        yield tree
+
+
+def record_text(answer: Answer, each: Explained) -> str:
+    """Return an explained record as a person reads it."""
+    return shown(dict(zip(answer.node.schema, each.record, strict=True)))
+
+
+def verdict(each: Explained) -> str:
+    """Return what an explanation is worth."""
+    updates = f"this {each.updates} update" if each.updates == 1 else f"these {each.updates:,} updates"
+    if not each.checked:
+        return f"NOT checked: run alone, {updates} do not give it"
+    if each.reason.change:
+        return CHANGES[each.scope].format(updates if each.updates else "nothing but the time")
+    return SCOPES[each.scope].format(f"{updates} {'gives' if each.updates == 1 else 'give'}")
+
+
+def shown(record: dict[str, Any]) -> str:
+    """Return a record as a person reads it."""
+    return "{" + ", ".join(f"{name}: {'null' if value is None else value}" for name, value in record.items()) + "}"
+
+
+def _times(reason: Reason, count: int) -> str:
+    if reason.change:
+        return f" {count:+d}"
+    return "" if count == 1 else f", {count} times"
+
+
+def _add(tree: Tree, answer: Answer, reason: Reason, seen: set[int], *, head: bool = False) -> None:
+    """Add a reason to a tree: a line of the operator, and of the record where it is another than the one below."""
+    if reason.updates is not None:
+        for told in _update_lines(answer, reason):
+            tree.add(told)
+        return
+    line = _line(answer, reason, head=head)
+    branch = tree if line is None else tree.add(line)
+    for note in reason.notes:
+        branch.add(_dim(note))
+    for each in reason.because:
+        if id(each) in seen and each.updates is None and each.because:
+            branch.add(_dim(f"{shown(_values(each))}: see above"))
+            continue
+        seen.add(id(each))
+        _add(branch, answer, each, seen)
+    if reason.more:
+        branch.add(_dim(f"and {reason.more:,} more"))
+
+
+def _dim(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(text, style="dim")
+
+
+def _line(answer: Answer, reason: Reason, *, head: bool) -> Text | None:
+    """Return the line of a reason; none where the line above says it all."""
+    from rich.text import Text
+
+    name = None if head else answer.names.get(reason.node.fingerprint)
+    same = len(reason.because) == 1 and _values(reason.because[0]) == _values(reason)
+    record = "" if head or (same and not name) else f"{shown(_values(reason))}{_times(reason, reason.count)}"
+    number = "" if reason.number is None or not reason.says else f", round {reason.number + 1}"
+    parts = [(f"{name}:" if name else "", "bold"), (record, ""), (f"{reason.says}{number}", "cyan")]
+    told = [Text(text, style=style) for text, style in parts if text]
+    return Text(" ").join(told) if told else None
+
+
+def _values(reason: Reason) -> dict[str, Any]:
+    return {
+        name: value for name, value in zip(reason.node.schema, reason.record, strict=False) if not name.startswith("$")
+    }
+
+
+def _update_lines(answer: Answer, reason: Reason) -> Iterator[Text]:
+    """Yield a line for each update of an input, with where it is written."""
+    from rich.text import Text
+
+    for each in updates(answer, reason):
+        where = ", ".join(_where(place) for place in each["at"])
+        yield Text.assemble(
+            (f"{each['input']}: ", "bold"),
+            f"{shown(each['record'])} ",
+            (f"{each['diff']:+d} at {each['time']}", "green" if each["diff"] > 0 else "red"),
+            (f"  ({where})" if where else "", "dim"),
+            (f"  {reason.says}" if reason.says else "", "cyan"),
+        )
+
+
+def _where(place: dict[str, Any]) -> str:
+    return f"{place['file']}, row {place['row']}"
+
+
+def updates(answer: Answer, reason: Reason) -> Iterator[dict[str, Any]]:
+    """Yield the updates of an input that a reason comes from, as plain values."""
+    source, numbers = reason.source, reason.updates
+    assert source is not None
+    assert numbers is not None
+    matrix, kinds = answer.fed[source.name][numbers], answer.inputs.kinds
+    for (record, time, diff), number in zip(answer.inputs.show(source, matrix), numbers.tolist(), strict=True):
+        places = answer.places.get((source.name, number), [])
+        yield {
+            "input": source.name,
+            "record": {name: plain(value) for name, value in record.items()},
+            "time": format_time(time, kinds),
+            "diff": diff,
+            "at": [{"file": place.file, "row": place.row} for place in places],
+        }
+
+
+# --- as plain values ----------------------------------------------------------------------------------------------
+
+
+def to_json(answer: Answer) -> dict[str, Any]:
+    """Return an answer as plain values."""
+    return {
+        "pipeline": str(answer.inputs.request.spec.path),
+        "collection": answer.collection,
+        "at": answer.time,
+        "change": answer.change,
+        "matching": answer.matching,
+        "read": answer.read,
+        "seconds": round(answer.seconds, 4),
+        "records": [
+            {
+                "record": _plain_record(answer, each),
+                "count": each.count,
+                "scope": each.scope,
+                "checked": each.checked,
+                "updates": each.updates,
+                "reason": _reason(answer, each.reason),
+            }
+            for each in answer.explained
+        ],
+    }
+
+
+def _plain_record(answer: Answer, each: Explained) -> dict[str, Any]:
+    return {name: plain(value) for name, value in zip(answer.node.schema, each.record, strict=True)}
+
+
+def _reason(answer: Answer, reason: Reason) -> dict[str, Any]:
+    return {
+        "collection": answer.names.get(reason.node.fingerprint),
+        "operator": reason.says or None,
+        "round": None if reason.number is None else reason.number + 1,
+        "record": {name: plain(value) for name, value in _values(reason).items()},
+        "count": reason.count,
+        "notes": reason.notes,
+        "updates": [] if reason.updates is None else list(updates(answer, reason)),
+        "because": [_reason(answer, each) for each in reason.because],
+        "more": reason.more,
+    }
+
+
+def plain(value: Any) -> Any:
+    """Return a value that JSON has, or its text."""
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -1,0 +1,93 @@
+"""Every command tells how it is used, and what its help shows works."""
+
+import inspect
+import json
+import re
+import shutil
+
+import click
+import pytest
+
+from ddcli.cli.main import cli
+from tests.scratch import copy_root, parse, run, words_of
+
+
+def commands(group, path=()):
+    """Yield every command of a group, groups included, with its path of names."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+def examples(command):
+    """Return the lines of a command's help that show how it is called.
+
+    A comment `# exit 1` says how it ends, else with 0. With another comment it can't be run here, or goes on for ever;
+    what needs Spark has tests of its own.
+    """
+    block = re.search(r"^Examples?:\n((?:  .*\n?)+)", inspect.cleandoc(command.help or ""), re.MULTILINE)
+    return [line.strip() for line in block[1].replace("\\\n", " ").splitlines()] if block else []
+
+
+COMMANDS = {" ".join(path): command for path, command in [((), cli), *commands(cli)]}
+SHOWN = [line for command in COMMANDS.values() for line in examples(command)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_tells_how_it_is_used(name):
+    command = COMMANDS[name]
+    assert examples(command), "no `Example:` or `Examples:` in its help"
+    assert all(line.startswith(f"dd {name}".strip()) or name == "" for line in examples(command))
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    assert not [each.name for each in options if not each.help], "options without help"
+    for each in options:
+        if isinstance(each.type, click.Choice) and "json" in each.type.choices:
+            assert "JSON" in command.help, "help doesn't say what its JSON is"
+    assert name == "" or command.short_help or isinstance(command, click.Group)
+
+
+def in_json(command):
+    """Return an example of a command that gives JSON; None if it has no JSON, or no example that can be run."""
+    choices = [option.type.choices for option in command.params if isinstance(option.type, click.Choice)]
+    lines = [line for line in examples(command) if "#" not in line and "spark" not in line and words_of(line)]
+    lines = [line for line in lines if re.search(r" -o json\b", line)] or [
+        f"{line} -o json" for line in lines if " -o " not in line
+    ]
+    return lines[0] if lines and any("json" in each for each in choices) else None
+
+
+JSON = {name: line for name, command in COMMANDS.items() if (line := in_json(command))}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Return a copy of the repository's root in which the pipeline of the examples was run up to a time."""
+    folder = copy_root(tmp_path_factory.mktemp("examples") / "root")
+    result = run("dd run pipelines/airborne.yaml --until 720", folder)
+    assert result.code == 0, result.said
+    return folder
+
+
+@pytest.mark.parametrize("line", SHOWN)
+def test_what_help_shows_works(ran, tmp_path, line):
+    line, comment, code = re.fullmatch(r"(.*?)(\s+# (?:exit (\d+)|.*))?", line).groups()
+    if "spark" in line or (comment and not code):
+        parse(line)
+        return
+    folder = shutil.copytree(ran, tmp_path / "root")
+    result = run(line, folder)
+    assert result.code == int(code or 0), result.said
+    assert "Traceback" not in result.said
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_json_has_the_shape_that_help_tells(ran, tmp_path, name):
+    result = run(JSON[name], shutil.copytree(ran, tmp_path / "root"))
+    found = json.loads(result.out)
+    told = COMMANDS[name].help.partition("JSON:")[2]
+    told += COMMANDS["run"].help if "`dd run -o json`" in told else ""
+    for key in found if isinstance(found, dict) else ():  # a list holds records, whose columns are the log's
+        assert re.search(rf"\b{key}\b", told), f"its help doesn't tell of `{key}`"

@@ -1,0 +1,121 @@
+"""What of the README is generated: the commands from their help, the functions from their table.
+
+    python -m tests.generated       # writes it
+
+A section stands between `<!-- NAME -->` and `<!-- /NAME -->`, wherever these are.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import click
+
+from ddcli.cli.main import cli
+from ddcli.expressions import functions
+from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+GROUPS = {
+    "Numbers": functions.ARITHMETIC,
+    "Conditions": functions.CONDITIONS,
+    "Text": functions.TEXT,
+    "Dates and times": functions.TIME,
+    "Lists": functions.LISTS,
+}
+
+
+def commands_of(group, path=()):
+    """Yield every command of a group but groups, with its path of names."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands_of(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def commands():
+    """Return usage, purpose and options of every command."""
+    return "\n\n".join(command_text(path, command) for path, command in commands_of(cli))
+
+
+def command_text(path, command):
+    """Return the part of one command: its options a line each, with the first sentence of their help."""
+    context = click.Context(command, info_name="dd " + " ".join(path))
+    usage = " ".join([context.info_name, *command.collect_usage_pieces(context)]).replace("[OPTIONS] ", "")
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    rows = [(declared(each, context), first_sentence(each.help)) for each in options]
+    width = max((len(names) for names, _ in rows), default=0)
+    lines = [f"  {names.ljust(width)}  {text}" for names, text in rows]
+    return "\n".join([f"### dd {' '.join(path)}", "", command.short_help, "", "```text", usage, *lines, "```"])
+
+
+def declared(option, context):
+    """Return an option as it is written: its names, and what it takes."""
+    names, _ = option.get_help_record(context)
+    return re.sub(r"(INTEGER|FLOAT) RANGE|INTEGER|FLOAT", "N", names)
+
+
+def first_sentence(text):
+    """Return the first sentence of a help text."""
+    return re.split(r"(?<=\.) ", inspect.cleandoc(text), maxsplit=1)[0].replace("\n", " ")
+
+
+def function_tables():
+    """Return the functions of expressions, group by group."""
+    parts = [f"**{title}**\n\n{table(group)}" for title, group in GROUPS.items()]
+    parts.append(f"Other names: {synonyms(functions.SYNONYMS)}.")
+    parts.append(f"**Aggregates**, in `reduce`\n\n{aggregate_table()}")
+    parts.append(f"Other names: {synonyms(AGGREGATE_SYNONYMS)}.")
+    return "\n\n".join(parts)
+
+
+def table(group):
+    """Return the table of some functions."""
+    rows = ["| call | meaning | example |", "| --- | --- | --- |"]
+    for function in group:
+        example = f"{code(function.example)} is {code(function.result)}"
+        rows.append(f"| {code(function.signature)} | {cell(function.doc)} | {example} |")
+    return "\n".join(rows)
+
+
+def aggregate_table():
+    """Return the table of aggregates."""
+    rows = [f"| {code(each.signature)} | {cell(each.doc)} |" for each in AGGREGATES.values()]
+    return "\n".join(["| call | meaning |", "| --- | --- |", *rows])
+
+
+def synonyms(names):
+    """Return other names of the same, sorted."""
+    return ", ".join(f"`{other}` for `{name}`" for other, name in sorted(names.items()))
+
+
+def code(text):
+    """Return a text as code in a table's cell, where a bar must be escaped."""
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{text}{fence}".replace("|", "\\|")
+
+
+def cell(text):
+    """Return a text in a table's cell."""
+    return text.replace("|", "\\|")
+
+
+SECTIONS = {"commands": commands, "functions": function_tables}
+
+
+def written(text):
+    """Return a README with its generated sections as they are to be. Each stands in it once."""
+    for name, make in SECTIONS.items():
+        parts = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        assert len(parts.findall(text)) == 1, f"`<!-- {name} -->` and its end must be in the README once"
+        text = parts.sub(lambda found: f"{found[1]}\n{make()}\n\n{found[2]}", text)  # noqa: B023 - called at once
+    return text
+
+
+if __name__ == "__main__":
+    README.write_text(written(README.read_text()))

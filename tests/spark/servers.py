@@ -1,0 +1,92 @@
+"""What tests start of Spark beside themselves: processes of the package's own, on loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""What makes a JVM quick to start, and small."""
+
+
+def home() -> Path:
+    """Return where Spark is."""
+    return Path(pytest.importorskip("pyspark").__file__).parent
+
+
+def environment() -> dict[str, str]:
+    """Return the environment that Spark's own processes are started in."""
+    return os.environ | {
+        "SPARK_HOME": str(home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "512m",
+        "SPARK_DAEMON_JAVA_OPTS": SMALL,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def wait_for(port: int, process: subprocess.Popen, log: Path) -> None:
+    """Wait until somebody listens at a port."""
+    until = time.monotonic() + 90
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert process.poll() is None, log.read_text()[-2000:]
+        assert time.monotonic() < until, log.read_text()[-2000:]
+        time.sleep(0.1)
+
+
+@contextmanager
+def beside(folder: Path):
+    """Give what begins processes; in the end they are stopped."""
+    begun = []
+
+    def begin(*command):
+        path = folder / f"{len(begun)}.log"
+        with path.open("wb") as log:
+            begun.append(subprocess.Popen(command, env=environment(), cwd=folder, stdout=log, stderr=log))
+        return begun[-1], path
+
+    try:
+        yield begin
+    finally:
+        for process in begun:
+            process.terminate()
+        for process in begun:
+            process.wait(30)
+
+
+@contextmanager
+def connect_server(folder: Path):
+    """Give the address of a server of Spark Connect, which does two tasks at once, and its process."""
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.codegen.wholeStage": "false",
+    }
+    conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    with beside(folder) as begin:
+        submit = [home() / "bin/spark-submit", "--master", "local[2,4]", "--driver-java-options", SMALL]
+        process, log = begin(*submit, *conf, *main)
+        wait_for(port, process, log)
+        yield f"sc://127.0.0.1:{port}", process

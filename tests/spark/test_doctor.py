@@ -1,0 +1,124 @@
+"""What `dd doctor --spark` finds, and what it tells where something is missing."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pickle import dumps, loads
+
+import pytest
+
+from ddcli.cli.main import main
+from ddcli.engine.kernels.settings import cache_dir
+from ddcli.errors import EngineError, UsageError
+from ddcli.runtime import doctor
+from ddcli.runtime.options import SparkOptions
+from ddcli.runtime.spark import told
+from tests.spark.support import Here
+
+LOOK = doctor.look
+
+
+def found(options, state):
+    return {check.name: check for check in doctor.checks(options, state, cache_dir())}
+
+
+def looking(patch, look=doctor.look, cluster=None):
+    """Have tasks of a cluster in this process look around."""
+    patch.setattr(doctor, "start", lambda *_: cluster or Here(1))
+    patch.setattr(doctor, "look", look)
+    patch.setattr(doctor, "java_home", lambda _cache: None)
+
+
+@pytest.mark.spark
+def test_all_is_well(spark, tmp_path, capsys):
+    """Nothing is left, and the session that there was goes on."""
+    main(["doctor", "--spark", "--state", str(tmp_path / "state"), "-o", "json"])
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert {"pyspark", "java", "session", "executors", "python", "ddcli", "polars", "state"} <= set(checks)
+    assert all(check["ok"] for check in checks.values())
+    assert socket.gethostname() in checks["executors"]["said"]
+    assert not (tmp_path / "state").exists()
+    assert spark.slots == 2
+
+
+def test_an_executor_that_has_something_else_is_named(tmp_path, monkeypatch):
+    def elsewhere(common, task, attempt):
+        seen = loads(LOOK(common, task, attempt))  # noqa: S301
+        return dumps(doctor.Found("far", "3.9", seen.versions | {"polars": "0.1", "numpy": None}, None))
+
+    looking(monkeypatch, elsewhere)
+    checks = found(SparkOptions(), tmp_path)
+    bad = {name: check.said for name, check in checks.items() if not check.ok}
+    assert set(bad) == {"python", "polars", "numpy"}
+    assert bad["python"].endswith("here, but far has 3.9")
+    assert bad["numpy"].endswith("here, but far has none")
+    assert all(checks[name].hint for name in bad)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_state_that_executors_do_not_share_is_told_of(tmp_path, monkeypatch, writes):
+    """It is not there; or there is another one, of the same name."""
+
+    def elsewhere(common, task, attempt):
+        place, asked = loads(common)  # noqa: S301
+        if not writes:
+            return LOOK(dumps((place / "gone", asked)), task, attempt)
+        other = tmp_path / "other"
+        other.mkdir(exist_ok=True)
+        (other / doctor.ASKED).write_bytes(asked)
+        return LOOK(dumps((other, asked)), task, attempt)
+
+    looking(monkeypatch, elsewhere)
+    checks = found(SparkOptions(), tmp_path / "state")
+    assert [name for name, check in checks.items() if not check.ok] == ["state"]
+    assert "a shared file system or s3://" in checks["state"].hint
+    wanted = "what executors write" if writes else "an executor can't use"
+    assert checks["state"].said.startswith(wanted)
+
+
+def test_the_first_thing_that_is_missing_ends_it(tmp_path, monkeypatch, capsys):
+    def none(*_):
+        raise UsageError("there is none", hint="get one")
+
+    looking(monkeypatch)
+    monkeypatch.setattr(doctor, "java_home", none)
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", "--spark", "--state", str(tmp_path)])
+    assert end.value.code == 5
+    out, err = capsys.readouterr()
+    assert [line.split()[:2] for line in out.splitlines()] == [["ok", "pyspark"], ["FAILED", "java"]]
+    assert err == "hint: get one\n"
+
+
+def test_a_session_that_does_not_start_is_told_of(tmp_path, monkeypatch):
+    class Gone(Here):
+        @property
+        def slots(self):
+            raise EngineError("Spark has stopped", place="spark://x")
+
+        @slots.setter
+        def slots(self, value):
+            pass
+
+    looking(monkeypatch, cluster=Gone(1))
+    checks = found(SparkOptions(), tmp_path)
+    assert checks["session"].said == "spark://x: Spark has stopped"
+    assert "executors" not in checks
+
+
+def test_settings_without_spark_are_refused(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", "--master", "local[2]"])
+    assert end.value.code == 2
+    assert "add --spark" in capsys.readouterr().err
+
+
+def test_another_python_of_executors_is_told_in_a_line():
+    text = (
+        "Traceback (most recent call last):\n  File x\n"
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
+        "version: 3.13 than that in driver: 3.11, PySpark cannot run with different minor versions.\nPlease check\n"
+    )
+    assert told(text).problem == "executors have Python 3.13, and this is 3.11"
