@@ -123,8 +123,8 @@ class Course(Generic[P]):
         self, path: Path, rounds: Rounds, number: int, stage: Stage
     ) -> Iterator[tuple[Leg, dict[Address, list[P]]]]:
         """Yield a stage in a loop, if there is something to do in it, for the shards that have something."""
-        scope, members = self.nest.scopes[path], {(*path, index) for index in stage.members}
-        if not any(scope.places[index].shards for index in stage.members) and scope.kept.isdisjoint(stage.members):
+        members = {(*path, index) for index in stage.members}
+        if stage.members <= self.nest.feeds(path) and self.nest.scopes[path].kept.isdisjoint(stage.members):
             return  # what a loop is fed was sent to its readers when it came
         due = tuple(wake for wake in self.wakes if wake.place in members and wake.rounds == rounds)
         moving = self._waiting(path, rounds, stage)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
+from ddcli.engine.arrangement.batch import MemoryBatch
 from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.operators.reduce_instances import sizes
 from ddcli.engine.rounds import split_rounds, without_rounds
@@ -31,13 +32,13 @@ class Sweep:
         depth = len(interval.rounds)
         self.interval = interval
         self.histories = histories
-        self.working = [Trace(trace.nk, trace.nv, trace.nt - depth, since=interval.lower) for trace in histories]
         # What this interval has appended so far is of earlier rounds, unless in those of another loop around.
         self._runs_are_past = depth == 1
-        for trace, working in zip(histories, self.working, strict=True):
-            if self._runs_are_past and trace.runs:
-                runs = [kernels.consolidate(without_rounds(run, depth)) for run in trace.runs]
-                working.insert(kernels.merge(runs), interval.upper)
+        self.working = []
+        for trace in histories:
+            runs = [kernels.consolidate(without_rounds(run, depth)) for run in trace.runs if self._runs_are_past]
+            past = [MemoryBatch(run, interval.lower, interval.upper) for run in runs]
+            self.working.append(Trace(trace.nk, trace.nv, trace.nt - depth, since=interval.lower, batches=past))
         # With no history at all nothing is to be looked up, whoever is touched.
         self._fresh = not any(trace.batches or (trace.runs and not self._runs_are_past) for trace in histories)
         self._touched = Trace(histories[0].nk, 0, 0, since=Frontier())
