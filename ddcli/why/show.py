@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
+    from ddcli.why.absent import Missing
     from ddcli.why.explain import Answer
     from ddcli.why.question import Explained
     from ddcli.why.reasons import Reason
@@ -43,6 +44,34 @@ def trees(answer: Answer) -> Iterator[Tree]:
         tree = Tree(head, guide_style="dim")
         _add(tree, answer, each.reason, {id(each.reason)}, head=True)
         yield tree
+
+
+def missing_tree(answer: Answer, missing: Missing) -> Tree:
+    """Return the tree of what is missing."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    tree = Tree(
+        Text.assemble((f"{answer.collection}: ", "bold"), f"no {shown(missing.values)} at {answer.time}"),
+        guide_style="dim",
+    )
+    _add_missing(tree, answer, missing, head=True)
+    return tree
+
+
+def _add_missing(tree: Tree, answer: Answer, missing: Missing, *, head: bool = False) -> None:
+    """Add what is missing to a tree: a line where there is something to say, or a name to tell."""
+    from rich.text import Text
+
+    name = None if head else answer.names.get(missing.node.fingerprint)
+    branch = tree
+    if name or missing.why:
+        told = [Text(f"{name}: no {shown(missing.values)}", style="bold")] if name else []
+        branch = tree.add(Text("  ").join([*told, *([Text(missing.why)] if missing.why else [])]))
+    if missing.hindrance is not None:
+        _add(branch, answer, missing.hindrance, {id(missing.hindrance)})
+    for each in missing.because:
+        _add_missing(branch, answer, each)
 
 
 def record_text(answer: Answer, each: Explained) -> str:
@@ -165,6 +194,7 @@ def to_json(answer: Answer) -> dict[str, Any]:
         "matching": answer.matching,
         "read": answer.read,
         "seconds": round(answer.seconds, 4),
+        "missing": None if answer.missing is None else _missing(answer, answer.missing),
         "records": [
             {
                 "record": _plain_record(answer, each),
@@ -194,6 +224,16 @@ def _reason(answer: Answer, reason: Reason) -> dict[str, Any]:
         "updates": [] if reason.updates is None else list(updates(answer, reason)),
         "because": [_reason(answer, each) for each in reason.because],
         "more": reason.more,
+    }
+
+
+def _missing(answer: Answer, missing: Missing) -> dict[str, Any]:
+    return {
+        "collection": answer.names.get(missing.node.fingerprint),
+        "values": {name: plain(value) for name, value in missing.values.items()},
+        "why": missing.why or None,
+        "hindrance": None if missing.hindrance is None else _reason(answer, missing.hindrance),
+        "because": [_missing(answer, each) for each in missing.because],
     }
 
 
