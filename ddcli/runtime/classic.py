@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 ALL_CORES = "local[*,4]"
 """The master where none is said. Without the second number a task that fails isn't tried again."""
-NOT_SAID = {"spark.master": "local[*]", "spark.app.name": "pyspark-shell"}
+NOT_SAID = {
+    "spark.master": "local[*]",
+    "spark.app.name": "pyspark-shell",
+    "spark.ui.showConsoleProgress": "true",
+}
 """What Spark takes for said where nobody said anything."""
 DEFAULTS = {
     "spark.locality.wait": "0s",  # tasks read files that are as far from all

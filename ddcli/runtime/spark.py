@@ -31,6 +31,7 @@ KILLED = re.compile(
     r"exit(?:ed with)? (?:code|status):? (?:137|52)\b|OutOfMemory|out of memory|OOM|Container killed", re.IGNORECASE
 )
 """What tells that a process had too little memory: the system's killer, Spark's own end on a full heap, YARN, Kubernetes."""
+DIED = "Python worker exited unexpectedly"
 AGAIN = "nothing of this run is visible; run again"
 LESS = "nothing of this run is visible; give tasks less at once with --memory, or executors more with --conf spark.executor.memoryOverhead=..."
 
@@ -120,6 +121,8 @@ def told(text: str) -> DdError:
     lost = LOST.findall(text)
     if lost:
         why = lost[-1].strip()
+        if DIED in why:
+            return EngineError("a Python process of an executor was killed: perhaps it ran out of memory", hint=LESS)
         if KILLED.search(why):
             return EngineError(f"a process of an executor ran out of memory: {why}", hint=LESS)
         what = "an executor was lost" if "ExecutorLost" in why or "exited" in why else "a task failed"
