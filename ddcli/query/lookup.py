@@ -162,7 +162,7 @@ class Lookup:
             hint = f"see `dd plan {spec.path}`, and run it"
             raise StateError("the pipeline has changed since its state was made", place=str(spec.path), hint=hint)
         source = spec.outputs[self.name].source.value if self.name in spec.outputs else self.name
-        self._meant = build_collections(spec, schemas, self._kinds)[source].node
+        self._meant = build_collections(spec, schemas, self._kinds, keys)[source].node
         self._nodes = self._plan.lowered(self._meant)
         if not self._nodes:
             problem = f"no output reads '{self.name}', so nothing of it is kept"
