@@ -21,7 +21,11 @@ JsonSchema = dict[str, Any]
 
 
 class Refused(Exception):
-    """The value could not be read. Not an error to show: why is in the notes."""
+    """The value could not be read. Not an error to show: why is in the notes. `kept` is what of it could be read, if that is of use."""
+
+    def __init__(self, kept: Any = None) -> None:
+        super().__init__()
+        self.kept = kept
 
 
 @dataclass(eq=False, repr=False, slots=True)

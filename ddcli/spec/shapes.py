@@ -88,7 +88,7 @@ class Pairs(Shape[tuple[tuple[Text, T], ...]]):
             except Refused:
                 wrong = True
         if wrong:
-            raise Refused
+            raise Refused(tuple(pairs))
         return tuple(pairs)
 
     def _schema(self) -> JsonSchema:
