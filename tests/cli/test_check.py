@@ -155,7 +155,7 @@ def copied(tmp_path_factory):
     return copy_root(tmp_path_factory.mktemp("mutilated") / "root")
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(text=mutilated())
 def test_whatever_is_in_a_file_it_is_said_what_is_wrong(copied, text):
     """A check ends with an answer for each mutilation, and tells at least what reading the file tells."""
