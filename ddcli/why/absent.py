@@ -15,7 +15,7 @@ from ddcli.plan import logical, loops
 from ddcli.store.time_text import format_time
 from ddcli.summary import plural
 from ddcli.why.restrict import SAME, Values, renamed
-from ddcli.why.trace import Tracer, bounds, show, told_step
+from ddcli.why.trace import Tracer, bare, bounds, show, told_step
 from ddcli.why.worlds import Opaque
 
 if TYPE_CHECKING:
@@ -93,14 +93,14 @@ class Absence:
 
     @_below.register
     def _(self, node: logical.Threshold, values: Values) -> Missing:
-        says = "it is there less than once" if node.function is None else f"{node.function.text()} is not above 0"
+        says = "it is there less than once" if node.function is None else f"{bare(node.function)} is not above 0"
         return self._through(node, values, values, says)
 
     @_below.register
     def _(self, node: logical.Apply, values: Values) -> Missing:
         step = node.step
         if isinstance(step, stage.Filter):
-            return self._through(node, values, values, f"{step.condition.text()} is not true of")
+            return self._through(node, values, values, f"{bare(step.condition)} is not true of")
         if isinstance(step, stage.Map):
             inside = renamed(values, step.columns)
         elif isinstance(step, stage.Unnest):

@@ -25,7 +25,7 @@ from ddcli.why.contents import Contents, Record
 from ddcli.why.question import Explained, Question
 from ddcli.why.reasons import Reason
 from ddcli.why.restrict import renamed
-from ddcli.why.trace import MOST, Tracer, bounds, rows_giving, show, told_step
+from ddcli.why.trace import MOST, Tracer, bare, bounds, rows_giving, show, told_step
 from ddcli.why.worlds import Opaque
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Changes:
         assert isinstance(node, SAME), type(node)
         says = ""
         if isinstance(node, logical.Threshold):
-            says = "distinct" if node.function is None else f"threshold {node.function.text()}"
+            says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
         inputs = {child.fingerprint: child for child in node.inputs}.values()
         values = dict(zip(node.schema, record, strict=True))
         return self._passed(node, record, says, [(child, self.differing(child, values)) for child in inputs])

@@ -84,6 +84,8 @@ def verdict(each: Explained) -> str:
     updates = f"this {each.updates} update" if each.updates == 1 else f"these {each.updates:,} updates"
     if not each.checked:
         return f"NOT checked: run alone, {updates} do not give it"
+    if each.reason.everything and not each.reason.change:
+        return f"run alone, {updates} give it: all that may matter, as not every record was traced"
     if each.reason.change:
         return CHANGES[each.scope].format(updates if each.updates else "nothing but the time")
     return SCOPES[each.scope].format(f"{updates} {'gives' if each.updates == 1 else 'give'}")

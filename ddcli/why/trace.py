@@ -20,7 +20,7 @@ import numpy as np
 from ddcli.assemble.shifts import python_shift
 from ddcli.engine.lanes import Layout
 from ddcli.expressions import stage
-from ddcli.expressions.tree import Column, quoted
+from ddcli.expressions.tree import Call, Column, quoted
 from ddcli.plan import logical, loops
 from ddcli.summary import plural
 from ddcli.why.contents import Contents, Record
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from ddcli.expressions.tree import Expression
     from ddcli.plan import physical
     from ddcli.plan.logical import Node
     from ddcli.why.contents import Numbers
@@ -270,7 +271,7 @@ class Tracer:
     @_below.register
     def _(self, node: logical.Threshold, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
-        says = "distinct" if node.function is None else f"threshold {node.function.text()}"
+        says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
         reason = self.reason(place, child, record, exact=node.function is not None)
         return self._passed(node, place, record, says, [reason])
 
@@ -414,21 +415,33 @@ def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node:
 def told_step(step: stage.Step) -> str:
     """Return what a linear step does, in words; nothing of one that only picks and renames columns."""
     if isinstance(step, stage.Map):
-        computed = [f"{quoted(n)}: {e.text()}" for n, e in step.columns if not isinstance(e, Column)]
+        computed = [f"{quoted(n)}: {bare(e)}" for n, e in step.columns if not isinstance(e, Column)]
         return f"map {', '.join(computed)}" if computed else ""
     if isinstance(step, stage.Python):
         return f"function {step.function}"
     if isinstance(step, stage.Unnest):
         return f"flat_map {quoted(step.name)}: {step.call.text()}"
     if isinstance(step, stage.Explode):
-        return f"explode {step.weight.text()}"
-    return f"filter {step.condition.text()}"
+        return f"explode {bare(step.weight)}"
+    return f"filter {bare(step.condition)}"
+
+
+def bare(expression: Expression) -> str:
+    """Return the text of an expression without the parentheses around the whole.
+
+    >>> from ddcli.expressions.tree import Call, Literal
+    >>> from ddcli.expressions.types import Type
+    >>> bare(Call("<", (Literal(1, Type("int64")), Literal(2, Type("int64"))), Type("bool")))
+    '1 < 2'
+    """
+    text = expression.text()
+    return text[1:-1] if isinstance(expression, Call) and text.startswith("(") and text.endswith(")") else text
 
 
 def bounds(node: logical.Temporal) -> str:
     """Return when a record is there, in words."""
-    lower = f"{node.lower.text()} <= " if node.lower is not None else ""
-    upper = f" < {node.upper.text()}" if node.upper is not None else ""
+    lower = f"{bare(node.lower)} <= " if node.lower is not None else ""
+    upper = f" < {bare(node.upper)}" if node.upper is not None else ""
     return f"{lower}now{upper}"
 
 
