@@ -34,7 +34,7 @@ p { margin: .2rem 0; color: var(--faint); }
 .plots { display: flex; flex-wrap: wrap; gap: 1rem; margin: 1rem 0; }
 figure { margin: 0; padding: .6rem .8rem; border: 1px solid var(--edge); border-radius: 8px; background: var(--box); }
 figcaption { font-size: .85rem; color: var(--faint); } figcaption b { color: var(--ink); }
-.plot { background: none; } .plot polyline { fill: none; stroke: var(--hot); stroke-width: 1.6; } .plot circle { fill: var(--hot); }
+.dd .plot { background: none; } .plot polyline { fill: none; stroke: var(--hot); stroke-width: 1.6; } .plot circle { fill: var(--hot); }
 .graph { overflow: auto; border: 1px solid var(--edge); border-radius: 8px; max-height: 86vh; }
 .graph svg { display: block; margin: 0 auto; max-width: none; }
 .split { display: grid; grid-template-columns: minmax(0, 1fr) 22rem; gap: 1rem; align-items: start; }
@@ -186,7 +186,7 @@ def _details(drawing: Drawing) -> str:
 
 def _called(view: View, numbers: dict[str, int], name: str) -> str:
     operator = view.operators[numbers[name]]
-    return " ".join([operator.kind, *operator.names[:1]])
+    return " ".join([operator.kind, *(operator.names[:1] or operator.says[:1])])
 
 
 def _history(view: View, operator: Operator) -> str:

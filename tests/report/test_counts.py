@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ddcli import execute
 from ddcli.engine.counts import ROUNDS, Count, Counts
-from ddcli.engine.dataflow import Scope
+from ddcli.engine.places import Place
 from ddcli.errors import EngineError
 from ddcli.pipeline import run
 from ddcli.sizes import Sizes
@@ -125,7 +125,7 @@ def test_rounds_of_a_loop(path):
 )
 def test_what_is_known_of_signs_is_so(case, shards, seed):
     """Where rows are not looked at, as nothing but inserting rows went in, none that came out retracts."""
-    plain, seen = Scope._count, []
+    plain, seen = Place.counted, []
 
     def checked(place, shard, given, found, seconds):
         before = place.count(shard).inserted
@@ -137,7 +137,7 @@ def test_what_is_known_of_signs_is_so(case, shards, seed):
         return result
 
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Scope, "_count", staticmethod(checked))
+        patch.setattr(Place, "counted", checked)
         judge(case, Path(folder))
     event(f"known: {any(seen)}")
 
