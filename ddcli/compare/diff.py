@@ -12,7 +12,8 @@ from ddcli.compare.columns import compare_columns
 from ddcli.compare.difference import Changes, Difference, Tally
 from ddcli.compare.matching import Matching
 from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
-from ddcli.compare.sides import WEIGHT, Reading, Side, give, open_sides
+from ddcli.compare.side import WEIGHT, Side
+from ddcli.compare.sides import Reading, give, open_sides
 from ddcli.errors import EngineError, UsageError
 from ddcli.sizes import default_memory
 
