@@ -76,6 +76,7 @@ def command(
       dd why pipelines/risk.yaml at_risk person=Fantine --at 1 -o json
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.store.objects import locate
+    from ddcli.summary import plural
     from ddcli.why import show
     from ddcli.why.explain import explain, not_there
 
@@ -101,4 +102,4 @@ def command(
         raise not_there(answer)
     if answer.matching > len(answer.explained):
         click.echo(f"and {answer.matching - len(answer.explained):,} records more", err=True)
-    click.echo(f"{answer.read:,} updates read, {answer.seconds:.2f} s", err=True)
+    click.echo(f"{answer.read:,} {plural(answer.read, 'update')} read, {answer.seconds:.2f} s", err=True)

@@ -163,7 +163,8 @@ def _update_lines(answer: Answer, reason: Reason) -> Iterator[Text]:
 
 
 def _where(place: dict[str, Any]) -> str:
-    return f"{place['file']}, row {place['row']}"
+    file: str = place["file"]
+    return file if place["row"] is None else f"{file}, row {place['row']}"
 
 
 def updates(answer: Answer, reason: Reason) -> Iterator[dict[str, Any]]:

@@ -261,3 +261,39 @@ def test_what_stands_in_the_way(formats):
     missing = json.loads(result.out)["missing"]
     assert "stands in the way of {id: 1, name: 'Ann', age: 31}" in missing["because"][0]["why"]
     assert missing["because"][0]["hindrance"]["updates"][0]["at"] == [{"file": "g/2.csv:2", "row": 0}]
+
+
+def test_what_another_pipeline_keeps(shop):
+    """Is explained by what it holds; a test gives rows to it as to other inputs, once its columns are known."""
+    shop.write(
+        "a.yaml",
+        "dd: 1\nname: a\ninputs: {orders: {path: orders/, columns: {id: int64, region: string}}}\ncollections:\n"
+        "  by: {from: orders, apply: [{arrange: {by: [region], export: by_region}}]}\n  n: {from: orders, apply: [count]}\n"
+        "outputs: {n: out/n/}\n",
+    )
+    shop.write(
+        "b.yaml",
+        "dd: 1\nname: b\ninputs: {by: {import: {state: .dd/a/, arrangement: by_region}}}\n"
+        "collections: {c: {from: by, apply: [{reduce: {by: [region], n: count(*)}}]}}\noutputs: {c: out/c/}\n"
+        "tests:\n  - {name: t, given: {by: [{region: north, id: 1}]}, expect: {collection: c, contents: [{region: north, n: 1}]}}\n",
+    )
+    shop.write("orders/1.csv", "id,region,time,diff\n1,north,0,1\n2,north,1,1\n")
+    assert shop("run", "a.yaml").code == 0
+    assert shop("test", "b.yaml").code == 0
+    (record,) = asked(shop, "b.yaml", "c", "region=north")["records"]
+    assert (record["record"]["n"], record["checked"], record["updates"]) == (2, True, 2)
+    assert leaves(record["reason"])[0]["at"] == [{"file": ".dd/a", "row": None}]
+
+
+def test_records_that_are_put_aside(shop):
+    """On which an expression fails: they explain nothing, and what they are not in is tested without them."""
+    shop.write(
+        "p.yaml",
+        "dd: 1\nname: p\ninputs: {a: {path: a/, columns: {k: int64, v: int64}}}\nerrors: quarantine\n"
+        "collections: {n: {from: a, apply: [{map: {k: k, w: 6 / v}}]}}\noutputs: {n: out/}\n"
+        "tests:\n  - {name: t, given: {a: [{k: 1, v: 0}, {k: 1, v: 2}]}, expect: {collection: n, contents: [{k: 1, w: 3}]}}\n",
+    )
+    shop.write("a/1.csv", "k,v,time\n1,0,0\n1,2,0\n")
+    assert shop("test", "p.yaml").code == 0
+    (record,) = asked(shop, "p.yaml", "n", "k=1")["records"]
+    assert leaves(record["reason"])[0]["record"] == {"k": 1, "v": 2}
