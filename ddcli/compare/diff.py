@@ -86,7 +86,7 @@ def compare_named(
     a: tuple[Named, Reading], b: tuple[Named, Reading], settings: Settings, memory: int | None = None
 ) -> Difference:
     """Compare what is named, each side read in its way. See `diff`."""
-    sides = open_sides(give(*a, "A"), give(*b, "B"))
+    sides = open_sides(give(*a, "A"), give(*b, "B"), settings.ignore)
     timed = [reading.as_of is not None for _, reading in (a, b)]
     if any(timed) and not any(side.is_log for side, at in zip(sides, timed, strict=True) if at):
         raise UsageError(

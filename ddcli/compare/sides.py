@@ -27,7 +27,7 @@ from ddcli.store.progress import read_progress
 from ddcli.store.tables import FAILING, READ_ERRORS, Tables, damaged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ddcli.store.listing import Listing
 
@@ -222,16 +222,20 @@ def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label
     return FilesGiven(path, whole, listing, reading, dict(text.collect_schema()), text)
 
 
-def open_sides(a: Given, b: Given) -> tuple[Side, Side]:
-    """Open both sides: text gets the other side's types, if these are known, else those that all its values, on both sides, can be read in."""
+def open_sides(a: Given, b: Given, ignore: Collection[str] = ()) -> tuple[Side, Side]:
+    """Open both sides: text gets the other side's types, if these are known, else those that all its values, on both sides, can be read in.
+
+    What is in columns to `ignore` stays text.
+    """
     unknown: dict[str, list[pl.LazyFrame]] = {}
     taken: list[Schema] = []
     for one, other in ((a, b), (b, a)):
-        types = {name: kind for name in one.texts if (kind := _readable(other.known.get(name))) is not None}
+        wanted = [name for name in one.texts if name not in ignore]
+        types = {name: kind for name in wanted if (kind := _readable(other.known.get(name))) is not None}
         taken.append(types)
-        for name, frame in one.texts.items():
+        for name in wanted:
             if name not in types:
-                unknown.setdefault(name, []).append(frame)
+                unknown.setdefault(name, []).append(one.texts[name])
     try:
         inferred = infer_types(unknown)
     except READ_ERRORS:
@@ -241,7 +245,7 @@ def open_sides(a: Given, b: Given) -> tuple[Side, Side]:
     if said[0] == said[1]:
         notes = [f"both sides are text: {said[0]}" if said[0] else "", ""]
     left, right = (
-        given.open({name: types.get(name) or inferred[name] for name in given.texts}, note)
+        given.open({name: types.get(name) or inferred.get(name, TEXT) for name in given.texts}, note)
         for given, types, note in zip((a, b), taken, notes, strict=True)
     )
     return left, right
@@ -250,7 +254,7 @@ def open_sides(a: Given, b: Given) -> tuple[Side, Side]:
 def _said(given: Given, taken: Schema, inferred: Schema, other: str) -> str:
     """Return where the types of a side's text are from, nothing of one that is none."""
     said = [f"of {other}"] if taken else []
-    guessed = [f"{name} {inferred[name].required()}" for name in given.texts if name not in taken]
+    guessed = [f"{name} {inferred[name].required()}" for name in given.texts if name in inferred and name not in taken]
     said += [f"{'else ' if taken else ''}inferred: {', '.join(guessed)}"] if guessed else []
     return f"types {', '.join(said)}" if said else ""
 
