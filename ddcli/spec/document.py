@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
+from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError, did_you_mean
 from ddcli.spec import model
 from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.loops import A_COLLECTION, COLLECTION
@@ -145,9 +145,10 @@ def _text_of(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        raise UsageError(
-            "there is no such pipeline file", place=str(path), hint="see `dd init` for one to start from"
-        ) from None
+        there = [each.name for each in (*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"))]
+        near = did_you_mean(path.name, there)
+        hint = f"did you mean '{path.with_name(near)}'?" if near else "see `dd init` for one to start from"
+        raise UsageError("there is no such pipeline file", place=str(path), hint=hint) from None
     except IsADirectoryError:
         raise UsageError("a directory, not a pipeline file", place=str(path), hint="name the YAML file in it") from None
     except UnicodeDecodeError as error:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 JsonSchema = dict[str, Any]
+LONG = 60
+"""Letters of a value that a message shows."""
 
 
 class Refused(Exception):
@@ -80,7 +82,8 @@ class Notes:
 def describe(node: Node) -> str:
     """Return a word for what a node is."""
     if isinstance(node, Scalar):
-        return "nothing" if node.kind == "null" else repr(node.text.value)
+        text = node.text.value
+        return "nothing" if node.kind == "null" else repr(text if len(text) <= LONG else f"{text[:LONG]}...")
     return "a list" if isinstance(node, Sequence) else "a mapping"
 
 
