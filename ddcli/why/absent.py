@@ -15,7 +15,8 @@ from ddcli.plan import logical, loops
 from ddcli.store.time_text import format_time
 from ddcli.summary import plural
 from ddcli.why.restrict import SAME, Values, renamed
-from ddcli.why.trace import Tracer, bare, bounds, show, told_step
+from ddcli.why.trace import Tracer
+from ddcli.why.words import bare, bounds, show, told_step
 from ddcli.why.worlds import Opaque
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ddcli.assemble.operators import Facts
     from ddcli.plan.logical import Node
     from ddcli.trial import Matrix
-    from ddcli.why.contents import Record, Values
+    from ddcli.why.contents import Numbers, Record, Values
 
 ROUND = Type("int64")
 BOOL = Type("bool")
@@ -261,8 +261,7 @@ class Rounds:
         (child,) = node.inputs
         if level(child) >= self.loop.depth:
             raise Opaque("an `enter` of what changes from round to round")
-        contents = self.around.home(child).contents(child)
-        rounds = entered(node, contents)
+        rounds, contents = entered(node, self.around.home(child).contents(child))
         matrix = np.column_stack([contents.matrix[:, :-1], np.maximum(rounds, 0), contents.matrix[:, -1]])
         self._entering[f"entering {node.fingerprint}"] = np.ascontiguousarray(matrix)
         return _source(f"entering {node.fingerprint}", node)
@@ -298,11 +297,10 @@ def advanced(fed: Mapping[str, Matrix], raw: Container[str], time: Time) -> dict
     return found
 
 
-def entered(node: loops.Enter, contents: Contents) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the round in which each of some records comes in."""
-    step = stage.Map((("$round", node.at),))
-    found = stage.Stage(dict(node.inputs[0].schema), (step,)).run(contents.frame()).frame["$round"]
-    return found.cast(pl.Int64).to_numpy()
+def entered(node: loops.Enter, contents: Contents) -> tuple[Numbers, Contents]:
+    """Return the round in which each of some records comes in, and the records: without those that this fails on."""
+    found, kept = contents.through(stage.Map((("$round", node.at),)))
+    return found.frame["$round"].cast(pl.Int64).to_numpy(), kept
 
 
 def _source(name: str, node: Node) -> Node:
