@@ -150,11 +150,8 @@ class ChangeLog:
         Where the files are in that order, as those of each log that `dd` writes are, rows stream by, and none is held.
         """
         names = list(self.time)
-        whole = since is None and until is None and key is None and not consolidate
-        rows = self._ordered() if whole else None
-        if rows is not None:
-            return rows
-        rows = self._having(key)
+        ordered = None if consolidate else self._ordered()
+        rows = self._having(key, ordered)
         lower = None if since is None else (self.at(since, "--since"),)
         upper = () if until is None else box(self.at(until, "--until")).elements
         if lower is not None or upper:
@@ -164,7 +161,7 @@ class ChangeLog:
             rows = rows.with_columns(**integers).filter(within(list(integers), lower, upper)).drop(*integers)
         if consolidate:
             rows = self._summed(rows, [*self.columns, *names])
-        return self._in_order(rows, [*names, *self.columns])
+        return rows if ordered is not None else self._in_order(rows, [*names, *self.columns])
 
     def open_from(self, time: At) -> str | None:
         """Return up to where the log is complete, in words, if it may still change at a time; None where it can't."""
@@ -186,9 +183,9 @@ class ChangeLog:
     def _scans(self) -> list[pl.LazyFrame]:
         return self.reader.scans()
 
-    def _having(self, key: Mapping[str, Any] | None) -> pl.LazyFrame:
-        """Return the rows whose record has these values."""
-        rows = pl.concat(self._scans)
+    def _having(self, key: Mapping[str, Any] | None, ordered: pl.LazyFrame | None = None) -> pl.LazyFrame:
+        """Return the rows whose record has these values, of `ordered` in its order."""
+        rows = pl.concat(self._scans) if ordered is None else ordered
         for name, value in (key or {}).items():
             if name not in self.columns:
                 near = did_you_mean(name, self.columns)

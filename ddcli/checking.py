@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
 from ddcli.facts import format_of, shared_time
 from ddcli.request import problems_of, state_of
-from ddcli.spec import load_spec
+from ddcli.spec import read_spec
 from ddcli.store.footers import Footers
 from ddcli.store.listing import Listing, list_input
 from ddcli.store.log_schema import LogSchema, check_file, said_by_paths, schema_of
@@ -87,13 +87,15 @@ def check(path: Path) -> Checked:
     An input whose columns are declared needs no file. What its files say is checked where they are on this machine.
     """
     try:
-        spec = load_spec(path)
+        spec, wrong = read_spec(path)
     except UsageError as error:
         return Checked(str(path), errors=_each(error))
+    if spec is None:
+        return Checked(str(path), errors=SpecErrors(wrong).errors)
     base = path.absolute().parent
     if str(base) not in sys.path:  # where `module:function` is looked for first
         sys.path.insert(0, str(base))
-    errors: list[DdError] = list(problems_of(spec, base, state_of(spec, base).absolute()))
+    errors: list[DdError] = [*wrong, *problems_of(spec, base, state_of(spec, base).absolute())]
     inputs: dict[str, CheckedInput] = {}
     for name, given in spec.inputs.items():
         try:

@@ -84,6 +84,10 @@ class Choosing:
         """Return how many tasks are done at once by whoever does the first stage, for which so many bytes wait."""
         return self.cluster(spark=self.rule.wants_spark((), size)).slots
 
+    def task_memory(self, size: int) -> int:
+        """Return the bytes that a task of the first stage may have. Later stages that are done elsewhere are smaller."""
+        return self.cluster(spark=self.rule.wants_spark((), size)).task_memory(self.request.memory)
+
     def cluster(self, *, spark: bool) -> Spark | Threads:
         """Return who does tasks."""
         if not spark:

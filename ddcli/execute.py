@@ -288,7 +288,8 @@ class _Run:
         cut = sizes(rows, width, kept, request.workers, request.memory, request.spec.shards)
         wishes, size = frozenset[str]().union(*self.plan.graph.engines.values()), rows * width * LANE
         spread = self.choosing.spreads(wishes, size)
-        if spread:
+        if spread:  # a task has one thread, and its part of the memory where it is done
+            cut = sizes(rows, width, kept, 1, self.choosing.task_memory(size), request.spec.shards)
             cut = cut.spread(rows, self.choosing.slots(size), new=not kept and request.spec.shards is None)
         most = cut.most or (-(-rows // cut.passes) if cut.passes > 1 else None)
         if most is not None:

@@ -5,6 +5,9 @@ import re
 import pytest
 
 from ddcli import errors
+from ddcli.cli.diff import DIFFERENT
+from ddcli.cli.main import BUG, INTERRUPTED, NO_READER
+from ddcli.cli.plan import WORK
 from ddcli.spec.operators import OPERATORS
 from tests import generated, shown
 from tests.scratch import ROOT
@@ -43,4 +46,5 @@ def test_every_exit_code_is_in_the_table():
     codes = {
         error.exit_code for error in vars(errors).values() if isinstance(error, type) and hasattr(error, "exit_code")
     }
+    codes |= {0, DIFFERENT, WORK, BUG, INTERRUPTED, NO_READER}
     assert [code for code in codes if f"| {code} |" not in README] == []

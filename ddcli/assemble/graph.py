@@ -18,7 +18,7 @@ from ddcli.assemble.operators import INT64, Operators, Surroundings, Traces, rou
 from ddcli.assemble.owning import owned
 from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT
-from ddcli.engine.dataflow import Handle, Scope
+from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Entry, Limit, Loop, Variable
 from ddcli.engine.operators.base import Delta
@@ -26,6 +26,7 @@ from ddcli.engine.operators.join import Arrange, Entered
 from ddcli.engine.operators.linear import Consolidate, Permute
 from ddcli.engine.operators.shift import Delay
 from ddcli.engine.operators.upsert import Upsert
+from ddcli.engine.places import Handle
 from ddcli.engine.pool import Pool
 from ddcli.expressions.stage import Explode
 from ddcli.plan import loops, physical
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 
     from ddcli.assemble.operators import Facts, Failed
     from ddcli.engine.arrangement.trace import Trace
-    from ddcli.engine.dataflow import Deltas
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.filtered import Filtered
     from ddcli.engine.operators.imported import Imported
+    from ddcli.engine.places import Deltas
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.logical import Node
 

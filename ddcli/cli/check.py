@@ -32,8 +32,11 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
     declared needs no file, so a pipeline can be checked where its data are not.
 
     Exits with 2 if a file is wrong, and with 3 if it is right but the columns of an input can't be told or don't fit.
-    JSON: {ok, pipelines: [{file, name, ok, inputs: {NAME: {columns: {NAME: TYPE}, time: {NAME: TYPE}, files}}, outputs:
-    {NAME: {COLUMN: TYPE}}, errors: [{file, line, column, length, problem, hint, code}]}]}.
+
+    \b
+    JSON: {ok, pipelines: [{file, name, ok,
+           inputs: {NAME: {columns: {COLUMN: TYPE}, time: {COLUMN: TYPE}, files}}, outputs: {NAME: {COLUMN: TYPE}},
+           errors: [{file, line, column, length, problem, hint, code}]}]}
 
     \b
     Examples:

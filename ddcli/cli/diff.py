@@ -135,9 +135,10 @@ def command(
 
     \b
     Examples:
-      dd diff out/airborne --from 540 --to 600 --key carrier,name      # exit 1
-      dd diff fixtures/flights/airlines.parquet fixtures/flights/airlines.parquet --key carrier -o json
-      dd diff pipelines/airborne.yaml pipelines/airborne.yaml --key carrier -o markdown
+      dd diff out/airborne --from 540 --to 600 --key carrier,name     # exit 1
+      dd diff out/airborne --from 540 --to 600 --key carrier,name --max-changed 80%
+      dd diff pipelines/airborne.yaml pipelines/airborne.yaml --key carrier --as-of 600 -o json
+      dd diff fixtures/flights/airlines.parquet fixtures/flights/airlines.parquet -o markdown
 
     \b
     JSON: {"same": true, "ok": true, "verdict": "same",

@@ -62,9 +62,13 @@ def command(
     """Show what dd finds on this machine: Python and packages, memory and processors as a run has them, compiled kernels,
     Java, and the disk that PIPELINE's state is on (without it: this directory's).
 
-    Exits with 1 if something keeps pipelines from running. JSON: {dd, python: {version, executable}, platform, packages:
-    {NAME: VERSION or null}, machine: {processors, memory, default_memory}, kernels: {directory, writable, compiled, of, bytes},
-    java: {command, version} or null, state: {path, writable, free, total} or null, problems: [{problem, hint}]}. Sizes are in bytes.
+    Exits with 1 if something keeps pipelines from running.
+
+    \b
+    JSON: {dd, python: {version, executable}, platform, packages: {NAME: VERSION or null},
+           machine: {processors, memory, default_memory}, java: {command, version} or null,
+           kernels: {directory, writable, compiled, of, bytes} or null,
+           state: {path, writable, free, total} or null, problems: [{problem, hint}]}; sizes are in bytes.
 
     With --spark: Java, a session, and whether the executors have the same Python and packages and can read and write the state.
     Exits with 5 if one fails. JSON: {checks: [{name, ok, said, hint}]}.

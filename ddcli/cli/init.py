@@ -18,6 +18,7 @@ def command(directory: Path, output: str) -> None:
     that checks it, and a .gitignore. DIRECTORY is made if it isn't there; by default it is this one.
 
     Overwrites nothing: if one of the files is there already, none is made. Only a .gitignore stays as it is.
+
     JSON: {directory, files: [FILE]}, the files that were made.
 
     \b

@@ -321,6 +321,7 @@ def stand(
 ) -> None:
     """Run whenever inputs change, until it is told to stop."""
     from ddcli.standing import Standing, Stopped
+    from ddcli.summary import near
 
     def refused(error: DdError) -> None:
         records.failed(error, error.exit_code)
@@ -328,7 +329,7 @@ def stand(
         speaker.error(error, error.exit_code)
 
     def incomplete(path: Path) -> None:
-        speaker.say(f"{path} is not whole yet: it is taken in when it is", "incomplete", file=str(path))
+        speaker.say(f"{near(str(path))} is not whole yet: it is taken in when it is", "incomplete", file=str(path))
 
     speaker.say(f"watching the inputs of {pipeline}; Ctrl-C ends it", "watching")
     try:

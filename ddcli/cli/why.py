@@ -50,6 +50,9 @@ def command(
     derived in as few rounds as can be. The explanation is checked: the pipeline is run over these updates alone, and must
     give the record as often as it is there. Where that fails, a wider explanation is tried, and told.
 
+    Where there is no such record, the tree leads down to where such records end: at a condition that is not true, at a record that
+    stands in the way, at an input that has none.
+
     With --change the tree leads to the updates of that one time that made records come, go, or be there more or less often: also
     the record that came and drove another one out. Checked, too: added to what was there before, they must make that change.
 
@@ -58,21 +61,24 @@ def command(
     Exit code 1: no such record is there, or none has changed.
 
     \b
-    JSON: {"pipeline", "collection", "at", "change", "matching", "read", "seconds", "records": [{"record", "count",
+    JSON: {"pipeline", "collection", "at", "change", "matching", "read", "seconds", "missing": MISSING|null, "records": [{"record", "count",
            "scope": "witness"|"whole"|"everything", "checked", "updates", "reason": REASON}]}
            REASON: {"collection", "operator", "round", "record", "count", "notes", "because": [REASON], "more",
            "updates": [{"input", "record", "time", "diff", "at": [{"file", "row"}]}]}
+           MISSING: {"collection", "values", "why", "hindrance": REASON|null, "because": [MISSING]}
 
     \b
     Examples:
       dd why pipelines/airborne.yaml airborne carrier=HA
       dd why pipelines/reachable.yaml reachable origin=BOS dest=SAN --at 2013-02-08
       dd why pipelines/risk.yaml at_risk person=Fantine --change
+      dd why pipelines/risk.yaml accused person=Javert  # exit 1
       dd why pipelines/risk.yaml at_risk person=Fantine --at 1 -o json
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.store.objects import locate
+    from ddcli.summary import plural
     from ddcli.why import show
-    from ddcli.why.explain import explain
+    from ddcli.why.explain import explain, not_there
 
     where = None if state is None else locate(Path.cwd(), state)
     answer = explain(pipeline, collection, keys, at=at, change=change, state=where, limit=limit)
@@ -80,6 +86,8 @@ def command(
         import json
 
         click.echo(json.dumps(show.to_json(answer)))
+        if answer.missing is not None:
+            raise not_there(answer)
         return
     from rich.console import Console
 
@@ -89,6 +97,9 @@ def command(
     for tree, each in zip(show.trees(answer), answer.explained, strict=True):
         console.print(tree)
         click.echo(show.verdict(each), err=True)
+    if answer.missing is not None:
+        console.print(show.missing_tree(answer, answer.missing))
+        raise not_there(answer)
     if answer.matching > len(answer.explained):
         click.echo(f"and {answer.matching - len(answer.explained):,} records more", err=True)
-    click.echo(f"{answer.read:,} updates read, {answer.seconds:.2f} s", err=True)
+    click.echo(f"{answer.read:,} {plural(answer.read, 'update')} read, {answer.seconds:.2f} s", err=True)

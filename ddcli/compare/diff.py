@@ -12,7 +12,8 @@ from ddcli.compare.columns import compare_columns
 from ddcli.compare.difference import Changes, Difference, Tally
 from ddcli.compare.matching import Matching
 from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
-from ddcli.compare.sides import WEIGHT, Reading, Side, give, open_sides
+from ddcli.compare.side import WEIGHT, Side
+from ddcli.compare.sides import Reading, give, open_sides
 from ddcli.errors import EngineError, UsageError
 from ddcli.sizes import default_memory
 
@@ -85,7 +86,7 @@ def compare_named(
     a: tuple[Named, Reading], b: tuple[Named, Reading], settings: Settings, memory: int | None = None
 ) -> Difference:
     """Compare what is named, each side read in its way. See `diff`."""
-    sides = open_sides(give(*a, "A"), give(*b, "B"))
+    sides = open_sides(give(*a, "A"), give(*b, "B"), settings.ignore)
     timed = [reading.as_of is not None for _, reading in (a, b)]
     if any(timed) and not any(side.is_log for side, at in zip(sides, timed, strict=True) if at):
         raise UsageError(

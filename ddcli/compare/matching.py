@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.compare.sides import WEIGHT
+from ddcli.compare.side import WEIGHT
 from ddcli.compare.tolerance import is_within, within
 
 if TYPE_CHECKING:

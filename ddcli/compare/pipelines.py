@@ -100,7 +100,7 @@ def compare_pipelines(
             given = [give(str(_output(folder, name)), Reading(_times(left), as_of=as_of), name) for folder in folders]
             sides = [
                 replace(side, label=f"{request.spec.path}: {name}")
-                for side, request in zip(open_sides(*given), requests, strict=True)
+                for side, request in zip(open_sides(given[0], given[1]), requests, strict=True)
             ]
             found.outputs[name] = compare(sides[0], sides[1], wanted[name], memory)
     return found

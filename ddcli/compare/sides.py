@@ -1,4 +1,4 @@
-"""The sides of a comparison: what a person names, opened as rows with multiplicities.
+"""What a person names as a side: which files these are, a log or a table, and which types their text has.
 
 A side is opened in two steps, because text says nothing of its types: first both sides say which columns they have
 (`Given`), then each is read with the types that the other has, or that its text allows (`Side`).
@@ -14,8 +14,9 @@ import polars as pl
 
 from ddcli.changelog import DIFF, LATEST, TIME, ChangeLog
 from ddcli.compare.columns import type_name
+from ddcli.compare.side import WEIGHT, Side
 from ddcli.compare.text_types import TEXT, infer_types, read
-from ddcli.errors import DdError, InputError
+from ddcli.errors import InputError
 from ddcli.expressions.types import Schema, Type, from_polars
 from ddcli.store.footers import CSV, NDJSON, UNREADABLE, name_of_kind
 from ddcli.store.listing import list_input
@@ -26,68 +27,11 @@ from ddcli.store.progress import read_progress
 from ddcli.store.tables import FAILING, READ_ERRORS, Tables, damaged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ddcli.store.listing import Listing
 
-WEIGHT = "\0weight"
-"""The column of a side's rows that says how often each is there."""
 ONCE = pl.lit(1, pl.Int64).alias(WEIGHT)
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side, open: its rows, all `scans` together, have its columns and `WEIGHT`; `kind` says in words what it is.
-
-    `columns` is None for a log that has no files yet: it is empty, whatever its columns are. `keep` says which rows count, and
-    `at` is the time as of which a log is read, by column. Of scans that are `sliced` any rows can be read without those before.
-    `refuse` turns what reading raised into what a person can use.
-    """
-
-    label: str
-    kind: str
-    columns: Mapping[str, pl.DataType] | None
-    scans: Sequence[pl.LazyFrame]
-    keep: pl.Expr | None = None
-    sliced: bool = False
-    at: Mapping[str, pl.Series] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    is_log: bool = False
-    files: tuple[Path, ...] = ()
-    refuse: Callable[[BaseException], DdError | None] = lambda _: None
-
-    def batches(self, columns: Sequence[pl.Expr], most: int) -> Iterator[pl.DataFrame]:
-        """Give the rows, about `most` at a time, in these columns and `WEIGHT`.
-
-        Slice by slice where that can be: what streams by is read ahead of whoever takes it, by some 300 MB.
-        """
-        try:
-            if self.sliced:
-                for piece in _pieces(self.scans, most):
-                    yield self._wanted(piece, columns).collect()
-            else:
-                wanted = self._wanted(pl.concat(self.scans), columns)
-                yield from wanted.collect_batches(chunk_size=most, maintain_order=False, engine="streaming")
-        except (OSError, *READ_ERRORS) as error:
-            raise self._failure(error) from None
-
-    def count(self) -> int:
-        """Return how many rows there are."""
-        try:
-            rows: int = pl.concat(self.scans).select(pl.len()).collect(engine="streaming").item()
-        except (OSError, *READ_ERRORS) as error:
-            raise self._failure(error) from None
-        return rows
-
-    def _wanted(self, rows: pl.LazyFrame, columns: Sequence[pl.Expr]) -> pl.LazyFrame:
-        return (rows if self.keep is None else rows.filter(self.keep)).select(*columns, WEIGHT)
-
-    def _failure(self, error: BaseException) -> DdError:
-        return self.refuse(error) or InputError(
-            f"the rows can't be compared: {str(error).splitlines()[0]}",
-            place=self.label,
-            hint="a value may be out of the range of the type in which the sides are compared: see `--ignore`",
-        )
 
 
 class Given(Protocol):
@@ -278,28 +222,41 @@ def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label
     return FilesGiven(path, whole, listing, reading, dict(text.collect_schema()), text)
 
 
-def open_sides(a: Given, b: Given) -> tuple[Side, Side]:
-    """Open both sides: text gets the other side's types, if these are known, else those that all its values, on both sides, can be read in."""
+def open_sides(a: Given, b: Given, ignore: Collection[str] = ()) -> tuple[Side, Side]:
+    """Open both sides: text gets the other side's types, if these are known, else those that all its values, on both sides, can be read in.
+
+    What is in columns to `ignore` stays text.
+    """
     unknown: dict[str, list[pl.LazyFrame]] = {}
     taken: list[Schema] = []
     for one, other in ((a, b), (b, a)):
-        types = {name: kind for name in one.texts if (kind := _readable(other.known.get(name))) is not None}
+        wanted = [name for name in one.texts if name not in ignore]
+        types = {name: kind for name in wanted if (kind := _readable(other.known.get(name))) is not None}
         taken.append(types)
-        for name, frame in one.texts.items():
+        for name in wanted:
             if name not in types:
-                unknown.setdefault(name, []).append(frame)
+                unknown.setdefault(name, []).append(one.texts[name])
     try:
         inferred = infer_types(unknown)
     except READ_ERRORS:
         inferred = dict.fromkeys(unknown, TEXT)  # opening says which file is damaged
-    opened = []
-    for given, types, names in ((a, taken[0], "AB"), (b, taken[1], "BA")):
-        own = {name: types.get(name) or inferred[name] for name in given.texts}
-        guessed = [f"{name} {own[name].required()}" for name in own if name not in types]
-        said = [f"those of {names[1]}"] if types else []
-        said += [f"{'else ' if types else ''}inferred: {', '.join(guessed)}"] if guessed else []
-        opened.append(given.open(own, f"{names[0]} is text: its types are {', '.join(said)}" if said else ""))
-    return opened[0], opened[1]
+    said = [_said(given, types, inferred, other) for given, types, other in zip((a, b), taken, "BA", strict=True)]
+    notes = [f"{name} is text: {words}" if words else "" for name, words in zip("AB", said, strict=True)]
+    if said[0] == said[1]:
+        notes = [f"both sides are text: {said[0]}" if said[0] else "", ""]
+    left, right = (
+        given.open({name: types.get(name) or inferred.get(name, TEXT) for name in given.texts}, note)
+        for given, types, note in zip((a, b), taken, notes, strict=True)
+    )
+    return left, right
+
+
+def _said(given: Given, taken: Schema, inferred: Schema, other: str) -> str:
+    """Return where the types of a side's text are from, nothing of one that is none."""
+    said = [f"of {other}"] if taken else []
+    guessed = [f"{name} {inferred[name].required()}" for name in given.texts if name in inferred and name not in taken]
+    said += [f"{'else ' if taken else ''}inferred: {', '.join(guessed)}"] if guessed else []
+    return f"types {', '.join(said)}" if said else ""
 
 
 def _readable(dtype: pl.DataType | None) -> Type | None:
@@ -336,24 +293,6 @@ def _check_alike(path: Path, found: Mapping[str, pl.DataType], first: Mapping[st
                 place=str(path),
                 hint="files of one side must have the same columns: name those that have them by a glob",
             )
-
-
-def _pieces(scans: Sequence[pl.LazyFrame], most: int) -> Iterator[pl.LazyFrame]:
-    """Cut scans into pieces of at most `most` rows; small ones are put together."""
-    counts = [frame.item() for frame in pl.collect_all([scan.select(pl.len()) for scan in scans])]
-    together: list[pl.LazyFrame] = []
-    room = most
-    for scan, rows in zip(scans, counts, strict=True):
-        if together and rows > room:
-            yield pl.concat(together)
-            together, room = [], most
-        if rows > most:
-            yield from (scan.slice(first, most) for first in range(0, rows, most))
-        else:
-            together.append(scan)
-            room -= rows
-    if together:
-        yield pl.concat(together)
 
 
 def _with_zones(side: Side, zoned: Schema) -> Side:

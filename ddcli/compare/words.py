@@ -48,8 +48,8 @@ def notes(found: Difference) -> list[str]:
     told = list(found.notes)
     for name, side in (("A", found.a), ("B", found.b)):
         if side.repeated:
-            many = f"{side.repeated:,} keys are" if side.repeated > 1 else "1 key is"
-            told.append(f"{many} in {name} more than once: their rows are paired in order")
+            many, whose = (f"{side.repeated:,} keys are", "their") if side.repeated > 1 else ("1 key is", "its")
+            told.append(f"{many} in {name} more than once: {whose} rows are paired in order")
     return told
 
 

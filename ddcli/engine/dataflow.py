@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import itertools
 import time as clock
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.counts import Count
 from ddcli.engine.operators.base import Delta, Interval, Operator, empty
+from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
 from ddcli.engine.rounds import split_rounds
 from ddcli.engine.stages import Stage, stages
 from ddcli.engine.workers import Workers
@@ -31,96 +31,6 @@ if TYPE_CHECKING:
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.lanes import Layout
     from ddcli.engine.rounds import Rounds
-
-Deltas = list[Delta]
-"""The new updates of a collection, a delta a shard."""
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """A place in a scope whose updates others may read."""
-
-    index: int
-
-
-class Inner(Protocol):
-    """A scope within a scope: one place that is stepped, and gives several collections."""
-
-    wakes: list[Rounds]
-    scope: Scope
-
-    @property
-    def traces(self) -> Iterable[Trace]:
-        """Return the traces of all operators within."""
-
-    def begin(self, interval: Interval) -> Iterable[Rounds]:
-        """Return the rounds of the scope around in which something waits since earlier intervals."""
-
-    def step(self, deltas: Sequence[Deltas | None], interval: Interval) -> list[Deltas | None]:
-        """Return what leaves; None stands for no updates."""
-
-    def close(self, interval: Interval) -> None:
-        """Learn that the interval is done."""
-
-
-@dataclass(slots=True)
-class Place:
-    """`shards` are the operators, none for a place that is fed. `route`: by which lanes of the input rows find their shard.
-
-    `layout` says of which types the lanes are, for who must write rows away and needs the values behind hashes. `name` tells
-    places apart for who counts, `label` for people; `counts` are what was counted, a shard each. What `keeps_signs` gives nothing
-    but rows that insert for rows that do.
-    """
-
-    inputs: tuple[int, ...]
-    none: Delta
-    layout: Layout | None = None
-    shards: Sequence[Operator] = ()
-    inner: Inner | None = None
-    ports: tuple[int, ...] = ()
-    route: tuple[int, ...] = ()
-    shifts: bool = False
-    wraps: bool = False
-    arranges: bool = False
-    fed: bool = False
-    late: dict[Rounds, list[Deltas]] = field(default_factory=dict)
-    nones: tuple[Delta, ...] = ()
-    name: str = ""
-    label: str = ""
-    keeps_signs: bool = False
-    counts: dict[int, Count] = field(default_factory=dict)
-
-    @property
-    def gathers(self) -> bool:
-        """Whether what it reads is brought to the shards that own its keys, or comes by shard from outside."""
-        return bool(self.route) or self.fed
-
-    @property
-    def whole(self) -> bool:
-        """Whether it takes all shards at once."""
-        return self.inner is not None
-
-    def count(self, shard: int) -> Count:
-        """Return what is counted of a shard, which one thread steps at a time."""
-        found = self.counts.get(shard)
-        if found is None:
-            found = self.counts[shard] = Count()
-        return found
-
-
-@dataclass(slots=True)
-class Pass:
-    """What a shard gave in a stage: updates by place, those of later rounds apart, where it woke, who stepped, how many rows in all."""
-
-    found: dict[int, Delta] = field(default_factory=dict)
-    later: list[tuple[int, Rounds, Delta]] = field(default_factory=list)
-    wakes: list[tuple[int, Rounds]] = field(default_factory=list)
-    stepped: list[int] = field(default_factory=list)
-    rows: int = 0
-
-
-NOTHING = Pass()
-"""What a shard gives that has nothing to do."""
 
 
 class Scope:
@@ -389,7 +299,7 @@ class Scope:
                     found = operator.step(given, interval)
                     assert found.updates.shape[1] == place.none.updates.shape[1]
                     if self.counted and place.name:
-                        found = self._count(place, shard, given, found, clock.perf_counter() - began)
+                        found = place.counted(shard, given, found, clock.perf_counter() - began)
                         result.rows += len(found.updates)
                     result.stepped.append(index)
                     if operator.wakes:
@@ -402,7 +312,7 @@ class Scope:
             if index in late:
                 found = late[index] if found is None else _sum([late[index], found])
             if self.counted and place.name and found is not None and not place.shards:
-                found = self._count(place, shard, (), found, 0.0)
+                found = place.counted(shard, (), found, 0.0)
                 result.rows += len(found.updates)
             given = []
             if found is not None and len(found.updates):
@@ -415,18 +325,6 @@ class Scope:
             for i in frees:
                 deltas.pop(i, None)
         return result
-
-    @staticmethod
-    def _count(place: Place, shard: int, given: Sequence[Delta], found: Delta, seconds: float) -> Delta:
-        """Count a step of a shard; return what it gave, with what is known of its signs: a first load is looked at once."""
-        count, rows = place.count(shard), len(found.updates)
-        known = found.inserts or (place.keeps_signs and all(delta.inserts for delta in given if len(delta.updates)))
-        inserted = rows if known else kernels.inserted(found.updates)
-        count.rows_in += sum(len(delta.updates) for delta in given)
-        count.rows_out += rows
-        count.inserted += inserted
-        count.seconds += seconds
-        return found._replace(inserts=inserted == rows)
 
     def counts(self) -> Iterator[tuple[str, Count]]:
         """Yield what was counted of each place that has a name, and of those in scopes within."""

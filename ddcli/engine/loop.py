@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ddcli.engine.arrangement.trace import Trace
-    from ddcli.engine.dataflow import Deltas, Handle, Scope
+    from ddcli.engine.dataflow import Scope
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.join import Entered
+    from ddcli.engine.places import Deltas, Handle
     from ddcli.engine.rounds import Rounds
     from ddcli.errors import Text
 

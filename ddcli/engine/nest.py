@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ddcli.engine.dataflow import Handle, Scope
+    from ddcli.engine.dataflow import Scope
     from ddcli.engine.lanes import Layout
+    from ddcli.engine.places import Handle
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.stages import Stage

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.engine.arrangement.trace import Trace
-    from ddcli.engine.dataflow import Deltas, Pass, Scope
+    from ddcli.engine.dataflow import Scope
     from ddcli.engine.lanes import Layout
     from ddcli.engine.nest import Exchange
     from ddcli.engine.operators.base import Interval, Operator
+    from ddcli.engine.places import Deltas, Pass
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.stages import Stage

@@ -116,6 +116,15 @@ def read(text: Text) -> exp.Expr:
     return found
 
 
+ELSEWHERE = {
+    "&&": "write `and`",
+    "&": "write `and`",
+    "!": "write `not`",
+    "?": "write `case when ... then ... else ... end`",
+}
+"""What signs of other languages are here."""
+
+
 def _refuse(text: Text, error: ParseError) -> NoReturn:
     """Raise a parser's complaint as ours, at the token it stopped at."""
     if not error.errors:
@@ -133,7 +142,7 @@ def _refuse(text: Text, error: ParseError) -> NoReturn:
         problem = f"expected `{match[1].lower()}` near `{token}`"
     else:
         problem = f"unexpected `{token}`" if token else "wrong syntax"
-    raise SpecError(problem, span=text.at(max(start, 0), max(len(token), 1))) from None
+    raise SpecError(problem, span=text.at(max(start, 0), max(len(token), 1)), hint=ELSEWHERE.get(token)) from None
 
 
 def _open_quote(text: str) -> int:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.engine.dataflow import Deltas
     from ddcli.engine.lanes import Layout
+    from ddcli.engine.places import Deltas
     from ddcli.library.dataflow import Dataflow
     from ddcli.plan.relation import Relation
 

@@ -51,13 +51,16 @@ def build(
 
 
 def build_collections(
-    spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type] = HERE.time
+    spec: model.Spec,
+    schemas: Mapping[str, Schema],
+    time: Sequence[Type] = HERE.time,
+    keys: Mapping[str, tuple[str, ...]] | None = None,
 ) -> dict[str, Relation]:
     """Return every input and collection of `spec` by name, whether an output reads it or not; as `build`, raise what is wrong.
 
-    Those of loops' bodies are not among them. An input that another pipeline keeps is one like others here.
+    Those of loops' bodies are not among them. Without its key, an input that another pipeline keeps is one like others here.
     """
-    section = _built(spec, schemas, time, {})
+    section = _built(spec, schemas, time, keys or {})
     names = [*spec.inputs, *(name for collection in spec.collections.values() for name in collection.gives)]
     found = {name: section.named(name) for name in names}
     if section.errors:

@@ -162,7 +162,7 @@ class Lookup:
             hint = f"see `dd plan {spec.path}`, and run it"
             raise StateError("the pipeline has changed since its state was made", place=str(spec.path), hint=hint)
         source = spec.outputs[self.name].source.value if self.name in spec.outputs else self.name
-        self._meant = build_collections(spec, schemas, self._kinds)[source].node
+        self._meant = build_collections(spec, schemas, self._kinds, keys)[source].node
         self._nodes = self._plan.lowered(self._meant)
         if not self._nodes:
             problem = f"no output reads '{self.name}', so nothing of it is kept"
@@ -206,10 +206,14 @@ class Lookup:
         keys = [", ".join(names) for names in shortest]
         nulls = " (and no record without a value there)" if None in key.values() else ""
         asked = f"by {', '.join(key)}" if key else "without a key"
+        given = self.request.spec.inputs.get(self.name)
+        if not keys and given is not None and given.arrangement is not None:
+            hint = f"ask it where it is kept, in {given.path.value}: `dd query` with that pipeline's file"
+            return UsageError(f"'{self.name}' can't be asked here: another pipeline keeps it", hint=hint)
         if not keys:
             return UsageError(
                 f"'{self.name}' can't be asked {asked}: nothing that is kept holds it by a key",
-                hint="add `- arrange: {by: [..]}` at its end and have others read it by that key, or ask a collection that is reduced",
+                hint="ask a collection that is reduced, made distinct or joined; or end this one with `- arrange: {by: [..], export: NAME}`",
             )
         return UsageError(
             f"'{self.name}' can't be asked {asked}: it is kept by another key{nulls}",

@@ -206,10 +206,12 @@ def _key(node: Node) -> Names:
 
 
 def _taken_apart(node: Node) -> tuple[Node, tuple[stage.Step, ...]]:
-    """Return a node as linear steps over another."""
-    if isinstance(node, physical.Linear) and not isinstance(node, physical.Pick):
-        return node.inputs[0], node.steps
-    return node, ()
+    """Return a node as linear steps over another that is none."""
+    steps: tuple[stage.Step, ...] = ()
+    while isinstance(node, physical.Linear) and not isinstance(node, physical.Pick):
+        steps = (*node.steps, *steps)
+        node = node.inputs[0]
+    return node, steps
 
 
 def _text(node: Node, steps: Iterable[stage.Step]) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddcli.report.layout import Group, Item, Layout, Point, Rect, layout
+from ddcli.report.layout import Layout, layout
+from ddcli.report.shapes import Group, Item, Point, Rect
 from ddcli.report.words import cells, clipped, flow, loop_title, markup, spent, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ddcli.report.layout import Line
+    from ddcli.report.shapes import Line
     from ddcli.report.view import Operator, View
 
 FONT = 12.0
@@ -135,7 +136,7 @@ def svg(drawing: Drawing, *, alone: bool = True) -> str:
 
 def _marker(name: str, style: str) -> str:
     return (
-        f'<marker id="{name}" class="{style}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        f'<marker id="{name}" class="{style}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto">'
         '<path d="M0 0L8 4L0 8z"/></marker>'
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.report.drawing import STYLE, svg
 from ddcli.report.view import run_json
-from ddcli.report.words import amount, clipped, duration, markup
+from ddcli.report.words import amount, clipped, duration, loop_title, markup
 from ddcli.summary import plural, size_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ p { margin: .2rem 0; color: var(--faint); }
 .plots { display: flex; flex-wrap: wrap; gap: 1rem; margin: 1rem 0; }
 figure { margin: 0; padding: .6rem .8rem; border: 1px solid var(--edge); border-radius: 8px; background: var(--box); }
 figcaption { font-size: .85rem; color: var(--faint); } figcaption b { color: var(--ink); }
-.plot { background: none; } .plot polyline { fill: none; stroke: var(--hot); stroke-width: 1.6; } .plot circle { fill: var(--hot); }
+.dd .plot { background: none; } .plot polyline { fill: none; stroke: var(--hot); stroke-width: 1.6; } .plot circle { fill: var(--hot); }
 .graph { overflow: auto; border: 1px solid var(--edge); border-radius: 8px; max-height: 86vh; }
 .graph svg { display: block; margin: 0 auto; max-width: none; }
 .split { display: grid; grid-template-columns: minmax(0, 1fr) 22rem; gap: 1rem; align-items: start; }
@@ -94,6 +94,7 @@ def page(drawing: Drawing) -> str:
             "</div>",
             "<h2>Operators</h2>",
             _table(view),
+            _loops(view),
             "</main>",
             "<footer><p>Seconds are those of all threads together. A shared arrangement has a double border.</p></footer>",
             f"<script>{SCRIPT}</script>",
@@ -186,7 +187,7 @@ def _details(drawing: Drawing) -> str:
 
 def _called(view: View, numbers: dict[str, int], name: str) -> str:
     operator = view.operators[numbers[name]]
-    return " ".join([operator.kind, *operator.names[:1]])
+    return " ".join([operator.kind, *(operator.names[:1] or operator.says[:1])])
 
 
 def _history(view: View, operator: Operator) -> str:
@@ -230,3 +231,21 @@ def _table(view: View) -> str:
             f"{_numbers(counts.get(each.id))}{held}</tr>"
         )
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _loops(view: View) -> str:
+    """Return the loops: how many turns their bodies took, and what these gave round by round."""
+    counts = view.counts()
+    head = "".join(f'<th class="word">{word}</th>' for word in ("loop", "rows of each round"))
+    rows = []
+    for each in view.loops:
+        count = counts.get(each.id)
+        plot = ""
+        if count and count.rounds:
+            words = f"rows of each round: {', '.join(map(amount, count.rounds))}"
+            plot = sparkline([float(rows) for rows in count.rounds], words, 180, 32)
+        rows.append(f'<tr><td class="word">{markup(loop_title(each, count))}</td><td class="word">{plot}</td></tr>')
+    if not rows:
+        return ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<h2>Loops</h2><div class="wide">{table}</div>'

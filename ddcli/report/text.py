@@ -43,7 +43,7 @@ def text(view: View, width: int = 100, *, ascii_only: bool = False) -> list[str]
     """Return a view as lines of at most `width` columns (more, where many collections are read at once), styled for a terminal."""
     rows = list(_rows(view))
     room = 2 * max((len(row.lanes) // 2 for row in rows), default=0) + 2
-    lines = [row.lanes.ljust(room) + _styled(row.words, max(LEAST, width - room)) for row in rows]
+    lines = [(row.lanes.ljust(room) + _styled(row.words, max(LEAST, width - room))).rstrip() for row in rows]
     return [line.translate(PLAIN) if ascii_only else line for line in lines]
 
 

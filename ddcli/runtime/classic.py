@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import DdError, EngineError
 from ddcli.progress import SILENT
 from ddcli.runtime.java import java_home
-from ddcli.runtime.spark import told
+from ddcli.runtime.spark import share, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 ALL_CORES = "local[*,4]"
 """The master where none is said. Without the second number a task that fails isn't tried again."""
-NOT_SAID = {"spark.master": "local[*]", "spark.app.name": "pyspark-shell"}
+NOT_SAID = {
+    "spark.master": "local[*]",
+    "spark.app.name": "pyspark-shell",
+    "spark.ui.showConsoleProgress": "true",
+}
 """What Spark takes for said where nobody said anything."""
 DEFAULTS = {
     "spark.locality.wait": "0s",  # tasks read files that are as far from all
@@ -76,6 +80,16 @@ class Classic:
     @property
     def master(self) -> str:
         return str(self.context.master)
+
+    def task_memory(self, here: int) -> int:
+        slots = self.slots
+        try:
+            settings = dict(self.context.getConf().getAll())
+            executors = self.context._jsc.sc().getExecutorMemoryStatus().size() - 1  # noqa: SLF001 - the driver is one of them
+        except Exception as error:
+            raise self._told(error) from error
+        said = settings.get("spark.executor.cores")
+        return share(settings, int(said) if said else -(-slots // max(executors, 1)), slots, here)
 
     @property
     def page(self) -> str | None:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ddcli.errors import DdError, EngineError, UsageError
 from ddcli.progress import SILENT
 from ddcli.runtime.options import REMOTE
-from ddcli.runtime.spark import told
+from ddcli.runtime.spark import share, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +58,13 @@ class Connect:
             return int(parts.agg(functions.max("at")).collect()[0][0]) + 1
         except Exception as error:
             raise self._told(error) from error
+
+    def task_memory(self, here: int) -> int:
+        try:
+            settings = self.session.conf.getAll
+        except Exception as error:
+            raise self._told(error) from error
+        return share(settings, int(settings.get("spark.executor.cores", "1")), self.slots, here)
 
     @property
     def master(self) -> str:

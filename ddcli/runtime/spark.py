@@ -15,7 +15,7 @@ from ddcli.errors import DdError, EngineError, UsageError
 from ddcli.runtime.options import REMOTE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.progress import Progress
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     Function = Callable[[bytes, bytes, str], bytes]
 
 PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?P<stack>(?:[ \t].*\n|\n)*)(?P<said>\S.*)")
+SIZE = re.compile(r"(\d+)([kmgt]?)b?")
+LEAST_OVERHEAD = 384 << 20
+"""What Spark gives executors beside the heap at the least."""
+JVM = 512 << 20
+"""What an executor's JVM has resident when it only starts Python processes and carries small results."""
 MISMATCH = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*?: (\S+) than that in driver: ([\d.]+\d)")
 LOST = re.compile(r"Lost task .*?\): (.*)")
 CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\].*")
@@ -31,6 +36,7 @@ KILLED = re.compile(
     r"exit(?:ed with)? (?:code|status):? (?:137|52)\b|OutOfMemory|out of memory|OOM|Container killed", re.IGNORECASE
 )
 """What tells that a process had too little memory: the system's killer, Spark's own end on a full heap, YARN, Kubernetes."""
+DIED = "Python worker exited unexpectedly"
 AGAIN = "nothing of this run is visible; run again"
 LESS = "nothing of this run is visible; give tasks less at once with --memory, or executors more with --conf spark.executor.memoryOverhead=..."
 
@@ -45,6 +51,9 @@ class Spark(Protocol):
     @property
     def master(self) -> str:
         """Return where it is."""
+
+    def task_memory(self, here: int) -> int:
+        """Return the bytes that a task may have, where all that is done on this machine may have `here`."""
 
     @property
     def page(self) -> str | None:
@@ -94,6 +103,40 @@ def is_remote(session: Any) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
+def share(settings: Mapping[str, str], cores: int, slots: int, here: int) -> int:
+    """Return the bytes that a task may have: of this machine, or of an executor that does `cores` tasks at once.
+
+    Rows are in Python processes, outside of the JVM's heap: what limits them is `spark.executor.pyspark.memory`, or what an executor
+    has in all, as YARN and Kubernetes hold it to. Of that the JVM takes little, as it never sees a row.
+
+    >>> conf = {"spark.master": "yarn", "spark.executor.memory": "8g", "spark.executor.memoryOverhead": "2g"}
+    >>> share(conf, 4, 100, 0) >> 20
+    2432
+    >>> share(conf | {"spark.executor.pyspark.memory": "4096"}, 4, 100, 0) >> 20, share({"spark.master": "local[4]"}, 1, 4, 1 << 30) >> 20
+    (1024, 256)
+    """
+    master = settings.get("spark.master", "local")
+    if master.startswith("local"):
+        return here // slots
+    if "spark.executor.pyspark.memory" in settings:
+        return bytes_of(settings["spark.executor.pyspark.memory"]) // cores
+    heap = bytes_of(settings.get("spark.executor.memory", "1g"))
+    factor = float(settings.get("spark.executor.memoryOverheadFactor", "0.4" if master.startswith("k8s") else "0.1"))
+    said = settings.get("spark.executor.memoryOverhead")
+    whole = heap + (bytes_of(said) if said else max(LEAST_OVERHEAD, int(heap * factor)))
+    return max(whole - JVM, whole // 2) // cores
+
+
+def bytes_of(text: str) -> int:
+    """Return the bytes of a size as Spark's settings have it: a number alone counts MiB.
+
+    >>> bytes_of("512m") == bytes_of("512"), bytes_of("2gb") >> 30
+    (True, 2)
+    """
+    number, unit = SIZE.fullmatch(text.strip().lower()).groups()  # type: ignore[union-attr] # Spark has refused others
+    return int(number) << {"k": 10, "m": 20, "g": 30, "t": 40}[unit or "m"]
+
+
 def told(text: str) -> DdError:
     """Return what a person needs of an error of Spark, which may be 12 kB of Java: one line.
 
@@ -120,6 +163,8 @@ def told(text: str) -> DdError:
     lost = LOST.findall(text)
     if lost:
         why = lost[-1].strip()
+        if DIED in why:
+            return EngineError("a Python process of an executor was killed: perhaps it ran out of memory", hint=LESS)
         if KILLED.search(why):
             return EngineError(f"a process of an executor ran out of memory: {why}", hint=LESS)
         what = "an executor was lost" if "ExecutorLost" in why or "exited" in why else "a task failed"

@@ -19,6 +19,10 @@ class Threads:
         self.slots = slots
         self._attempts = count()
 
+    def task_memory(self, here: int) -> int:
+        """Return the bytes that a task may have, where all that is done on this machine may have `here`."""
+        return here // self.slots
+
     def run(
         self,
         function: Callable[[bytes, bytes, str], bytes],

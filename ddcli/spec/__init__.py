@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ddcli.errors import SpecError
     from ddcli.spec.model import Spec
 
 
@@ -21,6 +22,16 @@ def load_spec(path: Path) -> Spec:
     from ddcli.spec import document
 
     return document.load_spec(path)
+
+
+def read_spec(path: Path) -> tuple[Spec | None, list[SpecError]]:
+    """Return what is right in a pipeline file, and what is wrong. Where something is, others may name what is left out.
+
+    Raises `UsageError` as `load_spec` does.
+    """
+    from ddcli.spec import document
+
+    return document.read_spec(path)
 
 
 def parse_spec(text: str, file: str) -> Spec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
+from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError, did_you_mean
 from ddcli.spec import model
 from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.loops import A_COLLECTION, COLLECTION
@@ -133,12 +133,22 @@ EXAMPLES = {
 
 def load_spec(path: Path) -> model.Spec:
     """Return what a pipeline file says, or raise `SpecErrors` with everything that is wrong in it."""
+    return parse_spec(_text_of(path), str(path))
+
+
+def read_spec(path: Path) -> tuple[model.Spec | None, list[SpecError]]:
+    """Return what is right in a pipeline file, and what is wrong: see `parse_partly`."""
+    return parse_partly(_text_of(path), str(path))
+
+
+def _text_of(path: Path) -> str:
     try:
-        text = path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        raise UsageError(
-            "there is no such pipeline file", place=str(path), hint="see `dd init` for one to start from"
-        ) from None
+        there = [each.name for each in (*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"))]
+        near = did_you_mean(path.name, there)
+        hint = f"did you mean '{path.with_name(near)}'?" if near else "see `dd init` for one to start from"
+        raise UsageError("there is no such pipeline file", place=str(path), hint=hint) from None
     except IsADirectoryError:
         raise UsageError("a directory, not a pipeline file", place=str(path), hint="name the YAML file in it") from None
     except UnicodeDecodeError as error:
@@ -146,23 +156,34 @@ def load_spec(path: Path) -> model.Spec:
     except (OSError, ValueError) as error:
         problem = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"can't read the pipeline file: {problem}", place=str(path)) from None
-    return parse_spec(text, str(path))
 
 
 def parse_spec(text: str, file: str) -> model.Spec:
     """Return what the text of a pipeline file says, or raise `SpecErrors` with everything that is wrong in it."""
+    spec, errors = parse_partly(text, file)
+    if errors or spec is None:
+        raise SpecErrors(errors)
+    return spec
+
+
+def parse_partly(text: str, file: str) -> tuple[model.Spec | None, list[SpecError]]:
+    """Return what is right in the text of a pipeline file, and what is wrong.
+
+    Where something is wrong, inputs, collections and outputs are left out that are, so others may name what isn't there; without
+    a name, inputs and outputs there is nothing.
+    """
     root, errors = parse_tree(text, file)
     notes = Notes(errors=errors)
     try:
-        return _read(root, file, notes)
+        return _read(root, file, notes), notes.errors
     except Refused:
-        raise SpecErrors(notes.errors) from None
+        return None, notes.errors
     except RecursionError:
-        raise SpecErrors([SpecError("nested too deeply", place=file)]) from None
+        return None, [SpecError("nested too deeply", place=file)]
 
 
 def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
-    """Read all sections, check the names that they use, and build the model if nothing was wrong."""
+    """Read all sections, check the names that they use, and build the model of what is right."""
     if root is None:
         raise Refused if notes.errors else notes.refuse("", "the file is empty", Span(file, 1, 1), EXAMPLES["dd"])
     if not isinstance(root, Mapping):
@@ -175,17 +196,20 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
                 listed = f"(keys: {', '.join(SECTIONS)})"
                 raise notes.refuse("", f"unknown key {word.value!r}", word.span, suggest(word.value, SECTIONS, listed))
             found[key.argument] = key.shape.read(node, Place(word.value, word, word.value), notes)
-        except Refused:
+        except Refused as refused:
             if word.value == "dd":  # another version may be another language: nothing else can be said
                 raise
+            if key is not None and refused.kept is not None:
+                found[key.argument] = refused.kept
     for name in missing(SECTIONS, root):
         notes.refuse("", f"the key {name!r} is missing", root.span, EXAMPLES[name])
     check_names(root, found, notes)
-    if notes.errors:
+    if not {"version", "name", "inputs", "outputs"} <= found.keys():
         raise Refused
     del found["version"]
+    wrong = {".".join(error.problem.partition(":")[0].split(".")[:2]) for error in notes.errors}
     named = {
-        part: {text.value: value for text, value in found.get(part, ())}
+        part: {text.value: value for text, value in found.get(part, ()) if f"{part}.{text.value}" not in wrong}
         for part in ("inputs", "collections", "outputs")
     }
     return model.Spec(**(found | named), path=Path(file))

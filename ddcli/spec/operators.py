@@ -299,6 +299,23 @@ OPERATORS: dict[str, Shape[Any]] = {
 BARE = ("negate", "consolidate", "count", "distinct")
 
 
+ELSEWHERE = {
+    **dict.fromkeys(("select", "transform"), "map"),
+    **dict.fromkeys(("withcolumn", "withcolumns", "assign", "mutate", "derive"), "extend"),
+    **dict.fromkeys(("where", "having"), "filter"),
+    **dict.fromkeys(("groupby", "aggregate", "agg", "summarize", "summarise"), "reduce"),
+    **dict.fromkeys(("union", "unionall", "append"), "concat"),
+    **dict.fromkeys(("limit", "sort", "orderby", "head", "top", "rank"), "top_k"),
+    **dict.fromkeys(("unique", "dedupe", "deduplicate", "dropduplicates"), "distinct"),
+    **dict.fromkeys(("unnest", "flatten", "lateral"), "flat_map"),
+    **dict.fromkeys(("leftjoin", "innerjoin", "rightjoin", "outerjoin", "fulljoin", "lookup"), "join"),
+    **dict.fromkeys(("anti", "except", "minus"), "antijoin"),
+    **dict.fromkeys(("semi", "intersect", "exists"), "semijoin"),
+    **dict.fromkeys(("debug", "print", "log", "tap"), "inspect"),
+}
+"""What operators are called in SQL and by data frames, without underscores."""
+
+
 class OneOperator(Shape[model.Operator]):
     """An item of `apply`: a word, or a mapping of one operator to its arguments."""
 
@@ -322,6 +339,8 @@ class OneOperator(Shape[model.Operator]):
         if shape is None:
             listed = f"(operators: {', '.join(OPERATORS)})"
             hint = suggest(word.value, OPERATORS, listed)
+            if meant := ELSEWHERE.get(word.value.lower().replace("_", "")):
+                hint = f"that is `{meant}` here {listed}"
             raise notes.refuse(place.path, f"unknown operator {word.value!r}", word.span, hint)
         found: model.Operator = shape.read(value, place.entry(word), notes)
         return found

@@ -18,10 +18,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 JsonSchema = dict[str, Any]
+LONG = 60
+"""Letters of a value that a message shows."""
 
 
 class Refused(Exception):
-    """The value could not be read. Not an error to show: why is in the notes."""
+    """The value could not be read. Not an error to show: why is in the notes. `kept` is what of it could be read, if that is of use."""
+
+    def __init__(self, kept: Any = None) -> None:
+        super().__init__()
+        self.kept = kept
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -76,7 +82,8 @@ class Notes:
 def describe(node: Node) -> str:
     """Return a word for what a node is."""
     if isinstance(node, Scalar):
-        return "nothing" if node.kind == "null" else repr(node.text.value)
+        text = node.text.value
+        return "nothing" if node.kind == "null" else repr(text if len(text) <= LONG else f"{text[:LONG]}...")
     return "a list" if isinstance(node, Sequence) else "a mapping"
 
 

@@ -33,7 +33,7 @@ class Many(Shape[tuple[T, ...]]):
     def _read(self, node: Node, place: Place, notes: Notes) -> tuple[T, ...]:
         if not isinstance(node, Sequence):
             hint = f"write `[{node.text.value}]`" if isinstance(node, Scalar) and node.kind != "null" else None
-            if isinstance(node, Mapping) and not node.flow:
+            if (isinstance(node, Mapping) and not node.flow) or (isinstance(node, Scalar) and node.kind == "null"):
                 hint = "begin each item with `- `"
             raise notes.mismatch(node, place, self.wants, hint)
         if len(node.items) < self.least:
@@ -88,7 +88,7 @@ class Pairs(Shape[tuple[tuple[Text, T], ...]]):
             except Refused:
                 wrong = True
         if wrong:
-            raise Refused
+            raise Refused(tuple(pairs))
         return tuple(pairs)
 
     def _schema(self) -> JsonSchema:

@@ -71,6 +71,9 @@ def _in_our_words(error: Any, source: Source) -> SpecError:
     if "start any token" in problem:
         return SpecError(f"a value can't begin with {character!r}", span=span, hint=QUOTE)
     if "mapping values are not allowed" in problem:
+        if glued := re.match(r"\s*(?:- )?(\w+:)\S", source.line(mark.line - 1) if mark.line else ""):
+            span = source.span(mark.line - 1, glued.start(1), len(glued[1]))
+            return SpecError("a colon without a space after it", span=span, hint="write `key: value`")
         hint = "quote the value if the colon belongs to it; if not, check the indentation"
         return SpecError("a colon in a place where no key can be", span=span, hint=hint)
     if "end of stream" in problem and "quoted" in context:

@@ -26,7 +26,7 @@ PARQUET_ENDINGS, ARROW_ENDINGS = (".parquet", ".parq", ".pq"), (".arrow", ".ipc"
 
 @dataclass
 class Wholeness:
-    """Says of files whether they are whole, and tells of each that isn't, once."""
+    """Says of files whether they are whole, and tells of each that lacks its end, once."""
 
     tell: Callable[[Path], None]
     unsettled: bool = False
@@ -39,7 +39,9 @@ class Wholeness:
             whole = isinstance(path, ObjectPath) or self._is_whole(path)
         except OSError:
             return True  # it can't be read: who reads it says why
-        if whole:
+        if path.suffix.lower() not in (*PARQUET_ENDINGS, *ARROW_ENDINGS):
+            self.unsettled = self.unsettled or not whole
+        elif whole:
             self._told.discard(path)
         elif path not in self._told:
             self._told.add(path)
@@ -52,9 +54,7 @@ class Wholeness:
             return _is_parquet(path)
         if ending in ARROW_ENDINGS:
             return _begins_and_ends(path, ARROW)
-        quiet = abs(time.time() - path.stat().st_mtime) >= QUIET
-        self.unsettled = self.unsettled or not quiet
-        return quiet
+        return abs(time.time() - path.stat().st_mtime) >= QUIET
 
 
 def _is_parquet(path: Path) -> bool:

@@ -147,7 +147,7 @@ class Seen:
         if not missing and not extra:
             return []
         rows = [*(Row("-", *pair) for pair in missing.items()), *(Row("+", *pair) for pair in extra.items())]
-        rows.sort(key=lambda row: (sort_key(row.values), row.mark != "-"))
+        rows.sort(key=lambda row: (row.mark != "-", sort_key(row.values)))
         columns = (*expected.columns, *beside)
         return [Failure(expected.span, f"{each.collection} {problem}", columns, tuple(rows))]
 

@@ -84,8 +84,9 @@ def _reader(request: Request, given: Input) -> Reader:
         return SharedReader(shared, [text.value for text in given.time], Listing(directory, ()), None)
     try:
         listing = list_input(given.path.value, request.base)
-    except InputError:
+    except InputError as error:
         if given.columns is None:
-            raise
+            hint = "declare its `columns`: then its tests need no files"
+            raise InputError(f"inputs.{given.name.value}: {error.problem}", span=given.path.span, hint=hint) from None
         listing = Listing(request.base, ())
     return LogReader(Listing(listing.root, listing.new[:1]), format_of(given))

@@ -25,7 +25,8 @@ from ddcli.why.contents import Contents, Record
 from ddcli.why.question import Explained, Question
 from ddcli.why.reasons import Reason
 from ddcli.why.restrict import renamed
-from ddcli.why.trace import MOST, Tracer, bounds, rows_giving, show, told_step
+from ddcli.why.trace import MOST, Tracer, rows_giving
+from ddcli.why.words import bare, bounds, show, told_step
 from ddcli.why.worlds import Opaque
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Changes:
         assert isinstance(node, SAME), type(node)
         says = ""
         if isinstance(node, logical.Threshold):
-            says = "distinct" if node.function is None else f"threshold {node.function.text()}"
+            says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
         inputs = {child.fingerprint: child for child in node.inputs}.values()
         values = dict(zip(node.schema, record, strict=True))
         return self._passed(node, record, says, [(child, self.differing(child, values)) for child in inputs])
@@ -152,7 +153,7 @@ class Changes:
             known = {}
         changed = self.differing(child, known)
         if not isinstance(step, stage.Filter):
-            found = stage.Stage(dict(child.schema), (step,)).run(changed.frame())
+            found, changed = changed.through(step)
             changed = changed.rows(rows_giving(found.frame, found.rows, record, node, self.now.world))
         return self._passed(node, record, told_step(step), [(child, changed)])
 
@@ -201,10 +202,10 @@ class Changes:
         values = dict(zip(node.schema, record, strict=True))
         changed = self.differing(child, renamed(values, node.by))
         if len(changed) and node.by:
-            found = stage.Stage(dict(child.schema), (stage.Map(node.by),)).run(changed.frame()).frame
+            found, changed = changed.through(stage.Map(node.by))
             schema = {name: expression.type for name, expression in node.by}
             group = Contents(changed.matrix[:0], schema, changed.values)
-            changed = changed.rows(group.same(found, {name: values[name] for name in schema}))
+            changed = changed.rows(group.same(found.frame, {name: values[name] for name in schema}))
         by = f" by {', '.join(name for name, _ in node.by)}" if node.by else ""
         reason = self._new(node, record, f"reduce {', '.join(call.text() for call in node.calls)}{by}")
         return self._made_of(reason, [(child, changed)])

@@ -9,6 +9,7 @@ import numpy as np
 from ddcli.engine.columns import NullInRequired
 from ddcli.engine.lanes import Layout, decode, decode_records, encode, encode_records
 from ddcli.errors import InputError
+from ddcli.expressions.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.engine.pool import Pool
+    from ddcli.expressions.stage import StageResult, Step
     from ddcli.expressions.types import Schema
     from ddcli.trial import Matrix
 
@@ -91,6 +93,16 @@ class Contents:
             return np.zeros(0, np.int64)
         found = encode(frame.select(self.layout.names), self.layout, self.values.pool) if self.layout.width else None
         return np.arange(frame.height) if found is None else np.flatnonzero((found == lanes[0]).all(axis=1))
+
+    def through(self, step: Step) -> tuple[StageResult, Contents]:
+        """Return what a linear step makes of the records, and the records that it was applied to: those that it does not fail on."""
+        stage, frame = Stage(self.layout.schema, (step,)), self.frame()
+        try:
+            return stage.run(frame), self
+        except InputError:
+            failing = [row for row, _ in stage.failing(frame)]
+            kept = self.rows(np.setdiff1d(np.arange(len(self)), failing))
+            return stage.run(kept.frame()), kept
 
     def records(self) -> list[Record]:
         """Return the records as values."""

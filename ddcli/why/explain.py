@@ -16,9 +16,10 @@ from ddcli.request import read_request
 from ddcli.spec.tree import Scalar, scalar_kind
 from ddcli.store.manifest import read_newest
 from ddcli.store.time_text import format_time, parse_until
+from ddcli.why.absent import Absence, Missing, hindrances
 from ddcli.why.changes import Changes
 from ddcli.why.inputs import Inputs
-from ddcli.why.question import Question
+from ddcli.why.question import Explained, Question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
     from ddcli.plan.logical import Node
     from ddcli.trial import Matrix
     from ddcli.why.inputs import Where
-    from ddcli.why.question import Explained
     from ddcli.why.reasons import Leaf
 
 
 class NotThere(DdError):
-    """No such record is in the collection: the answer is no."""
+    """No such record is in the collection, or none has changed: the answer is no."""
 
     exit_code = 1
 
@@ -53,7 +53,12 @@ class Answer:
     read: int
     names: dict[str, str]
     fed: dict[str, Matrix]
+    told: str
     places: dict[Leaf, list[Where]] = field(default_factory=dict)
+    missing: Missing | None = None
+    """Why there is no such record."""
+    until: Time | None = None
+    """The last time at which there was one, if there is none."""
 
     @property
     def time(self) -> str:
@@ -75,7 +80,7 @@ def explain(
 
     Without a time, at the last that runs have closed, or if there were none, at the last in the inputs. With `change`, why they
     changed at that time, or without one at the last at which any of them did. At most `limit` records are explained, and of a group so
-    many shown. Raises NotThere where there is none.
+    many shown. Raises NotThere where none has changed; that none is there is an answer, with why it is `missing`.
     """
     started = clock.perf_counter()
     request = read_request(path, state, None, lambda _line: None)
@@ -88,12 +93,12 @@ def explain(
     node = inputs.relations[meant(request.spec, collection)].node
     asked = Question(inputs, node, read_keys(keys, node.schema), _time(inputs, at), limit)
     told = f"'{collection}' with {' and '.join(keys)}"
-    answer = _changed(asked, told, given=at is not None) if change else _there(asked, told)
+    answer = _changed(asked, told, given=at is not None) if change else _there(asked)
     names = {relation.node.fingerprint: name for name, relation in reversed(inputs.relations.items())}
     places: dict[Leaf, list[Where]] = {}
-    question, records, explained = answer
-    for each in explained:
-        places |= question.places(each.reason)
+    question, records, explained, missing = answer
+    for each in (*(each.reason for each in explained), *hindrances(missing)):
+        places |= question.places(each)
     return Answer(
         inputs=inputs,
         collection=collection,
@@ -107,27 +112,43 @@ def explain(
         names=names,
         fed=question.fed,
         places=places,
+        missing=missing,
+        told=told,
+        until=_until(question) if missing is not None else None,
     )
 
 
-def _there(question: Question, told: str) -> tuple[Question, int, tuple[Explained, ...]]:
-    """Return the question, how many records are there, and why the first of them are."""
+Found = tuple[Question, int, tuple[Explained, ...], Missing | None]
+"""The question that was answered, how many records there are, why the first of them are, or why there is none."""
+
+
+def _there(question: Question) -> Found:
+    """Find the records that are there."""
     found = question.there()
     if not len(found):
-        kinds = question.inputs.kinds
-        changes = question.history()
-        hint = "none was ever there before"
-        if len(changes):
-            last = tuple(int(value) for value in changes.matrix[:, -len(kinds) - 1 : -1].max(axis=0))
-            hint = f"there was one until {format_time(last, kinds)}: `--change` tells why it went"
-        raise NotThere(f"there is no record of {told} at {format_time(question.time, kinds)}", hint=hint)
+        return question, 0, (), Absence(question).of(question.node, question.values)
     chosen = found.rows(np.arange(min(len(found), question.limit)))
     pairs = zip(chosen.records(), chosen.counts(), strict=True)
-    return question, len(found), tuple(question.explained(*pair) for pair in pairs)
+    return question, len(found), tuple(question.explained(*pair) for pair in pairs), None
 
 
-def _changed(asked: Question, told: str, *, given: bool) -> tuple[Question, int, tuple[Explained, ...]]:
-    """Return the question at the time of the change, how many records changed then, and why the first of them did."""
+def _until(question: Question) -> Time | None:
+    """Return the last time at which a record changed that is not there any more."""
+    history = question.history().matrix
+    return tuple(history[:, -len(question.time) - 1 : -1].max(axis=0).tolist()) if len(history) else None
+
+
+def not_there(answer: Answer) -> NotThere:
+    """Return the answer that no such record is there as an error, which tells when there was one."""
+    kinds = answer.inputs.kinds
+    hint = "none was ever there before"
+    if answer.until is not None:
+        hint = f"there was one until {format_time(answer.until, kinds)}: `--change` tells why it went"
+    return NotThere(f"there is no record of {answer.told} at {answer.time}", hint=hint)
+
+
+def _changed(asked: Question, told: str, *, given: bool) -> Found:
+    """Find the records that changed, at the time that is `given`, or the last at which one did."""
     kinds = asked.inputs.kinds
     if len(kinds) > 1:
         hint = "without `--change`, `--at` takes a time of several coordinates"
@@ -143,7 +164,7 @@ def _changed(asked: Question, told: str, *, given: bool) -> tuple[Question, int,
     found = changes.differing(now.node, now.values)
     chosen = found.rows(np.arange(min(len(found), now.limit)))
     pairs = zip(chosen.records(), chosen.counts(), strict=True)
-    return now, len(found), tuple(changes.explained(*pair) for pair in pairs)
+    return now, len(found), tuple(changes.explained(*pair) for pair in pairs), None
 
 
 def _time(inputs: Inputs, at: str | None) -> Time:

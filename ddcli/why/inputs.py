@@ -14,7 +14,7 @@ import polars as pl
 
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.pool import Pool
-from ddcli.engine.times import Frontier, Time, box
+from ddcli.engine.times import BEYOND, Frontier, Time, box
 from ddcli.facts import InputFacts
 from ddcli.importing import SharedReader
 from ddcli.inputs import open_logs, time_columns
@@ -72,7 +72,7 @@ class Inputs:
 
     def latest(self) -> Time | None:
         """Return the largest value of each coordinate of time that there is."""
-        found = [time for reader in self.readers.values() if (time := reader.largest_time())]
+        found = [time for reader in self.readers.values() if (time := _latest(reader))]
         return tuple(map(max, zip(*found, strict=True))) if found else None
 
     def updates(
@@ -108,9 +108,9 @@ class Inputs:
     def places(self, name: str, source: logical.Source, wanted: Matrix) -> dict[bytes, list[Where]]:
         """Return where some updates of an input are written, by the bytes of their rows: one that is written twice is in two places."""
         reader, layout = self.readers[name], Layout(source.schema)
+        if isinstance(reader, SharedReader):  # its rows have no place of their own
+            return {row.tobytes(): [Where(_near(str(reader.listing.root)), None)] for row in wanted}
         found: dict[bytes, list[Where]] = {row.tobytes(): [] for row in wanted}
-        if isinstance(reader, SharedReader):
-            return found
         width = layout.width
         times = [np.unique(column) for column in wanted[:, width:-1].T]
         for path, first, rows in reader.parts(layout.names, TOGETHER):
@@ -138,6 +138,14 @@ class Inputs:
 def before(time: Time) -> Frontier:
     """Return the frontier that closes the times up to one."""
     return box(tuple(value + 1 for value in time))
+
+
+def _latest(reader: Reader) -> Time | None:
+    """Return the largest value of each coordinate of time in an input; of one that another pipeline keeps, the last that it has closed."""
+    if not isinstance(reader, SharedReader):
+        return reader.largest_time()
+    corners = Frontier(reader.shared.manifest.upper).corners() if reader.shared.manifest.upper else ()
+    return tuple(value - 1 for value in corners[0]) if len(corners) == 1 and BEYOND not in corners[0] else None
 
 
 def _near(place: str) -> str:

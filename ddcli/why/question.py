@@ -19,7 +19,7 @@ from ddcli.why.inputs import before
 from ddcli.why.reasons import Reason
 from ddcli.why.restrict import Restrictions
 from ddcli.why.trace import Tracer
-from ddcli.why.worlds import ROUND, Opaque, World
+from ddcli.why.worlds import ROUND, Opaque, World, advanced, raw_sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,7 +157,7 @@ class Question:
 
     def count_in(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts], record: Record) -> int:
         """Return how often a record is in the collection, run over some updates."""
-        found = self._run(fed, facts)
+        found = self._run(advanced(fed, raw_sources(self.graph.nodes()), self.time), facts)
         return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.known).count(record)
 
     def _run(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Matrix:

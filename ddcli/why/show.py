@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
+    from ddcli.why.absent import Missing
     from ddcli.why.explain import Answer
     from ddcli.why.question import Explained
     from ddcli.why.reasons import Reason
@@ -45,6 +46,34 @@ def trees(answer: Answer) -> Iterator[Tree]:
         yield tree
 
 
+def missing_tree(answer: Answer, missing: Missing) -> Tree:
+    """Return the tree of what is missing."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    tree = Tree(
+        Text.assemble((f"{answer.collection}: ", "bold"), f"no {shown(missing.values)} at {answer.time}"),
+        guide_style="dim",
+    )
+    _add_missing(tree, answer, missing, head=True)
+    return tree
+
+
+def _add_missing(tree: Tree, answer: Answer, missing: Missing, *, head: bool = False) -> None:
+    """Add what is missing to a tree: a line where there is something to say, or a name to tell."""
+    from rich.text import Text
+
+    name = None if head else answer.names.get(missing.node.fingerprint)
+    branch = tree
+    if name or missing.why:
+        told = [Text(f"{name}: no {shown(missing.values)}", style="bold")] if name else []
+        branch = tree.add(Text("  ").join([*told, *([Text(missing.why)] if missing.why else [])]))
+    if missing.hindrance is not None:
+        _add(branch, answer, missing.hindrance, {id(missing.hindrance)})
+    for each in missing.because:
+        _add_missing(branch, answer, each)
+
+
 def record_text(answer: Answer, each: Explained) -> str:
     """Return an explained record as a person reads it."""
     return shown(dict(zip(answer.node.schema, each.record, strict=True)))
@@ -55,6 +84,8 @@ def verdict(each: Explained) -> str:
     updates = f"this {each.updates} update" if each.updates == 1 else f"these {each.updates:,} updates"
     if not each.checked:
         return f"NOT checked: run alone, {updates} do not give it"
+    if each.reason.everything and not each.reason.change:
+        return f"run alone, {updates} give it: all that may matter, as not every record was traced"
     if each.reason.change:
         return CHANGES[each.scope].format(updates if each.updates else "nothing but the time")
     return SCOPES[each.scope].format(f"{updates} {'gives' if each.updates == 1 else 'give'}")
@@ -132,7 +163,8 @@ def _update_lines(answer: Answer, reason: Reason) -> Iterator[Text]:
 
 
 def _where(place: dict[str, Any]) -> str:
-    return f"{place['file']}, row {place['row']}"
+    file: str = place["file"]
+    return file if place["row"] is None else f"{file}, row {place['row']}"
 
 
 def updates(answer: Answer, reason: Reason) -> Iterator[dict[str, Any]]:
@@ -165,6 +197,7 @@ def to_json(answer: Answer) -> dict[str, Any]:
         "matching": answer.matching,
         "read": answer.read,
         "seconds": round(answer.seconds, 4),
+        "missing": None if answer.missing is None else _missing(answer, answer.missing),
         "records": [
             {
                 "record": _plain_record(answer, each),
@@ -194,6 +227,16 @@ def _reason(answer: Answer, reason: Reason) -> dict[str, Any]:
         "updates": [] if reason.updates is None else list(updates(answer, reason)),
         "because": [_reason(answer, each) for each in reason.because],
         "more": reason.more,
+    }
+
+
+def _missing(answer: Answer, missing: Missing) -> dict[str, Any]:
+    return {
+        "collection": answer.names.get(missing.node.fingerprint),
+        "values": {name: plain(value) for name, value in missing.values.items()},
+        "why": missing.why or None,
+        "hindrance": None if missing.hindrance is None else _reason(answer, missing.hindrance),
+        "because": [_missing(answer, each) for each in missing.because],
     }
 
 

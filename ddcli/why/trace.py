@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ddcli.assemble.shifts import python_shift
-from ddcli.engine.lanes import Layout
 from ddcli.expressions import stage
-from ddcli.expressions.tree import Column, quoted
+from ddcli.expressions.tree import Column
 from ddcli.plan import logical, loops
 from ddcli.summary import plural
 from ddcli.why.contents import Contents, Record
 from ddcli.why.reasons import Reason
 from ddcli.why.restrict import renamed
+from ddcli.why.updates import SourceRows
+from ddcli.why.words import bare, bounds, show, told_step
 from ddcli.why.worlds import Place, Round, World, entered
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Tracer:
     named: frozenset[str]
     witnesses: bool = True
     _known: dict[tuple[int, str, str, bool], Reason] = field(default_factory=dict)
-    _rows: dict[str, _SourceRows] = field(default_factory=dict)
+    _rows: dict[str, SourceRows] = field(default_factory=dict)
 
     def reason(self, place: Place, node: Node, record: Record, *, exact: bool = True) -> Reason:
         """Return why a record is in a node's collection at a place: as often as it is, or (not `exact`) at all."""
@@ -133,7 +134,7 @@ class Tracer:
             known = {}
         candidates = place.home(child).contents(child).where(known)
         if not isinstance(step, stage.Filter):  # what has passed a filter is there as it was
-            found = stage.Stage(dict(child.schema), (step,)).run(candidates.frame())
+            found, candidates = candidates.through(step)
             candidates = candidates.rows(rows_giving(found.frame, found.rows, record, node, place.world))
         reasons = self._some(place, child, candidates, exact=exact)
         return self._passed(node, place, record, told_step(step), reasons)
@@ -214,10 +215,10 @@ class Tracer:
         group = place.home(child).contents(child).where(renamed(values, node.by))
         computed = [pair for pair in node.by if not isinstance(pair[1], Column)]
         if computed and len(group):
-            found = stage.Stage(dict(child.schema), (stage.Map(tuple(computed)),)).run(group.frame()).frame
+            found, group = group.through(stage.Map(tuple(computed)))
             schema = {name: expression.type for name, expression in computed}
             keys = Contents(group.matrix[:0], schema, group.values)
-            group = group.rows(keys.same(found, {name: values[name] for name in schema}))
+            group = group.rows(keys.same(found.frame, {name: values[name] for name in schema}))
         by = ", ".join(name for name, _ in node.by)
         calls = ", ".join(call.text() for call in node.calls)
         says = f"{calls} by {by}" if by else calls
@@ -229,11 +230,13 @@ class Tracer:
             return None
         if any(call.function not in EXTREMES for call in node.calls):
             return None
-        schema = dict(node.inputs[0].schema)
         chosen: set[int] = set()
         there = group.matrix[:, -1] > 0
         for call in node.calls:
-            found = stage.Stage(schema, (stage.Map((("$value", call.args[0]),)),)).run(group.frame()).frame["$value"]
+            values, kept = group.through(stage.Map((("$value", call.args[0]),)))
+            if len(kept) < len(group):
+                return None
+            found = values.frame["$value"]
             order = found.arg_sort(descending=call.function == "max", nulls_last=True).to_numpy()
             valid = [at for at in order.tolist() if there[at]]
             if not valid:
@@ -270,7 +273,7 @@ class Tracer:
     @_below.register
     def _(self, node: logical.Threshold, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
-        says = "distinct" if node.function is None else f"threshold {node.function.text()}"
+        says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
         reason = self.reason(place, child, record, exact=node.function is not None)
         return self._passed(node, place, record, says, [reason])
 
@@ -323,7 +326,7 @@ class Tracer:
     def _(self, node: loops.Enter, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         found = place.home(child).contents(child).where(dict(zip(child.schema, record, strict=True)))
-        at = int(max(entered(node, found)[0], 0)) if len(found) else 0
+        at = int(max(entered(node, found)[0][0], 0)) if len(found) else 0
         says = f"enter in round {at + 1}"
         return self._passed(node, place, record, says, [self.reason(place, child, record, exact=exact)])
 
@@ -361,47 +364,10 @@ class Tracer:
         reason.leaves = frozenset((source.name, number) for number in numbers.tolist())
         return reason
 
-    def _source(self, node: logical.Source) -> _SourceRows:
+    def _source(self, node: logical.Source) -> SourceRows:
         if node.name not in self._rows:
-            self._rows[node.name] = _SourceRows(node, self.world)
+            self._rows[node.name] = SourceRows(node, self.world)
         return self._rows[node.name]
-
-
-class _SourceRows:
-    """The updates of an input, found by their records: by the numbers that they have in its `matrix`."""
-
-    def __init__(self, source: logical.Source, world: World) -> None:
-        self.layout = Layout(source.schema)
-        self.matrix = world.fed[source.name]
-        self._contents = world.updates(source)
-        self._there = np.all(self.matrix[:, self.layout.width : -1] <= np.array(world.time), axis=1)
-        self._index: dict[bytes, list[int]] | None = None
-
-    def where(self, values: Mapping[str, Any]) -> Numbers:
-        """Return the updates, of those that count at the time, whose records have these values."""
-        numbers = self._contents.numbers(values)
-        return numbers[np.flatnonzero(self._there[numbers])]
-
-    def of(self, record: Record) -> Numbers:
-        """Return the updates of a record that count at the time, in their order."""
-        if self._index is None:
-            self._index = {}
-            for at, row in enumerate(np.ascontiguousarray(self.matrix[:, : self.layout.width])):
-                self._index.setdefault(row.tobytes(), []).append(at)
-        lanes = self._contents.values.lanes(self.layout.schema, dict(zip(self.layout.names, record, strict=True)))
-        assert lanes is not None, "a record of an input has its types"
-        numbers = np.array(self._index.get(lanes[0].tobytes(), []), np.int64)
-        return numbers[np.flatnonzero(self._there[numbers])]
-
-    def last(self, numbers: Numbers, *, exact: bool) -> Numbers:
-        """Return the last of a record's updates that add up to how often it is there; or one that alone has it there."""
-        ordered = numbers[np.argsort(self.matrix[numbers, -2], kind="stable")]
-        diffs = self.matrix[ordered, -1]
-        if not exact:
-            return ordered[np.flatnonzero(diffs > 0)[-1:]]
-        after = np.cumsum(diffs[::-1])[::-1]
-        whole = np.flatnonzero(after == diffs.sum()).tolist()
-        return ordered[whole[-1] :] if whole else ordered
 
 
 def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, world: World) -> Numbers:
@@ -409,29 +375,3 @@ def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node:
     values = dict(zip(node.schema, record, strict=True))
     same = Contents(np.empty((0, 0), np.int64), dict(node.schema), world.values).same(frame, values)
     return same if rows is None else np.unique(rows[same])
-
-
-def told_step(step: stage.Step) -> str:
-    """Return what a linear step does, in words; nothing of one that only picks and renames columns."""
-    if isinstance(step, stage.Map):
-        computed = [f"{quoted(n)}: {e.text()}" for n, e in step.columns if not isinstance(e, Column)]
-        return f"map {', '.join(computed)}" if computed else ""
-    if isinstance(step, stage.Python):
-        return f"function {step.function}"
-    if isinstance(step, stage.Unnest):
-        return f"flat_map {quoted(step.name)}: {step.call.text()}"
-    if isinstance(step, stage.Explode):
-        return f"explode {step.weight.text()}"
-    return f"filter {step.condition.text()}"
-
-
-def bounds(node: logical.Temporal) -> str:
-    """Return when a record is there, in words."""
-    lower = f"{node.lower.text()} <= " if node.lower is not None else ""
-    upper = f" < {node.upper.text()}" if node.upper is not None else ""
-    return f"{lower}now{upper}"
-
-
-def show(value: Any) -> str:
-    """Return a value as a person reads it."""
-    return "null" if value is None else repr(value) if isinstance(value, str) else str(value)

@@ -27,12 +27,12 @@ from ddcli.trial import Trial, as_of
 from ddcli.why.contents import Contents
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from ddcli.assemble.operators import Facts
     from ddcli.plan.logical import Node
     from ddcli.trial import Matrix
-    from ddcli.why.contents import Record, Values
+    from ddcli.why.contents import Numbers, Record, Values
 
 ROUND = Type("int64")
 BOOL = Type("bool")
@@ -60,10 +60,12 @@ class World:
     ) -> None:
         self.time, self.kinds, self.values = time, kinds, values
         self.fed = fed
-        raw = {child.fingerprint for node in nodes if isinstance(node, KEYED) for child in node.inputs}
-        wanted = {n.fingerprint: n for n in nodes if level(n) == 0 and n.schema and n.fingerprint not in raw}
+        raw = raw_sources(nodes)
+        wanted = {n.fingerprint: n for n in nodes if level(n) == 0 and n.schema and n not in raw.values()}
         trial = Trial(lower(logical.Graph(wanted)), kinds, values.pool, facts=facts, lenient=True)
-        found = trial.close(box(tuple(value + 1 for value in time)), {name: fed[name] for name in trial.layouts})
+        found = trial.close(
+            box(tuple(value + 1 for value in time)), advanced({name: fed[name] for name in trial.layouts}, raw, time)
+        )
         self._contents = {
             name: Contents(as_of(matrix, len(kinds), time), trial.outputs[name].schema, values)
             for name, matrix in found.items()
@@ -259,8 +261,7 @@ class Rounds:
         (child,) = node.inputs
         if level(child) >= self.loop.depth:
             raise Opaque("an `enter` of what changes from round to round")
-        contents = self.around.home(child).contents(child)
-        rounds = entered(node, contents)
+        rounds, contents = entered(node, self.around.home(child).contents(child))
         matrix = np.column_stack([contents.matrix[:, :-1], np.maximum(rounds, 0), contents.matrix[:, -1]])
         self._entering[f"entering {node.fingerprint}"] = np.ascontiguousarray(matrix)
         return _source(f"entering {node.fingerprint}", node)
@@ -276,11 +277,30 @@ class Rounds:
         return conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions), BOOL.or_null())
 
 
-def entered(node: loops.Enter, contents: Contents) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the round in which each of some records comes in."""
-    step = stage.Map((("$round", node.at),))
-    found = stage.Stage(dict(node.inputs[0].schema), (step,)).run(contents.frame()).frame["$round"]
-    return found.cast(pl.Int64).to_numpy()
+def raw_sources(nodes: Iterable[Node]) -> dict[str, Node]:
+    """Return the sources, by name, whose rows are no records of a collection: they say what a key has, or are a table."""
+    found = [child for node in nodes if isinstance(node, KEYED) for child in node.inputs]
+    return {child.name: child for child in found if isinstance(child, logical.Source)}
+
+
+def advanced(fed: Mapping[str, Matrix], raw: Container[str], time: Time) -> dict[str, Matrix]:
+    """Return the updates as if all were at one time, where one does not ask for earlier ones: what cancels is gone, and a loop is
+    only run as of that time. Rows of keys and tables keep their times, by which they are understood.
+    """
+    found = {}
+    for name, matrix in fed.items():
+        if name not in raw:
+            matrix = matrix.copy()
+            matrix[:, -len(time) - 1 : -1] = time
+            matrix = kernels.consolidate(matrix)
+        found[name] = matrix
+    return found
+
+
+def entered(node: loops.Enter, contents: Contents) -> tuple[Numbers, Contents]:
+    """Return the round in which each of some records comes in, and the records: without those that this fails on."""
+    found, kept = contents.through(stage.Map((("$round", node.at),)))
+    return found.frame["$round"].cast(pl.Int64).to_numpy(), kept
 
 
 def _source(name: str, node: Node) -> Node:

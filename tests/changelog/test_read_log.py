@@ -162,7 +162,7 @@ def test_a_log_in_order_is_not_held(tmp_path):
     written(tmp_path / "updates-start-3.parquet", v=[1, 2], time=[0, 2], diff=[1, 1])
     written(tmp_path / "updates-3-9.parquet", v=[3, 4], time=[3, 8], diff=[1, 1])
     log = ChangeLog.open(str(tmp_path), tmp_path)
-    assert "SORT" not in log.updates().explain()
+    assert "SORT" not in log.updates(key={}).explain()
     assert log.updates().collect()["v"].to_list() == [1, 2, 3, 4]
     written(tmp_path / "more.parquet", v=[5], time=[4], diff=[1])
     log = ChangeLog.open(str(tmp_path), tmp_path)

@@ -5,6 +5,7 @@ Each case is an edit of the right pipeline or its data; the answer names the pla
 
 import pytest
 
+from ddcli.spec.operators import ELSEWHERE, OPERATORS
 from tests.cli.support import contents
 
 PIPELINE = """\
@@ -47,6 +48,14 @@ EDITS = {
         "begin each item with `- `",
     ),
     "a comma in a plain value": ('"decimal(10, 2)"', "decimal(10, 2)", "8:68", "a comma cuts", '"decimal(10, 2)"'),
+    "no space after a key": ("path: in/", "path:in/", "5:5", "a colon without a space", "write `key: value`"),
+    "nothing to apply": (
+        PIPELINE[PIPELINE.index("      -") : PIPELINE.index("outputs")],
+        "",
+        "12:5",
+        "found nothing",
+        "`- `",
+    ),
     # names
     "a key": ("format:", "formt:", "6:5", "unknown key 'formt'", "did you mean `format`?"),
     "a section": ("collections:", "colections:", "9:1", "unknown key 'colections'", "did you mean `collections`?"),
@@ -56,7 +65,15 @@ EDITS = {
     "a function": ("sum(amount)", "summ(amount)", "14:39", "no function is named `summ`", "did you mean `sum`?"),
     "a type": ("day: date", "day: dat", "8:20", "unknown type 'dat'", "did you mean `date`?"),
     "a circle": ("from: expenses", "from: [expenses, by_person]", "11:22", "needs itself", "that takes `iterate`"),
+    "an operator of SQL's": (
+        "- reduce:",
+        "- group_by:",
+        "14:9",
+        "unknown operator 'group_by'",
+        "that is `reduce` here",
+    ),
     # meaning
+    "a sign of another language": ("<> 'rent'", "<> 'x' && true", "13:33", "unexpected `&&`", "write `and`"),
     "text in double quotes": ("'rent'", '"rent"', "13:29", "no column is named `rent`", "single quotes: 'rent'"),
     "a sum of texts": ("sum(amount)", "sum(person)", "14:43", "sum expects numbers, got string", ""),
     "text and number": ("'rent'", "12", "13:29", "needs arguments of one type, got string and int64", "cast one"),
@@ -149,6 +166,21 @@ def test_rows_that_come_late_are_found_at_their_line(mine):
     assert mine("run", "expenses.yaml").code == 0
 
 
+@pytest.mark.parametrize("name", ["expenses", "expense.yaml", "expenses.yml"])
+def test_a_file_that_is_called_otherwise(mine, name):
+    result = mine("run", name)
+    assert (result.code, result.err) == (
+        2,
+        f"{name}: error: there is no such pipeline file\nhint: did you mean 'expenses.yaml'?\n",
+    )
+
+
+def test_a_file_that_is_no_pipeline(mine):
+    result = mine("check", "in/1.csv")
+    assert result.err.startswith(f"in/1.csv:1:1: error: wants a mapping, found '{DATA[:60]}".replace("\n", " "))
+    assert "..." in result.err
+
+
 @pytest.mark.parametrize("change", ["appended", "gone"])
 def test_a_file_that_was_taken_in_and_changed(mine, change):
     """The hint's second way works: compute all anew."""
@@ -167,3 +199,8 @@ def test_a_file_that_was_taken_in_and_changed(mine, change):
     assert result.code == 0, result.err
     found = {row[0] for row in contents(mine.folder / "out/by_person")}
     assert found == ({"ann", "eve"} if change == "appended" else {"ann"})
+
+
+def test_other_names_of_operators_lead_to_operators():
+    assert set(ELSEWHERE.values()) <= set(OPERATORS)
+    assert not {name.replace("_", "") for name in OPERATORS} & set(ELSEWHERE)

@@ -5,9 +5,15 @@ import sys
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
 
+from ddcli.checking import check
+from ddcli.errors import SpecErrors, UsageError
+from ddcli.spec import load_spec
 from tests.cli.support import ROOT, snapshot
 from tests.cli.test_annotations import read as read_annotation
+from tests.scratch import copy_root
+from tests.spec.test_mutilated import mutilated
 
 WRONG = """\
 dd: 1
@@ -95,10 +101,6 @@ def test_declared_columns_need_no_file_but_hold_for_those_that_are_there(orders,
 
 def test_inputs_must_share_a_time(orders):
     orders.log("days/1.parquet", [(1, 0, 1)], x=pl.Int64, time=pl.Date, diff=pl.Int64)
-    orders.write("orders.yaml", "dd: 1\nname: o\ninputs: {a: orders/, b: days/}\noutputs: {a: out/a/, c: out/c/}\n")
-    result = orders("check", "orders.yaml")
-    assert result.code == 2
-    assert problems(result) == ["orders.yaml:4:22: error: outputs.c: no input or collection is named 'c'"]
     orders.write(
         "orders.yaml",
         "dd: 1\nname: o\ninputs: {a: orders/, b: days/}\ncollections: {c: {from: b, apply: [{filter: y}]}}\n"
@@ -108,6 +110,64 @@ def test_inputs_must_share_a_time(orders):
         "orders.yaml:3:22: error: the time of input 'b' is date, that of 'a' is int64",
         "orders.yaml:4:45: error: collections.c.apply[0].filter: no column is named `y`",
     ]
+
+
+def test_what_is_wrong_in_one_part_hides_nothing_of_the_others(orders):
+    """Shapes, names, files and types: each thing wrong is told, and nothing that only follows from it."""
+    orders.write(
+        "orders.yaml",
+        """\
+dd: 1
+name: orders
+inputs:
+  orders: orders/
+  late: {path: orders/, formt: append}
+  gone: gone/
+collections:
+  shape: {from: orders, apply: [{fliter: amount > 0}]}
+  name: {from: ordres, apply: [{filter: whatever > 0}]}
+  type: {from: orders, apply: [{filter: amont > 0}]}
+  a: {from: b}
+  b: {from: a}
+  after: {from: [shape, name, late, gone, a], apply: [{filter: whatever}]}
+  beside: {from: type, apply: [{filter: whatever}]}
+outputs: {type: out/type/, after: out/after/, nothing: out/nothing/, shape: {path: out/shape/, form: type}}
+tests: [{expect: {collection: tpye, unique: [amount]}}]
+""",
+    )
+    result = orders("check", "orders.yaml")
+    assert [line.removeprefix("orders.yaml:") for line in problems(result)] == [
+        "5:25: error: inputs.late: unknown key 'formt'",
+        "6:9: error: inputs.gone: gone: there is no file or directory 'gone/'",
+        "8:34: error: collections.shape.apply[0]: unknown operator 'fliter'",
+        "9:16: error: collections.name: no input or collection is named 'ordres'",
+        "10:41: error: collections.type.apply[0].filter: no column is named `amont`",
+        "11:13: error: collections.a: needs itself: a -> b -> a",
+        "15:47: error: outputs.nothing: no input or collection is named 'nothing'",
+        "15:96: error: outputs.shape: unknown key 'form'",
+        "16:31: error: tests[0].expect: no input, collection or output is named 'tpye'",
+    ]
+    assert result.code == 2
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    return copy_root(tmp_path_factory.mktemp("mutilated") / "root")
+
+
+@settings(max_examples=60)
+@given(text=mutilated())
+def test_whatever_is_in_a_file_it_is_said_what_is_wrong(copied, text):
+    """A check ends with an answer for each mutilation, and tells at least what reading the file tells."""
+    path = copied / "pipelines/mutilated.yaml"
+    path.write_bytes(text.encode(errors="surrogatepass"))
+    found = check(path)
+    told = ()
+    try:
+        load_spec(path)
+    except UsageError as error:
+        told = error.errors if isinstance(error, SpecErrors) else (error,)
+    assert {error.render() for error in told} <= {error.render() for error in found.errors}
 
 
 def test_an_imported_arrangement_says_its_columns(orders):

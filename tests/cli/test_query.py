@@ -114,6 +114,39 @@ def test_a_state_that_is_none_or_another_is_told(kept):
     assert "the pipeline has changed since its state was made" in changed.err
 
 
+def test_what_is_made_of_an_imported_arrangement_is_found(kept):
+    """In the state of the pipeline that makes it; what is imported is to be asked where it is kept."""
+    kept.write(
+        "exporter.yaml",
+        SHOP.replace("name: shop", "name: exporter")
+        .replace("out/", "exported/")
+        .replace("- filter: amount > 0", "- filter: amount > 0\n      - arrange: {by: [customer], export: paid}"),
+    )
+    kept.write(
+        "importer.yaml",
+        """\
+dd: 1
+name: importer
+inputs:
+  paid: {import: {state: .dd/exporter, arrangement: paid}}
+collections:
+  largest:
+    from: paid
+    apply:
+      - reduce: {by: [customer], amount: max(amount)}
+outputs:
+  largest: imported/
+""",
+    )
+    assert kept("run", "exporter.yaml").code == 0
+    assert kept("run", "importer.yaml").code == 0
+    found = kept("query", "importer.yaml", "largest", "customer=1", "-o", "json")
+    assert records(found) == [{"customer": 1, "amount": 20, "diff": 1}], found.err
+    assert "another pipeline keeps it" in kept("query", "importer.yaml", "paid", "customer=1").err
+    arranged = records(kept("query", "exporter.yaml", "paid", "customer=1", "-o", "json"))
+    assert [row["amount"] for row in arranged] == [10, 20]
+
+
 def test_the_kept_past_is_told_apart(kept):
     kept.write("shop.yaml", SHOP + "history: all\n")
     assert kept("run", "shop.yaml", "--full-refresh", "all").code == 0

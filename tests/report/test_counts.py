@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from ddcli import execute
 from ddcli.engine.counts import ROUNDS, Count, Counts
-from ddcli.engine.dataflow import Scope
-from ddcli.errors import EngineError
+from ddcli.engine.places import Place
+from ddcli.errors import EngineError, InputError
 from ddcli.pipeline import run
+from ddcli.progress import Progress
 from ddcli.sizes import Sizes
 from ddcli.store.files import Files
 from ddcli.store.runs import KEPT, RUNS, RunRecord, read_runs, write_run
@@ -125,7 +126,7 @@ def test_rounds_of_a_loop(path):
 )
 def test_what_is_known_of_signs_is_so(case, shards, seed):
     """Where rows are not looked at, as nothing but inserting rows went in, none that came out retracts."""
-    plain, seen = Scope._count, []
+    plain, seen = Place.counted, []
 
     def checked(place, shard, given, found, seconds):
         before = place.count(shard).inserted
@@ -137,7 +138,7 @@ def test_what_is_known_of_signs_is_so(case, shards, seed):
         return result
 
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Scope, "_count", staticmethod(checked))
+        patch.setattr(Place, "counted", checked)
         judge(case, Path(folder))
     event(f"known: {any(seen)}")
 
@@ -154,6 +155,56 @@ def test_counts_add_up():
     found = counts["x"]
     assert (found.rows_in, found.rows_out, found.inserted, found.retracted, found.seconds) == (11, 22, 11, 11, 1.0)
     assert (found.turns, found.rounds[0], found.rounds[-1], len(found.rounds)) == (3, 7, 6, ROUNDS)
+
+
+class Heard(Progress):
+    """Writes down what a run tells."""
+
+    def __init__(self):
+        self.stages, self.read_rows, self.read_bytes, self.written, self.ends = [], 0, 0, 0, 0
+
+    def begin(self, what, tasks=None):
+        self.stages.append([what, tasks, 0])
+
+    def advance(self, tasks=1):
+        self.stages[-1][2] += tasks
+
+    def read(self, rows, size=0):
+        self.read_rows += rows
+        self.read_bytes += size
+
+    def wrote(self, rows, size=0):
+        self.written += rows
+
+    def end(self):
+        self.ends += 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_progress_is_told(path, way, monkeypatch):
+    monkeypatch.setattr(execute, "sizes", lambda *_: WAYS[way])
+    monkeypatch.setattr(Sizes, "spread", lambda self, *_, **__: self)
+    heard = Heard()
+    with started(Here(1)):
+        summary = run(path, engine="spark" if way == "as tasks" else "local", progress=heard)
+    stages = [stage for stage in heard.stages if stage[0].startswith("stage ")]
+    assert stages[0][0].startswith(f"stage 1 of {len(stages)}: ")
+    assert any("loop" in what for what, _, _ in stages)
+    assert heard.ends == 1
+    if way == "out of core":
+        assert all(done == tasks for _, tasks, done in stages if tasks > 1)
+    if way != "as tasks":
+        assert heard.read_rows == 8
+        assert abs(heard.read_bytes - (path.parent / "in/0.parquet").stat().st_size) <= 8
+        assert heard.written == sum(made.rows for made in summary.outputs.values()) + summary.state_rows
+
+
+def test_the_end_is_told_of_a_run_that_fails(path):
+    heard = Heard()
+    (path.parent / "in/1.parquet").write_bytes(b"PAR1 torn")
+    with pytest.raises(InputError):
+        run(path, progress=heard)
+    assert heard.ends == 1
 
 
 # --- records --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.report.layout import Group, Item, layout, spaced
+from ddcli.report.layers import spaced
+from ddcli.report.layout import layout
+from ddcli.report.shapes import Group, Item
 from tests.report.graphs import shapes
 
 EDGE = 0.01

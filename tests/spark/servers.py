@@ -90,3 +90,34 @@ def connect_server(folder: Path):
         process, log = begin(*submit, *conf, *main)
         wait_for(port, process, log)
         yield f"sc://127.0.0.1:{port}", process
+
+
+@contextmanager
+def standalone(folder: Path, workers: int = 2):
+    """Give the address of a cluster's master, and the processes of its workers, which do a task at once each."""
+    port = free_port()
+    command = [home() / "bin/spark-class"]
+    place = ["--host", "127.0.0.1", "--webui-port", "0"]
+    with beside(folder) as begin:
+        master, log = begin(*command, "org.apache.spark.deploy.master.Master", *place, "--port", str(port))
+        wait_for(port, master, log)
+        address = f"spark://127.0.0.1:{port}"
+        own = ["--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"), address]
+        # On hosts of their own, or Spark would not do a task on both.
+        hosts = [["--host", f"127.0.0.{at + 1}"] for at in range(workers)]
+        begun = [begin(*command, "org.apache.spark.deploy.worker.Worker", *host, *own)[0] for host in hosts]
+        yield address, [worker.pid for worker in begun]
+
+
+def children(process: int) -> list[int]:
+    """Return the processes that a process has started, and that are there."""
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if parent == process:
+                found.append(int(path.name))
+    return found

@@ -1,21 +1,29 @@
-"""A cluster of its own: a master and two workers on this machine, one of whose executors is killed while it works."""
+"""A cluster of its own, a master and two workers on this machine, to which what may happen to a cluster happens."""
 
 from __future__ import annotations
 
+import json
 import os
-import socket
+import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from ddcli.pipeline import run
 from ddcli.store.manifest import read_newest
 from ddcli.store.state import batch_files
+from ddcli.store.upkeep import collect_garbage
+from tests.cli.support import ROOT
+from tests.spark.servers import standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc").is_dir(), reason="the tests find processes in /proc"),
+]
 
 PIPELINE = """
 dd: 1
@@ -25,97 +33,193 @@ collections:
   b:
     from: a
     apply:
-      - map: {function: deadly:deadly, columns: {k: int64}}
+      - map: {function: deadly:early, columns: {k: int64}}
       - count: {by: [k], as: n}
+      - map: {function: deadly:late, columns: {k: int64, n: int64}}
+      - distinct
 outputs: {b: out/b/}
 """
 DEADLY = """
-import os, signal
+import os, signal, sys, time
 from pathlib import Path
 
-def deadly(record):
-    \"\"\"Kill the executor, which is what started what started this process. Once.\"\"\"
-    if record["k"] == 7:
-        try:
-            (Path(__file__).parent / "killed").touch(exist_ok=False)
-        except FileExistsError:
-            return record
-        daemon = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
-        os.kill(int(daemon), signal.SIGKILL)
+HERE = Path(__file__).parent
+
+def once(name):
+    try:
+        (HERE / name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+def parent(process):
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+def early(record):
+    return when("early", record)
+
+def late(record):
+    return when("late", record)
+
+def when(at, record):
+    if record["k"] == 7 and (HERE / at).exists():
+        what = (HERE / at).read_text()
+        if what == "kill the executor" and once("killed"):  # what started what started this process
+            os.kill(parent(os.getppid()), signal.SIGKILL)
+        if what == "wait for the other":
+            # One attempt waits until another process gets here, too.
+            (HERE / f"attempt-{os.getpid()}").touch()
+            until = time.monotonic() + 60
+            while len(list(HERE.glob("attempt-*"))) < 2 and time.monotonic() < until:
+                time.sleep(0.05)
+        if what == "kill the driver":
+            os.kill(int((HERE / "driver").read_text()), signal.SIGKILL)
+        if what == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
     return record
 """
+DRIVER = """
+import json, os, signal, sys
+from pathlib import Path
+from ddcli.engine.kernels.settings import cache_dir
+from ddcli.errors import DdError
+from ddcli.pipeline import run
+from ddcli.runtime.options import SparkOptions
+from ddcli.runtime.spark import start
+from ddcli.store.state import Transaction
+from tests.spark.servers import children
+
+def killing(self):
+    if (place / "commit").exists():
+        for executor in [child for worker in workers for child in children(worker)]:
+            os.kill(executor, signal.SIGKILL)
+            (place / "killed").touch()
+    prepare(self)
+
+prepare, Transaction._prepare = Transaction._prepare, killing
+master, workers, settings = json.loads(sys.argv[1])
+start(SparkOptions(master, settings), "doomed", cache_dir())  # which all runs of this process find
+for line in sys.stdin:
+    place = Path(line.strip())
+    try:
+        run(place / "p.yaml", engine="spark")
+        print("done", flush=True)
+    except DdError as error:
+        print(json.dumps(error.render()), flush=True)
+"""
+SETTINGS = {
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.minTaskRuntime": "50ms",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.quantile": "0.1",
+}
+"""One task a process of an executor, and second attempts at whatever takes longer than others."""
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """Return the master's address."""
-    pyspark = pytest.importorskip("pyspark")
-    if not Path("/proc").is_dir():
-        pytest.skip("the test finds processes in /proc")
-    home = Path(pyspark.__file__).parent
+def driver(tmp_path_factory):
+    """Return a process that runs pipelines on a cluster, one after the other."""
+    pytest.importorskip("pyspark")
     folder = tmp_path_factory.mktemp("cluster")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"spark://127.0.0.1:{port}"
-    environment = os.environ | {
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "PYSPARK_PYTHON": sys.executable,
-    }
-
-    def begin(name, *arguments):
-        command = [home / "bin/spark-class", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", *arguments]
-        with (folder / f"{name}-{time.monotonic_ns()}.log").open("wb") as log:
-            return subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log)
-
-    started = [begin("master.Master", "--port", str(port), "--webui-port", "0")]
-    try:
-        until = time.monotonic() + 60
-        while not listens(port):
-            assert time.monotonic() < until, "the master does not start"
-            time.sleep(0.2)
-        workers = ["--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"), address]
-        started += [begin("worker.Worker", *workers) for _ in range(2)]
-        yield address
-    finally:
-        for process in started:
-            process.terminate()
-        for process in started:
-            process.wait(30)
+    with standalone(folder) as (master, workers):
+        command = [sys.executable, "-c", DRIVER, json.dumps([master, workers, SETTINGS])]
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with (
+            (folder / "driver.log").open("w") as log,
+            subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=log, **streams) as process,
+        ):
+            yield process
+            process.stdin.close()
 
 
-def listens(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def test_a_killed_executor_is_one_more_attempt(cluster, tmp_path):
-    """The answer is right, and of what the dead had written nothing is left."""
-    (tmp_path / "deadly.py").write_text(DEADLY)
-    path = tmp_path / "p.yaml"
-    path.write_text(PIPELINE)
+@pytest.fixture
+def place(tmp_path):
+    """Return a folder with the pipeline, functions that no other test's have the name of, and input."""
+    name = f"deadly_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(DEADLY)
+    (tmp_path / "p.yaml").write_text(PIPELINE.replace("deadly:", f"{name}:"))
     (tmp_path / "in").mkdir()
-    for file in range(4):
-        keys = pl.DataFrame({"k": [at % 100 for at in range(1_000)], "time": file, "diff": 1})
-        keys.write_parquet(tmp_path / f"in/{file}.parquet")
-    settings = {
-        "spark.speculation": "true",
-        "spark.executor.memory": "512m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-    }
-    conf = [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
-    command = [sys.executable, "-m", "ddcli", "run", path, "--engine", "spark", "--master", cluster, *conf]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "killed").exists()
-    log = pl.read_parquet(tmp_path / "out/b/*.parquet").filter(pl.col("time") == 3, pl.col("diff") > 0)
-    assert log.select("k", "n").sort("k").rows() == [(key, 40) for key in range(100)]
-    state = tmp_path / ".dd/doomed"
+    for time in range(4):
+        more(tmp_path, time)
+    return tmp_path
+
+
+def more(place, time):
+    keys = pl.DataFrame({"k": [at % 100 for at in range(1_000)], "time": time, "diff": 1})
+    keys.write_parquet(place / f"in/{time}.parquet")
+
+
+def ran(driver, place):
+    """Run the pipeline on the cluster; return what is said of it, nothing where the driver is gone."""
+    driver.stdin.write(f"{place}\n")
+    driver.stdin.flush()
+    return driver.stdout.readline().strip()
+
+
+def check(place, times=4):
+    """Compare the output with what it must be; there must be no file that nobody knows."""
+    log = pl.read_parquet(place / "out/b/*.parquet").filter(pl.col("time") == times - 1, pl.col("diff") > 0)
+    assert log.select("k", "n").sort("k").rows() == [(key, 10 * times) for key in range(100)]
+    state = place / ".dd/doomed"
     named = {found for found, _ in batch_files(state, read_newest(state))}
     assert {found for found in (state / "arrangements").rglob("*") if found.is_file()} == named
     assert not (state / "spill").exists()
+    assert not [path.name for path in (place / "out/b").iterdir() if path.name.startswith(".")]
+    assert collect_garbage(state) == []
+
+
+@pytest.mark.parametrize("when", ["early", "late"])
+def test_an_executor_is_killed(driver, place, when):
+    """While it reads the input, or when some files of the state are written: there is one more attempt."""
+    (place / when).write_text("kill the executor")
+    assert ran(driver, place) == "done"
+    assert (place / "killed").exists()
+    check(place)
+
+
+def test_all_executors_are_killed_while_the_driver_commits(driver, place):
+    (place / "commit").touch()
+    assert ran(driver, place) == "done"
+    assert (place / "killed").exists()
+    check(place)
+
+
+def test_a_task_is_done_twice_at_once(driver, place):
+    """Spark speculates: the first attempt waits until there is a second, and one of the two counts."""
+    (place / "late").write_text("wait for the other")
+    assert ran(driver, place) == "done"
+    assert len(list(place.glob("attempt-*"))) == 2, "there was no second attempt"
+    check(place)
+
+
+def test_a_process_that_is_killed_each_time_ends_the_run(driver, place):
+    """As the system does where there is too little memory. Nothing is visible, and the next run is right."""
+    (place / "late").write_text("die")
+    said = json.loads(ran(driver, place))
+    assert said.startswith("error: a Python process of an executor was killed")
+    assert "\nhint: nothing of this run is visible" in said
+    assert not (place / "out").exists()
+    (place / "late").unlink()
+    assert ran(driver, place) == "done"
+    check(place)
+
+
+def test_the_driver_is_killed(driver, place):
+    """Nothing of it is visible, what it left is collected, and the next run is right. It is the last of these tests."""
+    run(place / "p.yaml", engine="local")
+    before = read_newest(place / ".dd/doomed").number
+    more(place, 4)
+    (place / "driver").write_text(str(driver.pid))
+    (place / "late").write_text("kill the driver")
+    assert ran(driver, place) == ""
+    assert driver.wait(60) == -signal.SIGKILL
+    assert read_newest(place / ".dd/doomed").number == before
+    assert collect_garbage(place / ".dd/doomed"), "the driver died too early for the test"
+    (place / "late").unlink()
+    run(place / "p.yaml", engine="local")
+    check(place, 5)

@@ -197,6 +197,14 @@ def test_errors_of_spark_are_told_in_a_line():
     assert told(text).problem.startswith("an executor was lost: ExecutorLostFailure (executor 1 exited")
     text = "x\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\n    g()\nModuleNotFoundError: No module named 'polars'\n\n\tat org.apache"
     assert "lacks a package: No module named 'polars'" in told(text).problem
+    text = "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, most recent failure: Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider"
+    assert told(text).problem.startswith("a Python process of an executor was killed")
+    text = text.replace(
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+        "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Command exited with code 137",
+    )
+    assert told(text).problem.startswith("a process of an executor ran out of memory: ExecutorLostFailure")
+    assert "spark.executor.memoryOverhead" in told(text).hint
     assert (
         told("[MASTER_URL_INVALID] Could not parse 'x'\n\tat y").problem == "[MASTER_URL_INVALID] Could not parse 'x'"
     )

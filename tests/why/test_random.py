@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.request import read_request
+from ddcli.why.absent import Absence
 from ddcli.why.changes import Changes
 from ddcli.why.inputs import Inputs
 from ddcli.why.question import Question, leaves_of
@@ -28,7 +29,7 @@ from tests.judge.harness import Meaning, graph_of
 from tests.judge.logs import cases
 from tests.reference.expressions import Fails
 from tests.reference.model import LoopDiverges, Model, accumulate
-from tests.reference.values import canonical
+from tests.reference.values import canonical, plain
 
 EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "12"))
 SEARCH = settings(
@@ -152,6 +153,32 @@ def test_what_explains_a_change_makes_it(case, seed):
                     rows[of] = accumulate([*((r, earlier, n) for r, n in rows[of].items()), *updates], time)
                 got = Model(rows, time).output(graph.outputs[name]).get(canonical(record), 0)
                 assert got == meaning.at(earlier)[0][name].get(canonical(record), 0) + diff, f"{record} {diff:+d}"
+
+
+@settings(SEARCH, max_examples=max(5, EXAMPLES // 2))
+@given(st.booleans().flatmap(lambda looping: cases(looping=looping)), st.integers(0, 2**16))
+def test_what_is_missing_is_followed_to_where_it_ends(case, seed):
+    """Records of other times, that are not there now: something is said at the end of each branch."""
+    draw = random.Random(seed)
+    meaning = Meaning(case)
+    times = meaning.times()
+    if len(times) < 2 or any(isinstance(meaning.at(time), Fails | LoopDiverges) for time in times):
+        return
+    time, other = draw.sample(times, 2)
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = opened(case, folder)
+        for name, collection in meaning.at(other)[0].items():
+            node = inputs.relations[inputs.request.spec.outputs[name].source.value].node
+            gone = [record for record in collection if record not in meaning.at(time)[0][name]][:2]
+            for record in gone:
+                values = {column: plain(value) for column, value in zip(node.schema, record, strict=True)}
+                question = Question(inputs, node, values, time, 3)
+                assert not len(question.there())
+                pending = [Absence(question).of(node, values)]
+                while pending:
+                    each = pending.pop()
+                    assert each.why or each.because
+                    pending += each.because
 
 
 POSITIVE = [

@@ -1,0 +1,91 @@
+"""A side of a comparison, open: rows with multiplicities, given some at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.errors import DdError, InputError
+from ddcli.store.tables import READ_ERRORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+WEIGHT = "\0weight"
+"""The column of a side's rows that says how often each is there."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side, open: its rows, all `scans` together, have its columns and `WEIGHT`; `kind` says in words what it is.
+
+    `columns` is None for a log that has no files yet: it is empty, whatever its columns are. `keep` says which rows count, and
+    `at` is the time as of which a log is read, by column. Of scans that are `sliced` any rows can be read without those before.
+    `refuse` turns what reading raised into what a person can use.
+    """
+
+    label: str
+    kind: str
+    columns: Mapping[str, pl.DataType] | None
+    scans: Sequence[pl.LazyFrame]
+    keep: pl.Expr | None = None
+    sliced: bool = False
+    at: Mapping[str, pl.Series] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    is_log: bool = False
+    files: tuple[Path, ...] = ()
+    refuse: Callable[[BaseException], DdError | None] = lambda _: None
+
+    def batches(self, columns: Sequence[pl.Expr], most: int) -> Iterator[pl.DataFrame]:
+        """Give the rows, about `most` at a time, in these columns and `WEIGHT`.
+
+        Slice by slice where that can be: what streams by is read ahead of whoever takes it, by some 300 MB.
+        """
+        try:
+            if self.sliced:
+                for piece in _pieces(self.scans, most):
+                    yield self._wanted(piece, columns).collect()
+            else:
+                wanted = self._wanted(pl.concat(self.scans), columns)
+                yield from wanted.collect_batches(chunk_size=most, maintain_order=False, engine="streaming")
+        except (OSError, *READ_ERRORS) as error:
+            raise self._failure(error) from None
+
+    def count(self) -> int:
+        """Return how many rows there are."""
+        try:
+            rows: int = pl.concat(self.scans).select(pl.len()).collect(engine="streaming").item()
+        except (OSError, *READ_ERRORS) as error:
+            raise self._failure(error) from None
+        return rows
+
+    def _wanted(self, rows: pl.LazyFrame, columns: Sequence[pl.Expr]) -> pl.LazyFrame:
+        return (rows if self.keep is None else rows.filter(self.keep)).select(*columns, WEIGHT)
+
+    def _failure(self, error: BaseException) -> DdError:
+        return self.refuse(error) or InputError(
+            f"the rows can't be compared: {str(error).splitlines()[0]}",
+            place=self.label,
+            hint="a value may be out of the range of the type in which the sides are compared: see `--ignore`",
+        )
+
+
+def _pieces(scans: Sequence[pl.LazyFrame], most: int) -> Iterator[pl.LazyFrame]:
+    """Cut scans into pieces of at most `most` rows; small ones are put together."""
+    counts = [frame.item() for frame in pl.collect_all([scan.select(pl.len()) for scan in scans])]
+    together: list[pl.LazyFrame] = []
+    room = most
+    for scan, rows in zip(scans, counts, strict=True):
+        if together and rows > room:
+            yield pl.concat(together)
+            together, room = [], most
+        if rows > most:
+            yield from (scan.slice(first, most) for first in range(0, rows, most))
+        else:
+            together.append(scan)
+            room -= rows
+    if together:
+        yield pl.concat(together)

@@ -1,0 +1,124 @@
+"""Places: where the operators of a scope stand, what they read, and what a shard gave when it went through some of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from ddcli.engine import kernels
+from ddcli.engine.counts import Count
+from ddcli.engine.operators.base import Delta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.dataflow import Scope
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.operators.base import Interval, Operator
+    from ddcli.engine.rounds import Rounds
+
+Deltas = list[Delta]
+"""The new updates of a collection, a delta a shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A place in a scope whose updates others may read."""
+
+    index: int
+
+
+class Inner(Protocol):
+    """A scope within a scope: one place that is stepped, and gives several collections."""
+
+    wakes: list[Rounds]
+    scope: Scope
+
+    @property
+    def traces(self) -> Iterable[Trace]:
+        """Return the traces of all operators within."""
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        """Return the rounds of the scope around in which something waits since earlier intervals."""
+
+    def step(self, deltas: Sequence[Deltas | None], interval: Interval) -> list[Deltas | None]:
+        """Return what leaves; None stands for no updates."""
+
+    def close(self, interval: Interval) -> None:
+        """Learn that the interval is done."""
+
+
+@dataclass(slots=True)
+class Place:
+    """`shards` are the operators, none for a place that is fed. `route`: by which lanes of the input rows find their shard.
+
+    `layout` says of which types the lanes are, for who must write rows away and needs the values behind hashes. `name` tells
+    places apart for who counts, `label` for people; `counts` are what was counted, a shard each. What `keeps_signs` gives nothing
+    but rows that insert for rows that do.
+    """
+
+    inputs: tuple[int, ...]
+    none: Delta
+    layout: Layout | None = None
+    shards: Sequence[Operator] = ()
+    inner: Inner | None = None
+    ports: tuple[int, ...] = ()
+    route: tuple[int, ...] = ()
+    shifts: bool = False
+    wraps: bool = False
+    arranges: bool = False
+    fed: bool = False
+    late: dict[Rounds, list[Deltas]] = field(default_factory=dict)
+    nones: tuple[Delta, ...] = ()
+    name: str = ""
+    label: str = ""
+    keeps_signs: bool = False
+    counts: dict[int, Count] = field(default_factory=dict)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether what it reads is brought to the shards that own its keys, or comes by shard from outside."""
+        return bool(self.route) or self.fed
+
+    @property
+    def whole(self) -> bool:
+        """Whether it takes all shards at once."""
+        return self.inner is not None
+
+    def count(self, shard: int) -> Count:
+        """Return what is counted of a shard, which one thread steps at a time."""
+        found = self.counts.get(shard)
+        if found is None:
+            found = self.counts[shard] = Count()
+        return found
+
+    def counted(self, shard: int, given: Sequence[Delta], found: Delta, seconds: float) -> Delta:
+        """Count a step of a shard; return what it gave, with what is known of its signs: a first load is looked at once."""
+        count, rows, rows_in, known = self.count(shard), len(found.updates), 0, self.keeps_signs
+        for delta in given:  # in a loop, as each round of a loop comes by here
+            if len(delta.updates):
+                rows_in += len(delta.updates)
+                known = known and delta.inserts
+        inserted = rows if known or found.inserts else kernels.inserted(found.updates)
+        count.rows_in += rows_in
+        count.rows_out += rows
+        count.inserted += inserted
+        count.seconds += seconds
+        inserts = inserted == rows
+        return found if inserts == found.inserts else Delta(found.updates, found.distinct, inserts)
+
+
+@dataclass(slots=True)
+class Pass:
+    """What a shard gave in a stage: updates by place, those of later rounds apart, where it woke, who stepped, how many rows in all."""
+
+    found: dict[int, Delta] = field(default_factory=dict)
+    later: list[tuple[int, Rounds, Delta]] = field(default_factory=list)
+    wakes: list[tuple[int, Rounds]] = field(default_factory=list)
+    stepped: list[int] = field(default_factory=list)
+    rows: int = 0
+
+
+NOTHING = Pass()
+"""What a shard gives that has nothing to do."""

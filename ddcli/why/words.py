@@ -1,0 +1,50 @@
+"""Operators and values in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddcli.expressions import stage
+from ddcli.expressions.tree import Call, Column, quoted
+
+if TYPE_CHECKING:
+    from ddcli.expressions.tree import Expression
+    from ddcli.plan import logical
+
+
+def told_step(step: stage.Step) -> str:
+    """Return what a linear step does, in words; nothing of one that only picks and renames columns."""
+    if isinstance(step, stage.Map):
+        computed = [f"{quoted(n)}: {bare(e)}" for n, e in step.columns if not isinstance(e, Column)]
+        return f"map {', '.join(computed)}" if computed else ""
+    if isinstance(step, stage.Python):
+        return f"function {step.function}"
+    if isinstance(step, stage.Unnest):
+        return f"flat_map {quoted(step.name)}: {step.call.text()}"
+    if isinstance(step, stage.Explode):
+        return f"explode {bare(step.weight)}"
+    return f"filter {bare(step.condition)}"
+
+
+def bare(expression: Expression) -> str:
+    """Return the text of an expression without the parentheses around the whole.
+
+    >>> from ddcli.expressions.tree import Call, Literal
+    >>> from ddcli.expressions.types import Type
+    >>> bare(Call("<", (Literal(1, Type("int64")), Literal(2, Type("int64"))), Type("bool")))
+    '1 < 2'
+    """
+    text = expression.text()
+    return text[1:-1] if isinstance(expression, Call) and text.startswith("(") and text.endswith(")") else text
+
+
+def bounds(node: logical.Temporal) -> str:
+    """Return when a record is there, in words."""
+    lower = f"{bare(node.lower)} <= " if node.lower is not None else ""
+    upper = f" < {bare(node.upper)}" if node.upper is not None else ""
+    return f"{lower}now{upper}"
+
+
+def show(value: Any) -> str:
+    """Return a value as a person reads it."""
+    return "null" if value is None else repr(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,136 @@
+"""Two pipeline files over the same inputs: what would this change of the file change."""
+
+import json
+
+import polars as pl
+import pytest
+
+from tests.cli.support import files
+
+BEFORE = """\
+dd: 1
+name: orders
+inputs:
+  orders: orders/
+collections:
+  totals:
+    from: orders
+    apply:
+      - reduce: {by: [region], orders: count(*), amount: sum(amount)}
+  large:
+    from: orders
+    apply: [filter: amount > 6]
+outputs:
+  totals: out/totals/
+  large: out/large/
+"""
+AFTER = BEFORE.replace("sum(amount)", "max(amount)").replace("  large: out", "  big: out").replace("large:\n", "big:\n")
+
+
+@pytest.fixture
+def pipelines(shop):
+    shop.write("before.yaml", BEFORE)
+    shop.write("after.yaml", AFTER)
+    rows = [("north", 10, 0, 1), ("north", 5, 1, 1), ("south", 7, 1, 1), ("north", 10, 2, -1)]
+    types = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+    shop.log("orders/1.parquet", rows, **types)
+    return shop
+
+
+def test_outputs_are_compared_by_name_and_nothing_is_touched(pipelines):
+    assert pipelines("run", "before.yaml").code == 0
+    kept = files(pipelines.folder)
+    result = pipelines("diff", "before.yaml", "after.yaml", "--key", "totals=region", "--as-of", "1", "-o", "json")
+    assert result.code == 1
+    tree = json.loads(result.out)
+    assert (tree["same"], tree["ok"], tree["only_a"], tree["only_b"]) == (False, False, ["large"], ["big"])
+    assert tree["outputs"]["totals"]["changes"] == [
+        {"change": "changed", "count": 1, "key": {"region": "north"}, "cells": {"amount": {"old": 15, "new": 10}}}
+    ]
+    assert tree["outputs"]["totals"]["a"]["name"] == "before.yaml: totals"
+    assert result.err == "running A: before.yaml\nrunning B: after.yaml\n"
+    assert files(pipelines.folder) == kept
+
+
+def test_outputs_that_one_alone_has_make_a_difference(pipelines):
+    result = pipelines("diff", "before.yaml", "after.yaml", "--max-changed", "100%")
+    assert result.code == 1
+    assert result.out.startswith("output large: only in A\noutput big: only in B\n\noutput totals\n")
+    assert "output large: only in A" in pipelines("diff", "before.yaml", "after.yaml", "-o", "markdown").out
+
+
+def test_an_output_may_be_chosen(pipelines):
+    assert (
+        pipelines("diff", "before.yaml", "after.yaml", "--select", "totals", "-o", "jsonl").code == 0
+    )  # at the end all are the same
+    wrong = pipelines("diff", "before.yaml", "after.yaml", "--select", "total")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "neither pipeline has an output 'total'" in wrong.err
+    assert "did you mean 'totals'?" in wrong.err
+
+
+def test_a_log_of_the_change_of_one_output(pipelines):
+    with (pipelines.folder / "changes.parquet").open("wb") as out:
+        options = ("--select", "totals", "--as-of", "1", "-o", "parquet")
+        pipelines.process("diff", "before.yaml", "after.yaml", *options, stdout=out, capture_output=False)
+    log = pl.read_parquet("changes.parquet")
+    assert sorted(log.rows()) == [("north", 2, 10, 1, 1), ("north", 2, 15, 1, -1)]
+    pipelines.write("copy.yaml", BEFORE)
+    result = pipelines("diff", "before.yaml", "copy.yaml", "-o", "parquet")
+    assert (result.code, result.out) == (2, "")
+    assert "choose it with `--select`" in result.err
+
+
+def test_files_in_two_folders(pipelines):
+    """Each reads its own inputs, which is said, and each its own function, though both modules have one name."""
+    types = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+    for folder, factor in (("one", 1), ("two", 2)):
+        function = "apply: [{map: {function: 'helpers:scaled', columns: {amount: int64}}}]"
+        pipelines.write(f"{folder}/orders.yaml", BEFORE.replace("apply: [filter: amount > 6]", function))
+        pipelines.write(
+            f"{folder}/helpers.py", f"def scaled(row):\n    return {{'amount': row['amount'] * {factor}}}\n"
+        )
+        pipelines.log(f"{folder}/orders/1.parquet", [("north", 5, 0, 1), ("south", 7, 0, 1)], **types)
+    result = pipelines("diff", "one/orders.yaml", "two/orders.yaml", "--select", "large", "-o", "json")
+    assert result.code == 1, result.err
+    tree = json.loads(result.out)
+    folder = pipelines.folder
+    assert tree["notes"] == [f"input orders: A reads {folder}/one/orders, B {folder}/two/orders"]
+    changes = tree["outputs"]["large"]["changes"]
+    assert [(each["change"], each["row"]["amount"]) for each in changes] == [
+        ("removed", 5),
+        ("removed", 7),
+        ("added", 10),
+        ("added", 14),
+    ]
+
+
+def test_rows_put_aside_stay_aside(pipelines):
+    text = BEFORE.replace("outputs:", "errors: {quarantine: failed/}\noutputs:").replace(
+        "amount > 6", "10 / (amount - 7) > 0"
+    )
+    pipelines.write("before.yaml", text)
+    kept = files(pipelines.folder)
+    assert pipelines("diff", "before.yaml", "before.yaml").code == 0
+    assert files(pipelines.folder) == kept
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "said"),
+    [
+        (lambda text: text.replace("from: orders", "from: order", 1), [], "no input or collection is named 'order'"),
+        (
+            lambda text: text.replace("orders: orders/", "orders: {import: {state: .dd/x, arrangement: y}}"),
+            [],
+            "can't be read aside",
+        ),
+        (lambda text: text, ["--key", "id"], "neither side has a column 'id'"),
+        (lambda text: text, ["--from", "3"], "--from, --to, --time and --plain are for logs"),
+    ],
+)
+def test_wrong_use(pipelines, change, arguments, said):
+    pipelines.write("after.yaml", change(BEFORE))
+    result = pipelines("diff", "before.yaml", "after.yaml", *arguments)
+    assert result.code == 2, result.err
+    assert said in result.err
+    assert not result.out

@@ -1,0 +1,99 @@
+"""Logs and states in an object store are looked into, and converted, as those in files are."""
+
+import threading
+from collections import Counter
+
+import pytest
+
+import ddcli
+from ddcli.converting import convert_input
+from ddcli.errors import UsageError
+from ddcli.query import Lookup
+from ddcli.standing import Standing
+from tests.crash.shop import Shop
+from tests.objects.shop import Remote
+
+
+@pytest.fixture
+def there(tmp_path, bucket):
+    """Return a shop all of which is in a bucket, after two runs."""
+    shop = Remote(Shop.make(tmp_path / "remote"), bucket)
+    for step in range(2):
+        shop.supply(step)
+        shop.run()
+    return shop
+
+
+def held(frame):
+    return Counter({row[:-1]: row[-1] for row in frame.rows()})
+
+
+def test_a_log_is_read(there):
+    for name, rows in there.rows().items():
+        log = f"{there.bucket}/out/{name}"
+        found = ddcli.read_log(log, as_of="latest").rows()
+        assert found
+        summed = Counter()
+        for (*record, _), count in rows.items():
+            summed[tuple(record)] += count
+        assert {tuple(row[:-1]): row[-1] for row in found} == {record: n for record, n in summed.items() if n}
+
+
+def test_a_key_is_looked_up(there):
+    """And after the next commit what that says."""
+    lookups = {name: Lookup.open(there.local.folder / "shop.yaml", name) for name in there.rows()}
+    for step in (2, 3):
+        for name, lookup in lookups.items():
+            whole = ddcli.read_log(f"{there.bucket}/out/{name}", as_of="latest")
+            for key in lookup.keys:
+                for values in set(whole.select(key).rows()):
+                    rows = lookup.rows(dict(zip(key, values, strict=True)))
+                    wanted = Counter(
+                        {
+                            row: n
+                            for row, n in held(whole).items()
+                            if tuple(row[whole.columns.index(c)] for c in key) == values
+                        }
+                    )
+                    assert held(rows) == wanted
+            assert lookup.keys
+        there.supply(step)
+        there.run()
+        for lookup in lookups.values():
+            assert lookup.refresh()
+            assert not lookup.refresh()
+
+
+def test_an_input_is_converted_to_there(there):
+    pipeline, target = there.local.folder / "shop.yaml", there.bucket / "copied"
+    convert_input(pipeline, "sales", target)
+    assert held(ddcli.read_log(str(target), as_of="latest")) == held(
+        ddcli.read_log(f"{there.bucket}/in/sales", as_of="latest")
+    )
+    with pytest.raises(UsageError, match="there is something already"):
+        convert_input(pipeline, "sales", target)
+    with pytest.raises(UsageError, match="is not replaced"):
+        convert_input(pipeline, "sales", target, force=True)
+
+
+def test_inputs_are_watched_by_looking(there, monkeypatch):
+    """An object store tells of nothing."""
+    monkeypatch.setattr("ddcli.standing.PATIENCE", 0.05)
+    summaries = []
+
+    def tell(summary):
+        summaries.append(summary)
+        if summary.changed and len([one for one in summaries if one.changed]) == 1:
+            there.supply(3)
+        elif summary.changed:
+            standing._stop.set()
+
+    standing = Standing(
+        there.local.folder / "shop.yaml", None, lambda ready: there.run(ready=ready), tell, pytest.fail, pytest.fail
+    )
+    there.supply(2)
+    watchdog = threading.Timer(60, standing._stop.set)
+    watchdog.start()
+    standing.run()
+    watchdog.cancel()
+    assert [summary.inputs["sales"].files for summary in summaries if summary.changed] == [1, 1]
