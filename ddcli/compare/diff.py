@@ -87,6 +87,8 @@ def compare_named(
 ) -> Difference:
     """Compare what is named, each side read in its way. See `diff`."""
     sides = open_sides(give(*a, "A"), give(*b, "B"), settings.ignore)
+    if a[1].time and not any(side.is_log for side in sides):
+        raise UsageError(f"neither side has the time columns {', '.join(a[1].time)}", hint="name them with --time")
     timed = [reading.as_of is not None for _, reading in (a, b)]
     if any(timed) and not any(side.is_log for side, at in zip(sides, timed, strict=True) if at):
         raise UsageError(
@@ -124,7 +126,7 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
             taken.add(frame)
         sides.append(taken)
     for pair in _pairs(*sides):
-        for small in _small_enough(pair, by, scratch, free // 16):
+        for small in _small_enough(pair, by, scratch, free // 12):
             _compare_bucket(small, matching, found)
     return found
 
