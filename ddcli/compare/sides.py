@@ -148,7 +148,7 @@ class FilesGiven:
             found[0],
             scans,
             sliced=self.text is None,
-            files=tuple(self.paths),
+            files=tuple((path, partitions.get(path, {})) for path in self.paths),
             refuse=lambda _error: find_damaged(tables, self.paths),
         )
 

@@ -194,6 +194,12 @@ def test_files_of_the_same_bytes_are_the_same(folder):
         diff("one", "other", key="idd")
 
 
+def test_files_of_the_same_bytes_in_other_partitions_are_not_the_same(folder):
+    write(folder / "one/year=2020/a.parquet", TYPED)
+    write(folder / "other/year=2021/a.parquet", TYPED)
+    assert diff("one", "other", key="id").cells == {"name": 0, "amount": 0, "day": 0, "year": 3}
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
