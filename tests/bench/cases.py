@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tests.bench import files, states
 from tests.bench.differences import differences
 from tests.bench.files import size
+from tests.bench.lookups import lookups
 from tests.bench.loop_cases import LOOPS
 from tests.bench.processes import measure, python
 from tests.bench.table import Asked, Figure
@@ -84,5 +85,6 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "two-workers": states.workers,
     "state-on-disk": states.disk,
     "diff": differences,
+    "query": lookups,
     **{f"loops-{name}": case.figures for name, case in LOOPS.items()},
 }
