@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LITTLE = 1 << 20
-"""Bytes waiting for a round of a loop below which it is sooner done, with all rounds after it, in one place than as tasks."""
-
 TURNS = 3
 """Tasks of a stage for each that can be done at once: shards differ, and whoever is done early takes another."""
 
@@ -150,11 +147,9 @@ class Spreading:
         deciding = [place for place in places if place.gathers or place.whole] or places
         return frozenset[str]().union(*(self.job.graph.engines.get(place.name, ()) for place in deciding))
 
-    def _is_little(self, path: Path, moving: int, kept: int) -> bool:
-        """Say whether what is left of a loop is done as one task: with little to do, where its traces fit in memory."""
-        rule = self.places.rule
-        little = moving < LITTLE or not rule.wants_spark(self._wishes(Leg("rest", path)), moving)
-        return little and kept <= rule.room
+    def _is_little(self, _path: Path, moving: int, kept: int) -> bool:
+        """Say whether what is left of a loop is done as one task, which is sooner than as many, if its traces fit in memory."""
+        return moving < self.places.rule.heavy and kept <= self.places.rule.room
 
     def _told(self, leg: Leg) -> str:
         """Return what a leg is, for those who watch."""
@@ -186,7 +181,7 @@ class Spreading:
             slices = [(name, at) for name in self.assembled.layouts for at in range(len(self.job.taken[name].slices))]
             return [Task(leg, slices=tuple(some)) for some in dealt(slices, slots)]
         if leg.action in ("whole", "rest"):
-            return [Task(leg, sent=sent, memos=self._memos, threads=1 if spark else self.job.cut.threads)]
+            return [Task(leg, sent=sent, memos=self._memos, threads=slots)]  # nobody else has anything to do
         tasks = []
         for group in dealt(leg.shards, slots):
             mine = frozenset(group)

@@ -28,6 +28,7 @@ from ddcli.inspecting import seen
 from ddcli.keeping import Kept, Merged, Rest, StateTraces
 from ddcli.publishing import Piece, frame_copy
 from ddcli.siding import ErrorLog
+from ddcli.sizes import default_workers
 from ddcli.store.attempt import Attempt
 from ddcli.store.exchange import Exchange, Sent
 from ddcli.store.files import Files
@@ -107,7 +108,7 @@ class Job:
 class Task:
     """Shards that go a leg of the run's course, or what is fed: slices of inputs. Or shards' files that are to be merged.
 
-    `sent` is what waits where the task looks, `memos` what it must know of loops. It has so many `threads`.
+    `sent` is what waits where the task looks, `memos` what it must know of loops. It may have so many `threads`.
     """
 
     leg: Leg | None = None
@@ -192,7 +193,7 @@ class _Doing:
             self.result.merged = [self.traces.merge(rest, self.attempt, upper) for rest in task.merges]
         else:
             self._check_shared()
-            assembled = self.assembled(task.threads)
+            assembled = self.assembled(min(task.threads, default_workers()))
             exchange = Exchange(self.job.scratch, Files(), self.name, task.sent)
             try:
                 self._step(task, assembled, exchange)

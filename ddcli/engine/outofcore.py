@@ -181,8 +181,8 @@ class OutOfCore:
         del given
         for shard in shards:
             self.seal((), stage, shard, interval)
-        for trace in inner.traces:
-            self.hand_over(trace)
+        traces = list(inner.traces)
+        self.scope.workers.each(lambda at: self.hand_over(traces[at]), range(len(traces)), LARGE)
 
     def given(self, path: Path, stage: Stage, interval: Interval) -> list[Deltas | None]:
         """Return what a loop is given, of all shards."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli import spreading
+from ddcli import choosing
 from ddcli.choosing import Choosing, Rule
 from ddcli.engine import inside, loop
 from ddcli.errors import EngineError
@@ -130,9 +130,9 @@ def chain(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(("little", "rounds", "whole"), [(0, 38, 0), (1 << 20, 0, 1)])
-def test_what_is_left_of_a_loop_is_one_task_when_it_is_little(chain, monkeypatch, little, rounds, whole):
-    monkeypatch.setattr(spreading, "LITTLE", little)
+@pytest.mark.parametrize(("heavy", "rounds", "whole"), [(0, 38, 0), (1 << 20, 0, 1)])
+def test_what_is_left_of_a_loop_is_one_task_when_it_is_little(chain, monkeypatch, heavy, rounds, whole):
+    monkeypatch.setattr(choosing, "HEAVY", heavy)
     with started(Told(1)) as cluster:
         run(chain, engine="spark")
     abouts = list(dict.fromkeys(cluster.abouts))
@@ -142,7 +142,7 @@ def test_what_is_left_of_a_loop_is_one_task_when_it_is_little(chain, monkeypatch
 
 
 def test_a_loop_that_does_not_settle_is_refused_by_the_task_that_finds_out(chain, monkeypatch):
-    monkeypatch.setattr(spreading, "LITTLE", 0)
+    monkeypatch.setattr(choosing, "HEAVY", 0)
     chain.write_text(CHAIN.replace("result: x", "result: x\n      max_rounds: {guard: 5}"))
     with (
         started(Here(1)),
