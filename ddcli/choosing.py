@@ -29,22 +29,26 @@ HEAVY = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a stage goes to Spark. `ready`: it is said where Spark is. The memory here would not hold more than `heavy` bytes, or it takes long."""
+    """When a stage goes to Spark. `ready`: it is said where Spark is. `heavy` bytes are so many that they would take long here, or not fit.
+
+    The state of one loop may take `room` bytes of memory.
+    """
 
     engine: Engine
     ready: bool
     heavy: int
+    room: int
 
     def wants_spark(self, wishes: Collection[str], size: int) -> bool:
         """Say whether a stage goes to Spark, given what the file says of its collections and how many bytes wait for it.
 
-        >>> rule = Rule("auto", ready=True, heavy=1000)
+        >>> rule = Rule("auto", ready=True, heavy=1000, room=0)
         >>> [rule.wants_spark(wishes, size) for wishes, size in [((), 999), ((), 1000), (["local"], 1000), (["spark"], 1)]]
         [False, True, False, True]
 
         Where nothing waits there is hardly anything to do: nobody need wait for Spark to start.
 
-        >>> rule.wants_spark(["spark"], 0), Rule("spark", True, 1000).wants_spark(["local"], 0)
+        >>> rule.wants_spark(["spark"], 0), Rule("spark", True, 1000, 0).wants_spark(["local"], 0)
         (False, True)
         """
         if self.engine != "auto":
@@ -59,7 +63,9 @@ class Choosing:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.rule = Rule(request.engine, request.spark.ready, min(HEAVY, request.memory // WORKING))
+        self.rule = Rule(
+            request.engine, request.spark.ready, min(HEAVY, request.memory // WORKING), request.memory // 3
+        )
         self.here = Threads(request.workers)
         self.spark: Spark | None = None
         """Spark, if it was started."""

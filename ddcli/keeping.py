@@ -139,7 +139,7 @@ class StateTraces:
         if count < passes:
             lanes = tuple(range(key.width)) if by is None else tuple(by)
             batches = [_Share(batch, lanes, shard, passes) for batch in stored]
-        trace = Trace(key.width, value.width, nt, since=self.since, batches=batches)
+        trace = Trace(key.width, value.width, nt, since=self.since, batches=batches, layout=layout.record)
         self._given[id(trace)] = _Given(trace, identity, own, pool, tuple(stored), count == passes)
         self._arrangement(identity, layout)
         return trace

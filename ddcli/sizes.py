@@ -80,7 +80,7 @@ def sizes(rows: int, width: int, kept: frozenset[int], threads: int, memory: int
     fits = fed * WORKING + BASE <= memory
     free = max(memory - BASE, memory // 4)
     passes = 1 if fits else _above(fed * WORKING * threads / (0.6 * free))
-    shards = wanted or (max(kept) if kept else max(_above(rows / SHARD), passes))
+    shards = max(kept) if kept else wanted or max(_above(rows / SHARD), passes)
     common = math.lcm(*kept, shards)
     passes = min(common * -(-passes // common), MOST_PASSES * common)
     if fits:

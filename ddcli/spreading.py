@@ -7,22 +7,23 @@ updates themselves, but for the few of an output that would make too small a fil
 from __future__ import annotations
 
 import pickle
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ddcli.engine.counts import Counts
+from ddcli.engine.counts import Count, Counts
+from ddcli.engine.course import Course, Leg
+from ddcli.engine.nest import Nest
 from ddcli.progress import SILENT, Progress
 from ddcli.sizes import LANE
 from ddcli.tasks import Result, Task, perform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ddcli.assemble.graph import Assembled
     from ddcli.choosing import Rule
-    from ddcli.engine.outofcore import Address
-    from ddcli.engine.stages import Stage
+    from ddcli.engine.nest import Address, Memos, Path
+    from ddcli.engine.rounds import Rounds
     from ddcli.facts import InputFacts
     from ddcli.keeping import Rest, StateTraces
     from ddcli.publishing import Publishing
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from ddcli.tasks import Job
 
 T = TypeVar("T")
+
+LITTLE = 1 << 20
+"""Bytes waiting for a round of a loop below which it is sooner done, with all rounds after it, in one place than as tasks."""
 
 TURNS = 3
 """Tasks of a stage for each that can be done at once: shards differ, and whoever is done early takes another."""
@@ -95,24 +99,22 @@ class Spreading:
     done: dict[bool, Done] = field(default_factory=lambda: {True: Done(), False: Done()})
     """What was done so far on Spark, and what was not."""
     counts: Counts = field(default_factory=Counts)
-    _waiting: dict[Address, list[Sent]] = field(default_factory=lambda: defaultdict(list))
+    course: Course[Sent] = field(init=False)
+    _turn: tuple[Path, Rounds] | None = None
+    _memos: Memos = field(default_factory=dict)
     _rests: list[Rest] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.course = Course(Nest(self.assembled.scope), range(self.job.cut.passes), self._is_little)
 
     def run(self) -> None:
         """Do the step."""
-        assembled = self.assembled
-        assembled.scope.prepare()
-        stages = assembled.scope.stages
         common = pickle.dumps(self.job)
-        for number, stage in enumerate(stages):
-            about = f"stage {number + 1} of {len(stages)}: {assembled.scope.told(stage)}"
-            spark = self._wants_spark(stage)
-            tasks = self._tasks(number, stage, self.places.cluster(spark=spark).slots)
-            # Read by all, then; what comes to a port is sent on from there, and waits at the same address again.
-            read = {True: stage.members, False: stage.seals | stage.members}
-            for address in [at for at in self._waiting if at.place in read[at.brought]]:
-                del self._waiting[address]
-            self._perform(common, tasks, about, spark=spark)
+        for leg, sent in self.course.legs():
+            spark = self._wants_spark(leg)
+            tasks = self._tasks(leg, sent, spark=spark)
+            self._perform(common, tasks, self._told(leg), spark=spark)
+            self._count_turn(leg)
         if self._rests:
             known = self.job.manifest.arrangements if self.job.manifest else {}
             entries = [(known[rest.identity], rest.shard) for rest in self._rests if rest.identity in known]
@@ -121,39 +123,76 @@ class Spreading:
             tasks = [Task(merges=tuple(some)) for some in dealt(self._rests, self.places.cluster(spark=spark).slots)]
             self._perform(common, tasks, "merging files of the state", spark=spark)
 
-    def _wants_spark(self, stage: Stage) -> bool:
-        """Say whether a stage goes to Spark."""
-        places = [self.assembled.scope.places[index] for index in stage.places]
+    def _count_turn(self, leg: Leg) -> None:
+        """Count a turn of a loop's body, which several legs may be of."""
+        if leg.action == "stage" and leg.path and (leg.path, leg.rounds) != self._turn:
+            self._turn = leg.path, leg.rounds
+            loop = self.course.nest.scopes[leg.path[:-1]].places[leg.path[-1]]
+            self.counts.note(loop.name, Count(turns=1))
+
+    # --- where ----------------------------------------------------------------------------------------------------
+
+    def _wants_spark(self, leg: Leg) -> bool:
+        """Say whether a leg goes to Spark."""
+        if not leg.path and self.course.nest.scope.stages[leg.stage].first:
+            nt, layouts = len(self.job.time), self.assembled.layouts.items()
+            size = sum(self.job.taken[name].rows * (layout.width + nt + 1) * LANE for name, layout in layouts)
+        else:
+            size = leg.size
+        return self.places.rule.wants_spark(self._wishes(leg), size)
+
+    def _wishes(self, leg: Leg) -> frozenset[str]:
+        """Return what the file says of where a leg is to be done."""
+        scope = self.course.nest.scope
+        indices = leg.path[:1] or scope.stages[leg.stage].places
+        places = [scope.places[index] for index in indices]
         # What is done row by row goes along with what its rows come from.
         deciding = [place for place in places if place.gathers or place.whole] or places
-        wishes = [self.job.graph.engines.get(place.name, frozenset()) for place in deciding]
-        if stage.first:
-            width = {
-                name: (layout.width + len(self.job.time) + 1) * LANE for name, layout in self.assembled.layouts.items()
-            }
-            size = sum(self.job.taken[name].rows * each for name, each in width.items())
-        else:
-            size = sum(sent.part.unpacked for parts in self._sent(stage).values() for sent in parts)
-        return self.places.rule.wants_spark(frozenset[str]().union(*wishes), size)
+        return frozenset[str]().union(*(self.job.graph.engines.get(place.name, ()) for place in deciding))
 
-    def _sent(self, stage: Stage) -> dict[Address, list[Sent]]:
-        """Return what waits for a stage."""
-        read = {True: stage.members, False: stage.reads | stage.members}
-        return {at: parts for at, parts in self._waiting.items() if at.place in read[at.brought]}
+    def _is_little(self, path: Path, moving: int, kept: int) -> bool:
+        """Say whether what is left of a loop is done as one task: with little to do, where its traces fit in memory."""
+        rule = self.places.rule
+        little = moving < LITTLE or not rule.wants_spark(self._wishes(Leg("rest", path)), moving)
+        return little and kept <= rule.room
 
-    def _tasks(self, number: int, stage: Stage, slots: int) -> list[Task]:
-        """Return the tasks of a stage, each told what was sent to where it looks."""
-        if stage.first:
+    def _told(self, leg: Leg) -> str:
+        """Return what a leg is, for those who watch."""
+        scope = self.course.nest.scope
+        number = (
+            next(at for at, stage in enumerate(scope.stages) if leg.path[0] in stage.places) if leg.path else leg.stage
+        )
+        told = f"stage {number + 1} of {len(scope.stages)}: {scope.told(scope.stages[number])}"
+        if not leg.path:
+            return told
+        scope = self.course.nest.scopes[leg.path]
+        rounds = ".".join(map(str, leg.rounds))
+        match leg.action:
+            case "stage" | "sum":
+                return f"{told}, round {rounds}: {scope.told(scope.stages[leg.stage])}"
+            case "enter":
+                return f"{told}, beginning"
+            case "end":
+                return f"{told}, writing its state"
+            case _:
+                return f"{told}, in memory"
+
+    # --- tasks ----------------------------------------------------------------------------------------------------
+
+    def _tasks(self, leg: Leg, sent: Mapping[Address, Sequence[Sent]], *, spark: bool) -> list[Task]:
+        """Return the tasks of a leg, each told what was sent to where it looks."""
+        slots = self.places.cluster(spark=spark).slots
+        if not leg.path and self.course.nest.scope.stages[leg.stage].first:
             slices = [(name, at) for name in self.assembled.layouts for at in range(len(self.job.taken[name].slices))]
-            return [Task(number, slices=tuple(some)) for some in dealt(slices, slots)]
-        waiting = self._sent(stage)
-        shards = range(self.job.cut.passes)
-        groups = [shards] if stage.whole else dealt(shards, slots)
+            return [Task(leg, slices=tuple(some)) for some in dealt(slices, slots)]
+        if leg.action in ("whole", "rest"):
+            return [Task(leg, sent=sent, memos=self._memos, threads=1 if spark else self.job.cut.threads)]
         tasks = []
-        for group in groups:
+        for group in dealt(leg.shards, slots):
             mine = frozenset(group)
-            sent = {at: parts for at, parts in waiting.items() if at.shard in mine}
-            tasks.append(Task(number, () if stage.whole else tuple(group), sent=sent))
+            here = {at: parts for at, parts in sent.items() if at.shard in mine}
+            memos = {at: memo for at, memo in self._memos.items() if at[1] in mine}
+            tasks.append(Task(leg, tuple(group), sent=here, memos=memos))
         return tasks
 
     def _perform(self, common: bytes, tasks: Sequence[Task], about: str, *, spark: bool) -> None:
@@ -177,7 +216,9 @@ class Spreading:
 
     def _take_in(self, result: Result) -> None:
         for sent in result.sent:
-            self._waiting[sent.to].append(sent)
+            self.course.waiting[sent.to].append(sent)
+        self.course.wakes.update(result.wakes)
+        self._memos |= result.memos
         for piece in result.pieces:
             self.publishing.take_in(piece)
         for kept in result.kept:

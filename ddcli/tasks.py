@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.assemble.graph import assemble
-from ddcli.engine import kernels
+from ddcli.engine import inside, kernels
 from ddcli.engine.counts import Counts
+from ddcli.engine.course import WITHIN, Leg
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.outofcore import OutOfCore
 from ddcli.engine.pool import Pool
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from ddcli.assemble.graph import Assembled
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.lanes import Layout
+    from ddcli.engine.nest import Address, Memos, Wake
     from ddcli.engine.operators.base import Delta, Interval
-    from ddcli.engine.outofcore import Address
+    from ddcli.engine.stages import Stage
     from ddcli.expressions.types import Schema
     from ddcli.facts import InputFacts, Told
     from ddcli.importing import SharedReader
@@ -102,16 +104,18 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """Shards that go through a stage, or what is fed, through the first: slices of inputs. Or shards' files that are to be merged.
+    """Shards that go a leg of the run's course, or what is fed: slices of inputs. Or shards' files that are to be merged.
 
-    A stage that takes all shards at once has no shards. `sent` is what waits where the task looks.
+    `sent` is what waits where the task looks, `memos` what it must know of loops. It has so many `threads`.
     """
 
-    stage: int = 0
+    leg: Leg | None = None
     shards: tuple[int, ...] = ()
     slices: tuple[tuple[str, int], ...] = ()
     sent: Mapping[Address, Sequence[Sent]] = field(default_factory=dict)
+    memos: Memos = field(default_factory=dict)
     merges: tuple[Rest, ...] = ()
+    threads: int = 1
 
 
 @dataclass
@@ -119,6 +123,8 @@ class Result:
     """What a task gave: where what it sent lies, and which files it wrote. With an `error`, nothing of it counts."""
 
     sent: list[Sent] = field(default_factory=list)
+    wakes: list[Wake] = field(default_factory=list)
+    memos: Memos = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     merged: list[Merged] = field(default_factory=list)
@@ -182,9 +188,12 @@ class _Doing:
             self.result.merged = [self.traces.merge(rest, self.attempt, upper) for rest in task.merges]
         else:
             self._check_shared()
-            assembled = self.assembled()
+            assembled = self.assembled(task.threads)
             exchange = Exchange(self.job.scratch, Files(), self.name, task.sent)
-            self._step(task, assembled, exchange)
+            try:
+                self._step(task, assembled, exchange)
+            finally:
+                assembled.scope.workers.close()
             exchange.flush()
             self.result.sent = exchange.sent
             self.result.counts = Counts.of(assembled.scope.counts())
@@ -204,12 +213,12 @@ class _Doing:
                 hint="put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://",
             )
 
-    def assembled(self) -> Assembled:
+    def assembled(self, threads: int) -> Assembled:
         """Return the dataflow, none of its operators made yet."""
         job = self.job
         return assemble(
             job.graph,
-            Scope(len(job.time), workers=Workers(job.cut.passes, 1), counted=True),
+            Scope(len(job.time), workers=Workers(job.cut.passes, threads), counted=True),
             self.traces,
             self.pools,
             self._show,
@@ -229,20 +238,41 @@ class _Doing:
             for name in names[index]:
                 self._give(name, consolidated(delta), assembled.outputs[name])
 
-        interval = self.job.interval
-        apart = OutOfCore(assembled.scope, self.pools, exchange, give, self._hand_over)
-        stage = assembled.scope.stages[task.stage]
-        if stage.whole:
-            apart.step_inner(stage, interval)
-        elif stage.first:
+        step = OutOfCore(assembled.scope, self.pools, exchange, give, self._hand_over, memos=dict(task.memos))
+        leg = task.leg
+        assert leg is not None
+        interval = self.job.interval.at(leg.rounds)
+        stage = step.nest.scopes[leg.path[:-1] if leg.action in WITHIN else leg.path].stages[leg.stage]
+        if stage.first and not leg.path:
             parts = [
                 (assembled.sources[name].index, _part(self.job.taken[name].slices[at], assembled.layouts[name]))
                 for name, at in task.slices
             ]
-            apart.step_first(stage, 0, parts, interval)
+            step.step_first(stage, 0, parts, interval)
+        elif leg.action == "whole" and len(leg.path) == 1:
+            step.step_inner(stage, interval)
+        elif leg.action in ("whole", "rest"):
+            pending: list[Address | Wake] = [*exchange.incoming, *leg.due]
+            inside.go_through(step, leg.path, stage, interval, pending, begun=leg.action == "rest")
         else:
             for shard in task.shards:
-                apart.step_shard(stage, shard, {}, interval)
+                self._go(step, leg, stage, shard, interval)
+        self.result.wakes, self.result.memos = step.wakes, step.memos
+
+    @staticmethod
+    def _go(step: OutOfCore, leg: Leg, stage: Stage, shard: int, interval: Interval) -> None:
+        """Have a shard go a leg."""
+        match leg.action:
+            case "enter":
+                inside.enter(step, leg.path, shard, interval)
+            case "sum":
+                inside.add_up(step, leg.path, shard, interval)
+            case "end":
+                inside.end(step, leg.path, stage, shard, interval)
+            case _:
+                due = {wake.place[-1] for wake in leg.due if wake.shard == shard}
+                step.step_shard(stage, shard, {}, interval, leg.path, due)
+        step.forget(shard)
 
     def _give(self, name: str, updates: np.ndarray, layout: Layout) -> None:
         """Hand over a few updates of an output, write a file of many."""

@@ -209,7 +209,7 @@ class _Assembly:
         if isinstance(node, loops.Leave):
             return self.called(node, self.leave(node))
         if isinstance(node, loops.Variable):
-            return self.called(node, self.variable(node.index, layout.width))
+            return self.called(node, self.variable(node.index, layout))
         if isinstance(node, physical.Scan):
             return self.called(node, self.scan(node))
         if isinstance(node, physical.Arranged) and (source := self.is_source(node)):
@@ -221,7 +221,14 @@ class _Assembly:
             self.operators.arranged[node.fingerprint] = cast("Sequence[Arrange | Filtered]", shards)
         shifts, wraps = isinstance(node, physical.EquiJoin | physical.EnterAt), isinstance(node, physical.Filtered)
         handle = self.scope.add(
-            shards, *inputs, width=layout.width, layout=layout, route=route(node), shifts=shifts, wraps=wraps
+            shards,
+            *inputs,
+            width=layout.width,
+            layout=layout,
+            route=route(node),
+            shifts=shifts,
+            wraps=wraps,
+            arranges=isinstance(node, physical.Arranged),
         )
         self.scope.call(handle, node.fingerprint, kind(node), keeps_signs=_keeps_signs(node))
         if self.operators.times > 1 and isinstance(node, physical.EquiJoin):
@@ -297,7 +304,8 @@ class _Assembly:
             arranged = self.outside.operators.arranged[node.fingerprint]
             shards = self.shards(lambda shard: Entered(arranged[shard]))
             nt = self.operators.times + level(node)
-            handle = self.scope.fed(shards, Layout(node.schema).width + nt + 1)
+            layout = Layout(node.schema)
+            handle = self.scope.fed(shards, layout.width + nt + 1, layout)
             self.operators.arranged[node.fingerprint] = shards
             self.entering.append((node, Entry(handle, shards)))
         else:
@@ -319,7 +327,7 @@ class _Assembly:
         scope = Scope(around.nt + 1, around.depth + 1, around.workers, counted=around.counted)
         inner = _Assembly(scope, self, self.whole)
         layouts = [Layout(initial.schema) for initial in node.initials]
-        places = [inner.variable(at, layout.width) for at, layout in enumerate(layouts)]
+        places = [inner.variable(at, layout) for at, layout in enumerate(layouts)]
         bodies = [inner.handle(body) for body in node.bodies]
         left = sorted(set(self.whole.left[node.fingerprint]))
 
@@ -344,8 +352,8 @@ class _Assembly:
         for which, port in zip(left, ports, strict=True):
             self.ports[node.fingerprint, which] = port
 
-    def variable(self, index: int, width: int) -> Handle:
+    def variable(self, index: int, layout: Layout) -> Handle:
         """Return the place of one of the loop's variables."""
         if index not in self.variables:
-            self.variables[index] = self.scope.source(width)
+            self.variables[index] = self.scope.source(layout.width, layout)
         return self.variables[index]

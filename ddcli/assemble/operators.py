@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.base import Delta, Interval, Operator
     from ddcli.engine.operators.imported import Imported
     from ddcli.engine.operators.reduce_aggregates import Aggregate
+    from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Rounds
     from ddcli.errors import DdError
@@ -106,6 +107,10 @@ class _Told:
     @property
     def traces(self) -> Sequence[Trace]:
         return self.operator.traces
+
+    @property
+    def revisiting(self) -> Revisiting | None:
+        return self.operator.revisiting
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         return self.operator.begin(interval)

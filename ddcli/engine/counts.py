@@ -46,14 +46,15 @@ class Count:
         self.seconds += other.seconds
         self.turns += other.turns
         for number, rows in enumerate(other.rounds):
-            self._add_round(number, rows)
+            self.add_round(number, rows)
 
     def turn(self, number: int, rows: int) -> None:
         """Note a turn of a loop's body, in the round `number`."""
         self.turns += 1
-        self._add_round(number, rows)
+        self.add_round(number, rows)
 
-    def _add_round(self, number: int, rows: int) -> None:
+    def add_round(self, number: int, rows: int) -> None:
+        """Note rows that the body's operators gave in a round."""
         at = min(number, ROUNDS - 1)
         if at >= len(self.rounds):
             self.rounds += [0] * (at + 1 - len(self.rounds))

@@ -81,14 +81,18 @@ class Scope:
         route: Sequence[int] = (),
         shifts: bool = False,
         wraps: bool = False,
+        arranges: bool = False,
     ) -> Handle:
         """Add an operator that reads the given places, all added before it, and gives `width` data lanes.
 
-        `shifts` says that its updates may lie in later rounds, `wraps` that who reads it reads what its input keeps.
+        `shifts` says that its updates may lie in later rounds, `wraps` that who reads it reads what its input keeps, `arranges`
+        that what it gives is what its trace takes in.
         """
         places = tuple(handle.index for handle in inputs)
         none, shifts = self._none(width), shifts and self.depth > 0
-        return self._add(Place(places, none, layout, shards, route=tuple(route), shifts=shifts, wraps=wraps))
+        return self._add(
+            Place(places, none, layout, shards, route=tuple(route), shifts=shifts, wraps=wraps, arranges=arranges)
+        )
 
     def add_inner(
         self, inner: Inner, *inputs: Handle, widths: Sequence[int], layouts: Sequence[Layout] = ()
@@ -384,6 +388,16 @@ class Scope:
         """Have updates appear at a place in a later round."""
         self.places[index].late.setdefault(rounds, []).append(deltas)
         self._agenda.setdefault(rounds, set()).add(index)
+
+    def wake(self, index: int, rounds: Rounds) -> None:
+        """Have a place looked at in a later round."""
+        self._agenda.setdefault(rounds, set()).add(index)
+
+    def agenda(self) -> Iterator[tuple[int, Rounds]]:
+        """Yield which places have something to do in which rounds."""
+        for rounds, places in self._agenda.items():
+            for index in places:
+                yield index, rounds
 
     def next_round(self, outer: Rounds) -> int | None:
         """Return the first round, in these rounds of the loops around, in which there is something to do."""

@@ -21,7 +21,7 @@ from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.dataflow import Scope
@@ -100,10 +100,20 @@ class Loop:
         self.scope.close(interval)
 
     def step(self, deltas: Sequence[Deltas | None], interval: Interval) -> list[Deltas | None]:
+        initials, entering = deltas[: len(self.variables)], deltas[len(self.variables) :]
+        return self._rounds(self._enter(initials, entering, interval.rounds), interval)
+
+    def go_on(self, deltas: Sequence[Deltas | None], interval: Interval) -> list[Deltas | None]:
+        """Step what is left, where others have stepped the first rounds: see `step`. What is pending is in the scope."""
+        for entry, given in zip(self.entries, deltas[len(self.variables) :], strict=True):
+            for shard, delta in zip(entry.arranged, given or (), strict=False):
+                shard.go_on(delta.updates)
+        return self._rounds({}, interval)
+
+    def _rounds(self, fed: dict[int, Deltas], interval: Interval) -> list[Deltas | None]:
+        """Step round after round, from the first on in which there is something to do."""
         outer = interval.rounds
         scope = self.scope
-        initials, entering = deltas[: len(self.variables)], deltas[len(self.variables) :]
-        fed = self._enter(initials, entering, outer)
         left: dict[int, list[_Leaving]] = {}
         now: int | None = 0 if fed else scope.next_round(outer)
         while now is not None:
@@ -124,7 +134,7 @@ class Loop:
                     self._feed_back(variable, found[variable.result.index], (*outer, now + 1))
             scope.seal(round_now)
             if self.limit.bound is None and now >= self.limit.guard:
-                self._check_settled(found)
+                self.check_settled(found)
             now = scope.next_round(outer)
         self.wakes.extend(rounds for rounds in scope.waits() if rounds != outer)
         return [[shard.delta() for shard in left[index]] if index in left else None for index in self.leaving]
@@ -163,7 +173,7 @@ class Loop:
         if any(len(delta.updates) for delta in later):
             self.scope.later(variable.place.index, rounds, later)
 
-    def _check_settled(self, found: dict[int, Deltas]) -> None:
+    def check_settled(self, found: Mapping[int, Deltas]) -> None:
         """Refuse to go on where a variable still changes."""
         for at, variable in enumerate(self.variables):
             for delta in found.get(variable.result.index, ()):

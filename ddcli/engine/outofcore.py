@@ -3,51 +3,37 @@
 What is fed goes through the first stage slice by slice. From then on one shard after the other (as many at once as there are
 threads) is taken through a stage: what was brought to it is read, its operators step, what they give is put away for the
 stages that read it, their traces take in what is new and are handed over to whoever keeps them. So memory holds what a shard takes in
-one stage, whatever the sizes of input, state and output. A loop takes all shards at once and holds what it works on.
+one stage, whatever the sizes of input, state and output. A loop takes all shards at once and holds what it works on, or is taken
+through stage by stage in each round (`inside`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
-from ddcli.engine import kernels
+from ddcli.engine import inside, kernels
+from ddcli.engine.nest import BROUGHT, HERE, LATE, Address, Memos, Nest, Path, Wake
 from ddcli.engine.operators.base import Delta, Keeping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import numpy as np
 
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.dataflow import Scope
     from ddcli.engine.lanes import Layout
+    from ddcli.engine.nest import Exchange
     from ddcli.engine.operators.base import Interval, Operator
     from ddcli.engine.places import Deltas, Pass
     from ddcli.engine.pool import Pool
+    from ddcli.engine.rounds import Rounds
     from ddcli.engine.stages import Stage
 
 LARGE = 1 << 40
 """Rows that are worth a thread: here each task is."""
-
-
-class Address(NamedTuple):
-    """Where updates wait for a shard: at the place whose operator they were `brought` to by its key, or else that gave them."""
-
-    place: int
-    brought: bool
-    shard: int
-
-
-class Exchange(Protocol):
-    """Updates that are put away until their shard is taken through a stage. Threads may add at once."""
-
-    def add(self, to: Address, updates: np.ndarray, layout: Layout, pool: Pool) -> None:
-        """Put updates away, whose data has a layout; the values behind their hashes are in `pool`."""
-
-    def take(self, at: Address, layout: Layout, pool: Pool, *, last: bool) -> np.ndarray | None:
-        """Return all that was added, None for nothing, with its values in `pool`; the `last` time nothing is left."""
 
 
 @dataclass
@@ -67,17 +53,25 @@ class OutOfCore:
     give: Callable[[int, int, Delta], None]
     hand_over: Callable[[Trace], None]
     remembers: bool = False
-    _readers: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    memos: Memos = field(default_factory=dict)
+    wakes: list[Wake] = field(default_factory=list)
+    """When which operators of loops have something to do, as they say."""
+    nest: Nest = field(init=False)
+    readers: dict[Path, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Who wants what a place gives brought by key."""
+    _found: set[tuple[Path, int]] = field(default_factory=set)
+    """The operators of loops that go on where others were, by shard."""
 
     def __post_init__(self) -> None:
         scope = self.scope
         assert scope.workers.count > 1, "out of core means shard by shard"
         assert scope.depth == 0, "a loop steps in memory"
-        assert not any(place.wraps for place in scope.places), "what is filtered on read is read in memory"
-        scope.prepare()
-        for index, place in enumerate(scope.places):
-            if place.route:
-                self._readers[place.inputs[0]].append(index)
+        self.nest = Nest(scope)
+        for path, each in self.nest.scopes.items():
+            assert not any(place.wraps for place in each.places), "what is filtered on read is read in memory"
+            for index, place in enumerate(each.places):
+                if place.route:
+                    self.readers[*path, place.inputs[0]].append(index)
 
     def step(
         self,
@@ -112,9 +106,10 @@ class OutOfCore:
         """Take parts of what is fed, by place, through the first stage. Its operators keep nothing, so any shard's will do."""
         for index, part in parts:
             updates = part(self.pools[shard])
-            self._put_away(stage, shard, self.scope.through(stage, shard, {index: Delta(updates)}, {}, (), interval))
-            del updates
-            self._forget(shard)
+            result = self.scope.through(stage, shard, {index: Delta(updates)}, {}, (), interval)
+            self._put_away((), stage, shard, result, ())
+            del updates, result
+            self.forget(shard)
 
     def step_shard(
         self,
@@ -122,35 +117,51 @@ class OutOfCore:
         shard: int,
         shared: Mapping[int, Callable[[int, Pool], np.ndarray]],
         interval: Interval,
+        path: Path = (),
+        called: Collection[int] = (),
     ) -> None:
-        """Take a shard through a stage that others were before."""
-        scope, pool = self.scope, self.pools[shard]
+        """Take a shard through a stage that others were before; in a loop, in the interval's rounds, where `called` places are to step."""
+        scope, pool, rounds = self.nest.scopes[path], self.pools[shard], interval.rounds
+        for index in (*stage.reads, *stage.places):
+            self.go_on((*path, index), shard, interval)
         due = {
             index
             for index in stage.places
-            for operator in self._operator(index, shard)
-            if list(operator.begin(interval))
+            for operator in self.operator((*path, index), shard)
+            if index in called or rounds in operator.begin(interval)
         }
-        deltas, routed = {}, {}
+        deltas, routed, late = {}, {}, {}
         for index in stage.reads:
-            updates = shared[index](shard, pool) if index in shared else self._stay(index, shard, stage)
+            updates = (
+                shared[index](shard, pool) if index in shared else self._stay((*path, index), shard, stage, rounds)
+            )
             if updates is not None and len(updates):
-                deltas[index] = self._resumed(index, shard, updates)
+                deltas[index] = self.resumed((*path, index), shard, updates)
         for index in stage.places:
             if scope.places[index].route:
-                layout = self._layout(scope.places[index].inputs[0])
-                updates = self.exchange.take(Address(index, True, shard), layout, pool, last=True)
+                at = Address((*path, index), BROUGHT, shard, rounds)
+                updates = self.exchange.take(at, self.layout((*path, scope.places[index].inputs[0])), pool, last=True)
                 if updates is not None:
                     routed[index] = Delta(updates)
-        if deltas or routed or due:
-            self._put_away(stage, shard, scope.through(stage, shard, deltas, {}, due, interval, routed))
-        del deltas, routed
-        self._seal(stage, shard, interval)
+            if scope.places[index].shifts:
+                updates = self.exchange.take(
+                    Address((*path, index), LATE, shard, rounds), self.layout((*path, index)), pool, last=True
+                )
+                if updates is not None:
+                    late[index] = Delta(updates)
+        if deltas or routed or late or due:
+            result = scope.through(stage, shard, deltas, late, due, interval, routed)
+            if path and scope.counted:
+                scope.turns.add_round(rounds[-1], result.rows)
+            self._put_away(path, stage, shard, result, rounds)
+            del result
+        del deltas, routed, late
+        self.seal(path, stage, shard, interval)
         for index in (*stage.reads, *stage.places):
-            for operator in self._operator(index, shard):
+            for operator in self.operator((*path, index), shard):
                 for trace in operator.traces:
                     trace.release()
-        self._forget(shard)
+        self.forget(shard)
 
     def step_inner(self, stage: Stage, interval: Interval) -> None:
         """Step a scope within, with all its input in memory."""
@@ -158,96 +169,142 @@ class OutOfCore:
         place, shards = self.scope.places[index], range(self.scope.workers.count)
         inner = place.inner
         assert inner is not None
-        read: dict[int, Deltas | None] = {}
-        for i in {*place.inputs}:
-            none = self.scope.places[i].none
-            found = [self._stay(i, shard, stage) for shard in shards]
-            deltas = [none if each is None else self._resumed(i, shard, each) for shard, each in enumerate(found)]
-            read[i] = deltas if any(len(delta.updates) for delta in deltas) else None
-        given = [read[i] for i in place.inputs]
+        given = self.given((index,), stage, interval)
         begun = list(inner.begin(interval))
         if begun or any(given):
             for port, left in zip(place.ports, self.scope.step_within(index, given, interval), strict=True):
                 for shard, delta in enumerate(left or ()):
                     if len(delta.updates):  # the port's own stage passes it on
-                        self._stays(port, shard, delta)
+                        self.stays((port,), shard, delta.updates)
             inner.wakes.clear()
         inner.close(interval)
-        del given, read
+        del given
         for shard in shards:
-            self._seal(stage, shard, interval)
+            self.seal((), stage, shard, interval)
         for trace in inner.traces:
             self.hand_over(trace)
 
+    def given(self, path: Path, stage: Stage, interval: Interval) -> list[Deltas | None]:
+        """Return what a loop is given, of all shards."""
+        read: dict[Path, Deltas | None] = {}
+        for place in dict.fromkeys(self.nest.inputs(path)):
+            none = self.nest.scopes[place[:-1]].places[place[-1]].none
+            deltas = []
+            for shard in range(self.scope.workers.count):
+                self.go_on(place, shard, interval)
+                at = Address(place, HERE, shard, interval.rounds)
+                last = place[-1] in stage.seals
+                updates = self.exchange.take(at, self.layout(place), self.pools[shard], last=last)
+                deltas.append(none if updates is None else self.resumed(place, shard, updates))
+            read[place] = deltas if any(len(delta.updates) for delta in deltas) else None
+        return [read[place] for place in self.nest.inputs(path)]
+
     # --- what is between ------------------------------------------------------------------------------------------
 
-    def _put_away(self, stage: Stage, shard: int, result: Pass) -> None:
+    def _put_away(self, path: Path, stage: Stage, shard: int, result: Pass, rounds: Rounds) -> None:
         """Send what a shard gave to those who read it."""
+        scope = self.nest.scopes[path]
+        fed = self.nest.feeds(path) if path else ()
         for index, delta in list(result.found.items()):
             del result.found[index]
-            if index in self.scope.kept:
+            if index in scope.kept and not path:
                 self.give(index, shard, delta)
-            if index in stage.exports:
-                self._send(index, shard, delta)
-            for operator in self._operator(index, shard):
+            elif index in scope.kept:
+                inside.leave(self, (*path, index), shard, delta, rounds)
+            if index in stage.exports and index not in fed:  # what a loop is fed was sent to all when it came
+                self.send((*path, index), shard, delta.updates, rounds)
+            for operator in self.operator((*path, index), shard):
                 if operator.shared and isinstance(operator, Keeping) and index not in stage.seals:
                     operator.drop()
+        for index, when, delta in result.later:
+            at = Address((*path, index), LATE, shard, when)
+            self.exchange.add(at, delta.updates, self.layout(at.place), self.pools[shard])
+        self.wakes += [Wake((*path, index), when, shard) for index, when in result.wakes]
 
-    def _resumed(self, index: int, shard: int, updates: np.ndarray) -> Delta:
+    def resumed(self, place: Path, shard: int, updates: np.ndarray) -> Delta:
         """Return what was put away as it was: where it is an arrangement's batch, that is what the trace will take in."""
-        for operator in self._operator(index, shard):
+        for operator in self.operator(place, shard):
             if operator.shared:
                 if isinstance(operator, Keeping):
                     operator.batch = updates
                 return Delta(updates, distinct=True)
         return Delta(updates)
 
-    def _send(self, index: int, shard: int, delta: Delta) -> None:
+    def send(self, place: Path, shard: int, updates: np.ndarray, rounds: Rounds) -> None:
         """Bring updates of a place to the shards whose keys they have, for each who reads them so; let others find them here."""
-        if not len(delta.updates):
+        if not len(updates):
             return
-        layout, pool = self._layout(index), self.pools[shard]
-        for reader in self._readers[index]:
-            parts = kernels.exchange([delta.updates], self.scope.places[reader].route, self.scope.workers.count)
-            for to, part in enumerate(parts):
-                if len(part):
-                    self.exchange.add(Address(reader, True, to), part, layout, pool)
-        if any(index in other.inputs and not other.route for other in self.scope.places):
-            self._stays(index, shard, delta)
+        path, index, scope = place[:-1], place[-1], self.nest.scopes[place[:-1]]
+        for reader in self.readers[place]:
+            at = Address((*path, reader), BROUGHT, shard, rounds)
+            self.deal(at, updates, self.layout(place), scope.places[reader].route)
+        if any(index in other.inputs and not other.route for other in scope.places) or (path and index in scope.kept):
+            self.stays(place, shard, updates, rounds)
 
-    def _stays(self, index: int, shard: int, delta: Delta) -> None:
-        self.exchange.add(Address(index, False, shard), delta.updates, self._layout(index), self.pools[shard])
+    def deal(self, at: Address, updates: np.ndarray, layout: Layout, lanes: Sequence[int]) -> None:
+        """Send updates of a shard to an address, each to the shard that some of its lanes say."""
+        parts = kernels.exchange([updates], tuple(lanes), self.scope.workers.count)
+        for to, part in enumerate(parts):
+            if len(part):
+                self.exchange.add(at._replace(shard=to), part, layout, self.pools[at.shard])
 
-    def _layout(self, index: int) -> Layout:
-        layout = self.scope.places[index].layout
+    def stays(self, place: Path, shard: int, updates: np.ndarray, rounds: Rounds = ()) -> None:
+        """Put updates away where those find them who read them by the same shard."""
+        self.exchange.add(Address(place, HERE, shard, rounds), updates, self.layout(place), self.pools[shard])
+
+    def layout(self, place: Path) -> Layout:
+        """Return the layout of what a place gives."""
+        layout = self.nest.scopes[place[:-1]].places[place[-1]].layout
         assert layout is not None, "what is put away has a layout"
         return layout
 
-    def _stay(self, index: int, shard: int, stage: Stage) -> np.ndarray | None:
-        """Return what an earlier stage gave at a place, and this shard finds there."""
-        if self.scope.places[index].layout is None:
-            return None
+    def _stay(self, place: Path, shard: int, stage: Stage, rounds: Rounds) -> np.ndarray | None:
+        """Return what an earlier stage gave at a place, and this shard finds there; where an arrangement enters a loop, what is new of it."""
+        origin = self.nest.origins.get(place)
+        if origin is not None and place[-1] in stage.members:
+            if rounds[-1]:
+                return None
+            at = Address(origin, HERE, shard, rounds[:-1])
+            return self.exchange.take(at, self.layout(origin), self.pools[shard], last=False)
         # What comes to a port is sent on, to stages after this one too.
-        last = index in stage.seals or index in stage.members
-        return self.exchange.take(Address(index, False, shard), self._layout(index), self.pools[shard], last=last)
+        last = place[-1] in stage.seals or place[-1] in stage.members
+        at = Address(place, HERE, shard, rounds)
+        return self.exchange.take(at, self.layout(place), self.pools[shard], last=last)
 
     # --- traces ---------------------------------------------------------------------------------------------------
 
-    def _operator(self, index: int, shard: int) -> Sequence[Operator]:
+    def operator(self, place: Path, shard: int) -> Sequence[Operator]:
         """Return the operator of a place, if it has one."""
-        shards = self.scope.places[index].shards
+        shards = self.nest.scopes[place[:-1]].places[place[-1]].shards
         return shards[shard : shard + 1]
 
-    def _seal(self, stage: Stage, shard: int, interval: Interval) -> None:
-        """Have traces take in what is new, and hand them over: those that others read when all of them have, others at once."""
+    def go_on(self, place: Path, shard: int, interval: Interval) -> None:
+        """Have an operator of a loop be where those were who stepped it before in this interval, up to its rounds."""
+        path, rounds = place[:-1], interval.rounds
+        if not path or (place, shard) in self._found:
+            return
+        self._found.add((place, shard))
+        for operator in self.operator(place, shard):
+            inside.recall(self, operator, place, shard, interval.at(rounds[: len(path)]))
+
+    def seal(self, path: Path, stage: Stage, shard: int, interval: Interval) -> None:
+        """Have traces take in what is new, and hand them over: those that others read when all of them have, others at once.
+
+        Those of a loop are put off: they go on in its next rounds.
+        """
         for index in {*stage.members, *stage.seals}:
-            for operator in self._operator(index, shard):
+            for operator in self.operator((*path, index), shard):
                 if index in (stage.seals if operator.shared else stage.members):
-                    operator.close(interval)
-                    self.scope.seal_shard(index, shard, interval)
+                    if not path:
+                        operator.close(interval)
+                    self.nest.scopes[path].seal_shard(index, shard, interval)
+                    if path:
+                        inside.put_off(self, operator, (*path, index), shard)
+                        continue
                     for trace in operator.traces:
                         self.hand_over(trace)
 
-    def _forget(self, shard: int) -> None:
+    def forget(self, shard: int) -> None:
+        """Let go of the values of a shard that is done."""
         if not self.remembers:
             self.pools[shard].forget()

@@ -67,6 +67,7 @@ class Place:
     route: tuple[int, ...] = ()
     shifts: bool = False
     wraps: bool = False
+    arranges: bool = False
     fed: bool = False
     late: dict[Rounds, list[Deltas]] = field(default_factory=dict)
     nones: tuple[Delta, ...] = ()

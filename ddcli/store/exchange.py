@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.outofcore import Address
+    from ddcli.engine.nest import Address
     from ddcli.engine.pool import Pool
     from ddcli.store.files import Files
 
@@ -39,6 +39,11 @@ class Sent:
     file: str
     start: int
     part: Part
+
+    @property
+    def size(self) -> int:
+        """The bytes that it is in memory."""
+        return self.part.unpacked
 
 
 @dataclass
@@ -73,12 +78,28 @@ class Exchange:
         if not by_file:
             return None
         matrix, row = room_for([sent.part for group in by_file.values() for sent in group]), 0
+        for part, data in self._read(by_file):
+            unpack(matrix[row : row + part.rows], part, data, layout, pool)
+            row += part.rows
+        return matrix
+
+    def parts(self, at: Address, layout: Layout, pool: Pool) -> list[np.ndarray]:
+        """Return what was sent to an address each time, as it was."""
+        by_file: dict[str, list[Sent]] = defaultdict(list)
+        for sent in self.incoming.get(at, ()):
+            by_file[sent.file].append(sent)
+        found = []
+        for part, data in self._read(by_file):
+            found.append(room_for([part]))
+            unpack(found[-1], part, data, layout, pool)
+        return found
+
+    def _read(self, by_file: Mapping[str, list[Sent]]) -> Iterator[tuple[Part, bytes]]:
+        """Yield the parts of some files, each with its bytes."""
         for file, group in by_file.items():
             ranges = [(sent.start, sent.start + sent.part.size) for sent in group]
-            for sent, data in zip(group, _ranges(self.directory / file, ranges), strict=True):
-                unpack(matrix[row : row + sent.part.rows], sent.part, data, layout, pool)
-                row += sent.part.rows
-        return matrix
+            data = _ranges(self.directory / file, ranges)
+            yield from zip((sent.part for sent in group), data, strict=True)
 
     def flush(self) -> None:
         """Write what is held to a file."""

@@ -21,11 +21,11 @@ from ddcli.errors import EngineError
 from ddcli.store.state import SPILL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.outofcore import Address
+    from ddcli.engine.nest import Address
     from ddcli.engine.pool import Pool
     from ddcli.store.files import Files
 
@@ -65,6 +65,11 @@ class Spill:
         """Return what waits at an address, None if nothing does; the `last` time nothing is left of it."""
         bucket = self._at.get(at)
         return None if bucket is None else bucket.take(pool, last=last)
+
+    def parts(self, at: Address, layout: Layout, pool: Pool) -> list[np.ndarray]:
+        """Return what was put away at an address each time, as it was."""
+        bucket = self._at.get(at)
+        return [] if bucket is None else bucket.parts(pool)
 
     def note(self, size: int) -> None:
         """Count bytes that came into memory or left it; write away what is the most, when there is no room for it."""
@@ -123,8 +128,11 @@ class Bucket:
         with self._lock:
             parts, size = [*self._written, *self._held], self.held
             matrix = room_for(parts) if parts else None
-            if matrix is not None:
-                self._read(matrix, pool)
+            row = 0
+            for part, data in self._read():
+                assert matrix is not None
+                unpack(matrix[row : row + part.rows], part, data, self.layout, pool)
+                row += part.rows
             if last:
                 if self._written:
                     self.spill.files.remove(self.path)
@@ -141,18 +149,23 @@ class Bucket:
                     while rest:
                         rest = rest[file.write(rest) :]
 
-    def _read(self, matrix: np.ndarray, pool: Pool) -> None:
-        row = 0
+    def parts(self, pool: Pool) -> list[np.ndarray]:
+        """Return what was added each time, as it was."""
+        found = []
+        with self._lock:
+            for part, data in self._read():
+                found.append(room_for([part]))
+                unpack(found[-1], part, data, self.layout, pool)
+        return found
+
+    def _read(self) -> Iterator[tuple[Part, bytes | bytearray | memoryview]]:
+        """Yield the parts, each with its bytes."""
         if self._written:
             with self.path.open("rb", buffering=0) as file:
                 for part in self._written:
-                    data = _read_whole(file, part.size, self.path)
-                    unpack(matrix[row : row + part.rows], part, data, self.layout, pool)
-                    row += part.rows
+                    yield part, _read_whole(file, part.size, self.path)
         for part in self._held:
-            whole = part.buffers[0] if len(part.buffers) == 1 else b"".join(part.buffers)
-            unpack(matrix[row : row + part.rows], part, whole, self.layout, pool)
-            row += part.rows
+            yield part, part.buffers[0] if len(part.buffers) == 1 else b"".join(part.buffers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,18 @@ class Here:
         """Stay."""
 
 
+class Told(Here):
+    """Remembers what it was told of stages."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.abouts = []
+
+    def run(self, function, common, tasks, about, progress):
+        self.abouts.append(about)
+        return super().run(function, common, tasks, about, progress)
+
+
 @contextmanager
 def started(cluster):
     """Have runs on Spark done by a cluster."""

@@ -15,7 +15,7 @@ from ddcli.errors import SpecErrors, UsageError
 from ddcli.pipeline import run
 from ddcli.request import read_request
 from ddcli.store.manifest import read_newest
-from tests.spark.support import Here, started
+from tests.spark.support import Here, Told, started
 
 PIPELINE = """
 dd: 1
@@ -47,18 +47,6 @@ def refuse(*_):
 def large(monkeypatch):
     """Let a few rows be much."""
     monkeypatch.setattr(choosing, "HEAVY", 1)
-
-
-class Told(Here):
-    """Remembers what it was told of stages."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.abouts = []
-
-    def run(self, function, common, tasks, about, progress):
-        self.abouts.append(about)
-        return super().run(function, common, tasks, about, progress)
 
 
 def test_a_small_change_starts_no_spark(path, monkeypatch):

@@ -11,13 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddcli import spreading
 from ddcli.choosing import Choosing, Rule
+from ddcli.engine import inside, loop
+from ddcli.errors import EngineError
 from ddcli.pipeline import run
+from ddcli.spreading import Spreading
 from tests.judge.harness import judge
 from tests.judge.logs import cases
-from tests.judge.sizes import cut
+from tests.judge.sizes import AS_THEY_ARE, cut, few
 from tests.judge.test_random import EXAMPLES, SEARCH
-from tests.spark.support import Here, started, switching
+from tests.spark.support import Here, Told, started, switching
 
 
 @SEARCH
@@ -44,6 +48,25 @@ def test_stages_are_right_wherever_each_is_done(case, shards, seed):
         patch.setattr(Choosing, "spreads", lambda *_: chance.random() < 0.8)
         patch.setattr(Rule, "wants_spark", lambda *_: chance.random() < 0.5)
         judge(case, Path(folder), dict)
+
+
+@SEARCH
+@given(
+    st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)),
+    st.sampled_from([1, 3, 8]),
+    st.sampled_from([0, 8, AS_THEY_ARE]),
+    st.integers(0, 2**32),
+)
+def test_loops_are_right_however_they_are_gone_through(case, shards, rows, seed):
+    """Round by round, the rest of them in one place, whole, or in memory: whichever the run before did."""
+    chance = random.Random(seed)
+    share = chance.choice([0, 0.2, 0.5])
+    patching = pytest.MonkeyPatch.context()
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed), few(rows), started(Here(seed)), patching as patch:
+        patch.setattr(Spreading, "_is_little", lambda *_: chance.random() < share)
+        for module in (loop, inside):
+            patch.setattr(module, "GATHERING", chance.choice([1, 2, 64]))
+        judge(case, Path(folder), switching(seed, 0.7))
 
 
 @settings(SEARCH, max_examples=max(5, EXAMPLES // 4))
@@ -82,3 +105,48 @@ def test_what_a_loop_gives_goes_to_each_reader_once(tmp_path):
     with started(Here(1)):
         run(tmp_path / "p.yaml", engine="spark")
     assert pl.read_parquet(tmp_path / "out/*.parquet").sort("k").rows() == [(k, 0, 2) for k in range(1, 6)]
+
+
+CHAIN = """
+dd: 1
+name: chain
+inputs: {p: {path: in/, columns: {k: int64}}}
+collections:
+  reached:
+    iterate:
+      variables: {x: p}
+      body: {x: {from: x, apply: [{map: {k: "least(k + 1, 40)"}}, {concat: p}, distinct]}}
+      result: x
+outputs: {reached: out/}
+"""
+
+
+@pytest.fixture
+def chain(tmp_path):
+    (tmp_path / "in").mkdir()
+    pl.DataFrame({"k": [1, 3], "time": 0, "diff": 1}).write_parquet(tmp_path / "in/0.parquet")
+    path = tmp_path / "p.yaml"
+    path.write_text(CHAIN)
+    return path
+
+
+@pytest.mark.parametrize(("little", "rounds", "whole"), [(0, 38, 0), (1 << 20, 0, 1)])
+def test_what_is_left_of_a_loop_is_one_task_when_it_is_little(chain, monkeypatch, little, rounds, whole):
+    monkeypatch.setattr(spreading, "LITTLE", little)
+    with started(Told(1)) as cluster:
+        run(chain, engine="spark")
+    abouts = list(dict.fromkeys(cluster.abouts))
+    found = {about.partition(":")[0] for about in (each.partition(", round ")[2] for each in abouts) if about}
+    assert (len(found), sum(about.endswith("in memory") for about in abouts)) == (rounds, whole)
+    assert pl.read_parquet(chain.parent / "out/*.parquet").sort("k").rows() == [(k, 0, 1) for k in range(1, 41)]
+
+
+def test_a_loop_that_does_not_settle_is_refused_by_the_task_that_finds_out(chain, monkeypatch):
+    monkeypatch.setattr(spreading, "LITTLE", 0)
+    chain.write_text(CHAIN.replace("result: x", "result: x\n      max_rounds: {guard: 5}"))
+    with (
+        started(Here(1)),
+        pytest.raises(EngineError, match="not settled after 5 rounds: its variable 'x' still changes"),
+    ):
+        run(chain, engine="spark")
+    assert not (chain.parent / "out").exists()

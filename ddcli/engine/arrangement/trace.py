@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from ddcli.engine.lanes import Layout
+
 
 @dataclass(slots=True, eq=False)
 class _Merging:
@@ -36,13 +38,23 @@ class Trace:
     `since` is the read frontier: no reader asks for a time before it, so times may be advanced to it. It is the meet of what the
     operators that read the trace say and of all holds. `through` is the meet of the holds' physical frontiers: batches that reach
     beyond it are not merged. `upper` is where the next batch begins. All are over the input's coordinates of time; in a loop, time
-    lanes for the rounds follow those.
+    lanes for the rounds follow those. `layout` says of which types the lanes of key and value are, for who must write rows away.
     """
 
-    def __init__(self, nk: int, nv: int, nt: int, *, since: Frontier, batches: Sequence[Batch] = ()):
+    def __init__(
+        self,
+        nk: int,
+        nv: int,
+        nt: int,
+        *,
+        since: Frontier,
+        batches: Sequence[Batch] = (),
+        layout: Layout | None = None,
+    ):
         self.nk = nk
         self.nv = nv
         self.nt = nt
+        self.layout = layout
         self.since = since
         self.through = Frontier()
         self._own = since
@@ -51,6 +63,7 @@ class Trace:
         self.batches: list[Batch] = list(batches)
         self._merges: list[_Merging] = []
         self._runs: list[np.ndarray] = []
+        self._fresh: list[np.ndarray] | None = None
         self._resident = sum(isinstance(batch, MemoryBatch) for batch in self.batches)
         self._settled = 0
         self._settle()
@@ -154,8 +167,22 @@ class Trace:
         """Take in the consolidated updates of one round of a loop as they are, to be read from now on; then `settle`."""
         if len(updates):
             self._runs.append(updates)
+            if self._fresh is not None:
+                self._fresh.append(updates)
             if len(self._runs) > policy.MOST_RUNS:
                 self._runs = _join_smallest(self._runs, len(self._runs) // 2)
+
+    def resume(self, runs: Sequence[np.ndarray]) -> None:
+        """Have what was appended elsewhere in this interval, as if it had been here; from now on `fresh` is what is added to it."""
+        self._runs = list(runs)
+        if len(runs) > policy.MOST_RUNS:
+            self._runs = _join_smallest(self._runs, len(runs) // 2)
+        self._fresh = []
+
+    @property
+    def fresh(self) -> list[np.ndarray]:
+        """Return what was appended since the trace was resumed."""
+        return self._fresh or []
 
     def settle(self, upper: Frontier) -> None:
         """Make what was appended the batches of [self.upper, upper).

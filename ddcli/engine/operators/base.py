@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.times import Frontier, Time
 
@@ -75,6 +76,10 @@ class Operator(Protocol):
     def shared(self) -> bool:
         """Return whether others read its trace: then it is closed and sealed when all of them have stepped."""
 
+    @property
+    def revisiting(self) -> Revisiting | None:
+        """Return what says when its groups are to be looked at again, of a reduction in a loop."""
+
 
 def empty(width: int) -> np.ndarray:
     """Return a matrix of no updates with `width` lanes, diff included."""
@@ -87,6 +92,7 @@ class Stateless:
     wakes: list[Rounds] = []  # noqa: RUF012 - nothing is added here: an operator that schedules has a list of its own
     traces: Sequence[Trace] = ()
     shared = False
+    revisiting: Revisiting | None = None
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         """Return nothing."""

@@ -51,7 +51,6 @@ class Group(Keeping):
         self.arranged = arranged
         self.waiting = waiting
         self.traces = (trace, waiting.trace) if waiting else (trace,)
-        self.revisiting: Revisiting | None = None
         if depth:
             inputs = arranged.trace if arranged else None
             assert inputs is None or isinstance(inputs, Trace), "a reduction in a loop reads an arrangement of the loop"

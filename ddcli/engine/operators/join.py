@@ -52,6 +52,10 @@ class Entered(Stateless):
         """Read the source as of before its new updates: the loop's next interval, or outer round, begins."""
         self.batch = self.trace.fresh = self.trace.fresh[:0]
 
+    def go_on(self, fresh: np.ndarray) -> None:
+        """Read the source with its new updates: round 0 is over."""
+        self.trace.fresh = fresh
+
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         self.batch = deltas[0].updates
         return deltas[0]

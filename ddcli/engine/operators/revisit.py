@@ -21,7 +21,7 @@ the current round, and moving on adds the updates of the next round, new and old
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,10 +32,13 @@ from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.engine.times import Frontier
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.rounds import Rounds
+    from ddcli.engine.times import Time
 
 Lanes = np.ndarray
 NEVER = 2**63 - 1
@@ -49,6 +52,13 @@ class Evaluate(Protocol):
         self, delta: Lanes, output: Reader, inputs: Reader, seeds: Lanes | None, *, ahead: bool
     ) -> tuple[Lanes, Lanes]:
         """Return the output's updates, and rows [key | time] to be evaluated in later intervals."""
+
+
+class Memo(NamedTuple):
+    """What a reduction must know of the rounds that it was stepped in: the earliest new times, and the latest."""
+
+    first: Sequence[Time]
+    last: int
 
 
 class Revisiting:
@@ -97,6 +107,23 @@ class Revisiting:
             updates, pending = evaluate(delta, output, inputs, seeds, ahead=self._ahead(delta, seeds))
             sweep.take([updates] if len(self.traces) == 1 else [delta, updates])
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
+
+    def recall(self, interval: Interval, called: Mapping[Rounds, list[Lanes]], memo: Memo | None) -> None:
+        """Go on where others were in this interval, who left what `put_off` gave."""
+        self._around = (interval.lower, interval.upper)
+        for rounds, keys in called.items():
+            self._scheduled.setdefault(rounds, []).extend(keys)
+        if memo is not None:
+            self._first, self._last = Frontier(memo.first), memo.last
+
+    def put_off(self) -> tuple[dict[Rounds, Lanes], Memo]:
+        """Return which keys are to be looked at in which rounds from now on, and what else is to be known of the interval."""
+        left = {rounds: [*parts] for rounds, parts in self._scheduled.items()}
+        if self._sweep:
+            for rounds, keys in self._sweep.rest():
+                left.setdefault(rounds, []).append(keys)
+        called = {rounds: _union(parts) for rounds, parts in left.items()}
+        return {rounds: keys for rounds, keys in called.items() if len(keys)}, Memo(self._first.elements, self._last)
 
     def close(self) -> None:
         """Let go of what was copied for the interval: it is over."""

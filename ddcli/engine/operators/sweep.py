@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
+from ddcli.engine.arrangement.batch import MemoryBatch
 from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.operators.reduce_instances import sizes
 from ddcli.engine.rounds import split_rounds, without_rounds
 from ddcli.engine.times import Frontier
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.rounds import Rounds
@@ -31,9 +32,15 @@ class Sweep:
         depth = len(interval.rounds)
         self.interval = interval
         self.histories = histories
-        self.working = [Trace(trace.nk, trace.nv, trace.nt - depth, since=interval.lower) for trace in histories]
+        # What this interval has appended so far is of earlier rounds, unless in those of another loop around.
+        self._runs_are_past = depth == 1
+        self.working = []
+        for trace in histories:
+            runs = [kernels.consolidate(without_rounds(run, depth)) for run in trace.runs if self._runs_are_past]
+            past = [MemoryBatch(run, interval.lower, interval.upper) for run in runs]
+            self.working.append(Trace(trace.nk, trace.nv, trace.nt - depth, since=interval.lower, batches=past))
         # With no history at all nothing is to be looked up, whoever is touched.
-        self._fresh = not any(trace.rows for trace in histories)
+        self._fresh = not any(trace.batches or (trace.runs and not self._runs_are_past) for trace in histories)
         self._touched = Trace(histories[0].nk, 0, 0, since=Frontier())
         self._later: list[dict[int, list[Lanes]]] = [{} for _ in histories]
 
@@ -54,6 +61,13 @@ class Sweep:
         for trace, updates in zip(self.working, parts, strict=True):
             trace.insert(updates, self.interval.upper)
 
+    def rest(self) -> Iterator[tuple[Rounds, Lanes]]:
+        """Yield the rounds of this loop that touched keys have old updates in, later on, and the keys."""
+        for trace, later in zip(self.histories, self._later, strict=True):
+            for number, parts in later.items():
+                for part in parts:
+                    yield (*self.interval.rounds[:-1], number), kernels.distinct_keys(part, trace.nk)
+
     def _untouched(self, keys: Lanes) -> Lanes:
         """Return which of the keys are new to this sweep, and note that they no longer are."""
         fresh = keys[sizes(kernels.locate(keys, self._touched.matrices())[0]) == 0] if self._touched.rows else keys
@@ -64,7 +78,7 @@ class Sweep:
         """Read the whole history of keys: up to the current round into the working traces, the rest is for later."""
         scheduled: list[tuple[Rounds, Lanes]] = []
         for at, trace in enumerate(self.histories if len(keys) else ()):
-            batches = trace.batches_for(keys)
+            batches = trace.settled_for(keys) if self._runs_are_past else trace.batches_for(keys)
             bounds, rows = kernels.locate(keys, batches)
             if not rows:
                 continue
