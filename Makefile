@@ -71,7 +71,8 @@ layers: $(READY)
 bench: $(READY) ## Measure, side by side with polars and DuckDB, and print a table
 	$(BIN)/python -m tests.bench $(ARGS)
 
-bench-spark: $(READY) ## Measure the same join on Spark by tasks, by SQL, and here
+bench-spark: $(READY) ## Measure loads, loops and small changes on Spark, beside SQL and this machine
+	@$(call find_java,$(VENV))
 	$(BIN)/python -m tests.bench.spark $(ARGS)
 
 format: $(READY) reference ## Format the code, repair what lint can, and bring the README's generated parts up to date

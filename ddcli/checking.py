@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
 from ddcli.facts import format_of, shared_time
+from ddcli.plan.placing import each_of
 from ddcli.request import problems_of, state_of
 from ddcli.spec import read_spec
 from ddcli.store.footers import Footers
@@ -89,7 +90,7 @@ def check(path: Path) -> Checked:
     try:
         spec, wrong = read_spec(path)
     except UsageError as error:
-        return Checked(str(path), errors=_each(error))
+        return Checked(str(path), errors=each_of(error))
     if spec is None:
         return Checked(str(path), errors=SpecErrors(wrong).errors)
     base = path.absolute().parent
@@ -101,13 +102,9 @@ def check(path: Path) -> Checked:
         try:
             inputs[name] = _check_input(given, base)
         except DdError as error:
-            errors += [_at_the_input(each, given) for each in _each(error)]
+            errors += [_at_the_input(each, given) for each in each_of(error)]
     outputs = _plan(spec, inputs, errors)
     return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors)
-
-
-def _each(error: DdError) -> tuple[DdError, ...]:
-    return error.errors if isinstance(error, SpecErrors) else (error,)
 
 
 def _check_input(given: Input, base: Path) -> CheckedInput:
@@ -167,19 +164,19 @@ def _plan(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError])
     try:
         time = shared_time(spec, schemas)
     except UsageError as error:
-        errors += _each(error)
+        errors += each_of(error)
         time = next(iter(schemas.values())).time
     columns = {name: schema.columns for name, schema in schemas.items()}
     keys = {name: found.key for name, found in inputs.items() if found.key}
     try:
         graph = build(spec, columns, list(time.values()), keys)
     except UsageError as error:
-        errors += _each(error)
+        errors += each_of(error)
         return {}
     if not errors:
         plan(graph)
         try:
             check_tests(spec, columns, time)
         except UsageError as error:
-            errors += _each(error)
+            errors += each_of(error)
     return {name: node.schema for name, node in graph.outputs.items() if name in spec.outputs}

@@ -70,6 +70,11 @@ class Kept:
     files: tuple[FileEntry, ...]
     whole: bool
 
+    def fresh(self, number: int) -> tuple[int, int]:
+        """Return how many rows, and bytes, of the files are of the commit with this number."""
+        files = [file for file in self.files if file.name.startswith(f"{number:09d}-")]
+        return sum(file.rows for file in files), sum(file.size for file in files)
+
 
 @dataclass(frozen=True, slots=True)
 class Rest:
@@ -162,16 +167,12 @@ class StateTraces:
         self, trace: Trace, transaction: Transaction, upper: Frontier, shared: frozenset[int] | None = None
     ) -> None:
         """Write what a trace has taken in, as of `upper`, and let go of it. Threads may do it with different traces at once."""
-        began, identity = clock.perf_counter(), self._given[id(trace)].identity
         kept = self.store(trace, transaction, upper, shared)
         rest = self.note(kept) if kept else None
         if rest:
             self.replace(self.merge(rest, transaction, upper))
-        mine = f"{transaction.number:09d}-"
-        files = [file for file in kept.files if file.name.startswith(mine)] if kept else []
-        self.progress.wrote(sum(file.rows for file in files), sum(file.size for file in files))
-        with self._lock:
-            self.seconds[identity.removesuffix(WAITING)] += clock.perf_counter() - began
+        if kept:
+            self.progress.wrote(*kept.fresh(transaction.number))
 
     def store(
         self, trace: Trace, transaction: Adding, upper: Frontier, shared: frozenset[int] | None = None
@@ -180,7 +181,7 @@ class StateTraces:
 
         `shared` tells the memory of matrices that others look at (see `memory_of`), None: any may be.
         """
-        given = self._given.pop(id(trace))
+        began, given = clock.perf_counter(), self._given.pop(id(trace))
         if given.identity in self.imports or not self._is_kept(given.identity):
             trace.batches.clear()
             return None
@@ -199,6 +200,7 @@ class StateTraces:
         stored = given.stored if given.whole else ()
         work = compact(layout, stored, fresh, since=since, through=through)
         files = work.write(transaction, given.identity, given.shard)
+        self._spent(given.identity, began)
         return Kept(given.identity, given.shard, layout, files, given.whole)
 
     def note(self, kept: Kept) -> Rest | None:
@@ -221,13 +223,18 @@ class StateTraces:
         """Merge what is due of the files that a shard had before."""
         since, through = self._since(rest.identity, upper), self.claims.through(rest.identity)
         entry = self.manifest.arrangements.get(rest.identity) if self.manifest else None
-        place = batch_directory(self.directory, rest.identity, rest.shard)
+        began, place = clock.perf_counter(), batch_directory(self.directory, rest.identity, rest.shard)
         files = entry.shards[rest.shard] if entry else ()
         stored = [StoredBatch(place / file.name, file, rest.layout, Pool()) for file in files]
         work = compact(rest.layout, stored, None, since=since, through=through, inserted=rest.inserted)
         gone = frozenset(file.name for file in files) - {file.name for file in work.kept}
         made = tuple(batch.write(transaction, rest.identity, rest.shard) for batch in work.made())
+        self._spent(rest.identity, began)
         return Merged(rest.identity, rest.shard, gone, made)
+
+    def _spent(self, identity: str, began: float) -> None:
+        with self._lock:
+            self.seconds[identity.removesuffix(WAITING)] += clock.perf_counter() - began
 
     def replace(self, merged: Merged) -> None:
         """Learn what a shard's files of before were merged to."""

@@ -231,8 +231,18 @@ class Spreading:
             self.facts[name].hear(told)
         self.errors.hear(result.failed)
         self.counts.add(result.counts)
+        self._tell(result)
         for line in result.lines:
             self.say(line)
+
+    def _tell(self, result: Result) -> None:
+        """Tell who watches what a task has read and written."""
+        scans = {scan.fingerprint for scan in self.job.graph.scans().values()}
+        self.progress.read(sum(count.rows_out for name, count in result.counts.items() if name in scans))
+        for piece in result.pieces:
+            self.progress.wrote(piece.rows, piece.file[1].size if piece.file else 0)
+        for kept in result.kept:
+            self.progress.wrote(*kept.fresh(self.job.number or 0))
 
 
 def dealt(things: Sequence[T], slots: int) -> list[Sequence[T]]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import pickle
 import sys
+import time as clock
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ddcli.assemble.graph import assemble
 from ddcli.engine import inside, kernels
-from ddcli.engine.counts import Counts
+from ddcli.engine.counts import OUTPUT, Count, Counts
 from ddcli.engine.course import WITHIN, Leg
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.outofcore import OutOfCore
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sizes import Sizes
     from ddcli.store.holds import Claims
-    from ddcli.store.logs import Slice, Taken
+    from ddcli.store.logs import Taken
     from ddcli.store.manifest import Manifest
 
 FEW = 10_000
@@ -179,6 +180,9 @@ class _Doing:
         self.errors = ErrorLog(job.time)
         self.facts = {name: facts.apart() for name, facts in job.facts.items()}
         self.result = Result()
+        self.scans = {name: scan.fingerprint for name, scan in job.graph.scans().items()}
+        self.seconds: dict[str, float] = defaultdict(float)
+        """How long reading inputs and writing outputs took, by the names of these in counts."""
 
     def do(self, task: Task) -> Result:
         """Do the task."""
@@ -197,6 +201,8 @@ class _Doing:
             exchange.flush()
             self.result.sent = exchange.sent
             self.result.counts = Counts.of(assembled.scope.counts())
+        for name, spent in (*self.seconds.items(), *self.traces.seconds.items()):
+            self.result.counts.note(name, Count(seconds=spent))
         if self.attempt is not None:
             self.result.batches = self.attempt.batches
         self.result.told = {name: facts.told() for name, facts in self.facts.items()}
@@ -245,7 +251,7 @@ class _Doing:
         stage = step.nest.scopes[leg.path[:-1] if leg.action in WITHIN else leg.path].stages[leg.stage]
         if stage.first and not leg.path:
             parts = [
-                (assembled.sources[name].index, _part(self.job.taken[name].slices[at], assembled.layouts[name]))
+                (assembled.sources[name].index, self._part(name, at, assembled.layouts[name]))
                 for name, at in task.slices
             ]
             step.step_first(stage, 0, parts, interval)
@@ -274,11 +280,23 @@ class _Doing:
                 step.step_shard(stage, shard, {}, interval, leg.path, due)
         step.forget(shard)
 
+    def _part(self, name: str, at: int, layout: Layout) -> Callable[[Pool], np.ndarray]:
+        """Return what reads a slice of an input."""
+
+        def read(pool: Pool) -> np.ndarray:
+            began = clock.perf_counter()
+            found = self.job.taken[name].slices[at].matrix(layout, pool)
+            self.seconds[self.scans[name]] += clock.perf_counter() - began
+            return found
+
+        return read
+
     def _give(self, name: str, updates: np.ndarray, layout: Layout) -> None:
         """Hand over a few updates of an output, write a file of many."""
         rows = len(updates)
         if not rows:
             return
+        began = clock.perf_counter()
         inserted, time = kernels.inserted(updates), self.job.time
         if self.attempt is None:
             piece = Piece(name, rows, inserted)
@@ -288,6 +306,7 @@ class _Doing:
             data = output_bytes(updates, layout, self.pool, time)
             piece = Piece(name, rows, inserted, file=self.attempt.add_output(self.job.outputs[name], data))
         self.result.pieces.append(piece)
+        self.seconds[OUTPUT + name] += clock.perf_counter() - began
 
     def _hand_over(self, trace: Trace) -> None:
         if self.attempt is None:
@@ -303,7 +322,3 @@ class _Doing:
 def consolidated(delta: Delta) -> np.ndarray:
     """Return updates with at most one for a record and time."""
     return delta.updates if delta.distinct else kernels.consolidate(delta.updates)
-
-
-def _part(piece: Slice, layout: Layout) -> Callable[[Pool], Any]:
-    return lambda pool: piece.matrix(layout, pool)

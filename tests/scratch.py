@@ -94,6 +94,7 @@ def _here(arguments, folder):
         contextlib.redirect_stderr(io.TextIOWrapper(Both(said), encoding="utf-8", write_through=True)),
         mock.patch.object(sys, "stdin", io.StringIO()),
         mock.patch.object(sys, "path", [*sys.path]),
+        mock.patch.dict(os.environ, environment(), clear=True),
     ):
         try:
             main(arguments)
@@ -103,7 +104,7 @@ def _here(arguments, folder):
 
 
 def _by_bash(line, folder):
-    env = os.environ | {"PATH": f"{programs(folder)}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    env = environment() | {"PATH": f"{programs(folder)}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
@@ -118,14 +119,22 @@ def _by_bash(line, folder):
     return Result(done.returncode, done.stdout)
 
 
+def environment():
+    """Return the environment of a person at a terminal: on GitHub commands say more."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GITHUB_")}
+
+
 def programs(folder):
     """Return a folder with `dd`, `ddcli` and `python` as an installation has them."""
     place = folder.parent / f"{folder.name}-bin"
     if not place.exists():
         place.mkdir()
-        (place / "python").symlink_to(sys.executable)
-        for name in PROGRAMS:
-            call = f"import sys; sys.argv[0] = '{name}'; from ddcli.cli.coreutils import main; main()"
-            (place / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{call}" "$@"\n')
+        starts = {
+            name: f"import sys; sys.argv[0] = '{name}'; from ddcli.cli.coreutils import main; main()"
+            for name in PROGRAMS
+        }
+        calls = {"python": "", **{name: f'-c "{start}"' for name, start in starts.items()}}
+        for name, call in calls.items():
+            (place / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {call} "$@"\n')
             (place / name).chmod(0o755)
     return place

@@ -18,6 +18,7 @@ pipelines/reachable.yaml: ok, 1 input
 """,
     "lines that are left out": "```console\n$ dd check pipelines/reachable.yaml\n...\n```\n",
     "what a shell does, over several lines": "```console\n$ cat > a.txt <<'END'\n> one\n> END\n$ cat a.txt | tr e E\nonE\n```\n",
+    "python": "```console\n$ python -c 'import duckdb; print(1)'\n1\n```\n",
     "an error and how it ended": "```console\n$ dd check gone.yaml; echo $?\ngone.yaml: error: there is no such pipeline file\n...\n2\n```\n",
     "how long and how large": "```console\n$ echo took 0.12 s, 7.5 kB '  ' a1b2c3d4\ntook 3 ms, 1 B a1b2c3d5e6f7\n```\n",
     "the day on which it was written": "```console\n$ date +%F\n2020-01-31\n```\n",

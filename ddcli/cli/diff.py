@@ -24,7 +24,7 @@ DIFFERENT = 1
 SHOWN = 20
 """Changed rows that are shown, if nothing else is said."""
 ALL_SHOWN = ("jsonl", "parquet")
-LEAST_MEMORY = 256 << 20
+LEAST_MEMORY = 384 << 20
 
 
 def memory_size(text: str | None) -> int | None:
@@ -38,7 +38,7 @@ def memory_size(text: str | None) -> int | None:
     except ValueError:
         raise click.BadParameter(f"'{text}' is no size; write it as 2GiB or 500MB") from None
     if size < LEAST_MEMORY:
-        raise click.BadParameter(f"{text} is less than is needed before a row is read; give it 256MiB at least")
+        raise click.BadParameter(f"{text} is less than is needed before a row is read; give it 384MiB at least")
     return size
 
 

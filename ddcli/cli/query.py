@@ -100,17 +100,17 @@ def changes(lookup: Lookup, key: dict[str, Any], count: int | None, timeout: flo
     before: pl.DataFrame | None = None
     for _ in commits(lookup, count, timeout):
         now = lookup.rows(key)
-        found = now if before is None else difference(before, now)
+        found = now if before is None else difference(before, now, lookup.diff)
         before = now
         yield found.select(pl.lit(lookup.upper).alias("commit"), *found.columns)
         sys.stdout.flush()
 
 
-def difference(before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """Return what has to be added to one collection to give another."""
+def difference(before: pl.DataFrame, now: pl.DataFrame, diff: str) -> pl.DataFrame:
+    """Return what has to be added to one collection to give another; `diff` is the column of multiplicities."""
     import polars as pl
 
-    names = [name for name in now.columns if name != "diff"]
-    both = pl.concat([now, before.with_columns(-pl.col("diff"))])
-    summed = both.group_by(names, maintain_order=True).agg(pl.col("diff").sum()) if names else both.sum()
-    return summed.filter(pl.col("diff") != 0).sort([*names, "diff"], nulls_last=True)
+    names = [name for name in now.columns if name != diff]
+    both = pl.concat([now, before.with_columns(-pl.col(diff))])
+    summed = both.group_by(names, maintain_order=True).agg(pl.col(diff).sum()) if names else both.sum()
+    return summed.filter(pl.col(diff) != 0).sort([*names, diff], nulls_last=True)

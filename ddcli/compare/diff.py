@@ -14,12 +14,16 @@ from ddcli.compare.matching import Matching
 from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
 from ddcli.compare.side import WEIGHT, Side
 from ddcli.compare.sides import Reading, give, open_sides
+from ddcli.compare.tolerance import bound
 from ddcli.errors import EngineError, UsageError
 from ddcli.sizes import default_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from ddcli.compare.side import Files
+    from ddcli.store.partitions import Partition
 
     Named = str | Path | pl.DataFrame | pl.LazyFrame
 
@@ -87,6 +91,8 @@ def compare_named(
 ) -> Difference:
     """Compare what is named, each side read in its way. See `diff`."""
     sides = open_sides(give(*a, "A"), give(*b, "B"), settings.ignore)
+    if a[1].time and not any(side.is_log for side in sides):
+        raise UsageError(f"neither side has the time columns {', '.join(a[1].time)}", hint="name them with --time")
     timed = [reading.as_of is not None for _, reading in (a, b)]
     if any(timed) and not any(side.is_log for side, at in zip(sides, timed, strict=True) if at):
         raise UsageError(
@@ -107,8 +113,12 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
     found = Difference(
         Tally(a.label, a.kind), Tally(b.label, b.kind), settings, compared, Changes(scratch), b.at, (*a.notes, *b.notes)
     )
-    matching = Matching(compared, settings, exactly=a.is_log or b.is_log)
-    matching.check()
+    bounds = {
+        name: bound(name, compared.types[name], one)
+        for name, one in settings.tolerances.items()
+        if name in compared.types
+    }
+    matching = Matching(compared, bounds, exactly=a.is_log or b.is_log)
     if not a.is_log and not b.is_log and _same_bytes(a.files, b.files):
         found.a.rows = found.b.rows = a.count()
         found.notes = (*found.notes, "the files of both sides are the same, byte for byte")
@@ -124,7 +134,7 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
             taken.add(frame)
         sides.append(taken)
     for pair in _pairs(*sides):
-        for small in _small_enough(pair, by, scratch, free // 16):
+        for small in _small_enough(pair, by, scratch, free // 12):
             _compare_bucket(small, matching, found)
     return found
 
@@ -188,13 +198,16 @@ def _none(types: Mapping[str, pl.DataType]) -> pl.DataFrame:
     return pl.DataFrame(schema={**types, WEIGHT: pl.Int64()})
 
 
-def _same_bytes(a: Sequence[Path], b: Sequence[Path]) -> bool:
+def _same_bytes(a: Files, b: Files) -> bool:
     """Say whether files hold the same bytes, one by one; what is the same there is the same however it is read."""
-    if not a or [path.stat().st_size for path in a] != [path.stat().st_size for path in b]:
+    if not a or [_outside(*file) for file in a] != [_outside(*file) for file in b]:
         return False
-    if [path.suffixes for path in a] != [path.suffixes for path in b]:
-        return False
-    return all(_same_file(*pair) for pair in zip(a, b, strict=True))
+    return all(_same_file(one, other) for (one, _), (other, _) in zip(a, b, strict=True))
+
+
+def _outside(path: Path, said: Partition) -> tuple[int, list[str], Partition]:
+    """Return what counts of a file that isn't in it: its size, its kind, what its path says of columns."""
+    return path.stat().st_size, path.suffixes, said
 
 
 def _same_file(a: Path, b: Path) -> bool:

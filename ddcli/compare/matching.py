@@ -7,20 +7,18 @@ and `new.NAME`, null on the side where there is no row, and of a changed row `is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ddcli.compare.side import WEIGHT
-from ddcli.compare.tolerance import is_within, within
+from ddcli.compare.tolerance import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from decimal import Decimal
+    from collections.abc import Mapping, Sequence
 
     from ddcli.compare.columns import Compared
-    from ddcli.compare.settings import Settings
+    from ddcli.compare.tolerance import Bound
 
 CHANGE, COUNT = "change", "count"
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
@@ -32,15 +30,13 @@ CHANGES = pl.Enum([REMOVED, CHANGED, ADDED])
 
 @dataclass(frozen=True)
 class Matching:
-    """Compares rows `[compared columns, WEIGHT]` of both sides. `exactly`: weights may be large, so that sums need 128 bits."""
+    """Compares rows `[compared columns, WEIGHT]` of both sides. `bounds` are the tolerances, by column. `exactly`: weights may be
+    large, so that sums need 128 bits.
+    """
 
     compared: Compared
-    settings: Settings
+    bounds: Mapping[str, Bound]
     exactly: bool
-
-    def check(self) -> None:
-        """Refuse tolerances that mean nothing for their columns' types."""
-        assert self._held is not None
 
     def changes(self, a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return what makes of A's rows B's. All rows of a key must be there."""
@@ -78,18 +74,9 @@ class Matching:
     def _weight(self) -> pl.Expr:
         return pl.col(WEIGHT).cast(pl.Int128 if self.exactly else pl.Int64)
 
-    @cached_property
+    @property
     def _key(self) -> list[str]:
         return [KEY + name for name in self.compared.key]
-
-    @cached_property
-    def _held(self) -> dict[str, tuple[str, Decimal]]:
-        compared = self.compared
-        return {
-            name: within(name, compared.types[name], one)
-            for name, one in self.settings.tolerances.items()
-            if name in compared.types
-        }
 
     def _different(self, a: Sequence[pl.DataFrame], b: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the records of which A has more, and those of which B has more, each with how many."""
@@ -153,4 +140,4 @@ class Matching:
     def _differs(self, name: str) -> pl.Expr:
         a, b = pl.col(OLD + name), pl.col(NEW + name)
         differs = a.ne_missing(b)
-        return differs & ~is_within(a, b, self._held[name]) if name in self._held else differs
+        return differs & ~is_within(a, b, self.bounds[name]) if name in self.bounds else differs

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.store.partitions import Partition
+
+    Files = tuple[tuple[Path, Partition], ...]
+    """The files of a table, each with what its path says of columns."""
+
 WEIGHT = "\0weight"
 """The column of a side's rows that says how often each is there."""
 
@@ -36,7 +41,7 @@ class Side:
     at: Mapping[str, pl.Series] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     is_log: bool = False
-    files: tuple[Path, ...] = ()
+    files: Files = ()
     refuse: Callable[[BaseException], DdError | None] = lambda _: None
 
     def batches(self, columns: Sequence[pl.Expr], most: int) -> Iterator[pl.DataFrame]:

@@ -124,7 +124,7 @@ class FilesGiven:
                 raise
             hint = "the type is the other side's: correct the file, or leave the column out with `--ignore`"
             raise InputError(error.problem, place=error.place, hint=hint) from None
-        return replace(side, notes=(said,)) if said else side
+        return replace(side, notes=(*side.notes, said)) if said else side
 
     def _table(self, declared: Schema | None) -> Side:
         partitions = {self.listing.path(file): said for file in self.listing.files if (said := partition_of(file.path))}
@@ -148,18 +148,20 @@ class FilesGiven:
             found[0],
             scans,
             sliced=self.text is None,
-            files=tuple(self.paths),
+            files=tuple((path, partitions.get(path, {})) for path in self.paths),
             refuse=lambda _error: find_damaged(tables, self.paths),
         )
 
     def _log(self, declared: Schema | None) -> Side:
         reading = self.reading
         log = ChangeLog.open(self.path, Path.cwd(), time=reading.time, diff=reading.diff, columns=declared)
-        keep = None
+        keep, notes = None, tuple[str, ...]()
         at: dict[str, pl.Series] = {}
         if reading.as_of is not None and reading.as_of != LATEST:
             time = log.at(reading.as_of, "--as-of")
             keep = not_after(list(log.time), time)
+            if closed := log.open_from(reading.as_of):
+                notes = (f"{self.path} is complete before {closed}: as of {reading.as_of} it may still change",)
             at = {
                 name: pl.Series([value]).cast(pl.Int32 if kind.kind == "date" else pl.Int64).cast(kind.to_polars())
                 for value, (name, kind) in zip(time, log.time.items(), strict=True)
@@ -173,6 +175,7 @@ class FilesGiven:
             keep,
             sliced=self.text is None,
             at=at,
+            notes=notes,
             is_log=True,
             refuse=log.refusal,
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -17,8 +18,16 @@ PER_UNIT = {"ns": 1, "us": 10**3, "ms": 10**6}
 DAY = 86_400 * 10**9
 
 
-def within(name: str, dtype: pl.DataType, tolerance: Tolerance) -> tuple[str, Decimal]:
-    """Return how values of a column are held against a tolerance, and the bound: see `is_within`. Raises UsageError for one that means nothing.
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A tolerance for values of a type: they are subtracted `exact`, as they are in memory, or as `float`; `share`: of the larger one."""
+
+    how: Literal["exact", "float", "share"]
+    limit: Decimal
+
+
+def bound(name: str, dtype: pl.DataType, tolerance: Tolerance) -> Bound:
+    """Return the bound for a column. Raises UsageError for a tolerance that means nothing there.
 
     Integers, decimals and times are subtracted exactly; floats, and whatever is held against a share, as floats.
     """
@@ -36,24 +45,23 @@ def within(name: str, dtype: pl.DataType, tolerance: Tolerance) -> tuple[str, De
             hint=hint,
         )
     if tolerance.relative:
-        return "share", tolerance.limit
+        return Bound("share", tolerance.limit)
     if dtype.is_float():
-        return "float", tolerance.limit
+        return Bound("float", tolerance.limit)
     if isinstance(dtype, pl.Decimal):
-        return "exact", tolerance.limit.scaleb(dtype.scale).to_integral_value(ROUND_FLOOR)
+        return Bound("exact", tolerance.limit.scaleb(dtype.scale).to_integral_value(ROUND_FLOOR))
     unit = getattr(dtype, "time_unit", None)
     size = DAY if dtype == pl.Date else PER_UNIT[unit] if unit else 1
-    return "exact", (tolerance.limit / size).to_integral_value(ROUND_FLOOR)
+    return Bound("exact", (tolerance.limit / size).to_integral_value(ROUND_FLOOR))
 
 
-def is_within(a: pl.Expr, b: pl.Expr, held: tuple[str, Decimal]) -> pl.Expr:
+def is_within(a: pl.Expr, b: pl.Expr, most: Bound) -> pl.Expr:
     """Return whether values are no further apart than a bound; null is near nothing, and an infinity and NaN aren't either."""
-    how, limit = held
-    if how == "exact":
+    if most.how == "exact":
         apart = a.to_physical().cast(pl.Int128) - b.to_physical().cast(pl.Int128)
-        return (apart.abs() <= pl.lit(int(limit), pl.Int128)).fill_null(value=False)
+        return (apart.abs() <= pl.lit(int(most.limit), pl.Int128)).fill_null(value=False)
     a, b = a.cast(pl.Float64), b.cast(pl.Float64)
-    bound = pl.lit(float(limit))
-    if how == "share":
-        bound *= pl.max_horizontal(a.abs(), b.abs())
-    return (a.is_finite() & b.is_finite() & ((a - b).abs() <= bound)).fill_null(value=False)
+    limit = pl.lit(float(most.limit))
+    if most.how == "share":
+        limit *= pl.max_horizontal(a.abs(), b.abs())
+    return (a.is_finite() & b.is_finite() & ((a - b).abs() <= limit)).fill_null(value=False)

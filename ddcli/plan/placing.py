@@ -32,7 +32,7 @@ def tell(errors: Sequence[DdError]) -> None:
         raise errors[0] if len(errors) == 1 else SpecErrors(errors)
 
 
-def each_of(error: SpecError | SpecErrors) -> tuple[DdError, ...]:
+def each_of(error: DdError) -> tuple[DdError, ...]:
     """Return the single errors that an exception stands for."""
     return error.errors if isinstance(error, SpecErrors) else (error,)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from ddcli.assemble.graph import assemble
 from ddcli.engine import kernels
 from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.dataflow import Scope
@@ -120,6 +119,10 @@ class Answer:
 
     def _made(self, node: Node, given: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return what a graph of one operator gives for records that are there from the time on that is asked for."""
+        from ddcli.assemble.graph import (
+            assemble,
+        )  # all operators there are: what an arrangement answers by itself needs none
+
         nt = len(self.kinds)
         if isinstance(node, physical.Filtered):
             node = physical.Consolidate((node,), node.schema)

@@ -89,6 +89,11 @@ class Lookup:
         return self._meant.schema
 
     @property
+    def diff(self) -> str:
+        """What the column is called that says how often a record is there."""
+        return DIFF if "diff" in self.columns else "diff"
+
+    @property
     def keys(self) -> list[tuple[str, ...]]:
         """The keys by which records can be found. See `answers`."""
         return self._ways.keys(self._node)
@@ -99,7 +104,7 @@ class Lookup:
         return any(self._ways.answers(node, known) for node in self._nodes)
 
     def rows(self, key: Mapping[str, Any], *, as_of: Any = None) -> pl.DataFrame:
-        """Return the records that have these values, and how often each is there, in the column `diff`.
+        """Return the records that have these values, and how often each is there, in the last column.
 
         As of the newest commit, or of an earlier time `as_of` that the state still tells apart. Takes as long as to read
         the parts of files that can have the key, whatever the size of the state.
@@ -109,8 +114,7 @@ class Lookup:
                 kept = f"of '{self.name}' no column '{name}' is kept, as no output needs it"
                 problem = kept if name in self.known else f"'{self.name}' has no column '{name}'"
                 raise UsageError(problem, hint=f"its columns are: {', '.join(self.columns)}")
-        schema = {name: self.columns[name].to_polars() for name in key}
-        keys = pl.DataFrame(height=1).with_columns(pl.lit(key[name], kind).alias(name) for name, kind in schema.items())
+        keys = pl.DataFrame(height=1).with_columns(self._typed(name, value) for name, value in key.items())
         for _ in range(ATTEMPTS):
             try:
                 return self._rows(keys, key, as_of)
@@ -119,6 +123,13 @@ class Lookup:
                 if not self.refresh():
                     raise
         raise StateError("the state is committed faster than it can be read", place=str(self.request.state))
+
+    def _typed(self, name: str, value: Any) -> pl.Series:
+        kind = self.columns[name]
+        try:
+            return pl.Series(name, [value], kind.to_polars(), strict=True)
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+            raise UsageError(f"{value!r} is no {kind.required()}, as the column '{name}' is") from None
 
     def refresh(self) -> bool:
         """Go on to the newest commit; say whether there is one."""
@@ -177,7 +188,7 @@ class Lookup:
         for node in self._nodes:
             if self._ways.answers(node, {name: value is not None for name, value in key.items()}):
                 found = answer.rows(node, keys)
-                return found.rename({DIFF: "diff"}).sort(list(node.schema), nulls_last=True)
+                return found.rename({DIFF: self.diff}).sort(list(node.schema), nulls_last=True)
         raise self._refusal(key)
 
     def _time(self, as_of: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None]:

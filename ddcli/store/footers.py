@@ -115,7 +115,7 @@ class Footers:
             return _read_arrow(file, kind, path)
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path) -> BinaryIO:
     return path.reader() if isinstance(path, ObjectPath) else path.open("rb")
 
 

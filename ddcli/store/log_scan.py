@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.store.log_schema import INT64
-from ddcli.store.tables import FAILING, READ_ERRORS, damaged
+from ddcli.store.tables import FAILING, READ_ERRORS, TOGETHER, damaged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ddcli.engine.times import Time
@@ -27,23 +27,40 @@ if TYPE_CHECKING:
 DIFF = "diff"
 
 
-def scan_file(tables: Tables, path: Path, schema: LogSchema, diff: str | None) -> pl.LazyFrame:
-    """Return the rows of one file in the log's types: data, times, diff (1, where the log has none).
+def scan_files(tables: Tables, paths: Sequence[Path], schema: LogSchema, diff: str | None) -> list[pl.LazyFrame]:
+    """Return the rows of each file in the log's types: data, times, diff (1, where the log has none).
 
     Refuses a null time or diff, and text that is no value of its column.
     """
     own = [diff] if diff and schema.diff else []
     names = [*schema.columns, *schema.time, *own]
-    scan = tables.scan([path], names)
-    for name, role in (dict.fromkeys(schema.time, "time column") | dict.fromkeys(own, "diff column")).items():
-        if tables.streamed(path, scan.select(pl.col(name).null_count())).item():
-            tables.refuse_nulls(path, tables.collect([path], [name]), [name], role)
-    flags = scan.select(pl.col(f"^{FAILING}.*$").any())
-    if flags.collect_schema() and any(tables.streamed(path, flags).row(0)):
-        tables.collect([path], names)  # says which row it is
+    scans = [tables.scan([path], names) for path in paths]
+    for path, odd in zip(paths, _odd(tables, paths, scans, [*schema.time, *own]), strict=True):
+        if odd:
+            frame = tables.collect([path], names)  # refuses text that is no value
+            tables.refuse_nulls(path, frame, schema.time, "time column")
+            tables.refuse_nulls(path, frame, own, "diff column")
     types = schema.columns | schema.time | dict.fromkeys(own, INT64)
     columns = [pl.col(name).cast(kind.to_polars()) for name, kind in types.items()]
-    return scan.select(*columns, *([] if own else [pl.lit(1, pl.Int64).alias(diff or DIFF)]))
+    return [scan.select(*columns, *([] if own else [pl.lit(1, pl.Int64).alias(diff or DIFF)])) for scan in scans]
+
+
+def _odd(
+    tables: Tables, paths: Sequence[Path], scans: Sequence[pl.LazyFrame], required: Sequence[str]
+) -> Iterator[bool]:
+    """Say of each file whether it has a null in one of the required columns, or text that is no value; some files at a time."""
+    checks = []
+    for scan in scans:
+        flags = [name for name in scan.collect_schema() if name.startswith(FAILING)]
+        found = [*(pl.col(name).null_count() > 0 for name in required), *(pl.col(name).any() for name in flags)]
+        checks.append(scan.select(pl.any_horizontal(found)) if found else scan.select(pl.lit(value=False)))
+    for first in range(0, len(checks), TOGETHER):
+        part = checks[first : first + TOGETHER]
+        try:
+            frames = pl.collect_all(part, engine="streaming")
+        except (OSError, *READ_ERRORS):
+            frames = [tables.streamed(*each) for each in zip(paths[first : first + TOGETHER], part, strict=True)]
+        yield from (bool(frame.item()) for frame in frames)
 
 
 def physically(names: Iterable[str]) -> list[pl.Expr]:

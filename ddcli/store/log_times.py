@@ -121,7 +121,8 @@ class FileTimes:
         for _, frame in self._frames():
             if frame.is_empty():
                 continue
-            if not frame.equals(frame.sort(frame.columns)) or (last is not None and frame.row(0) < last):
+            sorted_ = frame.to_series().is_sorted() if frame.width == 1 else frame.equals(frame.sort(frame.columns))
+            if not sorted_ or (last is not None and frame.row(0) < last):
                 return None
             first, last = first or frame.row(0), frame.row(-1)
         return None if first is None or last is None else (first, last)

@@ -17,7 +17,7 @@ import polars as pl
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.log_rows import ORDER, RowReader, Rows, joined
-from ddcli.store.log_scan import find_damaged, scan_file
+from ddcli.store.log_scan import find_damaged, scan_files
 from ddcli.store.log_schema import LogSchema, check_file, said_by_paths, schema_of
 from ddcli.store.log_times import CHUNK, FileTimes, advanced, at_or_after, physical, survey, within
 from ddcli.store.tables import Tables
@@ -167,7 +167,7 @@ class LogReader:
 
     def scans(self) -> list[pl.LazyFrame]:
         """Return the rows of each file to read, lazily: data, times, diff. What no row may have is refused now."""
-        return [scan_file(self._tables, path, self.schema, self.log.diff) for path in self._paths]
+        return scan_files(self._tables, self._paths, self.schema, self.log.diff)
 
     def damaged(self) -> InputError | None:
         """Return the error of the first file that can't be read whole: for when a scan of all of them failed."""

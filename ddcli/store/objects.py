@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCHEME = "s3://"
 PATIENCE = timedelta(seconds=30)
 """How long a request is tried again before the store counts as out of reach."""
-FETCHED_AROUND = 1 << 16
+FETCHED_TOGETHER = 1 << 16
 """Bytes that a reader fetches with a request: most footers are smaller."""
 
 
@@ -139,10 +139,9 @@ class ObjectPath(PosixPath):
         data = io.BytesIO(self.read_bytes())
         return data if mode == "rb" else io.TextIOWrapper(data, encoding, errors, newline)
 
-    def reader(self) -> Any:
-        """Return a binary file to read from; a read fetches as much around it as it asks for, not the whole object."""
-        with self._told():
-            return _obstore().open_reader(self.store, self.key, buffer_size=FETCHED_AROUND)
+    def reader(self) -> io.BufferedReader:
+        """Return a binary file that fetches what is read of it, not the whole object."""
+        return io.BufferedReader(_Ranges(self), FETCHED_TOGETHER)
 
     def put(self, data: Any, *, mode: Any = "overwrite") -> str:
         """Write the object whole and return its tag. `mode` may be "create" or the tag that it must have: else FileExistsError."""
@@ -185,6 +184,36 @@ class ObjectPath(PosixPath):
                 place=str(self),
                 hint="check AWS_ENDPOINT_URL, AWS_REGION and the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ...)",
             ) from None
+
+
+class _Ranges(io.RawIOBase):
+    """An object as a file, each read of which is a request."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        super().__init__()
+        self._path = path
+        self._size: int = path.head()["size"]
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._size)
+        if end <= self._at:
+            return 0
+        (data,) = self._path.read_ranges([(self._at, end)])
+        count = end - self._at
+        buffer[:count] = bytes(data)
+        self._at = end
+        return count
 
 
 def locate(base: Path, text: str) -> Path:

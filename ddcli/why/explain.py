@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time as clock
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ from ddcli.why.inputs import Inputs
 from ddcli.why.question import Explained, Question
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from ddcli.trial import Matrix
     from ddcli.why.inputs import Where
     from ddcli.why.reasons import Leaf
+
+
+DEEPEST = 1_000_000
+"""Calls within each other that a trace may need: some twenty a round."""
 
 
 class NotThere(DdError):
@@ -93,7 +99,8 @@ def explain(
     node = inputs.relations[meant(request.spec, collection)].node
     asked = Question(inputs, node, read_keys(keys, node.schema), _time(inputs, at), limit)
     told = f"'{collection}' with {' and '.join(keys)}"
-    answer = _changed(asked, told, given=at is not None) if change else _there(asked)
+    with deep_recursion():
+        answer = _changed(asked, told, given=at is not None) if change else _there(asked)
     names = {relation.node.fingerprint: name for name, relation in reversed(inputs.relations.items())}
     places: dict[Leaf, list[Where]] = {}
     question, records, explained, missing = answer
@@ -116,6 +123,17 @@ def explain(
         told=told,
         until=_until(question) if missing is not None else None,
     )
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Let a trace go through as many rounds as a loop may have. Calls from Python to Python take no room on the machine's own stack."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 Found = tuple[Question, int, tuple[Explained, ...], Missing | None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddcli.store.time_text import format_time
+from ddcli.summary import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,8 @@ SCOPES = {
 }
 
 
+DEEPEST = 100
+"""Levels of a tree that are shown: a derivation of hundreds of rounds is as deep as it is long."""
 CHANGES = {
     "witness": "checked: added to what was there before, {} made the change",
     "everything": "no smaller explanation passed the check: {}, all that may matter of that time, made the change",
@@ -102,8 +105,11 @@ def _times(reason: Reason, count: int) -> str:
     return "" if count == 1 else f", {count} times"
 
 
-def _add(tree: Tree, answer: Answer, reason: Reason, seen: set[int], *, head: bool = False) -> None:
+def _add(tree: Tree, answer: Answer, reason: Reason, seen: set[int], depth: int = 0, *, head: bool = False) -> None:
     """Add a reason to a tree: a line of the operator, and of the record where it is another than the one below."""
+    if depth == DEEPEST:
+        tree.add(_dim(_cut(reason)))
+        return
     if reason.updates is not None:
         for told in _update_lines(answer, reason):
             tree.add(told)
@@ -117,9 +123,14 @@ def _add(tree: Tree, answer: Answer, reason: Reason, seen: set[int], *, head: bo
             branch.add(_dim(f"{shown(_values(each))}: see above"))
             continue
         seen.add(id(each))
-        _add(branch, answer, each, seen)
+        _add(branch, answer, each, seen, depth + 1)
     if reason.more:
         branch.add(_dim(f"and {reason.more:,} more"))
+
+
+def _cut(reason: Reason) -> str:
+    """Return what is said where a tree is too deep to be shown."""
+    return f"and so on, down to {len(reason.leaves):,} {plural(len(reason.leaves), 'update')}"
 
 
 def _dim(text: str) -> Text:
@@ -216,16 +227,17 @@ def _plain_record(answer: Answer, each: Explained) -> dict[str, Any]:
     return {name: plain(value) for name, value in zip(answer.node.schema, each.record, strict=True)}
 
 
-def _reason(answer: Answer, reason: Reason) -> dict[str, Any]:
+def _reason(answer: Answer, reason: Reason, depth: int = 0) -> dict[str, Any]:
+    cut = depth == DEEPEST
     return {
         "collection": answer.names.get(reason.node.fingerprint),
         "operator": reason.says or None,
         "round": None if reason.number is None else reason.number + 1,
         "record": {name: plain(value) for name, value in _values(reason).items()},
         "count": reason.count,
-        "notes": reason.notes,
+        "notes": [*reason.notes, *([_cut(reason)] if cut else [])],
         "updates": [] if reason.updates is None else list(updates(answer, reason)),
-        "because": [_reason(answer, each) for each in reason.because],
+        "because": [] if cut else [_reason(answer, each, depth + 1) for each in reason.because],
         "more": reason.more,
     }
 

@@ -1,34 +1,83 @@
-"""`make bench-spark`: skip-level with a move of each person, on Spark: by tasks, by SQL, and beside both by this machine's threads.
+"""`make bench-spark`: what Spark is good for, and what it costs where it isn't, beside SQL by hand and this machine's threads.
 
-One session, warm: each way once before it is measured. The SQL is the same join and consolidation, and keeps nothing; ours
-keeps and commits the state from which the next change is cheap.
+* changes: skip-level with a move of each person (30 M updates in), by tasks, by SQL, and by threads. The SQL is the same join and
+  consolidation, and keeps nothing; ours keeps and commits the state from which the next change is cheap.
+* cluster: the same by tasks on a standalone master with two workers on this machine, and the largest peak of memory of each kind of process.
+* loop: ten rounds of label propagation over a million edges.
+* small: a change of a thousand rows to a state that Spark loaded, in a process of its own: `--engine auto` starts no JVM.
+
+One session, warm: each way once before it is measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import tempfile
+import threading
 import time
+from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
 
 from ddcli.engine.kernels.settings import cache_dir
 from ddcli.pipeline import run
 from ddcli.runtime.options import SparkOptions
 from ddcli.runtime.spark import start
 from tests.bench import data
-from tests.bench.processes import ROOT
+from tests.bench.processes import ROOT, dd, measure
 from tests.bench.workspace import SKIP_LEVEL, Workspace
+from tests.spark.servers import children, standalone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.runtime.spark import Spark
+    from ddcli.runtime.classic import Classic
 
 SQL = """
     select a.employee, a.manager, b.manager as skip_manager, greatest(a.time, b.time) as time, sum(a.diff * b.diff) as diff
     from manages a join manages b on a.manager = b.employee
     group by all having sum(a.diff * b.diff) != 0
 """
+LABELS = """\
+dd: 1
+name: labels
+inputs:
+  edges: {path: in, columns: {src: int64, dst: int64}}
+collections:
+  links:
+    from: edges
+    apply: [{concat: {from: edges, apply: [{map: {src: dst, dst: src}}]}}]
+  labels:
+    from: links
+    apply: [{map: {node: src, label: src}}, distinct]
+  least:
+    iterate:
+      variables: {best: labels}
+      max_rounds: 10
+      body:
+        best:
+          from: best
+          apply:
+            - join: {with: links, on: {node: src}}
+            - map: {node: dst, label: label}
+            - concat: labels
+            - reduce: {by: [node], label: min(label)}
+      result: best
+outputs:
+  least: out
+"""
+CONF = {
+    "spark.driver.memory": "6g",
+    "spark.sql.shuffle.partitions": "8",
+    # The compiler of the JVM is wanted whole: the SQL runs there.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+}
+PATH = "pipeline.yaml"
 
 
 def measured(do: Callable[[], object], clear: Callable[[], object], runs: int) -> float:
@@ -42,7 +91,7 @@ def measured(do: Callable[[], object], clear: Callable[[], object], runs: int) -
     return statistics.median(found[1:])
 
 
-def by_sql(spark: Spark, place: Workspace) -> None:
+def by_sql(spark: Classic, place: Workspace) -> None:
     """Do what the pipeline does by Spark SQL."""
     from pyspark.sql import SparkSession
 
@@ -51,33 +100,127 @@ def by_sql(spark: Spark, place: Workspace) -> None:
     session.sql(SQL).write.mode("overwrite").parquet(str(place.folder / "by-sql"))
 
 
+def changes(spark: Classic, folder: Path, given: argparse.Namespace) -> None:
+    """Measure the load of 30 M updates."""
+    place = moves(folder, given.people)
+    ways: dict[str, Callable[[], object]] = {
+        "tasks on Spark, state kept": lambda: run(place.folder / PATH, engine="spark"),
+        "Spark SQL by hand": lambda: by_sql(spark, place),
+        "threads of this machine, state kept": lambda: run(place.folder / PATH, engine="local", workers=2),
+    }
+    for what, do in ways.items():
+        print(f"changes: {what}: {measured(do, place.clear, given.runs):.1f} s", flush=True)
+
+
+def moves(folder: Path, people: int) -> Workspace:
+    """Return a folder with the people and a move of each."""
+    place = Workspace(folder / "work" / "spark", SKIP_LEVEL)
+    for name in ("base", "changes"):
+        place.append(data.people(folder, people) / f"{name}.parquet")
+    return place
+
+
+def loop(_: Classic, folder: Path, given: argparse.Namespace) -> None:
+    """Measure ten rounds."""
+    place = Workspace(folder / "work" / "labels", LABELS)
+    edges = np.random.default_rng(1).integers(0, given.edges // 2, (given.edges, 2))
+    frame = pl.DataFrame({"src": edges[:, 0], "dst": edges[:, 1]}).with_columns(time=0, diff=1)
+    frame.write_parquet(place.input / "0.parquet")
+    for engine in ("spark", "local"):
+        seconds = measured(lambda engine=engine: run(place.folder / PATH, engine=engine), place.clear, given.runs)
+        print(f"loop: ten rounds over {given.edges:,} edges, --engine {engine}: {seconds:.1f} s", flush=True)
+
+
+def small(_: Classic, folder: Path, given: argparse.Namespace) -> None:
+    """Measure a small change to what Spark loaded, as a command."""
+    people = data.people(folder, given.people)
+    place = Workspace(folder / "work" / "small", SKIP_LEVEL)
+    place.append(people / "base.parquet")
+    run(place.folder / PATH, engine="spark")
+    place.save()
+    place.append(people / "next.parquet")
+    for options in (("--engine", "auto", "--master", "local[2]"), ("--engine", "local")):
+        found = []
+        for _ in range(given.runs + 2):
+            place.restore()
+            found.append(measure(dd("run", place.folder / PATH, *options)).wall)
+        print(f"small: {' '.join(options)}: {statistics.median(found[1:]):.2f} s", flush=True)
+
+
+def cluster(folder: Path, given: argparse.Namespace) -> None:
+    """Measure the load on a cluster, in a process of its own: the first run of a session, and what memory its processes had."""
+    place = moves(folder, given.people)
+    settings = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.executor.memory": given.executor}
+    conf = [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
+    with tempfile.TemporaryDirectory() as logs, standalone(Path(logs), memory=given.executor) as (master, workers):
+        command = dd("run", place.folder / PATH, "--engine", "spark", "--master", master, *conf)
+        started = time.perf_counter()
+        with subprocess.Popen(command, cwd=ROOT) as driver:
+            peaks = watched(driver, workers)
+        assert driver.returncode == 0, "the run failed"
+    print(f"cluster: tasks on Spark, state kept, started cold: {time.perf_counter() - started:.1f} s")
+    for kind, peak in sorted(peaks.items()):
+        print(f"cluster: peak of the largest {kind}: {peak / 2**20:,.0f} MiB", flush=True)
+
+
+def watched(driver: subprocess.Popen, workers: list[int]) -> dict[str, int]:
+    """Return the largest peak of memory of each kind of process, once the driver has ended."""
+    peaks: dict[str, int] = defaultdict(int)
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.25):
+            waiting = [driver.pid, *workers]
+            while waiting:
+                process = waiting.pop()
+                waiting += children(process)
+                kind, peak = memory(process)
+                kind = "driver" if process == driver.pid else kind
+                peaks[kind] = max(peaks[kind], peak)
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    driver.wait()
+    over.set()
+    watch.join()
+    return peaks
+
+
+def memory(process: int) -> tuple[str, int]:
+    """Return of what kind a process is, and the bytes that it had resident at its peak."""
+    try:
+        said = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return "other", 0
+    kinds = {"deploy.worker": "worker", "ExecutorBackend": "executor's JVM", "SparkSubmit": "driver's JVM"}
+    kinds |= {"pyspark.daemon": "Python process of an executor"}
+    peak = next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM")), 0)
+    return next((kind for word, kind in kinds.items() if word in said), "other"), peak
+
+
 def main() -> None:
     """Measure, and print a line for each way."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--people", type=int, default=10_000_000)
+    parser.add_argument("--edges", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--executor", default="4g", help="memory of an executor of the cluster")
+    parser.add_argument("cases", nargs="*", help="changes, loop, small, cluster; all without any")
     given = parser.parse_args()
     folder = ROOT / ".bench"
-    people = data.people(folder, given.people)
-    place = Workspace(folder / "work" / "spark", SKIP_LEVEL)
-    for name in ("base", "changes"):
-        place.append(people / f"{name}.parquet")
-    path = place.folder / "pipeline.yaml"
-    conf = {"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": "8"}
-    # The compiler of the JVM is wanted whole: the SQL runs there.
-    conf["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
-    started = time.perf_counter()
-    spark = start(SparkOptions(given.master, conf), "bench", cache_dir())
-    print(f"Spark starts in {time.perf_counter() - started:.1f} s")
-    ways: dict[str, Callable[[], object]] = {
-        "tasks on Spark, state kept": lambda: run(path, engine="spark"),
-        "Spark SQL by hand": lambda: by_sql(spark, place),
-        "threads of this machine, state kept": lambda: run(path, engine="local", workers=2),
-    }
-    for what, do in ways.items():
-        print(f"{what}: {measured(do, place.clear, given.runs):.1f} s", flush=True)
-    spark.close()
+    wanted = given.cases or ["changes", "loop", "small", "cluster"]
+    if set(wanted) & {"changes", "loop", "small"}:
+        started = time.perf_counter()
+        spark: Classic = start(SparkOptions(given.master, CONF), "bench", cache_dir())  # type: ignore[assignment] # no remote
+        print(f"Spark starts in {time.perf_counter() - started:.1f} s", flush=True)
+        for case in (changes, loop, small):
+            if case.__name__ in wanted:
+                case(spark, folder, given)
+        spark.close()
+    if "cluster" in wanted:
+        cluster(folder, given)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,10 @@ class Workspace:
     def load(self) -> None:
         """Run once, and remember state and outputs for `restore`."""
         measure(self.command)
+        self.save()
+
+    def save(self) -> None:
+        """Remember state and outputs for `restore`."""
         for name in (".dd", "out"):
             shutil.copytree(self.folder / name, self._saved / name)
 

@@ -10,6 +10,7 @@ import threading
 import polars as pl
 import pytest
 
+from ddcli.errors import UsageError
 from ddcli.query import Lookup
 from ddcli.store.manifest import read_newest
 from tests.cli.support import ROOT, write_log
@@ -155,6 +156,26 @@ def test_the_kept_past_is_told_apart(kept):
     assert kept("run", "shop.yaml").code == 0
     found = [records(kept("query", "shop.yaml", "totals", "customer=1", "--as-of", at, "-o", "json")) for at in (2, 3)]
     assert [row["orders"] for (row,) in found] == [3, 2]
+
+
+def test_a_value_of_another_type_is_refused(kept):
+    lookup = Lookup.open(kept.folder / "shop.yaml", "totals")
+    for value in ("1", 1.5, 2**70):
+        with pytest.raises(UsageError, match="is no int64, as the column 'customer' is"):
+            lookup.rows({"customer": value})
+
+
+def test_a_column_may_be_called_as_the_count_is(kept):
+    kept.write(
+        "other.yaml",
+        SHOP.replace("name: shop", "name: other")
+        .replace("out/", "other/")
+        .replace("orders: count(*)", "diff: count(*)")
+        .replace("    from: totals\n    apply:\n", "    from: totals\n    apply:\n      - rename: {diff: orders}\n"),
+    )
+    assert kept("run", "other.yaml").code == 0
+    found = kept("query", "other.yaml", "totals", "customer=1", "-o", "json")
+    assert records(found) == [{"customer": 1, "diff": 2, "mean": 15.0, "$diff": 1}]
 
 
 def test_nothing_is_written_and_nobody_waits(kept):

@@ -137,6 +137,20 @@ def test_a_log_as_of_two_times_and_against_a_table(folder):
     assert diff("log", "now.csv", as_of=6).same
 
 
+def test_a_log_without_diffs_is_one_if_its_time_is_named(folder):
+    write(folder / "log.parquet", pl.DataFrame({"id": [1, 2], "day": [1, 2]}))
+    assert diff("log.parquet", "log.parquet", time=["day"], from_time=1, to_time=2).added["id"].to_list() == [2]
+    assert diff("log.parquet", pl.DataFrame({"id": [1], "day": [1]})).counts == {"removed": 1}
+
+
+def test_a_time_at_which_a_log_may_still_change_is_said(folder):
+    log(folder / "log/1.parquet", [(1, 0, 1)])
+    (folder / "log/_progress.json").write_text('{"upper": [[5]]}')
+    assert diff("log", "log", from_time=4, to_time=5).notes == (
+        "log is complete before 5: as of 5 it may still change",
+    )
+
+
 def test_a_log_in_text(folder):
     (folder / "log.csv").write_text("id,time,diff\n1,2024-01-01,1\n2,2024-01-02,1\n1,2024-01-03,-1\n")
     write(folder / "now.ndjson", pl.DataFrame({"id": [2]}))
@@ -178,6 +192,12 @@ def test_files_of_the_same_bytes_are_the_same(folder):
     assert (found.a.rows, found.b.rows, found.same_rows) == (6, 6, 6)
     with pytest.raises(UsageError):
         diff("one", "other", key="idd")
+
+
+def test_files_of_the_same_bytes_in_other_partitions_are_not_the_same(folder):
+    write(folder / "one/year=2020/a.parquet", TYPED)
+    write(folder / "other/year=2021/a.parquet", TYPED)
+    assert diff("one", "other", key="id").cells == {"name": 0, "amount": 0, "day": 0, "year": 3}
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ import io
 import polars as pl
 import pytest
 
+from ddcli.checking import check
 from ddcli.errors import InputError
 from ddcli.pipeline import run
+from ddcli.store.objects import ObjectPath
 
 FRAME = pl.DataFrame({"k": [1, 2], "v": ["x", None], "at": [0, 0]})
 WRITERS = {
@@ -61,3 +63,47 @@ def test_text_that_can_not_be_read_is_found_at_its_line(bucket, tmp_path):
     with pytest.raises(InputError, match="column 'k' is int64, and 'x' is none") as caught:
         run(spec)
     assert caught.value.place == f"{bucket}/in/a.csv:3"
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_columns_are_checked_without_fetching_whole_objects(bucket, tmp_path, kind):
+    """What text holds is declared; then no store is asked."""
+    text = kind in {"csv", "ndjson"}
+    spec = tmp_path / "p.yaml"
+    columns = ", columns: {k: int64, v: string?, at: int64}" if text else ""
+    spec.write_text(
+        f"dd: 1\nname: p\ninputs: {{a: {{path: '{bucket}/in/', format: append, time: at{columns}}}}}\noutputs: {{a: out/}}\n"
+    )
+    put(bucket / f"in/a.{kind}", FRAME, kind)
+    found = check(spec)
+    assert found.errors == ()
+    assert list(found.inputs["a"].schema.columns) == ["k", "v"]
+    assert found.inputs["a"].files == (0 if text else 1)
+    if not text:
+        (bucket / f"in/b.{kind}").put(b"no such file")
+        (error,) = check(spec).errors
+        assert "the file is not whole" in error.problem
+
+
+def test_types_of_text_are_proposed_from_a_bucket(bucket, tmp_path):
+    spec = tmp_path / "p.yaml"
+    spec.write_text(f"dd: 1\nname: p\ninputs: {{a: {{path: '{bucket}/in/', time: at}}}}\noutputs: {{a: out/}}\n")
+    put(bucket / "in/a.csv", FRAME, "csv")
+    (error,) = check(spec).errors
+    assert error.hint.endswith("`columns: {k: int64, v: string?, at: int64}`")
+
+
+def test_a_check_fetches_little_of_a_large_object(bucket, tmp_path, monkeypatch):
+    spec = tmp_path / "p.yaml"
+    spec.write_text(f"dd: 1\nname: p\ninputs: {{a: {{path: '{bucket}/in/', time: at}}}}\noutputs: {{a: out/}}\n")
+    put(bucket / "in/a.parquet", pl.DataFrame({"k": range(500_000), "at": 0}), "parquet")
+    fetched = []
+    ask = ObjectPath.read_ranges
+
+    def noted(path, ranges):
+        fetched.extend(end - start for start, end in ranges)
+        return ask(path, ranges)
+
+    monkeypatch.setattr(ObjectPath, "read_ranges", noted)
+    assert check(spec).errors == ()
+    assert sum(fetched) <= 200_000 < (bucket / "in/a.parquet").head()["size"]

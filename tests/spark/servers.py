@@ -93,7 +93,7 @@ def connect_server(folder: Path):
 
 
 @contextmanager
-def standalone(folder: Path, workers: int = 2):
+def standalone(folder: Path, workers: int = 2, memory: str = "1g"):
     """Give the address of a cluster's master, and the processes of its workers, which do a task at once each."""
     port = free_port()
     command = [home() / "bin/spark-class"]
@@ -102,7 +102,7 @@ def standalone(folder: Path, workers: int = 2):
         master, log = begin(*command, "org.apache.spark.deploy.master.Master", *place, "--port", str(port))
         wait_for(port, master, log)
         address = f"spark://127.0.0.1:{port}"
-        own = ["--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"), address]
+        own = ["--webui-port", "0", "--cores", "1", "--memory", memory, "--work-dir", str(folder / "work"), address]
         # On hosts of their own, or Spark would not do a task on both.
         hosts = [["--host", f"127.0.0.{at + 1}"] for at in range(workers)]
         begun = [begin(*command, "org.apache.spark.deploy.worker.Worker", *host, *own)[0] for host in hosts]

@@ -297,3 +297,19 @@ def test_records_that_are_put_aside(shop):
     assert shop("test", "p.yaml").code == 0
     (record,) = asked(shop, "p.yaml", "n", "k=1")["records"]
     assert leaves(record["reason"])[0]["record"] == {"k": 1, "v": 2}
+
+
+def test_a_long_derivation(shop):
+    """Goes through all its rounds; of the tree as much is shown as can be read."""
+    shop.write(
+        "p.yaml",
+        "dd: 1\nname: chain\ninputs: {edges: {path: e/, columns: {src: int64, dst: int64}}, starts: {path: s/, columns: {node: int64}}}\n"
+        "collections:\n  reach:\n    iterate:\n      variables: {at: starts}\n      body:\n        at:\n          from: at\n          apply:\n"
+        "            - join: {with: edges, on: {node: src}}\n            - map: {node: dst}\n            - concat: starts\n            - distinct\n"
+        "      result: at\noutputs: {reach: out/}\n",
+    )
+    shop.write("e/1.csv", "src,dst,time,diff\n" + "".join(f"{at},{at + 1},0,1\n" for at in range(110)))
+    shop.write("s/1.csv", "node,time,diff\n0,0,1\n")
+    result = shop("why", "p.yaml", "reach", "node=110")
+    assert (result.code, "checked: run alone, these 111 updates give it" in result.err) == (0, True)
+    assert "and so on, down to" in result.out
