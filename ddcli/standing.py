@@ -35,8 +35,8 @@ PATIENCE = 2.0
 """Seconds after which one looks, told or not; of object stores five times that: each look is a request."""
 SETTLING, LONGEST = 0.2, 5.0
 """Seconds without a change after which a round begins, and for which it waits at most while there are changes."""
-AGAIN = 30.0
-"""Seconds after which a round is tried again that failed of something that may pass without any input changing."""
+AGAIN, UNLOCKED = 30.0, 3.0
+"""Seconds after which a round is tried again that failed of something that may pass without any input changing: here, or in another run."""
 
 Look = frozenset[tuple[Any, ...]]
 
@@ -108,7 +108,7 @@ class Standing:
             if error.render() != self._said:
                 self._said = error.render()
                 self.refused(error)
-            return AGAIN if isinstance(error, EngineError | LockedError) else None
+            return UNLOCKED if isinstance(error, LockedError) else AGAIN if isinstance(error, EngineError) else None
         finally:
             self._at_work = False
         self._said = ""
