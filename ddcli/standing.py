@@ -121,12 +121,12 @@ class Standing:
         patience = PATIENCE * (5 if any(isinstance(path, ObjectPath) for path in roots(request)) else 1)
         waker.patience = patience
         while not self._stop.is_set():
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            waker.wait(watched(request), left)
             now = look(self.pipeline, request)
             if now == seen:
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                waker.wait(watched(request), left)
                 continue
             latest = time.monotonic() + LONGEST
             while time.monotonic() < latest and not self._stop.wait(SETTLING):
