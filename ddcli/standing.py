@@ -35,8 +35,8 @@ PATIENCE = 2.0
 """Seconds after which one looks, told or not; of object stores five times that: each look is a request."""
 SETTLING, LONGEST = 0.2, 5.0
 """Seconds without a change after which a round begins, and for which it waits at most while there are changes."""
-AGAIN = 30.0
-"""Seconds after which a round is tried again that failed of something that may pass without any input changing."""
+AGAIN, UNLOCKED = 30.0, 3.0
+"""Seconds after which a round is tried again that failed of something that may pass without any input changing: here, or in another run."""
 
 Look = frozenset[tuple[Any, ...]]
 
@@ -108,7 +108,7 @@ class Standing:
             if error.render() != self._said:
                 self._said = error.render()
                 self.refused(error)
-            return AGAIN if isinstance(error, EngineError | LockedError) else None
+            return UNLOCKED if isinstance(error, LockedError) else AGAIN if isinstance(error, EngineError) else None
         finally:
             self._at_work = False
         self._said = ""
@@ -121,12 +121,12 @@ class Standing:
         patience = PATIENCE * (5 if any(isinstance(path, ObjectPath) for path in roots(request)) else 1)
         waker.patience = patience
         while not self._stop.is_set():
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            waker.wait(watched(request), left)
             now = look(self.pipeline, request)
             if now == seen:
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                waker.wait(watched(request), left)
                 continue
             latest = time.monotonic() + LONGEST
             while time.monotonic() < latest and not self._stop.wait(SETTLING):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import difflib
 import io
 import re
 import shlex
@@ -179,7 +180,8 @@ def compare(command, shown, said):
     shown = masked(shown)
     pattern = "".join(r"(?:.*\n)*?" if line == "..." else dated(line) + r"\n" for line in shown.splitlines())
     if not re.fullmatch(pattern, said):
-        assert said == shown, f"`{command}` prints something else"
+        lines = difflib.unified_diff(shown.splitlines(), said.splitlines(), "shown", "printed", lineterm="")
+        raise AssertionError("\n".join([f"`{command}` prints something else", *lines]))
 
 
 def dated(line):

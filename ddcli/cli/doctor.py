@@ -22,7 +22,6 @@ NEEDED = (
     "numpy",
     "polars",
     "pyarrow",
-    "pydantic",
     "pyyaml",
     "rich",
     "sqlglot",

@@ -262,7 +262,7 @@ def command(
 
     with ending(speaker, records, skips=if_locked == "skip"):
         if watch:
-            stand(pipeline, state_directory, once, tell, speaker, records)
+            stand(pipeline, state_directory, once, tell, speaker, records, skips=if_locked == "skip")
         else:
             tell(once())
 
@@ -286,8 +286,7 @@ def ending(speaker: Speaker, records: Records, *, skips: bool) -> Iterator[None]
         raise
     except LockedError as error:
         if skips:
-            records.skipped(error.problem)
-            speaker.say(f"skipped: {error.problem}", "skipped")
+            skipped(speaker, records, error)
             return
         ended(speaker, records, error, error.exit_code)
         raise
@@ -300,6 +299,12 @@ def ending(speaker: Speaker, records: Records, *, skips: bool) -> Iterator[None]
     except Exception as error:
         ended(speaker, records, error, BUG)
         raise
+
+
+def skipped(speaker: Speaker, records: Records, error: DdError) -> None:
+    """Record and say that another run holds the state, and that this one lets it."""
+    records.skipped(error.problem)
+    speaker.say(f"skipped: {error.problem}", "skipped")
 
 
 def ended(speaker: Speaker, records: Records, error: BaseException, code: int) -> None:
@@ -318,12 +323,18 @@ def stand(
     tell: Callable[[RunSummary], None],
     speaker: Speaker,
     records: Records,
+    *,
+    skips: bool,
 ) -> None:
     """Run whenever inputs change, until it is told to stop."""
+    from ddcli.errors import LockedError
     from ddcli.standing import Standing, Stopped
     from ddcli.summary import near
 
     def refused(error: DdError) -> None:
+        if skips and isinstance(error, LockedError):
+            skipped(speaker, records, error)
+            return
         records.failed(error, error.exit_code)
         speaker.annotate(error)
         speaker.error(error, error.exit_code)

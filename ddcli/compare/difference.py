@@ -124,21 +124,22 @@ class Difference:
         return self.a.rows - self.counts[REMOVED] - self.counts[CHANGED]
 
     @property
-    def columns_count(self) -> bool:
-        """Whether a difference of columns is one that counts: types may have been asked to be ignored."""
-        ignored = {"type"} if self.settings.ignore_types else set()
-        return any(each.change not in ignored for each in self.columns)
+    def counting_columns(self) -> tuple[ColumnDifference, ...]:
+        """Those of them that count: types may have been asked to be ignored."""
+        return tuple(each for each in self.columns if each.change != "type" or not self.settings.ignore_types)
 
     @property
     def same(self) -> bool:
         """Whether there is no difference that counts."""
-        return not self.rows and not self.columns_count
+        return not self.rows and not self.counting_columns
 
     @property
     def ok(self) -> bool:
         """Whether the sides are the same, or no more rows changed than may."""
         allowed = self.settings.max_changed
-        return self.same or (allowed is not None and not self.columns_count and allowed.allows(self.rows, self.a.rows))
+        return self.same or (
+            allowed is not None and not self.counting_columns and allowed.allows(self.rows, self.a.rows)
+        )
 
     def __bool__(self) -> bool:
         return not self.same

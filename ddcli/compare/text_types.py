@@ -1,6 +1,6 @@
 """Which types text has, where nobody has said them: the first in which every value, on either side, can be read.
 
-A number is text that could not mean anything else: `007` and `+49` stay text, as do integers that 64 bits don't hold: as
+A number is text that could not mean anything else: `007` and `+49` stay text, and so do numbers of so many digits that, as
 floats, different ones would be equal.
 """
 
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
 
 TEXT = Type("string", nullable=True)
-NUMBER = r"-?(0|[1-9][0-9]*)"
+FIRST = 10_000
+"""Rows that are looked at before the others."""
+WHOLE = r"-?(0|[1-9][0-9]{0,17})"
+SHORT = r"-?(0|[1-9][0-9]{0,14})"
+POWER = r"([eE][+-]?[0-9]{1,3})?"
 DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 MOMENT = DAY + r"[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
 ZONE = r"(Z|[+-][0-9]{2}:?[0-9]{2})"
 FORMS = {
-    Type("int64", nullable=True): NUMBER,
-    Type(
-        "float64", nullable=True
-    ): r"-?(0|[1-9][0-9]{0,14})([eE][+-]?[0-9]+)?|-?(0|[1-9][0-9]{0,14})\.[0-9]{1,17}([eE][+-]?[0-9]+)?",
+    Type("int64", nullable=True): WHOLE,
+    Type("float64", nullable=True): rf"{SHORT}{POWER}|{SHORT}\.[0-9]{{1,17}}{POWER}|-?0\.0*[0-9]{{1,17}}{POWER}",
     Type("bool", nullable=True): "true|false",
     Type("date", nullable=True): DAY,
     Type("datetime", nullable=True, unit="us"): MOMENT,
@@ -51,25 +53,31 @@ def read(name: str, kind: Type) -> pl.Expr:
 
 
 def infer_types(texts: Mapping[str, Sequence[pl.LazyFrame]]) -> Schema:
-    """Return the types of columns of text; of each, all frames that have it. Their rows stream by once."""
-    columns: dict[int, tuple[pl.LazyFrame, list[str]]] = {}
+    """Return the types of columns of text; of each, all frames that have it.
+
+    What the first rows rule out is not looked for in the others, which stream by once.
+    """
+    by_frame: dict[int, tuple[pl.LazyFrame, list[str]]] = {}
     for name, frames in texts.items():
         for frame in frames:
-            columns.setdefault(id(frame), (frame, []))[1].append(name)
-    fits: dict[tuple[str, Type], bool] = {}
+            by_frame.setdefault(id(frame), (frame, []))[1].append(name)
+    possible = {name: list(FORMS) for name in texts}
     valued: set[str] = set()
-    for frame, names in columns.values():
-        checks = []
-        for name in names:
-            checks.append(pl.col(name).is_not_null().any().alias(f"{name}:any"))
-            for at, (kind, form) in enumerate(FORMS.items()):
-                fits_form = pl.col(name).str.contains(f"^({form})$")
-                fitting = pl.col(name).is_null() | (fits_form & read(name, kind).is_not_null())
-                checks.append(fitting.all().alias(f"{name}:{at}"))
-        found = frame.select(checks).collect(engine="streaming").row(0, named=True)
-        for name in names:
-            if found[f"{name}:any"]:
-                valued.add(name)
-            for at, kind in enumerate(FORMS):
-                fits[name, kind] = fits.get((name, kind), True) and found[f"{name}:{at}"]
-    return {name: next((kind for kind in FORMS if name in valued and fits[name, kind]), TEXT) for name in texts}
+    for first in (FIRST, None):
+        for frame, names in by_frame.values():
+            rows = frame if first is None else frame.head(first)
+            checks = [pl.col(name).is_not_null().any().alias(f"{name}:any") for name in names]
+            checks += [_fits(name, kind).alias(f"{name}:{kind}") for name in names for kind in possible[name]]
+            found = rows.select(checks).collect(engine="streaming").row(0, named=True)
+            for name in names:
+                possible[name] = [kind for kind in possible[name] if found[f"{name}:{kind}"]]
+                valued |= {name} if found[f"{name}:any"] else set()
+    return {name: possible[name][0] if possible[name] and name in valued else TEXT for name in texts}
+
+
+def _fits(name: str, kind: Type) -> pl.Expr:
+    """Return whether all values of a column are of a type; of days and moments, that they exist, too."""
+    fits = pl.col(name).str.contains(f"^({FORMS[kind]})$")
+    if kind.kind in {"date", "datetime"}:
+        fits &= read(name, kind).is_not_null()
+    return (pl.col(name).is_null() | fits).all()

@@ -27,8 +27,8 @@ def verdict(found: Difference) -> str:
     if found.same:
         return "same"
     what = [f"{found.counts[change]:,} {change}" for change in (REMOVED, CHANGED, ADDED) if found.counts[change]]
-    if found.columns:
-        what.append(f"{len(found.columns)} column{'s' if len(found.columns) > 1 else ''}")
+    if columns := found.counting_columns:
+        what.append(f"{len(columns)} column{'s' if len(columns) > 1 else ''}")
     allowed = found.settings.max_changed
     bound = ""
     if allowed is not None and found.ok:

@@ -177,7 +177,9 @@ class Scope:
         return kept
 
     def announce(self, stage: Stage, tasks: int | None = None) -> None:
-        """Tell who watches that a stage begins."""
+        """Tell who watches, if there is anyone, that a stage begins."""
+        if self.progress is SILENT:
+            return
         number = self.stages.index(stage) + 1
         self.progress.begin(f"stage {number} of {len(self.stages)}: {self.told(stage)}", tasks)
 

@@ -25,7 +25,7 @@ from ddcli.why.contents import Contents, Record
 from ddcli.why.question import Explained, Question
 from ddcli.why.reasons import Reason
 from ddcli.why.restrict import renamed
-from ddcli.why.trace import MOST, Tracer, rows_giving
+from ddcli.why.trace import MOST, Tracer, computes, rows_giving
 from ddcli.why.words import bare, bounds, show, told_step
 from ddcli.why.worlds import Opaque
 
@@ -152,7 +152,7 @@ class Changes:
         elif isinstance(step, stage.Python):
             known = {}
         changed = self.differing(child, known)
-        if not isinstance(step, stage.Filter):
+        if computes(step):
             found, changed = changed.through(step)
             changed = changed.rows(rows_giving(found.frame, found.rows, record, node, self.now.world))
         return self._passed(node, record, told_step(step), [(child, changed)])

@@ -39,7 +39,7 @@ TOGETHER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where an update is written: a file, or a line of one, and its row, counted from 0."""
+    """Where an update is written: a line of a file of text (`orders.csv:7`), else a file and the row in it, counted from 0."""
 
     file: str
     row: int | None
@@ -121,7 +121,7 @@ class Inputs:
             assert chosen.rows is not None
             for of, row in zip(chosen.rows, chosen.matrix(layout, self.pool), strict=True):
                 if (at := row.tobytes()) in found:
-                    found[at].append(Where(_near(reader.place(path, first + of)), first + of))
+                    found[at].append(_where(reader.place(path, first + of), path, first + of))
         return found
 
     def show(self, source: logical.Source, matrix: Matrix) -> list[tuple[dict[str, Any], Time, int]]:
@@ -152,6 +152,11 @@ def _near(place: str) -> str:
     """Return a place from where we are, if it is below."""
     path = Path(place)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else place
+
+
+def _where(place: str, path: Path, row: int) -> Where:
+    """Return where a row is, of which the reader tells the `place`."""
+    return Where(_near(place), row if place == str(path) else None)
 
 
 def _kept(rows: Rows, alternatives: Iterable[dict[str, Any]] | None) -> Rows:

@@ -133,7 +133,7 @@ class Tracer:
         elif isinstance(step, stage.Python):
             known = {}
         candidates = place.home(child).contents(child).where(known)
-        if not isinstance(step, stage.Filter):  # what has passed a filter is there as it was
+        if computes(step):
             found, candidates = candidates.through(step)
             candidates = candidates.rows(rows_giving(found.frame, found.rows, record, node, place.world))
         reasons = self._some(place, child, candidates, exact=exact)
@@ -368,6 +368,13 @@ class Tracer:
         if node.name not in self._rows:
             self._rows[node.name] = SourceRows(node, self.world)
         return self._rows[node.name]
+
+
+def computes(step: stage.Step) -> bool:
+    """Say whether a step has to be run to know which records give one: a filter lets them through as they are, a projection tells."""
+    if isinstance(step, stage.Map):
+        return not all(isinstance(expression, Column) for _, expression in step.columns)
+    return not isinstance(step, stage.Filter)
 
 
 def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, world: World) -> Numbers:

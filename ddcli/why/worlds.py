@@ -8,7 +8,6 @@ all rounds together cost what changes from one to the next, as in the engine's o
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -151,6 +150,7 @@ class Rounds:
         graph = logical.Graph({name: self._without_rounds(node) for name, node in self._body.items()})
         self._trial = Trial(lower(graph), [ROUND], self.values.pool, lenient=True)
         self._gathered: dict[str, list[Matrix]] = {name: [] for name in self._body}
+        self.last = 0
         self._run()
         self._updates = {name: np.concatenate(parts) for name, parts in self._gathered.items()}
         self._known: dict[tuple[str, int], Contents] = {}
@@ -188,11 +188,6 @@ class Rounds:
             first = at
         return first
 
-    @cached_property
-    def last(self) -> int:
-        """The last round."""
-        return self._last
-
     # --- running --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -201,6 +196,7 @@ class Rounds:
         for at, initial in enumerate(self.loop.initials):
             fed[f"variable {at}"] = _timed(self._initial(initial), 0)
         variables = [self._initial(initial) for initial in self.loop.initials]
+        bodies = [matrix[:0] for matrix in variables]
         number = 0
         while True:
             for name, matrix in self._entering.items():
@@ -211,11 +207,11 @@ class Rounds:
             )
             for name, matrix in found.items():
                 self._gathered[name].append(matrix)
-            self._last = number
+            self.last = number
             number += 1
             bodies = [
-                as_of(np.concatenate(self._gathered[body.fingerprint]), 1, (number,))
-                for body in self.loop.bodies[: self.loop.variables]
+                kernels.consolidate(np.concatenate([before, _untimed(found[body.fingerprint])]))
+                for before, body in zip(bodies, self.loop.bodies, strict=False)
             ]
             changes = [_difference(new, old) for new, old in zip(bodies, variables, strict=True)]
             entering = any((matrix[:, -2] >= number).any() for matrix in self._entering.values())
@@ -229,6 +225,7 @@ class Rounds:
         return matrix
 
     def _none(self, name: str) -> Matrix:
+        """Return no updates of an input of the body."""
         return np.empty((0, self._trial.layouts[name].width + 2), np.int64)
 
     # --- the body as a graph of its own ---------------------------------------------------------------------------
@@ -311,6 +308,11 @@ def _timed(contents: Matrix, time: int) -> Matrix:
     """Return records with counts as updates of one time."""
     matrix = np.insert(contents, contents.shape[1] - 1, time, axis=1)
     return np.ascontiguousarray(matrix)
+
+
+def _untimed(updates: Matrix) -> Matrix:
+    """Return updates without their times."""
+    return np.ascontiguousarray(np.delete(updates, -2, axis=1))
 
 
 def _difference(new: Matrix, old: Matrix) -> Matrix:

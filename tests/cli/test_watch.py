@@ -10,6 +10,10 @@ import threading
 import polars as pl
 import pytest
 
+from ddcli.pipeline import run
+from ddcli.standing import Standing
+from ddcli.store.files import Files
+from ddcli.store.lock import Lock
 from tests.cli.support import ROOT, contents, write_log
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
@@ -174,6 +178,30 @@ def test_a_person_is_told_in_lines(orders):
     assert lines[0] == "watching the inputs of orders.yaml; Ctrl-C ends it\n"
     assert lines[1].startswith("orders: times to before 3, ")
     assert lines[-1] == "stopped\n"
+
+
+def test_another_run_is_let_be_and_its_end_waited_for(orders, monkeypatch):
+    """What is new is taken in when the state is free, without any input changing."""
+    monkeypatch.setattr("ddcli.standing.UNLOCKED", 0.1)
+    (orders.folder / ".dd/orders").mkdir(parents=True)
+    lock = Lock(orders.folder / ".dd/orders", Files(), "fail")
+    told = []
+
+    def refuse(error):
+        told.append(error.exit_code)
+        lock.release()
+
+    def done(summary):
+        told.append(summary.upper)
+        standing._stop.set()
+
+    pipeline = orders.folder / "orders.yaml"
+    standing = Standing(pipeline, None, lambda ready: run(pipeline, ready=ready), done, refuse, pytest.fail)
+    watchdog = threading.Timer(60, standing._stop.set)
+    watchdog.start()
+    standing.run()
+    watchdog.cancel()
+    assert told == [75, "3"]
 
 
 def test_wrong_use_ends_at_once(orders):

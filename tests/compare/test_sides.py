@@ -84,6 +84,29 @@ def test_text_alone_has_the_narrowest_types_in_which_all_its_values_can_be_read(
     assert set(+found.cells) == {"zip", "big"}
 
 
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        (["0", "-7", "123456789012345678"], "int64"),
+        (["1234567890123456789"], "string"),
+        (["0.00001234567890123456", "511.8216247002567", "1e-7", "-0.0", "3"], "float64"),
+        (["1234567890123456.5"], "string"),
+        (["00.5"], "string"),
+        (["+1"], "string"),
+        (["true", "false"], "bool"),
+        (["true", "1"], "string"),
+        (["2024-02-29"], "date"),
+        (["2023-02-29"], "string"),
+        (["2024-02-29 10:00", "2024-02-29"], "string"),
+        ([*["1"] * 20_000, "x"], "string"),
+    ],
+)
+def test_types_that_values_allow(folder, texts, kind):
+    for name in ("a.csv", "b.csv"):
+        (folder / name).write_text("v\n" + "".join(f"{text}\n" for text in texts))
+    assert diff("a.csv", "b.csv").notes[0] == f"both sides are text: types inferred: v {kind}"
+
+
 def test_text_of_moments_with_a_zone(folder):
     moments = pl.Series(["2024-01-01 10:00", "2024-06-01 10:00", None]).str.to_datetime(time_zone="UTC")
     for zone in ("UTC", "Europe/Berlin"):
