@@ -149,7 +149,8 @@ class Course(Generic[P]):
         due = tuple(wake for wake in self.wakes if within(wake, path, outer))
         self.wakes.difference_update(due)
         self._forget(moving)
-        leg = Leg(action, path, outer, number, tuple(self.shards), due, _size(moving))
+        new = {at: parts for at, parts in given.items() if at.what == HERE}
+        leg = Leg(action, path, outer, number, tuple(self.shards), due, _size(moving) + _size(new))
         return leg, moving | given | self._kept(path)
 
     # --- what waits -----------------------------------------------------------------------------------------------

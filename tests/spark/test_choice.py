@@ -162,6 +162,19 @@ def test_where_spark_is_wanted_and_missing_the_place_is_told(stages, monkeypatch
     assert run(stages, engine="local").changed
 
 
+def test_a_loop_that_is_to_be_on_spark_goes_there(path):
+    path.write_text(
+        PIPELINE.replace(
+            "{from: a, apply: [distinct]}",
+            "{iterate: {variables: {x: a}, body: {x: {from: x, apply: [distinct]}}, result: x}, on: spark}",
+        )
+    )
+    with started(Told(1)) as cluster:
+        run(path)
+    assert [about.partition(",")[0] for about in cluster.abouts] == ["stage 2 of 4: loop", "stage 3 of 4: inputs"]
+    assert pl.read_parquet(path.parent / "out/b/*.parquet").sort("k").rows() == [(0, 0, 1), (1, 0, 1)]
+
+
 def test_the_body_of_a_loop_is_where_the_loop_is(path):
     path.write_text(
         PIPELINE.replace(
