@@ -94,6 +94,7 @@ class Choosing:
             return self.here
         if self.spark is None:
             request = self.request
+            request.progress.begin("starting Spark")
             self.spark = self._wanted(lambda: start(request.spark, request.spec.name.value, cache_dir()))
             if self.spark.page:
                 request.say(f"Spark: {self.spark.page}")

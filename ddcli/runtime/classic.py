@@ -6,6 +6,7 @@ import os
 import secrets
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,8 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n
 """
 LOOK = 0.2
 """Seconds between two looks at how far Spark is."""
+PATIENCE = 60
+"""Seconds in which there must be an executor."""
 
 
 class Classic:
@@ -82,12 +85,8 @@ class Classic:
         return str(self.context.master)
 
     def task_memory(self, here: int) -> int:
-        slots = self.slots
-        try:
-            settings = dict(self.context.getConf().getAll())
-            executors = self.context._jsc.sc().getExecutorMemoryStatus().size() - 1  # noqa: SLF001 - the driver is one of them
-        except Exception as error:
-            raise self._told(error) from error
+        slots, executors = self.slots, self._executors()
+        settings = dict(self.context.getConf().getAll())
         said = settings.get("spark.executor.cores")
         return share(settings, int(said) if said else -(-slots // max(executors, 1)), slots, here)
 
@@ -153,6 +152,30 @@ class Classic:
         finally:
             over.set()
             watch.join()
+
+    def gather(self) -> None:
+        """Wait until there are executors, and no more come: how a run is cut hangs on how many there are.
+
+        The others begin with the first, so they are waited for half as long again. No task could be done before the first is there;
+        whoever has none after `PATIENCE` seconds waits in the first stage.
+        """
+        begun = changed = time.monotonic()
+        count, first = 0, 0.0
+        while not self._is_stopped() and (now := time.monotonic()) < begun + PATIENCE:
+            there = self._executors()
+            if there != count:
+                first = first or now - begun
+                count, changed = there, now
+            if count and now >= changed + first / 2:
+                return
+            time.sleep(LOOK)
+
+    def _executors(self) -> int:
+        try:
+            # The driver is one of them.
+            return int(self.context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
+        except Exception as error:
+            raise self._told(error) from error
 
     def _told(self, error: Exception) -> DdError:
         if not self._is_stopped():
@@ -228,7 +251,10 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
             place=master or ALL_CORES,
             hint="is the master right, and does it answer?",
         ) from error
-    return Classic(context, owned=True)
+    found = Classic(context, owned=True)
+    if not master.startswith("local"):
+        found.gather()
+    return found
 
 
 def _logging(cache: Path) -> Path:
