@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import ENDINGS
-from ddcli.cli.memory import keep_freed_memory
+from ddcli.cli.memory import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -167,6 +167,8 @@ def command(
         raise UsageError("--from, --to, --time and --plain are for logs, and the sides are pipelines")
     if memory is None:
         keep_freed_memory()
+    else:
+        give_freed_memory_back()
 
     from ddcli.compare.diff import compare_named
     from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances

@@ -25,6 +25,7 @@ FLOAT = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(inf|infini
 DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
 TIME = f"^{CLOCK}$"
+OFFSET = "(Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])$"
 TIMESTAMP = f"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]{CLOCK})?$"
 
 
@@ -130,19 +131,34 @@ def _from_text(low: Lowering, cast: Cast, text: pl.Expr) -> pl.Expr:
         full = pl.when(text.str.len_chars() == len("00:00")).then(text + ":00").otherwise(text)
         result = pl.when(text.str.contains(TIME)).then(full.str.to_time("%H:%M:%S%.f", strict=False))
     else:
-        size = text.str.len_chars()
-        full = pl.when(size == len("2013-01-01")).then(text + " 00:00:00")
-        full = (
-            full.when(size == len("2013-01-01 00:00"))
-            .then(text + ":00")
-            .otherwise(text)
-            .str.replace("T", " ", literal=True)
-        )
-        unit = target.unit or "us"
-        moment = full.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=unit, strict=False)  # type: ignore[arg-type]
-        result = pl.when(text.str.contains(TIMESTAMP)).then(moment)
+        result = _text_to_moment(text, target)
     _fail(low, cast, text.is_not_null() & result.is_null(), "is no")
     return result
+
+
+def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:
+    """Return the timestamps, null where the text is none. Where the type has a zone an offset from UTC may follow; without one it is UTC."""
+    offset = text.str.extract(OFFSET) if target.zone else pl.lit(None, pl.String)
+    bare = text.str.replace(OFFSET, "") if target.zone else text
+    size = bare.str.len_chars()
+    full = pl.when(size == len("2013-01-01")).then(bare + " 00:00:00")
+    full = (
+        full.when(size == len("2013-01-01 00:00"))
+        .then(bare + ":00")
+        .otherwise(bare)
+        .str.replace("T", " ", literal=True)
+    )
+    unit = target.unit or "us"
+    moment = full.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=unit, strict=False)  # type: ignore[arg-type]
+    if target.zone:
+        digits = offset.str.replace(":", "", literal=True)
+        minutes = digits.str.slice(1, 2).cast(pl.Int64, strict=False) * 60 + digits.str.slice(3).cast(
+            pl.Int64, strict=False
+        )
+        east = pl.when(offset.str.starts_with("-")).then(-minutes).otherwise(minutes).fill_null(0)
+        moment = (moment - pl.duration(minutes=east)).dt.cast_time_unit(unit)  # type: ignore[arg-type]
+        moment = moment.dt.replace_time_zone("UTC").dt.convert_time_zone(target.zone)
+    return pl.when(bare.str.contains(TIMESTAMP)).then(moment)
 
 
 def _text_to_decimal(text: pl.Expr, target: Type) -> tuple[pl.Expr, pl.Expr]:

@@ -1,5 +1,6 @@
 """Append, Debezium's events and Delta's change feed say at each time what a plain table says that went through the changes."""
 
+import datetime as dt
 from collections import Counter
 
 import polars as pl
@@ -27,6 +28,29 @@ def test_append(tmp_path_factory, rows, runs, chance, kind):
         place.run()
     for time in TIMES:
         assert place.at(time, "id", "v") == Counter(row[:2] for row in rows if row[2] <= time)
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson"])
+def test_text_of_a_timestamp_with_a_zone_may_say_its_offset(tmp_path, kind):
+    columns = {"id": "int64", "at": "datetime[us, UTC]"}
+    place = Place(tmp_path, format="append", columns=columns)
+    texts = [
+        "2024-01-01T00:00:00Z",
+        "2024-01-01 02:00+02:00",
+        "2023-12-31 18:29:59.5-0530",
+        "2024-01-01",
+        "2024-01-01 00:00:00",
+    ]
+    schema = {"id": pl.Int64, "at": pl.String, "time": pl.Int64}
+    place.write("0", pl.DataFrame([(at, text, 0) for at, text in enumerate(texts)], schema, orient="row"), kind)
+    place.run()
+    midnight = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    before = midnight - dt.timedelta(seconds=0.5)
+    assert place.at(0, "id", "at") == Counter((at, before if at == 2 else midnight) for at in range(len(texts)))
+    for wrong in ("2024-01-01T00:00:00X", "2024-01-01 00:00+24:00", "2024-01-01 00:00+02:60"):
+        place.write("1", pl.DataFrame([(9, wrong, 1)], schema, orient="row"), kind)
+        with pytest.raises(InputError, match="is none"):
+            place.run()
 
 
 # --- Debezium -------------------------------------------------------------------------------------------------
