@@ -141,22 +141,17 @@ def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:
     offset = text.str.extract(OFFSET) if target.zone else pl.lit(None, pl.String)
     bare = text.str.replace(OFFSET, "") if target.zone else text
     size = bare.str.len_chars()
-    full = pl.when(size == len("2013-01-01")).then(bare + " 00:00:00")
+    day = pl.when(size == len("2013-01-01")).then(bare + " 00:00:00")
     full = (
-        full.when(size == len("2013-01-01 00:00"))
-        .then(bare + ":00")
-        .otherwise(bare)
-        .str.replace("T", " ", literal=True)
+        day.when(size == len("2013-01-01 00:00")).then(bare + ":00").otherwise(bare).str.replace("T", " ", literal=True)
     )
     unit = target.unit or "us"
     moment = full.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=unit, strict=False)  # type: ignore[arg-type]
     if target.zone:
         digits = offset.str.replace(":", "", literal=True)
-        minutes = digits.str.slice(1, 2).cast(pl.Int64, strict=False) * 60 + digits.str.slice(3).cast(
-            pl.Int64, strict=False
-        )
-        east = pl.when(offset.str.starts_with("-")).then(-minutes).otherwise(minutes).fill_null(0)
-        moment = (moment - pl.duration(minutes=east)).dt.cast_time_unit(unit)  # type: ignore[arg-type]
+        hours, minutes = (digits.str.slice(at, 2).cast(pl.Int64, strict=False) for at in (1, 3))
+        sign = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1)
+        moment = (moment - pl.duration(minutes=(sign * (60 * hours + minutes)).fill_null(0))).dt.cast_time_unit(unit)  # type: ignore[arg-type]
         moment = moment.dt.replace_time_zone("UTC").dt.convert_time_zone(target.zone)
     return pl.when(bare.str.contains(TIMESTAMP)).then(moment)
 
