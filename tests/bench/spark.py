@@ -3,7 +3,7 @@
 * changes: skip-level with a move of each person (30 M updates in), by tasks, by SQL, and by threads. The SQL is the same join and
   consolidation, and keeps nothing; ours keeps and commits the state from which the next change is cheap.
 * cluster: the same by tasks on a standalone master with two workers on this machine, and the largest peak of memory of each kind of process.
-* loop: ten rounds of label propagation over a million edges.
+* loop: ten rounds of label propagation over a million edges, with ten to a node and followed one way, or two and both ways.
 * small: a change of a thousand rows to a state that Spark loaded, in a process of its own: `--engine auto` starts no JVM.
 
 One session, warm: each way once before it is measured.
@@ -49,9 +49,7 @@ name: labels
 inputs:
   edges: {path: in, columns: {src: int64, dst: int64}}
 collections:
-  links:
-    from: edges
-    apply: [{concat: {from: edges, apply: [{map: {src: dst, dst: src}}]}}]
+  links: {from: edges%s}
   labels:
     from: links
     apply: [{map: {node: src, label: src}}, distinct]
@@ -77,6 +75,7 @@ CONF = {
     # The compiler of the JVM is wanted whole: the SQL runs there.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
+BOTH_WAYS = ", apply: [{concat: {from: edges, apply: [{map: {src: dst, dst: src}}]}}]"
 PATH = "pipeline.yaml"
 
 
@@ -122,13 +121,17 @@ def moves(folder: Path, people: int) -> Workspace:
 
 def loop(_: Classic, folder: Path, given: argparse.Namespace) -> None:
     """Measure ten rounds."""
-    place = Workspace(folder / "work" / "labels", LABELS)
-    edges = np.random.default_rng(1).integers(0, given.edges // 2, (given.edges, 2))
-    frame = pl.DataFrame({"src": edges[:, 0], "dst": edges[:, 1]}).with_columns(time=0, diff=1)
-    frame.write_parquet(place.input / "0.parquet")
-    for engine in ("spark", "local"):
-        seconds = measured(lambda engine=engine: run(place.folder / PATH, engine=engine), place.clear, given.runs)
-        print(f"loop: ten rounds over {given.edges:,} edges, --engine {engine}: {seconds:.1f} s", flush=True)
+    for way, more, each in (("one way", "", 10), ("both ways", BOTH_WAYS, 2)):
+        place = Workspace(folder / "work" / "labels", LABELS.replace("%s", more))
+        edges = np.random.default_rng(1).integers(0, given.edges // each, (given.edges, 2))
+        frame = pl.DataFrame({"src": edges[:, 0], "dst": edges[:, 1]}).with_columns(time=0, diff=1)
+        frame.write_parquet(place.input / "0.parquet")
+        for engine in ("spark", "local"):
+            seconds = measured(
+                lambda engine=engine, at=place: run(at.folder / PATH, engine=engine), place.clear, given.runs
+            )
+            about = f"ten rounds over {given.edges:,} edges, {each} a node, {way}"
+            print(f"loop: {about}, --engine {engine}: {seconds:.1f} s", flush=True)
 
 
 def small(_: Classic, folder: Path, given: argparse.Namespace) -> None:

@@ -120,9 +120,9 @@ def test_a_server_that_dies_is_told_of_and_leaves_nothing(path, tmp_path_factory
     pytest.importorskip("grpc")
     monkeypatch.setattr(connect, "RETRIES", 2)
     with connect_server(tmp_path_factory.mktemp("connect")) as (address, process):
-        ours = path.parent / "deadly.py"
-        ours.write_text(f"import os, signal\ndef deadly(record):\n    os.kill({process.pid}, signal.SIGKILL)\n")
-        odd = "{map: {function: deadly:deadly, columns: {word: string}}}"
+        ours = path.parent / "fatal.py"
+        ours.write_text(f"import os, signal\ndef fatal(record):\n    os.kill({process.pid}, signal.SIGKILL)\n")
+        odd = "{map: {function: fatal:fatal, columns: {word: string}}}"
         path.write_text(PIPELINE.replace("[{count", f"[{odd}, {{count"))
         started = time.monotonic()
         with pytest.raises(EngineError, match="Spark does not answer any more"):
