@@ -33,12 +33,16 @@ def command() -> None:
 
 def on_a_state(function: Function) -> Function:
     """Give a command what names a state, and `-o`."""
-    pipeline = click.argument("pipeline", type=PIPELINE, required=False)
+    return click.argument("pipeline", type=PIPELINE, required=False)(with_options(function))
+
+
+def with_options(function: Function) -> Function:
+    """Give a command `--state` and `-o`."""
     state = click.option("--state", metavar="DIRECTORY", help="The state's directory, which may be s3://BUCKET/PREFIX.")
     output = click.option(
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON on stdout."
     )
-    return pipeline(state(output(function)))
+    return state(output(function))
 
 
 def wait_for_the_lock(function: Function) -> Function:
@@ -222,6 +226,38 @@ def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: st
         click.echo(json.dumps({"shards": shards, "arrangements": count, **sizes}))
         return
     click.echo(_went(before, after, "" if count else "nothing to reshard"))
+
+
+@command.command("export", short_help="Copy it as of its newest commit.")
+@click.argument("pipelines", type=PIPELINE, nargs=-1, metavar="[PIPELINE]")  # so that a single path is the last one
+@click.argument("directory")
+@with_options
+def export(pipelines: tuple[Path, ...], directory: str, state: str | None, output: str) -> None:
+    """Copy a state as of its newest commit into DIRECTORY, which is new or empty and may be s3://BUCKET/PREFIX.
+
+    Every file is compared with what was written; exits with 4 if one is damaged, and names it. Runs may go on meanwhile. What is
+    left of a copy that dies is no state. Outputs, and logs of what was late or failed, are not copied: they are logs of
+    their own, and outputs lie where the pipeline file says. A run with `--state DIRECTORY` goes on from the copy, with the outputs as
+    they were then. JSON: {copy, manifest, files, bytes}.
+
+    \b
+    Example:
+      dd state export pipelines/airborne.yaml backup/airborne
+    """  # noqa: D301 - as above
+    from ddcli.errors import UsageError
+    from ddcli.store.exporting import export_state
+    from ddcli.store.objects import locate
+    from ddcli.summary import plural, size_of
+
+    if len(pipelines) > 1:
+        raise UsageError("a state is copied into one directory", hint="dd state export PIPELINE DIRECTORY")
+    target = locate(Path.cwd(), directory)
+    manifest, size = export_state(_directory(next(iter(pipelines), None), state), target)
+    if output == "json":
+        facts = {"copy": str(target), "manifest": manifest.number, "files": size.batches, "bytes": size.bytes}
+        click.echo(json.dumps(facts))
+        return
+    click.echo(f"{size.batches} {plural(size.batches, 'file')}, {size_of(size.bytes)} -> {target}")
 
 
 @command.command("gc", short_help="Remove what no manifest names.")

@@ -21,9 +21,7 @@ def check_size(path: Path, entry: FileEntry) -> None:
     try:
         size = path.stat().st_size
     except OSError as error:
-        raise StateError(
-            f"a file of the state can't be read: {error.strerror}", place=str(path), hint=RESTORE
-        ) from None
+        raise unreadable(path, error) from None
     if size != entry.size:
         raise StateError(f"the file has {size} bytes, the manifest says {entry.size}", place=str(path), hint=RESTORE)
 
@@ -37,12 +35,28 @@ def check_bytes(path: Path, entry: FileEntry) -> None:
     if not entry.size:
         return
     if isinstance(path, ObjectPath):
-        if checksum(path.read_bytes()) != entry.checksum:
-            raise damaged(path)
+        read_checked(path, entry)
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if checksum(data) != entry.checksum:
             raise damaged(path)
+
+
+def read_checked(path: Path, entry: FileEntry) -> bytes:
+    """Return the bytes of a file, or refuse it (StateError) if it is gone or they are not those that were written."""
+    check_size(path, entry)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if checksum(data) != entry.checksum:
+        raise damaged(path)
+    return data
+
+
+def unreadable(path: Path, error: OSError) -> StateError:
+    """Return the error for a file that is gone, or can't be read."""
+    return StateError(f"a file of the state can't be read: {error.strerror}", place=str(path), hint=RESTORE)
 
 
 def damaged(path: Path) -> StateError:

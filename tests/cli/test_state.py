@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import replace
 
 import duckdb
@@ -9,13 +10,15 @@ import polars as pl
 import pytest
 
 from ddcli.cli.state import command
+from ddcli.store.exporting import export_state
 from ddcli.store.files import TEMPORARY, Files
 from ddcli.store.holds import Hold, holding, write_hold
 from ddcli.store.lock import Lock
 from ddcli.store.manifest import manifest_path, read_newest
-from tests.cli.support import contents, files
+from ddcli.store.upkeep import compact_state, files_of, verify
+from tests.cli.support import contents, files, write_log
 
-NEEDED = {"show": ["-a", "x"], "release": ["--reader", "x"], "reshard": ["--shards", 2]}
+NEEDED = {"export": ["copy"], "show": ["-a", "x"], "release": ["--reader", "x"], "reshard": ["--shards", 2]}
 """What commands can't do without."""
 TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 
@@ -134,7 +137,7 @@ def test_verify_names_every_bad_file(ran):
 def test_a_damaged_manifest_is_named(ran):
     path = ran.folder / ".dd/orders/manifest/000000003.json"
     path.write_bytes(path.read_bytes()[:-20])
-    for name in ("ls", "verify", "compact", "gc", "reshard"):
+    for name in ("ls", "verify", "compact", "gc", "reshard", "export"):
         result = ran("state", name, "orders.yaml", *NEEDED.get(name, ()))
         assert result.code == 4
         assert f"{path}: error: the manifest of the state is damaged" in result.err
@@ -220,6 +223,82 @@ def test_compact_leaves_what_a_reader_has_not_taken(ran):
     ran("state", "release", "orders.yaml", "--reader", "report-1")
     ran("state", "compact", "orders.yaml")
     assert len(batches(ran)) < len(before)
+
+
+def test_an_export_is_a_state_that_a_run_goes_on_from(ran):
+    facts = asked(ran, "ls", "orders.yaml")
+    assert list(found := asked(ran, "export", "orders.yaml", "copy/of/it")) == ["copy", "manifest", "files", "bytes"]
+    copy = ran.folder / "copy/of/it"
+    named = {path.relative_to(ran.folder / ".dd/orders"): path.read_bytes() for path in batches(ran)}
+    there = {path.relative_to(copy): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    assert {path: data for path, data in there.items() if path.parent.name != "manifest"} == named
+    assert sorted(path.name for path in there.keys() - named.keys()) == ["000000003.json"]
+    assert found == {"copy": str(copy), "manifest": 3, "files": len(named), "bytes": facts["bytes"]}
+    assert asked(ran, "ls", "--state", copy) == facts | {"state": str(copy)}
+    assert not asked(ran, "verify", "--state", copy)["bad"]
+    # Both go on, each with the outputs of its own folder.
+    other = shutil.copytree(ran.folder, ran.folder.with_name("other"), ignore=shutil.ignore_patterns(".dd"))
+    for folder in (ran.folder, other):
+        write_log(folder / "orders/5.parquet", [("north", 5, 5, -1), ("west", 1, 5, 1)], TYPES)
+    assert ran("run", "orders.yaml").code == 0
+    assert ran("run", other / "orders.yaml", "--state", other / "copy/of/it").code == 0
+    assert contents(other / "out/totals") == contents(ran.folder / "out/totals")
+    assert ("west", 1, 1) in contents(other / "out/totals")
+    after = asked(ran, "verify", "--state", other / "copy/of/it")
+    assert (after["manifest"], after["bad"]) == (4, [])
+    assert asked(ran, "ls", "--state", other / "copy/of/it")["outputs"][0]["path"] == str(other / "out/totals")
+
+
+def test_an_export_goes_where_nothing_is(ran):
+    full = ran("state", "export", "orders.yaml", "orders")
+    assert full.code == 2
+    assert f"{ran.folder / 'orders'}: error: something is there already" in full.err
+    assert ran("state", "export", "orders.yaml", "orders.yaml").code == 2
+    assert ran("state", "export", "orders.yaml", "copy", "other").code == 2
+    (ran.folder / "empty").mkdir()
+    told = ran("state", "export", "--state", ".dd/orders", "empty")
+    assert told.out.endswith(f" -> {ran.folder / 'empty'}\n")
+    assert not asked(ran, "verify", "--state", "empty")["bad"]
+
+
+def test_an_export_of_a_damaged_file_names_it_and_leaves_nothing(ran):
+    batch = batches(ran)[-1]
+    for damage in (lambda data: data[:-1] + b"?", lambda data: data[:-1], lambda _: None):
+        data = batch.read_bytes()
+        bad = damage(data)
+        batch.write_bytes(bad) if bad else batch.unlink()
+        result = ran("state", "export", "orders.yaml", "copy/of/it")
+        assert result.code == 4
+        assert f"{batch}: error: " in result.err
+        assert not (ran.folder / "copy").exists()
+        batch.write_bytes(data)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_an_export_goes_on_by_the_newer_manifest_when_a_commit_drops_what_it_copies(ran, at):
+    directory, copy = ran.folder / ".dd/orders", ran.folder / "copy"
+    older = batches(ran)
+    assert len(older) > 1
+    copied = []
+
+    class Meanwhile(Files):
+        """Has a run commit, and the batches merged, while the first batch is written, or the last."""
+
+        def do(self, operation, path, action):
+            if operation == "write" and path.suffix == ".parquet":
+                copied.append(path)
+                if len(copied) == (1, len(older))[at]:
+                    ran.log("orders/5.parquet", [("south", 8, 5, 1), ("east", 8, 5, 1)], **TYPES)
+                    assert ran("run", "orders.yaml").code == 0
+                    compact_state(directory)
+            return super().do(operation, path, action)
+
+    manifest, size = export_state(directory, copy, files=Meanwhile())
+    assert not set(older) & set(batches(ran))
+    assert manifest.number == (5, 3)[at]
+    assert len(list(copy.rglob("*.parquet"))) == size.batches == len(files_of(manifest))
+    assert [path.name for path in (copy / "manifest").iterdir()] == [f"{manifest.number:09d}.json"]
+    assert not verify(copy)[2]
 
 
 def test_gc_removes_what_no_manifest_names(ran):

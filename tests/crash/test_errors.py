@@ -6,11 +6,14 @@ import shutil
 from itertools import count
 from pathlib import Path
 
-from ddcli.errors import EngineError
+import pytest
+
+from ddcli.errors import EngineError, StateError
+from ddcli.store.exporting import export_state
 from ddcli.store.manifest import read_newest
 from ddcli.store.upkeep import reshard_state, verify
 from tests.crash.shop import RUNS
-from tests.store.support import Faulty
+from tests.store.support import Dead, Faulty, names
 
 
 def test_an_error_at_every_operation(stage, tmp_path, through):
@@ -62,6 +65,37 @@ def test_an_error_at_every_operation_of_a_reshard(every_stage, tmp_path, through
         assert not verify(shop.state)[2]
         shutil.rmtree(shop.folder)
     assert seen == {1, 3}
+
+
+def test_an_error_or_death_at_every_operation_of_an_export(every_stage, tmp_path):
+    """An error leaves no file, a death the whole copy or no state: a run there goes on or begins."""
+    shop, seen = every_stage["merge"].shop, set()
+    before = shop.files()
+    for at, error in ((at, error) for at in count() for error in (OSError(errno.EIO, os.strerror(errno.EIO)), Dead)):
+        other = shop.copy(tmp_path / "shop")
+        copy = other.folder / "backups/shop"
+        try:
+            export_state(shop.state, copy, files=Faulty(at, error))
+        except EngineError:
+            assert not names(copy)
+        except Dead:
+            whole = read_newest(copy) is not None
+            seen.add(whole)
+            if whole:
+                assert not verify(copy)[2]
+            else:
+                with pytest.raises(StateError, match="the state that it was written from is missing"):
+                    other.run(state=copy)
+                shutil.rmtree(other.folder / "out")
+            other.run(state=copy)
+            assert not verify(copy)[2]
+            # A run that begins takes in all times together, one that goes on writes only what is new: the rows are the same.
+            assert other.rows() == other.meant(RUNS)
+        else:
+            break
+        shutil.rmtree(other.folder)
+    assert seen == {False, True}
+    assert shop.files() == before
 
 
 def test_a_disk_that_takes_a_little_at_a_time(stage, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 
 from ddcli.cli.main import main
 from ddcli.store.manifest import read_newest
+from tests.crash.shop import Shop
 from tests.objects.test_runs import make
 
 
@@ -42,3 +43,23 @@ def test_a_state_in_an_object_store_is_seen_checked_and_compacted(tmp_path, buck
     batch = leaving.with_name(first.name)
     batch.put(b"x" * first.size)
     assert [one["file"] for one in asked(capfd, "verify", "--state", shop.state, code=4)["bad"]] == [str(batch)]
+
+
+def test_a_state_is_copied_out_of_an_object_store_and_into_one(tmp_path, bucket, capfd):
+    shop, here = make(tmp_path, bucket), Shop.make(tmp_path / "here")
+    shop.supply(0)
+    shop.run()
+    for source, copy in ((shop.state, tmp_path / "copy"), (tmp_path / "copy", bucket / "backups/shop")):
+        found = asked(capfd, "export", "--state", source, copy)
+        assert found["copy"] == str(copy)
+        seen = asked(capfd, "ls", "--state", copy)
+        assert seen == asked(capfd, "ls", "--state", shop.state) | {"state": str(copy)}
+        assert not asked(capfd, "verify", "--state", copy)["bad"]
+    with pytest.raises(SystemExit, match="2"):
+        main(["state", "export", "--state", str(shop.state), str(bucket / "backups")])
+    shop.supply(1)
+    shop.run(state=bucket / "backups/shop")
+    assert asked(capfd, "verify", "--state", bucket / "backups/shop")["manifest"] == 2
+    here.supply(0)
+    here.supply(1)
+    assert shop.rows() == here.meant(2)

@@ -1,0 +1,102 @@
+"""A copy of a state in another directory, made without the lock: runs may go on meanwhile."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.errors import EngineError, StateError, UsageError
+from ddcli.store.files import Files, temporary
+from ddcli.store.manifest import FileEntry, Manifest, manifest_path
+from ddcli.store.objects import locate, relative
+from ddcli.store.state import batch_files, output_paths
+from ddcli.store.upkeep import Size, manifest_of
+from ddcli.store.verify import read_checked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def export_state(directory: Path, target: Path, *, files: Files | None = None) -> tuple[Manifest, Size]:
+    """Copy the newest manifest of a state and its batches into a new or empty directory; return it, and how much that is.
+
+    What a manifest names is never changed, and only a newer commit drops it: when a file is gone, the copy goes on by the newer
+    manifest, with what it has already. The manifest comes last, so what is left of a copy that dies is no state; a copy that
+    fails removes what it wrote. Takes memory for one file.
+
+    Outputs stay where they are, and the copy says so.
+    Raises UsageError where something is there already, StateError for a damaged file, EngineError where none can be written.
+    """
+    directory, target = directory.resolve(), target.resolve()
+    copy = _Copy(directory, target, files or Files())
+    manifest = manifest_of(directory)
+    if target.is_file() or (target.is_dir() and any(target.iterdir())):
+        raise UsageError("something is there already", place=str(target), hint="name a new directory, or an empty one")
+    try:
+        while True:
+            try:
+                return copy.take(manifest)
+            except StateError:
+                newer = manifest_of(directory)
+                if newer.number == manifest.number:
+                    raise
+                manifest = newer
+    except BaseException:
+        copy.remove()
+        raise
+
+
+class _Copy:
+    """What has been copied: the manifest first, once it is there."""
+
+    def __init__(self, directory: Path, target: Path, files: Files) -> None:
+        self._directory, self._target, self._files = directory, target, files
+        self._there: dict[Path, FileEntry] = {}
+        self._made: list[Path] = []
+        self._manifest: list[Path] = []
+
+    def take(self, manifest: Manifest) -> tuple[Manifest, Size]:
+        """Copy what a manifest names and isn't there yet, drop what it doesn't name, and write it."""
+        named = {}
+        for path, entry in batch_files(self._directory, manifest):
+            place = self._target.joinpath(*path.relative_to(self._directory).parts)
+            named[place] = entry
+            if self._there.get(place) != entry:
+                self._write(place, entry, read_checked(path, entry))
+        for place in self._there.keys() - named.keys():
+            self._files.remove(place)
+        for folder in sorted({place.parent for place in named}):
+            self._files.sync_directory(folder)
+        final = manifest_path(self._target, manifest.number)
+        half = temporary(final, manifest.number)
+        self._made += self._files.make_directory(final.parent)
+        self._manifest = [final, half]
+        self._files.create(final, self._moved(manifest).to_bytes(), half)
+        self._files.sync_directory(final.parent)
+        return manifest, Size.of(list(named.values()))
+
+    def remove(self) -> None:
+        """Remove all that was written, as far as that can be done; not the files of a manifest that stays."""
+        with suppress(EngineError):
+            for path in (*self._manifest, *self._there):
+                self._files.remove(path)
+            for folder in reversed(self._made):
+                self._files.remove_directory(folder)
+
+    def _write(self, place: Path, entry: FileEntry, data: bytes) -> None:
+        self._made += self._files.make_directory(place.parent)
+        self._there[place] = entry  # before the write, so that a torn file is removed too
+        self._files.write(place, data)
+        self._files.sync(place)
+
+    def _moved(self, manifest: Manifest) -> Manifest:
+        """Return the manifest as it is to be written where the copy is: its paths lead to the same places."""
+        paths = output_paths(self._directory, manifest)
+        outputs = {
+            name: replace(out, path=relative(paths[name], self._target)) for name, out in manifest.outputs.items()
+        }
+        publish = (
+            tuple(relative(locate(self._directory, text), self._target) for text in pair) for pair in manifest.publish
+        )
+        return replace(manifest, outputs=outputs, publish=tuple((source, final) for source, final in publish))
