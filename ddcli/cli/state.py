@@ -238,7 +238,7 @@ def export(pipelines: tuple[Path, ...], directory: str, state: str | None, outpu
     Every file is compared with what was written; exits with 4 if one is damaged, and names it. Runs may go on meanwhile. What is
     left of a copy that dies is no state. Outputs, and logs of what was late or failed, are not copied: they are logs of
     their own, and outputs lie where the pipeline file says. A run with `--state DIRECTORY` goes on from the copy, with the outputs as
-    they were then. JSON: {copy, manifest, files, bytes}.
+    they were then; one of a pipeline that imports from another has no hold there, and needs `--full-refresh all`. JSON: {copy, manifest, files, bytes}.
 
     \b
     Example:
