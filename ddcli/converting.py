@@ -226,6 +226,8 @@ def _placeless(error: DdError) -> DdError:
         error.problem, error.hint = f"--{missing[1].replace('_', '-')} is missing", None
     for prefix in (f"inputs.{NAME}: ", f"inputs.{NAME}.", f"outputs.{NAME}: "):
         error.problem = error.problem.removeprefix(prefix)
+    if error.hint and "it is relative to the pipeline file" in error.hint:
+        error.hint = "name a directory, a file or a glob; a path is relative to the current directory"
     if error.hint and "declare them under the input's `columns`" in error.hint:
         error.hint = error.hint.replace("declare them under the input's `columns`", "say them with --columns")
         error.hint = error.hint.replace("`columns: {", "`--columns '{").replace("}`", "}'`")
