@@ -26,7 +26,7 @@ def test_a_loop_of_kills(tmp_path, nursery):
     assert nursery.run(shop.folder, {})[0]["code"] == 0
     assert shop.rows() == shop.meant(steps)
     assert not [name for name in shop.files() if name.endswith(".dd-tmp")]
-    assert killed > KILLS / 4
+    assert killed > KILLS / 10  # of a busy machine's runs most end before they are hit, or are hit before they begin
     assert seen == {"", "changed", "nothing new"}
 
 

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli import choosing
 from ddcli.choosing import Choosing, Rule
 from ddcli.engine import inside, loop
 from ddcli.errors import EngineError
 from ddcli.pipeline import run
-from ddcli.spreading import Spreading
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import AS_THEY_ARE, cut, few
@@ -58,12 +56,10 @@ def test_stages_are_right_wherever_each_is_done(case, shards, seed):
     st.integers(0, 2**32),
 )
 def test_loops_are_right_however_they_are_gone_through(case, shards, rows, seed):
-    """Round by round, the rest of them in one place, whole, or in memory: whichever the run before did."""
+    """As one task or in memory: whichever the run before did."""
     chance = random.Random(seed)
-    share = chance.choice([0, 0.2, 0.5])
     patching = pytest.MonkeyPatch.context()
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), few(rows), started(Here(seed)), patching as patch:
-        patch.setattr(Spreading, "_is_little", lambda *_: chance.random() < share)
         for module in (loop, inside):
             patch.setattr(module, "GATHERING", chance.choice([1, 2, 64]))
         judge(case, Path(folder), switching(seed, 0.7))
@@ -130,19 +126,16 @@ def chain(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(("heavy", "rounds", "whole"), [(0, 38, 0), (1 << 20, 0, 1)])
-def test_what_is_left_of_a_loop_is_one_task_when_it_is_little(chain, monkeypatch, heavy, rounds, whole):
-    monkeypatch.setattr(choosing, "HEAVY", heavy)
+def test_a_loop_is_one_task(chain):
     with started(Told(1)) as cluster:
         run(chain, engine="spark")
     abouts = list(dict.fromkeys(cluster.abouts))
-    found = {about.partition(":")[0] for about in (each.partition(", round ")[2] for each in abouts) if about}
-    assert (len(found), sum(about.endswith("in memory") for about in abouts)) == (rounds, whole)
+    assert sum(about.endswith("in memory") for about in abouts) == 1
+    assert not any(", round " in about for about in abouts)
     assert pl.read_parquet(chain.parent / "out/*.parquet").sort("k").rows() == [(k, 0, 1) for k in range(1, 41)]
 
 
-def test_a_loop_that_does_not_settle_is_refused_by_the_task_that_finds_out(chain, monkeypatch):
-    monkeypatch.setattr(choosing, "HEAVY", 0)
+def test_a_loop_that_does_not_settle_is_refused_by_the_task_that_finds_out(chain):
     chain.write_text(CHAIN.replace("result: x", "result: x\n      max_rounds: {guard: 5}"))
     with (
         started(Here(1)),
