@@ -211,7 +211,8 @@ class OutOfCore:
                 self.give(index, shard, delta)
             elif index in scope.kept:
                 inside.leave(self, (*path, index), shard, delta, rounds)
-            if index in stage.exports and index not in fed:  # what a loop is fed was sent to all when it came
+            # What a loop is fed was sent to all when it came, but for what is read where it is: that is found by one stage only.
+            if index in stage.exports and (index not in fed or (*path, index) in self.nest.origins):
                 self.send((*path, index), shard, delta.updates, rounds)
             for operator in self.operator((*path, index), shard):
                 if operator.shared and isinstance(operator, Keeping) and index not in stage.seals:
