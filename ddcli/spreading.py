@@ -147,13 +147,9 @@ class Spreading:
         deciding = [place for place in places if place.gathers or place.whole] or places
         return frozenset[str]().union(*(self.job.graph.engines.get(place.name, ()) for place in deciding))
 
-    def _is_little(self, _path: Path, _moving: int, _kept: int) -> bool:
-        """Say that a loop is done as one task, whatever waits for it.
-
-        Not round by round: a join with an arrangement that enters the loop was seen to miss what is new on both sides in the first
-        round, and a loop that must fit in memory is better than one that may be wrong.
-        """
-        return True
+    def _is_little(self, _path: Path, moving: int, kept: int) -> bool:
+        """Say whether what is left of a loop is done as one task, which is sooner than as many, if its traces fit in memory."""
+        return moving < self.places.rule.heavy and kept <= self.places.rule.room
 
     def _told(self, leg: Leg) -> str:
         """Return what a leg is, for those who watch."""

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddcli import choosing
 from ddcli.choosing import Choosing, Rule
 from ddcli.engine import inside, loop
 from ddcli.errors import EngineError
 from ddcli.pipeline import run
+from ddcli.spreading import Spreading
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import AS_THEY_ARE, cut, few
@@ -56,10 +58,12 @@ def test_stages_are_right_wherever_each_is_done(case, shards, seed):
     st.integers(0, 2**32),
 )
 def test_loops_are_right_however_they_are_gone_through(case, shards, rows, seed):
-    """As one task or in memory: whichever the run before did."""
+    """Round by round, the rest of them in one place, whole, or in memory: whichever the run before did."""
     chance = random.Random(seed)
+    share = chance.choice([0, 0.2, 0.5])
     patching = pytest.MonkeyPatch.context()
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), few(rows), started(Here(seed)), patching as patch:
+        patch.setattr(Spreading, "_is_little", lambda *_: chance.random() < share)
         for module in (loop, inside):
             patch.setattr(module, "GATHERING", chance.choice([1, 2, 64]))
         judge(case, Path(folder), switching(seed, 0.7))
@@ -103,6 +107,34 @@ def test_what_a_loop_gives_goes_to_each_reader_once(tmp_path):
     assert pl.read_parquet(tmp_path / "out/*.parquet").sort("k").rows() == [(k, 0, 2) for k in range(1, 6)]
 
 
+ENTERED = """
+dd: 1
+name: entered
+inputs: {p: {path: in/, columns: {k: int64}}}
+collections:
+  few: {from: p, apply: [{map: {k: "k + k"}}, distinct]}
+  reached:
+    iterate:
+      variables: {x: few}
+      body:
+        x: {from: few, apply: [{semijoin: {with: x, on: {k: k}}}, {map: {k: "(k + k) % 5"}}, {concat: few}, distinct]}
+      result: x
+outputs: {reached: out/}
+"""
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_an_arrangement_that_enters_a_loop_is_read_by_a_later_stage(tmp_path, monkeypatch, shards):
+    """Its one stage finds it where it is; what it took in is sent to the others."""
+    (tmp_path / "in").mkdir()
+    pl.DataFrame({"k": [0, 1], "time": 0, "diff": 1}).write_parquet(tmp_path / "in/0.parquet")
+    (tmp_path / "p.yaml").write_text(ENTERED)
+    monkeypatch.setattr(choosing, "HEAVY", 0)
+    with cut(shards, 1), started(Here(1)):
+        run(tmp_path / "p.yaml", engine="spark")
+    assert pl.read_parquet(tmp_path / "out/*.parquet")["k"].sort().to_list() == [0, 2, 4]
+
+
 CHAIN = """
 dd: 1
 name: chain
@@ -126,16 +158,19 @@ def chain(tmp_path):
     return path
 
 
-def test_a_loop_is_one_task(chain):
+@pytest.mark.parametrize(("heavy", "rounds", "whole"), [(0, 38, 0), (1 << 20, 0, 1)])
+def test_what_is_left_of_a_loop_is_one_task_when_it_is_little(chain, monkeypatch, heavy, rounds, whole):
+    monkeypatch.setattr(choosing, "HEAVY", heavy)
     with started(Told(1)) as cluster:
         run(chain, engine="spark")
     abouts = list(dict.fromkeys(cluster.abouts))
-    assert sum(about.endswith("in memory") for about in abouts) == 1
-    assert not any(", round " in about for about in abouts)
+    found = {about.partition(":")[0] for about in (each.partition(", round ")[2] for each in abouts) if about}
+    assert (len(found), sum(about.endswith("in memory") for about in abouts)) == (rounds, whole)
     assert pl.read_parquet(chain.parent / "out/*.parquet").sort("k").rows() == [(k, 0, 1) for k in range(1, 41)]
 
 
-def test_a_loop_that_does_not_settle_is_refused_by_the_task_that_finds_out(chain):
+def test_a_loop_that_does_not_settle_is_refused_by_the_task_that_finds_out(chain, monkeypatch):
+    monkeypatch.setattr(choosing, "HEAVY", 0)
     chain.write_text(CHAIN.replace("result: x", "result: x\n      max_rounds: {guard: 5}"))
     with (
         started(Here(1)),
