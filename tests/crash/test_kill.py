@@ -22,11 +22,13 @@ def test_a_loop_of_kills(tmp_path, nursery):
         (end,) = nursery.run(shop.folder, {"kill": draw.uniform(0, usual * 1.2)})
         assert end["code"] in {0, -9}, end
         killed += end["code"] == -9
+        # What a killed run leaves undone is the next one's to do, too: without this, runs that take longer than at first all die.
+        usual = usual * 1.1 if end["code"] else max(usual / 1.2, end["seconds"])
         seen.add(end["said"])
     assert nursery.run(shop.folder, {})[0]["code"] == 0
     assert shop.rows() == shop.meant(steps)
     assert not [name for name in shop.files() if name.endswith(".dd-tmp")]
-    assert killed > KILLS / 10  # of a busy machine's runs most end before they are hit, or are hit before they begin
+    assert killed > KILLS / 4
     assert seen == {"", "changed", "nothing new"}
 
 
