@@ -124,12 +124,9 @@ class OutOfCore:
         scope, pool, rounds = self.nest.scopes[path], self.pools[shard], interval.rounds
         for index in (*stage.reads, *stage.places):
             self.go_on((*path, index), shard, interval)
-        due = {
-            index
-            for index in stage.places
-            for operator in self.operator((*path, index), shard)
-            if index in called or rounds in operator.begin(interval)
-        }
+        # Each begins, called or not: with it comes what waited for these rounds.
+        begun = {i for i in stage.places for each in self.operator((*path, i), shard) if rounds in each.begin(interval)}
+        due = begun.union(called).intersection(stage.places)
         deltas, routed, late = {}, {}, {}
         for index in stage.reads:
             updates = (

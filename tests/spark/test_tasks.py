@@ -17,6 +17,7 @@ from ddcli.engine import inside, loop
 from ddcli.errors import EngineError
 from ddcli.pipeline import run
 from ddcli.spreading import Spreading
+from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import AS_THEY_ARE, cut, few
@@ -133,6 +134,32 @@ def test_an_arrangement_that_enters_a_loop_is_read_by_a_later_stage(tmp_path, mo
     with cut(shards, 1), started(Here(1)):
         run(tmp_path / "p.yaml", engine="spark")
     assert pl.read_parquet(tmp_path / "out/*.parquet")["k"].sort().to_list() == [0, 2, 4]
+
+
+WAITED = """
+dd: 1
+name: judged
+inputs: {p: {path: in/p/, columns: {k: int64, v: int64}, time: [t0, t1]}}
+collections:
+  reached:
+    iterate:
+      variables: {x: p}
+      body:
+        x: {from: p, apply: [{semijoin: {with: x, on: {k: k}}}, {map: {k: k % 2, v: (k + v) % 5}}, {concat: p}, distinct]}
+      result: x
+outputs: {reached: out/reached/}
+"""
+
+
+@pytest.mark.parametrize("engines", [("local", "spark"), ("spark", "spark"), ("spark", "local")])
+def test_what_waited_for_a_time_is_there_in_its_round(tmp_path, monkeypatch, engines):
+    """The same record comes to be at (0, 2) and (1, 0), in other runs: at (1, 2), that a third one closes, it is there once."""
+    monkeypatch.setattr(choosing, "HEAVY", 0)
+    first, second = (Arrival("p", (each,)) for each in [((2, 4), (0, 2), 1), ((0, 1), (1, 0), 1)])
+    case = Case(WAITED, (Run((first, second), "1,3"), Run((), "2,2"), Run((), "2,3")), "int64")
+    ways = iter([engines[0], *engines, *engines])
+    with cut(1, 0), started(Here(1)):
+        judge(case, tmp_path, lambda: {"engine": next(ways)})
 
 
 CHAIN = """
