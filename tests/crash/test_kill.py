@@ -45,7 +45,9 @@ def test_runs_that_race_for_one_state(tmp_path, nursery):
         for end in ends:
             if end["code"] == 75:
                 refused += 1
-                assert "LOCK: error: the state is in use by process " in end["said"]
+                assert "LOCK: error: the state is in use by " in end["said"]
+                if "a process that has just started" in end["said"]:  # between taking the lock and writing who has it
+                    continue
                 assert f" on {socket.gethostname()}, started 20" in end["said"]
                 assert "nursery.py" in end["said"]
             else:
