@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.engine.kernels.settings import cache_dir
+from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError
 from ddcli.runtime.spark import check_installed, start
 from ddcli.runtime.threads import Threads
-from ddcli.sizes import WORKING
+from ddcli.sizes import LANE, WORKING, Sizes, sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.request import Request
     from ddcli.runtime.options import Engine
     from ddcli.runtime.spark import Spark
@@ -69,6 +71,21 @@ class Choosing:
         self.here = Threads(request.workers)
         self.spark: Spark | None = None
         """Spark, if it was started."""
+
+    def cut(self, graph: PhysicalGraph, nt: int, rows: int, kept: frozenset[int]) -> tuple[Sizes, bool]:
+        """Return how to cut a run that is fed so many updates, and whether its stages are chosen an engine each.
+
+        The arrangements that the state has are of `kept` shards, times of `nt` coordinates.
+        """
+        request, wanted = self.request, self.request.spec.shards
+        width = max((Layout(scan.schema).width for scan in graph.scans().values()), default=0) + nt + 1
+        wishes = frozenset[str]().union(*(graph.engines.get(node.fingerprint, ()) for node in graph.nodes))
+        size = rows * width * LANE
+        if not self.spreads(wishes, size):
+            return sizes(rows, width, kept, request.workers, request.memory, wanted), False
+        # A task has one thread, and its part of the memory where it is done.
+        cut = sizes(rows, width, kept, 1, self.task_memory(size), wanted)
+        return cut.spread(rows, self.slots(size), new=not kept and wanted is None), True
 
     def spreads(self, wishes: Collection[str], size: int) -> bool:
         """Say whether a run that is fed so many bytes is to go stage by stage, so that some can go to Spark.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
-import tempfile
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli import __version__
@@ -15,8 +12,6 @@ from ddcli.assemble.graph import assemble
 from ddcli.choosing import Choosing
 from ddcli.engine.counts import OUTPUT, Count, Counts
 from ddcli.engine.dataflow import Scope
-from ddcli.engine.kernels.settings import cache_dir
-from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Interval
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
@@ -33,21 +28,15 @@ from ddcli.publishing import Publishing
 from ddcli.rebuild import is_changed, rebuild
 from ddcli.request import find_inputs, find_upper, nothing_new
 from ddcli.siding import ErrorLog, error_directory, late_directory, put_aside
-from ddcli.sizes import LANE, Sizes, rows_held, sizes
-from ddcli.spreading import Spreading
+from ddcli.sizes import Sizes, rows_held
 from ddcli.stepping import Stepping, pools_for
-from ddcli.store.exchange import scratch
-from ddcli.store.files import Files
 from ddcli.store.holds import read_claims
 from ddcli.store.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.time_text import format_frontier
 from ddcli.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
-from ddcli.tasks import Job
 from ddcli.watching import Watching
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import polars as pl
 
     from ddcli.engine.times import Time
@@ -61,6 +50,11 @@ if TYPE_CHECKING:
 
 def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
     """Take in what is new as of now and commit it to `state`; without a state, a dry run, commit nothing."""
+    with closing(Choosing(request)) as choosing:
+        return _execute(request, manifest, state, choosing)
+
+
+def _execute(request: Request, manifest: Manifest | None, state: State | None, choosing: Choosing) -> RunSummary:
     request.progress.begin("looking at the inputs")
     if str(request.base) not in sys.path:  # where `module:function` is looked for first
         sys.path.insert(0, str(request.base))
@@ -74,7 +68,7 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
         known_generations(manifest.cache["plan"] if manifest else None),
     )
     if manifest is not None and is_changed(request, manifest, plan):
-        return _changed(request, manifest, state, plan, time)
+        return _changed(request, manifest, state, plan, time, choosing)
     before = Frontier(manifest.upper) if manifest else None
     seen = largest_seen(manifest, readers)
     upper = find_upper(request, time, found, before, seen)
@@ -85,12 +79,14 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
                 reader.take((), manifest.upper, manifest.upper)
             return nothing_new(request, manifest)
         return RunSummary(request.spec.name.value, None, None, changed=False)
-    return _Run(request, manifest, state, plan, readers, time, seen, upper).run()
+    return _Run(request, manifest, state, plan, readers, time, seen, upper, choosing).run()
 
 
-def _changed(request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema) -> RunSummary:
+def _changed(
+    request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema, choosing: Choosing
+) -> RunSummary:
     """Bring the state to a changed plan, if that is wanted, then take in what is new."""
-    rebuilt, wrote, counts = rebuild(request, manifest, state, plan, time)
+    rebuilt, wrote, counts, spark = rebuild(request, manifest, state, plan, time, choosing)
     upper, (rows, size) = format_frontier(Frontier(manifest.upper), list(time.values())), _held(rebuilt)
     alone = RunSummary(
         request.spec.name.value,
@@ -100,15 +96,18 @@ def _changed(request: Request, manifest: Manifest, state: State | None, plan: Pl
         rebuilt=wrote,
         state_rows=rows,
         state_bytes=size,
+        spark=spark,
         counts=counts,
     )
     if state is None:
         return replace(alone, dry=True)
-    summary = execute(replace(request, refresh=None), rebuilt, state)
+    summary = _execute(replace(request, refresh=None), rebuilt, state, choosing)
     if not summary.changed:
         return alone
     counts.add(summary.counts or Counts())
-    return replace(summary, rebuilt=wrote, counts=counts)
+    return replace(
+        summary, rebuilt=wrote, spark=spark.and_then(summary.spark) if spark else summary.spark, counts=counts
+    )
 
 
 def _held(manifest: Manifest | None) -> tuple[int, int]:
@@ -131,20 +130,11 @@ class _Run:
     """The time columns of the outputs and their types, one a coordinate."""
     seen: Time | None
     upper: Frontier
-    choosing: Choosing = field(init=False)
+    choosing: Choosing
     spread: SparkSummary | None = None
     counts: Counts = field(default_factory=Counts)
 
-    def __post_init__(self) -> None:
-        self.choosing = Choosing(self.request)
-
     def run(self) -> RunSummary:
-        try:
-            return self._run()
-        finally:
-            self.choosing.close()
-
-    def _run(self) -> RunSummary:
         before = self.manifest.upper if self.manifest else None
         nt = len(self.time)
         # The first run begins where every time is at or after.
@@ -186,10 +176,11 @@ class _Run:
                     self.request, self.time, before, self.upper.elements, assembled.outputs, transaction
                 )
                 watching = Watching(self.request.progress)
-                given = watching.watched(taken, self.readers)
+                # Tasks tell themselves what they have read.
+                given = taken if spread else watching.watched(taken, self.readers)
                 step = Stepping(assembled, given, cut, pools, traces, publishing, transaction, interval)
                 if spread:
-                    self._spread(step, taken, facts, errors)
+                    self.counts, self.spread = step.run_as_tasks(self.plan.graph, self.choosing, facts, errors)
                 else:
                     step.run()
                     self.counts = self._counted(scope, watching, traces, publishing)
@@ -214,83 +205,19 @@ class _Run:
         apart = [*seconds.items(), *traces.seconds.items()]
         return Counts.of([*scope.counts(), *((name, Count(seconds=spent)) for name, spent in apart)])
 
-    def _spread(
-        self,
-        step: Stepping,
-        taken: Mapping[str, Taken],
-        facts: dict[str, InputFacts],
-        errors: ErrorLog,
-    ) -> None:
-        """Have the step done as tasks."""
-        request, transaction, traces = self.request, step.transaction, step.traces
-        if transaction is not None:
-            transaction.expect(request.outputs.values())
-        files = self.state.files if self.state else Files()
-        # A dry run leaves the state alone: its tasks can only be of this machine.
-        with (
-            nullcontext(request.state) if self.state else tempfile.TemporaryDirectory() as place,
-            scratch(place if isinstance(place, Path) else Path(place), files) as here,
-        ):
-            job = Job(
-                base=request.base,
-                state=request.state,
-                scratch=here,
-                token=secrets.token_hex(4),
-                number=transaction.number if transaction else None,
-                manifest=self.manifest,
-                graph=self.plan.graph,
-                cut=step.cut,
-                interval=step.interval,
-                time=self.time,
-                taken=taken,
-                facts=facts,
-                imports=traces.imports,
-                claims=traces.claims,
-                past=traces.past,
-                outputs=request.outputs,
-                quarantines=request.spec.errors is not None,
-                cache_dir=cache_dir(),
-            )
-            publishing = step.publishing
-            spreading = Spreading(
-                job,
-                step.assembled,
-                self.choosing,
-                traces,
-                publishing,
-                transaction,
-                facts,
-                errors,
-                request.say,
-                request.progress,
-            )
-            spreading.run()
-            self.counts = spreading.counts
-            if self.choosing.spark is not None:
-                on_spark, others = spreading.done[True], spreading.done[False]
-                self.spread = SparkSummary(
-                    self.choosing.spark.master, on_spark.tasks, on_spark.stages, others.tasks, others.stages
-                )
-
     def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes, bool]:
         """Find the updates of each input, how to cut the run, and whether its stages are chosen an engine each.
 
         An input that no output reads is only checked.
         """
-        scans, nt = self.plan.graph.scans(), len(self.time)
+        scans = self.plan.graph.scans()
         columns = {name: tuple(scans[name].schema) if name in scans else () for name in self.readers}
-        upper, request = self.upper.elements, self.request
+        upper = self.upper.elements
         taken = {name: reader.take(columns[name], before, upper) for name, reader in self.readers.items()}
         rows = sum(taken[name].rows for name in scans)
-        width = max((Layout(scan.schema).width for scan in scans.values()), default=0) + nt + 1
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
-        cut = sizes(rows, width, kept, request.workers, request.memory, request.spec.shards)
-        wishes, size = frozenset[str]().union(*self.plan.graph.engines.values()), rows * width * LANE
-        spread = self.choosing.spreads(wishes, size)
-        if spread:  # a task has one thread, and its part of the memory where it is done
-            cut = sizes(rows, width, kept, 1, self.choosing.task_memory(size), request.spec.shards)
-            cut = cut.spread(rows, self.choosing.slots(size), new=not kept and request.spec.shards is None)
+        cut, spread = self.choosing.cut(self.plan.graph, len(self.time), rows, kept)
         most = cut.most or (-(-rows // cut.passes) if cut.passes > 1 else None)
         if most is not None:
             taken = {name: reader.take(columns[name], before, upper, most) for name, reader in self.readers.items()}

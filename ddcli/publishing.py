@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.engine import kernels
+from ddcli.engine.reopening import reopened
 from ddcli.store.manifest import FileEntry, OutputEntry
 from ddcli.store.output import file_name, frame_bytes, output_bytes, output_frame, write_progress, write_updates
 from ddcli.store.state import relative_output
 from ddcli.summary import OutputSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import numpy as np
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Frontier
     from ddcli.expressions.types import Schema
     from ddcli.request import Request
     from ddcli.store.files import Written
@@ -54,7 +55,7 @@ class Piece:
 class Publishing:
     """What a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, it is only counted.
 
-    `become` says what becomes of updates before they are written. `called` is added to the names of the files.
+    Updates that `reopen` a closed past are said at open times, those from that frontier on. `called` is added to the names of the files.
     """
 
     request: Request
@@ -63,7 +64,7 @@ class Publishing:
     upper: Times
     layouts: dict[str, Layout]
     transaction: Transaction | None
-    become: Callable[[np.ndarray], np.ndarray] | None = None
+    reopen: Frontier | None = None
     called: str = ""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """How long writing each output took, in all threads together."""
@@ -81,8 +82,8 @@ class Publishing:
         """
         if name not in self.layouts:
             return
-        if self.become is not None:
-            updates = self.become(updates)
+        if self.reopen is not None:
+            updates = reopened(updates, self.reopen, len(self.time))
         if not len(updates):
             return
         began, rows = clock.perf_counter(), len(updates)

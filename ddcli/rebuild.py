@@ -6,27 +6,23 @@ Outputs that say something else now are given the difference, at the frontier: n
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-import polars as pl
-
 from ddcli import __version__
 from ddcli.assemble.graph import assemble
 from ddcli.engine.counts import Counts
 from ddcli.engine.dataflow import Scope
-from ddcli.engine.lanes import Layout, encode
+from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Interval
-from ddcli.engine.reopening import as_of, reopened
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.facts import facts_of
+from ddcli.feeds import Contents, Past, Said, Settled
 from ddcli.inputs import open_logs
 from ddcli.keeping import StateTraces
 from ddcli.plan.changes import CONTENTS, WAITING, Changes, Known
@@ -35,25 +31,25 @@ from ddcli.plan.physical import Scan, Snapshots, Sum, Upserts
 from ddcli.publishing import Publishing
 from ddcli.request import find_inputs
 from ddcli.siding import ErrorLog, error_directory
-from ddcli.sizes import Sizes, rows_held, rows_read, sizes
+from ddcli.sizes import rows_held, rows_read
 from ddcli.stepping import Stepping, pools_for
-from ddcli.store.batches import BatchLayout, StoredBatch
+from ddcli.store.batches import BatchLayout
 from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
 from ddcli.store.state import batch_directory, same_outputs
 from ddcli.store.verify import check_bytes
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ddcli.engine.pool import Pool
+    from ddcli.choosing import Choosing
     from ddcli.expressions.types import Schema, Type
+    from ddcli.feeds import Slice
     from ddcli.inputs import Reader
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.request import Found, Request
-    from ddcli.store.manifest import FileEntry
     from ddcli.store.state import State
-    from ddcli.summary import OutputSummary
+    from ddcli.summary import OutputSummary, SparkSummary
+
+    Rebuilt = tuple[Manifest, dict[str, OutputSummary], Counts, SparkSummary | None]
 
 SAID = "said:"
 """Begins the names of sources that say what an output has said so far; no input's name has a colon."""
@@ -99,41 +95,20 @@ def refuse_rewriting(request: Request, changes: Changes) -> None:
 
 
 def rebuild(
-    request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema
-) -> tuple[Manifest, dict[str, OutputSummary], Counts]:
-    """Bring a state to a changed plan, at the frontier where it is; return the manifest, what was written to outputs, and what was counted.
+    request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema, choosing: Choosing
+) -> Rebuilt:
+    """Bring a state to a changed plan, at the frontier where it is; return the manifest, what was written to outputs, counted, and where.
 
     Without a state, a dry run, nothing is committed. Raises StateError where outputs would be rewritten and that is not asked for.
     """
     changes = find_changes(request, manifest, plan)
     refuse_rewriting(request, changes)
     found = find_inputs(request, manifest if changes.known.inputs else None)
-    return _Rebuild(request, manifest, state, changes, found, time).run()
+    return _Rebuild(request, manifest, state, changes, found, time, choosing).run()
 
 
 def _beginning(nt: int) -> Frontier:
     return Frontier([(LEAST,) * nt])
-
-
-Read = Callable[["Layout", "Pool"], "np.ndarray"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """Some updates of a source, read when they are asked for."""
-
-    read: Read
-
-    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
-        return self.read(layout, pool)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """What a source of the rebuild is fed."""
-
-    slices: tuple[_Slice, ...]
-    rows: int
 
 
 @dataclass
@@ -144,12 +119,17 @@ class _Rebuild:
     changes: Changes
     found: dict[str, Found]
     time: Schema
+    choosing: Choosing
 
-    def run(self) -> tuple[Manifest, dict[str, OutputSummary], Counts]:
+    def run(self) -> Rebuilt:
         graph = self._correcting(self.changes.cut())
         readers, known = self._readers(graph)
-        inputs, sources = self._sources(graph, readers, known)
-        cut = self._cut(graph, sources)
+        most = rows_read(self.request.memory)
+        inputs, sources = self._sources(graph, readers, known, most)
+        rows = sum(source.rows for source in sources.values())
+        cut, spread = self.choosing.cut(graph, self.nt, rows, self._kept())
+        if spread and cut.most is not None and cut.most < most:
+            inputs, sources = self._sources(graph, readers, known, cut.most)
         pools, interval = pools_for(graph, cut), Interval(_beginning(self.nt), self.upper)
         traces = StateTraces(self.request.state, None, pools, interval.lower, cut, only=frozenset(self.changes.built))
         facts = facts_of(self.request.spec, readers, None, self.upper.elements)
@@ -160,7 +140,16 @@ class _Rebuild:
         scope = Scope(self.nt, workers=workers, counted=True, progress=self.request.progress)
         try:
             assembled = assemble(
-                graph, scope, traces, pools, quiet, self.kinds, parted=True, facts=facts, failed=failed
+                graph,
+                scope,
+                traces,
+                pools,
+                quiet,
+                self.kinds,
+                parted=True,
+                facts=facts,
+                failed=failed,
+                lazily=spread,
             )
             with nullcontext() if self.state is None else self.state.begin() as transaction:
                 times = self.upper.elements
@@ -171,16 +160,19 @@ class _Rebuild:
                     for name, layout in assembled.outputs.items()
                     if self.changes.outputs.get(name, "same") != "same"
                 }
-                publishing = Publishing(
-                    self.request, self.time, times, times, layouts, transaction, self._reopened, called
-                )
-                Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval).run()
-                counts = Counts.of(scope.counts())
+                publishing = Publishing(self.request, self.time, times, times, layouts, transaction, self.upper, called)
+                step = Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval)
+                where: SparkSummary | None = None
+                if spread:
+                    counts, where = step.run_as_tasks(graph, self.choosing, facts, errors)
+                else:
+                    step.run()
+                    counts = Counts.of(scope.counts())
                 if transaction is None:
-                    return self.manifest, publishing.summaries(), counts
+                    return self.manifest, publishing.summaries(), counts, where
                 entries = self._outputs(publishing)
-                where = error_directory(self.request)
-                errors.write(transaction, where, (times, times), f"-{self.changes.plan.fingerprint}")
+                aside = error_directory(self.request)
+                errors.write(transaction, aside, (times, times), f"-{self.changes.plan.fingerprint}")
                 manifest = replace(
                     self.manifest,
                     pipeline=self.request.digest,
@@ -192,12 +184,9 @@ class _Rebuild:
                     exports=self.changes.plan.exports,
                     cache=self.manifest.cache | {"plan": self.changes.plan.to_json()},
                 )
-                return transaction.commit(manifest), publishing.summaries(), counts
+                return transaction.commit(manifest), publishing.summaries(), counts, where
         finally:
             workers.close()
-
-    def _reopened(self, updates: np.ndarray) -> np.ndarray:
-        return reopened(updates, self.upper, self.nt)
 
     @property
     def nt(self) -> int:
@@ -223,7 +212,7 @@ class _Rebuild:
                 self._check_columns(name, node.schema)
                 said = Scan((), node.schema, SAID + name, self.nt)
                 outputs[name] = Sum((node, said), node.schema, (1, -1))
-        return physical_graph(outputs)
+        return physical_graph(outputs, graph.engines)
 
     def _check_columns(self, name: str, schema: Schema) -> None:
         """Refuse other columns than an output's log has."""
@@ -253,80 +242,63 @@ class _Rebuild:
         return open_logs(self.request, self.manifest if known else None, read, rows_held(self.request.memory)), known
 
     def _sources(
-        self, graph: PhysicalGraph, readers: dict[str, Reader], known: frozenset[str]
-    ) -> tuple[dict[str, InputEntry], dict[str, _Source]]:
+        self, graph: PhysicalGraph, readers: dict[str, Reader], known: frozenset[str], most: int
+    ) -> tuple[dict[str, InputEntry], dict[str, Past]]:
         """Return the inputs as the next manifest has them, and what the graph is fed: rows before the frontier, collections' contents.
 
         Rows that say what keys have from their time on keep their times; of others only the sum matters.
         """
         inputs = {name: self.manifest.inputs[name] for name in self.found if name in known}
-        sources, scans = {}, graph.scans()
+        sources: dict[str, Past] = {}
+        scans = graph.scans()
         keyed = {node.name for node in graph.nodes if isinstance(node, Upserts | Snapshots)}
         for name, reader in readers.items():
             columns = tuple(scans[name].schema) if name in scans else ()
-            taken = reader.take(columns, None, self.upper.elements, rows_read(self.request.memory))
+            taken = reader.take(columns, None, self.upper.elements, most)
             files = taken.files if name not in known else inputs[name].files
             inputs[name] = InputEntry(self.upper.elements, files, reader.schema.to_json())
             if name in scans:
-                slices = [part.matrix if name in keyed else self._settled(part.matrix) for part in taken.slices]
-                sources[name] = _Source(tuple(map(_Slice, slices)), taken.rows)
+                slices = [part if name in keyed else self._settled(part) for part in taken.slices]
+                sources[name] = Past(tuple(slices), taken.rows)
         for name in scans:
             if name.startswith(CONTENTS):
                 sources[name] = self._contents(name.removeprefix(CONTENTS))
             elif name.startswith(SAID):
-                sources[name] = self._said(name.removeprefix(SAID))
+                sources[name] = self._said(name.removeprefix(SAID), most)
         return {name: inputs[name] for name in self.found}, sources
 
-    def _settled(self, read: Read) -> Read:
-        return lambda layout, pool: as_of(read(layout, pool), self.upper, self.nt)
-
-    def _contents(self, identity: str) -> _Source:
+    def _contents(self, identity: str) -> Past:
         """Return the contents of an arrangement in the state, as of the frontier, a file at a time."""
         entry = self.manifest.arrangements[identity]
         schema = {name: kind for name, text in entry.schema.items() if (kind := parse_type(text)) is not None}
         key = Layout({name: schema[name] for name in entry.key})
         value = Layout({name: kind for name, kind in schema.items() if name not in entry.key})
-        layout = BatchLayout(key, value, self.nt)
+        layout, place = BatchLayout(key, value, self.nt), self.request.state
+        files = [(batch_directory(place, identity, at), file) for at, each in enumerate(entry.shards) for file in each]
+        slices = [Contents(directory / file.name, file, layout) for directory, file in files]
+        return Past(tuple(map(self._settled, slices)), sum(file.rows for _, file in files))
 
-        def reading(path: Path, file: FileEntry) -> Read:
-            return self._settled(lambda _layout, pool: StoredBatch(path, file, layout, pool).matrix())
-
-        files = [(shard, file) for shard, each in enumerate(entry.shards) for file in each]
-        place = self.request.state
-        slices = [_Slice(reading(batch_directory(place, identity, at) / file.name, file)) for at, file in files]
-        return _Source(tuple(slices), sum(file.rows for _, file in files))
-
-    def _said(self, name: str) -> _Source:
+    def _said(self, name: str, most: int) -> Past:
         """Return all that an output has said so far, from its own files."""
         entry = self._known(name)
         assert entry is not None, "an output that changed has said something"
-        most, slices = rows_read(self.request.memory), []
+        slices = []
         for file in entry.files:
             path = self.request.outputs[name] / file.name
             check_bytes(path, file)  # of what isn't there any more the difference would be wrong
-            slices += [_Slice(self._saying(path, at, most)) for at in range(0, file.rows, most)]
-        return _Source(tuple(slices), sum(file.rows for file in entry.files))
+            slices += [Said(path, at, most, tuple(self.time)) for at in range(0, file.rows, most)]
+        return Past(tuple(slices), sum(file.rows for file in entry.files))
 
-    def _saying(self, path: Path, start: int, rows: int) -> Read:
-        def read(layout: Layout, pool: Pool) -> np.ndarray:
-            frame = pl.scan_parquet(path, glob=False, hive_partitioning=False).slice(start, rows).collect()
-            matrix = encode(frame, layout, pool, np.empty((frame.height, layout.width + self.nt + 1), np.int64))
-            for at, column in enumerate((*self.time, "diff"), start=layout.width):
-                matrix[:, at] = frame[column].to_physical().cast(pl.Int64).to_numpy()
-            return matrix
+    def _settled(self, part: Slice) -> Settled:
+        return Settled(part, self.upper, self.nt)
 
-        return read
-
-    def _cut(self, graph: PhysicalGraph, sources: dict[str, _Source]) -> Sizes:
-        """Return how to cut the work; what is built has as many shards as what is kept, or as its rows ask for."""
-        kept = frozenset(
+    def _kept(self) -> frozenset[int]:
+        """Return the numbers of shards of what is kept: what is built has as many, or as its rows ask for."""
+        return frozenset(
             len(entry.shards)
             for identity, entry in self.manifest.arrangements.items()
             if identity.removesuffix(WAITING) in self.changes.kept
         )
-        width = max((Layout(scan.schema).width for scan in graph.scans().values()), default=0) + self.nt + 1
-        rows, request = sum(source.rows for source in sources.values()), self.request
-        return sizes(rows, width, kept, request.workers, request.memory, request.spec.shards)
 
     # --- what comes of it -----------------------------------------------------------------------------------------
 

@@ -1,26 +1,32 @@
-"""The step of a run: from slices of inputs through the dataflow to files of outputs and state, in memory or out of core."""
+"""The step of a run: from slices of inputs through the dataflow to files of outputs and state, in memory, out of core, or as tasks."""
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
+from ddcli.engine.kernels.settings import cache_dir
 from ddcli.engine.operators.base import Delta, empty
 from ddcli.engine.outofcore import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.keeping import memory_of
 from ddcli.plan.loops import Iterate
 from ddcli.publishing import LARGE
+from ddcli.spreading import Spreading
+from ddcli.store.exchange import scratch
 from ddcli.store.files import Files
 from ddcli.store.objects import ObjectPath
 from ddcli.store.spill import Spill
-from ddcli.tasks import consolidated
+from ddcli.summary import SparkSummary
+from ddcli.tasks import Job, consolidated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,33 +34,19 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ddcli.assemble.graph import Assembled
+    from ddcli.choosing import Choosing
     from ddcli.engine.arrangement.trace import Trace
+    from ddcli.engine.counts import Counts
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Interval
+    from ddcli.facts import InputFacts
+    from ddcli.feeds import Feed, Slice
     from ddcli.keeping import StateTraces
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.publishing import Publishing
+    from ddcli.siding import ErrorLog
     from ddcli.sizes import Sizes
     from ddcli.store.state import Transaction
-
-
-class Slice(Protocol):
-    """Some updates, not read yet."""
-
-    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
-        """Return them as `[data lanes | time lanes | diff]`; threads may read different ones at once."""
-
-
-class Taken(Protocol):
-    """What a source is fed: `rows` updates or fewer."""
-
-    @property
-    def slices(self) -> Sequence[Slice]:
-        """Return their parts."""
-
-    @property
-    def rows(self) -> int:
-        """Return how many there are at most."""
 
 
 def pools_for(graph: PhysicalGraph, cut: Sizes) -> list[Pool]:
@@ -68,7 +60,7 @@ class Stepping:
     """The step of a run, from slices of inputs to files of outputs and state."""
 
     assembled: Assembled
-    taken: Mapping[str, Taken]
+    taken: Mapping[str, Feed]
     cut: Sizes
     pools: Sequence[Pool]
     traces: StateTraces
@@ -168,3 +160,59 @@ class Stepping:
             OutOfCore(scope, self.pools, spill, give, hand_over, remembers).step(fed, {}, self.interval)
         finally:
             spill.clear()
+
+    def run_as_tasks(
+        self, graph: PhysicalGraph, choosing: Choosing, facts: dict[str, InputFacts], errors: ErrorLog
+    ) -> tuple[Counts, SparkSummary | None]:
+        """Step task by task, each where it is best done; return what they counted, and where they were done if some were on Spark."""
+        transaction, traces, publishing = self.transaction, self.traces, self.publishing
+        request = publishing.request
+        outputs = {name: request.outputs[name] for name in publishing.layouts}
+        if transaction is not None:
+            transaction.expect(outputs.values())
+        files = transaction.state.files if transaction is not None else Files()
+        # A dry run leaves the state alone: its tasks can only be of this machine.
+        with (
+            nullcontext(request.state) if transaction is not None else tempfile.TemporaryDirectory() as place,
+            scratch(place if isinstance(place, Path) else Path(place), files) as here,
+        ):
+            job = Job(
+                base=request.base,
+                state=request.state,
+                scratch=here,
+                token=secrets.token_hex(4),
+                number=transaction.number if transaction is not None else None,
+                manifest=traces.manifest,
+                graph=graph,
+                cut=self.cut,
+                interval=self.interval,
+                time=publishing.time,
+                taken=self.taken,
+                facts=facts,
+                imports=traces.imports,
+                claims=traces.claims,
+                past=traces.past,
+                only=traces.only,
+                outputs=outputs,
+                reopen=publishing.reopen,
+                quarantines=request.spec.errors is not None,
+                cache_dir=cache_dir(),
+            )
+            spreading = Spreading(
+                job,
+                self.assembled,
+                choosing,
+                traces,
+                publishing,
+                transaction,
+                facts,
+                errors,
+                request.say,
+                request.progress,
+            )
+            spreading.run()
+        on_spark, here_too = spreading.done[True], spreading.done[False]
+        if choosing.spark is None or not on_spark.tasks:
+            return spreading.counts, None
+        where = choosing.spark.master
+        return spreading.counts, SparkSummary(where, on_spark.tasks, on_spark.stages, here_too.tasks, here_too.stages)

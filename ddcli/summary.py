@@ -50,6 +50,18 @@ class SparkSummary:
     tasks_here: int = 0
     stages_here: int = 0
 
+    def and_then(self, other: SparkSummary | None) -> SparkSummary:
+        """Return what was done in this part of a run and in another."""
+        if other is None:
+            return self
+        return SparkSummary(
+            self.master,
+            self.tasks + other.tasks,
+            self.stages + other.stages,
+            self.tasks_here + other.tasks_here,
+            self.stages_here + other.stages_here,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:

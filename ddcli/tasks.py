@@ -22,6 +22,7 @@ from ddcli.engine.course import WITHIN, Leg
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.outofcore import OutOfCore
 from ddcli.engine.pool import Pool
+from ddcli.engine.reopening import reopened
 from ddcli.engine.workers import Workers
 from ddcli.errors import DdError, EngineError
 from ddcli.inspecting import seen
@@ -36,25 +37,27 @@ from ddcli.store.objects import ObjectPath
 from ddcli.store.output import output_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
     import polars as pl
 
     from ddcli.assemble.graph import Assembled
+    from ddcli.assemble.operators import Failed
     from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.lanes import Layout
     from ddcli.engine.nest import Address, Memos, Wake
     from ddcli.engine.operators.base import Delta, Interval
     from ddcli.engine.stages import Stage
+    from ddcli.engine.times import Frontier
     from ddcli.expressions.types import Schema
     from ddcli.facts import InputFacts, Told
+    from ddcli.feeds import Feed
     from ddcli.importing import SharedReader
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sizes import Sizes
     from ddcli.store.holds import Claims
-    from ddcli.store.logs import Taken
     from ddcli.store.manifest import Manifest
 
 FEW = 10_000
@@ -79,12 +82,16 @@ class Job:
     cut: Sizes
     interval: Interval
     time: Schema
-    taken: Mapping[str, Taken]
+    taken: Mapping[str, Feed]
     facts: Mapping[str, InputFacts]
     imports: Mapping[str, SharedReader]
     claims: Claims
     past: Mapping[str, int | None]
+    only: Collection[str] | None
     outputs: Mapping[str, Path]
+    """Those that are written."""
+    reopen: Frontier | None
+    """Where a changed pipeline's past is said: at open times, those from here on. None: times are open, or there is no such past."""
     quarantines: bool
     """Whether records on which an expression fails are put aside."""
     cache_dir: Path
@@ -101,6 +108,7 @@ class Job:
             imports=self.imports,
             claims=self.claims,
             past=self.past,
+            only=self.only,
         )
 
 
@@ -232,9 +240,15 @@ class _Doing:
             tuple(job.time.values()),
             parted=True,
             facts=self.facts,
-            failed=self.errors.add if job.quarantines else None,
+            failed=self._failed(),
             lazily=True,
         )
+
+    def _failed(self) -> Failed | None:
+        """Return what is told of records that an expression fails on; None, where they refuse the run."""
+        if not self.job.quarantines:
+            return None
+        return self.errors.add if self.job.reopen is None else self.errors.add_rebuilt(self.job.reopen)
 
     def _step(self, task: Task, assembled: Assembled, exchange: Exchange) -> None:
         names = defaultdict(list)
@@ -294,6 +308,10 @@ class _Doing:
 
     def _give(self, name: str, updates: np.ndarray, layout: Layout) -> None:
         """Hand over a few updates of an output, write a file of many."""
+        if name not in self.job.outputs:
+            return
+        if self.job.reopen is not None:
+            updates = reopened(updates, self.job.reopen, len(self.job.time))
         rows = len(updates)
         if not rows:
             return
@@ -317,6 +335,8 @@ class _Doing:
             self.result.kept.append(kept)
 
     def _show(self, label: str, updates: pl.DataFrame) -> None:
+        if self.job.reopen is not None:  # what it sees of the past it was shown when that was new
+            return
         self.result.lines += seen(label, updates, list(self.job.time.values()))
 
 

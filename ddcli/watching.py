@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
+    from ddcli.feeds import Feed, Slice
     from ddcli.inputs import Reader
     from ddcli.progress import Progress
-    from ddcli.stepping import Slice, Taken
 
 
 @dataclass
@@ -28,11 +28,11 @@ class Watching:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def watched(self, taken: Mapping[str, Taken], readers: Mapping[str, Reader]) -> dict[str, WatchedTaken]:
+    def watched(self, taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, WatchedTaken]:
         """Return what is taken from each input so that reading it is watched."""
         return {name: self._watched(name, given, readers[name]) for name, given in taken.items()}
 
-    def _watched(self, name: str, taken: Taken, reader: Reader) -> WatchedTaken:
+    def _watched(self, name: str, taken: Feed, reader: Reader) -> WatchedTaken:
         size = sum(file.size for file in reader.listing.to_read)
         # Nobody knows how many bytes of a file some of its rows are: each as many as any other.
         return WatchedTaken(

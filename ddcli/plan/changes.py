@@ -123,7 +123,7 @@ class Changes:
             for name, node in self.kept.items()
             if isinstance(node, physical.Arranged | RECORDS) and level(node) == 0
         }
-        return physical_graph(substitute(needed, sources.get))
+        return physical_graph(substitute(needed, sources.get), graph.engines)
 
     def why(self, name: str) -> list[str]:
         """Return why an output is not what it was, in few words."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ddcli import execute, publishing, rebuild, stepping
+from ddcli import choosing, publishing, rebuild, stepping
 from ddcli.engine import loop, workers
 from ddcli.engine.arrangement import policy
 from ddcli.engine.operators import walk
@@ -49,8 +49,7 @@ def cut(shards: int, seed: int):
         return Sizes(shards, max(passes, 2 * common if common == 1 else common), threads, chance.randint(1, 4), room)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execute, "sizes", sizes)
-        patch.setattr(rebuild, "sizes", sizes)
+        patch.setattr(choosing, "sizes", sizes)
         patch.setattr(rebuild, "rows_read", lambda _memory: chance.randint(1, 4))
         patch.setattr(workers, "FEW", chance.choice([0, workers.FEW]))
         for module in (publishing, stepping):

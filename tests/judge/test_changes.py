@@ -38,8 +38,8 @@ def edited(draw, **options):
     return case, texts
 
 
-def judge_changes(case, texts, root):
-    """Run a case whose file is edited between runs."""
+def judge_changes(case, texts, root, how=dict):
+    """Run a case whose file is edited between runs. `how` gives options, run by run."""
     path = root / "p.yaml"
     upper = ((BEGINNING,) * len(case.times),)
     uppers = case.uppers()
@@ -55,7 +55,7 @@ def judge_changes(case, texts, root):
         lower, upper = upper, uppers[number] if this else upper
         times = meaning.times()
         try:
-            run(path, until=case.until(this) if this else None, apply=True)
+            run(path, until=case.until(this) if this else None, apply=True, **how())
         except (InputError, EngineError):
             meant = [meaning.at(time) for time in times]
             assert any(not isinstance(found, tuple) or found[1] for found in meant), "the run was refused"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from ddcli import execute
+from ddcli import choosing
 from ddcli.pipeline import run
 from ddcli.runtime.spark import share
 from tests.spark.support import Here, started
@@ -50,10 +50,12 @@ def test_a_run_is_cut_by_it(tmp_path, monkeypatch):
         "collections: {b: {from: a, apply: [distinct]}}\noutputs: {b: out/b/}\n"
     )
     cuts = []
-    sizes = execute.sizes
-    monkeypatch.setattr(execute, "sizes", lambda *given: cuts.append(sizes(*given)) or cuts[-1])
+    sizes = choosing.sizes
+    monkeypatch.setattr(choosing, "sizes", lambda *given: cuts.append(sizes(*given)) or cuts[-1])
     with started(Small(1)):
+        run(tmp_path / "p.yaml", engine="local", memory=4 * GIB, dry_run=True)
         run(tmp_path / "p.yaml", engine="spark", memory=4 * GIB)
-    assert cuts[0].passes == 1, "it fits here"
-    assert cuts[1].passes > 1, "and not there"
+    here, there = cuts
+    assert here.passes == 1, "it fits here"
+    assert there.passes > 1, "and not there"
     assert pl.read_parquet(tmp_path / "out/b/*.parquet").height == 60_000

@@ -106,6 +106,20 @@ def test_engines_continue_each_others_states(spark, shop):
     assert not (shop.parent / ".dd/sums/spill").exists()
 
 
+def test_a_changed_pipeline_is_brought_up(spark, shop):
+    """And the summary says what of both, what changed and what is new, was done there."""
+    run(shop, engine="local")
+    alone = run(shop, engine="spark", refresh=frozenset({"sums"})).spark
+    shop.write_text(PIPELINE.replace("sum(amount)", "sum(amount * 2)"))
+    more(shop, 1, 100)
+    both = run(shop, engine="spark", apply=True)
+    meant = wanted(shop).with_columns(pl.col("amount") * 2)
+    assert log(shop).equals(meant.select(log(shop).columns))
+    assert both.rebuilt["sums"].rows == 100, "the sums of 50 shops, before and now"
+    assert alone.tasks > 0
+    assert both.spark.tasks > alone.tasks
+
+
 def test_a_large_output_is_written_by_the_tasks(spark, tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text(

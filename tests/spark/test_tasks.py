@@ -21,6 +21,7 @@ from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import AS_THEY_ARE, cut, few
+from tests.judge.test_changes import edited, judge_changes
 from tests.judge.test_random import EXAMPLES, SEARCH
 from tests.spark.support import Here, Told, started, switching
 
@@ -68,6 +69,20 @@ def test_loops_are_right_however_they_are_gone_through(case, shards, rows, seed)
         for module in (loop, inside):
             patch.setattr(module, "GATHERING", chance.choice([1, 2, 64]))
         judge(case, Path(folder), switching(seed, 0.7))
+
+
+@SEARCH
+@given(
+    st.tuples(st.sampled_from([1, 1, 1, 2, 3]), st.sampled_from([False, False, True])).flatmap(
+        lambda way: edited(nt=way[0], looping=way[1])
+    ),
+    st.sampled_from([1, 3, 8]),
+    st.integers(0, 2**32),
+)
+def test_a_changed_pipeline_is_brought_up_by_tasks(found, shards, seed):
+    """From arrangements, logs and outputs of whichever engine."""
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed), started(Here(seed)):
+        judge_changes(*found, Path(folder), switching(seed, 0.7))
 
 
 @settings(SEARCH, max_examples=max(5, EXAMPLES // 4))
