@@ -124,8 +124,9 @@ class Course(Generic[P]):
     ) -> Iterator[tuple[Leg, dict[Address, list[P]]]]:
         """Yield a stage in a loop, if there is something to do in it, for the shards that have something."""
         members = {(*path, index) for index in stage.members}
-        if stage.members <= self.nest.feeds(path) and self.nest.scopes[path].kept.isdisjoint(stage.members):
-            return  # what a loop is fed was sent to its readers when it came
+        sent = self.nest.feeds(path).difference(place[-1] for place in members & self.nest.origins.keys())
+        if stage.members <= sent and self.nest.scopes[path].kept.isdisjoint(stage.members):
+            return  # what a loop is fed was sent to its readers when it came, but for what is read where it is
         due = tuple(wake for wake in self.wakes if wake.place in members and wake.rounds == rounds)
         moving = self._waiting(path, rounds, stage)
         if not rounds[-1]:

@@ -151,6 +151,37 @@ def test_an_arrangement_that_enters_a_loop_is_read_by_a_later_stage(tmp_path, mo
     assert pl.read_parquet(tmp_path / "out/*.parquet")["k"].sort().to_list() == [0, 2, 4]
 
 
+ALONE = """
+dd: 1
+name: judged
+inputs: {p: {path: in/p/, columns: {k: int64}}, q: {path: in/q/, columns: {k: int64, to: int64}}}
+collections:
+  few: {from: p, apply: [distinct]}
+  far:
+    iterate:
+      variables: {x: few}
+      body:
+        near:
+          iterate:
+            variables: {y: x}
+            body: {y: {from: y, apply: [{map: {k: "least(k + 1, k - k % 3 + 2)"}}, {concat: x}, distinct]}}
+            result: y
+        x: {from: q, apply: [{join: {with: near, as: near, on: [k]}}, {map: {k: to}}, {concat: few}, distinct]}
+      result: x
+outputs: {far: out/far/}
+"""
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_enters_a_loop_alone_in_its_stage_is_sent_on(tmp_path, monkeypatch, shards):
+    """No other operator is between the exchanges that it is between: a loop is, that it is not read by."""
+    monkeypatch.setattr(choosing, "HEAVY", 0)
+    first = Run((Arrival("p", (((0,), (0,), 1),)), Arrival("q", (((2, 3), (0,), 1), ((5, 6), (0,), 1)))))
+    second = Run((Arrival("q", (((8, 9), (1,), 1), ((4, 12), (1,), 1), ((2, 3), (1,), -1))),))
+    with cut(shards, 1), started(Here(1)):
+        judge(Case(ALONE, (first, second)), tmp_path, lambda: {"engine": "spark"})
+
+
 WAITED = """
 dd: 1
 name: judged
