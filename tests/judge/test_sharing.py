@@ -21,6 +21,7 @@ from tests.judge.frontiers import box, is_closed
 from tests.judge.logs import LATEST
 from tests.judge.test_random import SEARCH
 from tests.reference.model import less_equal
+from tests.spark.support import Here, started, switching
 
 KEYS = st.integers(0, 3)
 VALUES = st.integers(0, 2)
@@ -64,7 +65,7 @@ def shards(patch, count):
     def sized(rows, width, kept, threads, memory, wanted=None):
         return plain(rows, width, kept, threads, memory, count)
 
-    patch.setattr("ddcli.execute.sizes", sized)
+    patch.setattr("ddcli.choosing.sizes", sized)
 
 
 def pipelines(root, nt):
@@ -115,14 +116,15 @@ def at(updates, time):
 
 
 @SEARCH
-@given(histories())
-def test_an_imported_arrangement_is_the_collection_from_its_beginning_on(history):
-    """At every time that is closed in the importer, and after the frontier at which it first held the arrangement."""
+@given(histories(), st.integers(0, 2**32))
+def test_an_imported_arrangement_is_the_collection_from_its_beginning_on(history, seed):
+    """At every time that is closed in the importer, and after the frontier at which it first held the arrangement, by any engine."""
     from _pytest.monkeypatch import MonkeyPatch
 
     nt, left, right, steps, (one_shards, two_shards) = history
     names = ["time"] if nt == 1 else ["x", "y"]
-    with tempfile.TemporaryDirectory() as folder, MonkeyPatch.context() as patch:
+    how = switching(seed)
+    with tempfile.TemporaryDirectory() as folder, started(Here(seed)), MonkeyPatch.context() as patch:
         root = Path(folder)
         pipelines(root, nt)
         write(root / "a" / "1.parquet", left, names)
@@ -133,7 +135,7 @@ def test_an_imported_arrangement_is_the_collection_from_its_beginning_on(history
         for who, corner in [*steps, ("export", (9,) * nt), ("import", (9,) * nt)]:
             shards(patch, one_shards if who == "export" else two_shards)
             if who == "export":
-                run(root / "one.yaml", until=",".join(map(str, corner)))
+                run(root / "one.yaml", until=",".join(map(str, corner)), **how())
                 continue
             if who == "compact":
                 compact_state(root / ".dd/one")
@@ -144,8 +146,8 @@ def test_an_imported_arrangement_is_the_collection_from_its_beginning_on(history
                 continue
             if begin is None:
                 begin = read_newest(root / ".dd/one").upper
-            run(root / "two.yaml")
-            run(root / "three.yaml")
+            run(root / "two.yaml", **how())
+            run(root / "three.yaml", **how())
             chained, upper = log(root / "out/j3", names), upper_of(root / ".dd/three", nt)
             for time in [(x,) if nt == 1 else (x, y) for x in range(10) for y in range(10 if nt == 2 else 1)]:
                 if is_closed(upper, time):
