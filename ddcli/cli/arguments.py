@@ -55,6 +55,28 @@ class NameIn(click.types.StringParamType):
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
+class MemorySize(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+    """Bytes of memory, of which `least` are needed before a row is read: `2GiB` or `500MB`."""
+
+    name = "size"
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of bytes."""
+        from ddcli.sizes import parse_size
+
+        try:
+            size = parse_size(value)
+        except ValueError:
+            self.fail(f"'{value}' is no size; write it as 2GiB or 500MB", param, ctx)
+        if size < self.least:
+            least = f"{self.least >> 20}MiB"
+            self.fail(f"{value} is less than is needed before a row is read; give it {least} at least", param, ctx)
+        return size
+
+
 def _yaml_files(folder: Path) -> Iterable[str]:
     """Give the YAML files in a folder and in those right below it, relative to it; hidden ones are passed over."""
     for path in [*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")]:

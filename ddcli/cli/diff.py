@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import ENDINGS
+from ddcli.cli.arguments import ENDINGS, MemorySize
 from ddcli.cli.memory import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
 
@@ -25,21 +25,6 @@ SHOWN = 20
 """Changed rows that are shown, if nothing else is said."""
 ALL_SHOWN = ("jsonl", "parquet")
 LEAST_MEMORY = 384 << 20
-
-
-def memory_size(text: str | None) -> int | None:
-    """Return a size of memory in bytes."""
-    from ddcli.sizes import parse_size
-
-    if text is None:
-        return None
-    try:
-        size = parse_size(text)
-    except ValueError:
-        raise click.BadParameter(f"'{text}' is no size; write it as 2GiB or 500MB") from None
-    if size < LEAST_MEMORY:
-        raise click.BadParameter(f"{text} is less than is needed before a row is read; give it 384MiB at least")
-    return size
 
 
 @click.command("diff", short_help="Compare logs, datasets, or what two pipelines give.")
@@ -95,7 +80,7 @@ def memory_size(text: str | None) -> int | None:
 @click.option(
     "--memory",
     metavar="SIZE",
-    callback=lambda _context, _option, text: memory_size(text),
+    type=MemorySize(LEAST_MEMORY),
     help="What the process may have resident, as 2GiB or 500MB; the rest is in scratch files, below $TMPDIR. [default: three quarters of the machine's]",
 )
 @click.option(

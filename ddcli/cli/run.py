@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ddcli.cli.arguments import OUTPUT, PIPELINE
+from ddcli.cli.arguments import OUTPUT, PIPELINE, MemorySize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 LEAST_MEMORY = 256 << 20
 BUG, INTERRUPTED, SIGNALLED = 70, 130, 128
 """Exit codes; of a signal, what its number is added to."""
-
-
-def _size(text: str | None) -> int | None:
-    """Return a size of memory in bytes."""
-    from ddcli.sizes import parse_size
-
-    if text is None:
-        return None
-    try:
-        size = parse_size(text)
-    except ValueError:
-        raise click.BadParameter(f"'{text}' is no size; write it as 2GiB or 500MB") from None
-    if size < LEAST_MEMORY:
-        raise click.BadParameter(f"{text} is less than a run needs before it has read a row; give it 256MiB at least")
-    return size
 
 
 def settings(_context: click.Context, _option: click.Parameter, given: Iterable[str]) -> dict[str, str]:
@@ -82,7 +67,7 @@ def settings(_context: click.Context, _option: click.Parameter, given: Iterable[
 @click.option(
     "--memory",
     metavar="SIZE",
-    callback=lambda _context, _option, text: _size(text),
+    type=MemorySize(LEAST_MEMORY),
     help="What the process may have resident, as 2GiB or 500MB; what doesn't fit is taken shard by shard. "
     "[default: three quarters of the machine's]",
 )
