@@ -28,7 +28,7 @@ from ddcli.engine.operators.threshold import positive
 from ddcli.errors import DdError, EngineError, InputError
 from ddcli.expressions import stage
 from ddcli.expressions.aggregates import aggregate_expression
-from ddcli.expressions.python import load_function
+from ddcli.expressions.python import RAISED, failure, load_function
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.tree import Column as NamedColumn
 from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
@@ -289,10 +289,8 @@ def _called(
     hint = "a reducer takes (key, [(value, count), ...]) and gives [(value, count), ...]; values are tuples of columns"
     try:
         results = list(function(key, counted))
-    except Exception as error:
-        raise InputError(
-            f"the reducer `{name}` failed: {type(error).__name__}: {error}", hint=f"on the group {key}; {hint}"
-        ) from error
+    except RAISED as error:
+        raise failure(error, f"the reducer `{name}`", function, f" for the group {key}", hint) from error
     for result in results:
         good = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], int)
         if not good or not isinstance(result[0], tuple) or len(result[0]) != len(out.names):

@@ -107,8 +107,9 @@ def main(arguments: list[str] | None = None) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         sys.exit(NO_READER)
-    except MemoryError:
-        fail("error: out of memory; state and outputs are as they were", 5)
+    except MemoryError as error:
+        what = ": ".join(filter(None, ["out of memory", str(error)]))
+        fail(f"error: {what}; state and outputs are as they were", 5)
     except Exception as error:  # noqa: BLE001 - the last resort: whatever else is a bug, and is said to be one
         if debug:
             show_traceback(error)

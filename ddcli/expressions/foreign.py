@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from ddcli.errors import InputError
-from ddcli.expressions.python import load_function
+from ddcli.expressions.python import RAISED, failure, load_function
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ddcli.expressions.execute import State
     from ddcli.expressions.stage import Python
     from ddcli.expressions.types import Schema, Type
@@ -53,7 +52,8 @@ class Foreign:
         for row, record in enumerate(frame.iter_rows(named=True)):
             for given in self._call(frame, row, record):
                 if not isinstance(given, dict) or given.keys() != self.output.keys():
-                    got = f"the keys {sorted(given)}" if isinstance(given, dict) else type(given).__name__
+                    other = "None" if given is None else type(given).__name__
+                    got = f"the keys {sorted(given)}" if isinstance(given, dict) else other
                     problem = f"{self.step.function} gave {got}, expected the keys {sorted(self.output)}"
                     raise InputError(problem + self._told(frame, row))
                 chosen.append(row)
@@ -65,10 +65,10 @@ class Foreign:
     def _call(self, frame: pl.DataFrame, row: int, record: dict[str, object]) -> Iterable[object]:
         try:
             given = self.function(record)
-            return [given] if isinstance(given, dict) else list(given)
-        except Exception as error:
-            problem = f"{self.step.function} raised {type(error).__name__}: {error}{self._told(frame, row)}"
-            raise InputError(problem) from error
+            # What can't be gone through is refused as a record.
+            return [given] if isinstance(given, dict) or not isinstance(given, Iterable) else list(given)
+        except RAISED as error:
+            raise failure(error, self.step.function, self.function, self._told(frame, row)) from error
 
     def _series(
         self, frame: pl.DataFrame, name: str, type_: Type, values: list[object], chosen: list[int]
@@ -92,9 +92,9 @@ class Foreign:
             )
         try:
             given = self.function(frame.with_columns(pl.int_range(frame.height, dtype=pl.Int64).alias(ROW)))
-        except Exception as error:
-            problem = f"{name} raised {type(error).__name__}: {error} for a batch of {frame.height} rows"
-            raise InputError(problem, hint="by record, without `batch`, the row would be named") from error
+        except RAISED as error:
+            told, hint = f" for a batch of {frame.height} rows", "by record, without `batch`, the row would be named"
+            raise failure(error, name, self.function, told, hint) from error
         if not isinstance(given, pl.DataFrame):
             raise InputError(f"{name} gave {type(given).__name__}, expected a polars DataFrame")
         if set(given.columns) != {ROW, *self.output}:

@@ -10,10 +10,13 @@ import textwrap
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
-from ddcli.errors import SpecError, did_you_mean
+from ddcli.errors import InputError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+RAISED = (Exception, SystemExit)
+"""What a function may raise for a record. That one wants to exit is no reason for a process to end that does more than call it."""
 
 
 class AtHand(str):
@@ -47,8 +50,8 @@ def load_function(name: str) -> Callable[..., Any]:
         raise SpecError(f"`{name}` names no function", hint="write module:function")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may raise anything while it is imported
-        problem = f"module `{module_name}` can't be imported: {type(error).__name__}: {error}"
+    except RAISED as error:  # a user's module may raise anything while it is imported
+        problem = f"module `{module_name}` can't be imported: {said(error)}"
         raise SpecError(problem, hint="it is looked for beside the pipeline file and in the environment") from error
     found = getattr(module, function_name, None)
     if not callable(found):
@@ -57,6 +60,39 @@ def load_function(name: str) -> Callable[..., Any]:
         raise SpecError(f"module `{module_name}` has no function `{function_name}`", hint=hint)
     function: Callable[..., Any] = found
     return function
+
+
+def failure(
+    error: BaseException, name: str, function: Callable[..., Any], told: str, hint: str | None = None
+) -> Exception:
+    """Return what to raise where a function raised `error`; `told` says for what it was called.
+
+    That there is too little memory need not be the record's fault, so it stays a `MemoryError`: on Spark the task is done again,
+    in a process that holds nothing yet.
+    """
+    if isinstance(error, MemoryError):
+        return MemoryError(f"in {name}{told}")
+    return InputError(f"{name} raised {said(error)}{told}", place=line_of(error, function), hint=hint)
+
+
+def said(error: BaseException) -> str:
+    r"""Return the name and the message of an exception, in a line.
+
+    >>> said(ValueError("no such\n  day")), said(ValueError())
+    ('ValueError: no such day', 'ValueError')
+    """
+    lines = (line.strip() for line in str(error).splitlines())
+    return ": ".join(filter(None, [type(error).__name__, " ".join(filter(None, lines))]))
+
+
+def line_of(error: BaseException, function: Callable[..., Any]) -> str | None:
+    """Return the innermost line of the function's own file that an exception came through, or None."""
+    code, found, at = getattr(function, "__code__", None), None, error.__traceback__
+    while code is not None and at is not None:
+        if at.tb_frame.f_code.co_filename == code.co_filename:
+            found = f"{code.co_filename}:{at.tb_lineno}"
+        at = at.tb_next
+    return found
 
 
 @cache

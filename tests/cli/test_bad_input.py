@@ -229,6 +229,14 @@ FUNCTIONS = """\
 def by_record(row):
     return {"x": 1 // (row["v"] - 7)}
 
+def exits(row):
+    if row["v"] == 7:
+        raise SystemExit("that is\\n\\nenough")
+    return {"x": 1}
+
+def nothing(row):
+    return None if row["v"] == 7 else {"x": 1}
+
 def wrong_type(row):
     return {"x": "one" if row["v"] == 7 else 1}
 
@@ -251,10 +259,12 @@ def no_pairs(key, values):
 """
 CALLS = {
     "by_record": ("map", "f:by_record raised ZeroDivisionError: integer division or modulo by zero for the row {'k': 'a', 'v': 7"),
+    "exits": ("map", ".py:6: error: f:exits raised SystemExit: that is enough for the row {'k': 'a', 'v': 7"),
+    "nothing": ("flat_map", "f:nothing gave None, expected the keys ['x'] for the row {'k': 'a', 'v': 7"),
     "wrong_type": ("flat_map", "f:wrong_type gave 'one' for `x`, expected int64 for the row {'k': 'a', 'v': 7"),
     "wrong_keys": ("map", "f:wrong_keys gave the keys ['y'], expected the keys ['x'] for the row {'k': 'a', 'v': 7"),
     "by_batch": ("map", "f:by_batch raised ValueError: no sevens"),
-    "by_group": ("reduce", "the reducer `f:by_group` failed: ZeroDivisionError"),
+    "by_group": ("reduce", "the reducer `f:by_group` raised ZeroDivisionError"),
     "wrong_group": ("reduce", "the reducer `f:wrong_group`: column 'x' can't hold 'one': its type is int64"),
     "no_pairs": ("reduce", "the reducer `f:no_pairs` gave 1 for the group ('a',)"),
 }  # fmt: skip
