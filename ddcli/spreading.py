@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from ddcli.engine.counts import Count, Counts
 from ddcli.engine.course import Course, Leg
 from ddcli.engine.nest import Nest
+from ddcli.errors import EngineError
 from ddcli.progress import SILENT, Progress
 from ddcli.sizes import LANE
 from ddcli.tasks import Result, Task, perform
@@ -196,7 +197,11 @@ class Spreading:
             return
         cluster = self.places.cluster(spark=spark)
         self.progress.begin(about, len(tasks))
-        done = cluster.run(perform, common, [pickle.dumps(task) for task in tasks], about, self.progress)
+        try:
+            done = cluster.run(perform, common, [pickle.dumps(task) for task in tasks], about, self.progress)
+        except EngineError as error:
+            error.place = error.place or about
+            raise
         self.done[spark].tasks += len(tasks)
         self.done[spark].stages += 1
         results: list[Result] = [pickle.loads(each) for each in done]  # noqa: S301

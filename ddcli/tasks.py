@@ -9,6 +9,7 @@ task may fail, be done again, or be done twice.
 from __future__ import annotations
 
 import pickle
+import socket
 import sys
 import time as clock
 from collections import defaultdict
@@ -24,7 +25,7 @@ from ddcli.engine.outofcore import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.engine.reopening import reopened
 from ddcli.engine.workers import Workers
-from ddcli.errors import DdError, EngineError
+from ddcli.errors import DdError, EngineError, SpecError
 from ddcli.inspecting import seen
 from ddcli.keeping import Kept, Merged, Rest, StateTraces
 from ddcli.publishing import Piece, frame_copy
@@ -154,9 +155,18 @@ def perform(common: bytes, task: bytes, attempt: str) -> bytes:
     job = _job(common)
     try:
         result = _Doing(job, attempt).do(pickle.loads(task))  # noqa: S301
+    except SpecError as error:  # the driver found all that the file names: it is not to be had here
+        result = Result(error=_lacking(error))
     except DdError as error:
         result = Result(error=error)
     return pickle.dumps(result)
+
+
+def _lacking(error: SpecError) -> EngineError:
+    return EngineError(
+        f"an executor on {socket.gethostname()} lacks what the pipeline names: {error.problem}",
+        hint="put the folder of the pipeline file where all executors can open it, and install there what its functions import",
+    )
 
 
 _known: dict[bytes, Job] = {}

@@ -35,6 +35,7 @@ NOT_SAID = {
 DEFAULTS = {
     "spark.locality.wait": "0s",  # tasks read files that are as far from all
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.worker.faulthandler.enabled": "true",  # a process that crashes says at which line
     "spark.ui.showConsoleProgress": "false",
     # A task has one core; what it calls would take them all.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
@@ -229,7 +230,9 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
     given = dict(options.conf)
     master = options.master or given.pop("spark.master", None)
     begin = SparkConf(loadDefaults=False)
-    begin.setAll([(JVM_OPTIONS, f"{JVM} -Dlog4j2.configurationFile={_logging(cache)}"), *given.items()])
+    # Who gives options of the JVM gives them in place of ours, but our word on the log stays: it would be pages.
+    options_of_jvm = f"-Dlog4j2.configurationFile={_logging(cache)} {given.pop(JVM_OPTIONS, JVM)}"
+    begin.setAll([(JVM_OPTIONS, options_of_jvm), *given.items()])
     try:
         # The JVM first, which is there already under spark-submit: it knows what that, or spark-defaults.conf, says.
         SparkContext._ensure_initialized(conf=begin)  # noqa: SLF001 - SparkContext itself does no more, but too late

@@ -34,6 +34,8 @@ PATIENCE = 10
 """Seconds in which an address must answer."""
 RETRIES = 5
 """Attempts, over 17 seconds in all, to reach a server that was there before; pyspark's own 15 take ten minutes."""
+TELLING = "spark.sql.execution.pyspark.udf.faulthandler.enabled", "true"
+"""A process that crashes says at which line."""
 DONE = "id int, done binary"
 GONE = ("RETRIES_EXCEEDED", "StatusCode.UNAVAILABLE", "INVALID_HANDLE")
 """What is in the errors of a server, or of its session, that is not there any more."""
@@ -165,6 +167,7 @@ def connect(options: SparkOptions) -> Connect:
     try:
         session = SparkSession.builder.remote(address).create()
         session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
+        session.conf.set(*TELLING)
     except Exception as error:
         raise EngineError(
             f"Spark Connect does not start: {told(str(error)).problem}", place=address, hint="is a server there?"

@@ -30,15 +30,25 @@ LEAST_OVERHEAD = 384 << 20
 JVM = 512 << 20
 """What an executor's JVM has resident when it only starts Python processes and carries small results."""
 MISMATCH = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*?: (\S+) than that in driver: ([\d.]+\d)")
-LOST = re.compile(r"Lost task .*?\): (.*)")
+LOST = re.compile(r"Lost task .*?\((?P<host>\S+) executor \S+\): (?P<why>.*)")
 CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\].*")
 KILLED = re.compile(
     r"exit(?:ed with)? (?:code|status):? (?:137|52)\b|OutOfMemory|out of memory|OOM|Container killed", re.IGNORECASE
 )
 """What tells that a process had too little memory: the system's killer, Spark's own end on a full heap, YARN, Kubernetes."""
+NO_MEMORY = re.compile(
+    r"^(?:\S*\.)?\w*MemoryError\b|Cannot allocate memory|failed to map segment|can't start new thread", re.MULTILINE
+)
+"""What a process says that has reached its limit of address space, which is what `spark.executor.pyspark.memory` sets."""
+NO_PYTHON = re.compile(r'Cannot run program "(.*?)"')
 DIED = "Python worker exited unexpectedly"
+CRASHED = re.compile(r"Fatal Python error: (?P<what>.*)\n(?:.*\n)*?Current thread .*\n(?P<stack>(?:  File .*\n)*)")
+FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 AGAIN = "nothing of this run is visible; run again"
-LESS = "nothing of this run is visible; give tasks less at once with --memory, or executors more with --conf spark.executor.memoryOverhead=..."
+LESS = (
+    "nothing of this run is visible; give executors more with --conf spark.executor.memoryOverhead=... (or spark.executor.pyspark.memory, "
+    "if you set that), or tasks less with more shards, on a local master with --memory"
+)
 
 
 class Spark(Protocol):
@@ -152,19 +162,25 @@ def told(text: str) -> DdError:
                 f"executors have Python {other[1]}, and this is {other[2]}",
                 hint="have the same minor version everywhere, and name it with PYSPARK_PYTHON",
             )
-        if said.startswith("MemoryError"):
-            return EngineError("a task ran out of memory", hint=LESS)
+        if NO_MEMORY.search(text):
+            what = f": {said.partition(': ')[2]}" if "MemoryError: " in said else ""
+            return EngineError(f"a task ran out of memory{what}", hint=LESS)
         if said.startswith("ModuleNotFoundError"):
             return EngineError(
                 f"a Python process of an executor lacks a package: {said.partition(': ')[2]}",
                 hint="install ddcli and what it needs there, and name that Python with PYSPARK_PYTHON",
             )
         return EngineError(f"a task failed: {said}", hint=AGAIN)
-    lost = LOST.findall(text)
+    lost = list(LOST.finditer(text))
     if lost:
-        why = lost[-1].strip()
+        on, why = f" on {lost[-1]['host']}", lost[-1]["why"].strip()
         if DIED in why:
-            return EngineError("a Python process of an executor was killed: perhaps it ran out of memory", hint=LESS)
+            return _died(text, on)
+        no_python = NO_PYTHON.search(why)
+        if no_python:
+            return EngineError(
+                f"there is no Python{on} at {no_python[1]}", hint="name one that is, with PYSPARK_PYTHON"
+            )
         if KILLED.search(why):
             return EngineError(f"a process of an executor ran out of memory: {why}", hint=LESS)
         what = "an executor was lost" if "ExecutorLost" in why or "exited" in why else "a task failed"
@@ -173,3 +189,19 @@ def told(text: str) -> DdError:
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason was given"]
     java = next((line for line in lines if line.startswith(": ")), lines[0])  # what py4j has from Java
     return EngineError(condition[0] if condition else java.removeprefix(": "))
+
+
+def _died(text: str, on: str) -> EngineError:
+    """Return what to tell of a Python process that ended by itself or was killed: where it was, if it had the time to say so."""
+    crashed = CRASHED.search(text)
+    if crashed is None:
+        problem = f"a Python process of an executor was killed{on}, or ended itself: perhaps it ran out of memory"
+        return EngineError(problem, hint=LESS)
+    frames = FRAME.findall(crashed["stack"])
+    # Innermost first. What our code has called is a file of the pipeline's functions, or a package: the innermost line there tells most.
+    ours = next((at for at, (file, _, _) in enumerate(frames) if "/ddcli/" in file), len(frames))
+    called = frames[max(ours - 1, 0)][0] if frames else None
+    file, line, function = next((frame for frame in frames if frame[0] == called), ("?", "?", "?"))
+    problem = f"a Python process of an executor crashed{on}: {crashed['what']}, in {function} at {file}:{line}"
+    # Compiled code that gets no memory aborts.
+    return EngineError(problem, hint=LESS if crashed["what"] == "Aborted" else AGAIN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -40,10 +41,14 @@ collections:
 outputs: {b: out/b/}
 """
 DEADLY = """
-import os, signal, sys, time
+import ctypes, os, resource, signal, sys, time
 from pathlib import Path
 
 HERE = Path(__file__).parent
+if (HERE / "lacking").exists():
+    from pyspark import TaskContext
+    if TaskContext.get() is not None:
+        import no_such_package
 
 def once(name):
     try:
@@ -76,6 +81,19 @@ def when(at, record):
             os.kill(int((HERE / "driver").read_text()), signal.SIGKILL)
         if what == "die":
             os.kill(os.getpid(), signal.SIGKILL)
+        if what == "raise":
+            raise ValueError("unlucky\\n\\n  seven")
+        if what == "exit":
+            sys.exit("enough")
+        if what == "crash":
+            ctypes.string_at(0)
+        if what == "take too much":  # under the limit that Spark sets, but nearer; what tells of it has more, or may die of it, too
+            mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (mapped + (64 << 20), resource.RLIM_INFINITY))
+            try:
+                bytearray(1 << 30)
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return record
 """
 DRIVER = """
@@ -197,14 +215,28 @@ def test_a_task_is_done_twice_at_once(driver, place):
     check(place)
 
 
-def test_a_process_that_is_killed_each_time_ends_the_run(driver, place):
-    """As the system does where there is too little memory. Nothing is visible, and the next run is right."""
-    (place / "late").write_text("die")
+ENDS = {
+    "raise": r"PLACE/MODULE\.py:\d+: error: MODULE:late raised ValueError: unlucky seven for the row {'k': 7, 'n': 10}$",
+    "exit": r"PLACE/MODULE\.py:\d+: error: MODULE:late raised SystemExit: enough for the row {'k': 7, 'n': 10}$",
+    "die": r"stage 2 of 3: .*: error: a Python process of an executor was killed on 127\.0\.0\.\d, .*\nhint: .*memoryOverhead",
+    "crash": r"stage 2 of 3: .*: error: .* crashed on .*: Segmentation fault, in when at PLACE/MODULE\.py:\d+\nhint: ",
+    "take too much": r"stage 2 of 3: .*: error: a task ran out of memory: in MODULE:late for the row .*\nhint: .*pyspark\.memory",
+    "lacking": r"error: an executor on .* lacks .* module `MODULE` can't be imported: ModuleNotFoundError: No .*\nhint: ",
+}
+"""What functions do, or happens to them, each time that a task is tried, and what is said of it."""
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_what_fails_each_time_ends_the_run(driver, place, what):
+    """It is told in a line and a hint, nothing is visible, and the next run, without it, is right."""
+    flag = place / ("lacking" if what == "lacking" else "late")
+    flag.write_text(what)
     said = json.loads(ran(driver, place))
-    assert said.startswith("error: a Python process of an executor was killed")
-    assert "\nhint: nothing of this run is visible" in said
+    assert re.match(ENDS[what].replace("PLACE", str(place)).replace("MODULE", f"deadly_{place.name}"), said), said
+    assert said.count("\n") <= 1
     assert not (place / "out").exists()
-    (place / "late").unlink()
+    assert read_newest(place / ".dd/doomed") is None
+    flag.unlink()
     assert ran(driver, place) == "done"
     check(place)
 

@@ -219,6 +219,53 @@ def test_errors_of_spark_are_told_in_a_line():
     )
     assert told(text).problem.startswith("a process of an executor ran out of memory: ExecutorLostFailure")
     assert "spark.executor.memoryOverhead" in told(text).hint
+    lost = "Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): "
+    text = f'{lost}java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory'
+    assert told(text).problem == "there is no Python on 10.0.0.2 at /no/python"
     assert (
         told("[MASTER_URL_INVALID] Could not parse 'x'\n\tat y").problem == "[MASTER_URL_INVALID] Could not parse 'x'"
     )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "MemoryError: in f:late",
+        "numpy._core._exceptions._ArrayMemoryError: in f:late",
+        "RuntimeError: can't start new thread",
+        (
+            "OSError: x.so: failed to map segment from shared object\n\nDuring handling of it:\n\n"
+            "Traceback (most recent call last):\n  File x\nOSError: Could not find/load x.so"
+        ),
+    ],
+)
+def test_that_memory_ran_out_is_told_whoever_noticed(said):
+    problem = f"a task ran out of memory{': in f:late' if 'late' in said else ''}"
+    thrown = "PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
+    assert told(f"{thrown}Traceback (most recent call last):\n  File x\n{said}\n\n\tat y").problem == problem
+
+
+FRAMES = """\
+  File "/v/polars/x.py", line 1 in y
+  File "/u/f.py", line 2 in inner
+  File "/u/f.py", line 3 in outer
+  File "/v/ddcli/expressions/foreign.py", line 4 in _call
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "frames", "where", "hint"),
+    [
+        ("Segmentation fault", FRAMES, "inner at /u/f.py:2", "run again"),
+        ("Aborted", FRAMES, "inner at /u/f.py:2", "memory"),
+        ("Aborted", FRAMES[FRAMES.index('  File "/v/ddcli') :], "_call at /v/ddcli/expressions/foreign.py:4", "memory"),
+    ],
+)
+def test_a_crash_is_told_of_at_the_innermost_line_of_what_our_code_called(what, frames, where, hint):
+    lost = "Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): org.apache.spark.SparkException: "
+    others = (
+        "Thread 0x1 (most recent call first):\n  <no Python frame>\n\nCurrent thread 0x2 (most recent call first):\n"
+    )
+    error = told(f"{lost}Python worker exited unexpectedly (crashed): Fatal Python error: {what}\n\n{others}{frames}\n")
+    assert error.problem == f"a Python process of an executor crashed on 10.0.0.2: {what}, in {where}"
+    assert hint in error.hint
