@@ -27,6 +27,8 @@ PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?P<stack>(?:[ \t].*
 SIZE = re.compile(r"(\d+)([kmgt]?)b?")
 LEAST_OVERHEAD = 384 << 20
 """What Spark gives executors beside the heap at the least."""
+MAPPED = 1200 << 20
+"""Address space of a task's process that is not resident: libraries, stacks of threads, arenas. Measured; `BASE` is resident."""
 JVM = 512 << 20
 """What an executor's JVM has resident when it only starts Python processes and carries small results."""
 MISMATCH = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*?: (\S+) than that in driver: ([\d.]+\d)")
@@ -116,20 +118,21 @@ def is_remote(session: Any) -> bool:
 def share(settings: Mapping[str, str], cores: int, slots: int, here: int) -> int:
     """Return the bytes that a task may have: of this machine, or of an executor that does `cores` tasks at once.
 
-    Rows are in Python processes, outside of the JVM's heap: what limits them is `spark.executor.pyspark.memory`, or what an executor
-    has in all, as YARN and Kubernetes hold it to. Of that the JVM takes little, as it never sees a row.
+    Rows are in Python processes, outside of the JVM's heap: what limits them is `spark.executor.pyspark.memory`, which counts what
+    is mapped, or what an executor has in all, as YARN and Kubernetes hold it to. Of that the JVM takes little, as it never sees a row.
 
     >>> conf = {"spark.master": "yarn", "spark.executor.memory": "8g", "spark.executor.memoryOverhead": "2g"}
     >>> share(conf, 4, 100, 0) >> 20
     2432
-    >>> share(conf | {"spark.executor.pyspark.memory": "4096"}, 4, 100, 0) >> 20, share({"spark.master": "local[4]"}, 1, 4, 1 << 30) >> 20
-    (1024, 256)
+    >>> share(conf | {"spark.executor.pyspark.memory": "16g"}, 4, 100, 0) >> 20, share({"spark.master": "local[4]"}, 1, 4, 1 << 30) >> 20
+    (2896, 256)
     """
     master = settings.get("spark.master", "local")
     if master.startswith("local"):
         return here // slots
     if "spark.executor.pyspark.memory" in settings:
-        return bytes_of(settings["spark.executor.pyspark.memory"]) // cores
+        limit = bytes_of(settings["spark.executor.pyspark.memory"]) // cores
+        return max(limit - MAPPED, limit // 4)
     heap = bytes_of(settings.get("spark.executor.memory", "1g"))
     factor = float(settings.get("spark.executor.memoryOverheadFactor", "0.4" if master.startswith("k8s") else "0.1"))
     said = settings.get("spark.executor.memoryOverhead")
