@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import itertools
 from functools import reduce
 
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine import times
 from ddcli.engine.times import BEYOND, LEAST, Frontier, Time, advance, box, join, less_equal, less_than, meet
 
 DOMAINS = {nt: list(itertools.product(range(4), repeat=nt)) for nt in (1, 2, 3)}
@@ -22,10 +20,6 @@ def drawn(draw: st.DrawFn, frontiers: int = 1, count: int = 1) -> tuple[list[Fro
     domain = DOMAINS[draw(st.integers(1, 3))]
     sets = [draw(st.lists(st.sampled_from(domain), max_size=5)) for _ in range(frontiers)]
     return [Frontier(one) for one in sets], [draw(st.sampled_from(domain)) for _ in range(count)], domain
-
-
-def test_examples_of_the_documentation() -> None:
-    assert doctest.testmod(times).failed == 0
 
 
 @given(drawn(count=2))
