@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ddcli.engine.kernels.settings import cache_dir
 from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError
+from ddcli.plan.loops import is_looped
 from ddcli.runtime.spark import check_installed, start
 from ddcli.runtime.threads import Threads
 from ddcli.sizes import LANE, WORKING, Sizes, sizes
@@ -82,7 +83,8 @@ class Choosing:
         wishes = frozenset[str]().union(*(graph.engines.get(node.fingerprint, ()) for node in graph.nodes))
         size = rows * width * LANE
         if not self.spreads(wishes, size):
-            return sizes(rows, width, kept, request.workers, request.memory, wanted), False
+            looped = is_looped(graph.nodes)
+            return sizes(rows, width, kept, request.workers, request.memory, wanted, looped=looped), False
         # A task has one thread, and its part of the memory where it is done.
         cut = sizes(rows, width, kept, 1, self.task_memory(size), wanted)
         return cut.spread(rows, self.slots(size), new=not kept and wanted is None), True

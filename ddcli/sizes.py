@@ -28,7 +28,7 @@ LEAST_ROWS = 50_000
 """Rows of a slice, at the least: fewer would be read one row group at a time."""
 
 MUCH = 100_000
-"""Rows for which it is worth to have another process at work: a task costs 50 ms by itself."""
+"""Rows for which it is worth to have another process at work, as a task costs 50 ms by itself; in a loop, another thread."""
 
 SLICE = 16
 """Slices like the one that a thread reads that the memory would hold: what is read is encoded, and dealt to several readers."""
@@ -68,13 +68,26 @@ class Sizes:
         return Sizes(shards, passes, self.threads, most, self.room or 0)
 
 
-def sizes(rows: int, width: int, kept: frozenset[int], threads: int, memory: int, wanted: int | None = None) -> Sizes:
+def sizes(
+    rows: int,
+    width: int,
+    kept: frozenset[int],
+    threads: int,
+    memory: int,
+    wanted: int | None = None,
+    *,
+    looped: bool = False,
+) -> Sizes:
     """Return how to cut a run that is fed `rows` updates of at most `width` lanes, whose state has arrangements of `kept` shards.
+
+    Where it is `looped` through them, threads share far fewer rows than are worth a shard of their own, which every later run would go through.
 
     >>> sizes(1_000, 4, frozenset(), 2, 2 << 30)
     Sizes(shards=1, passes=1, threads=1, most=None, room=None)
     >>> sizes(50_000_000, 4, frozenset(), 2, 2 << 30)
-    Sizes(shards=32, passes=32, threads=2, most=1912831, room=391747993)
+    Sizes(shards=32, passes=32, threads=2, most=1912832, room=391747993)
+    >>> sizes(1_000_000, 4, frozenset(), 2, 2 << 30, looped=True)
+    Sizes(shards=1, passes=2, threads=2, most=None, room=None)
     """
     fed = rows * width * LANE
     fits = fed * WORKING + BASE <= memory
@@ -82,6 +95,8 @@ def sizes(rows: int, width: int, kept: frozenset[int], threads: int, memory: int
     passes = 1 if fits else _above(fed * WORKING * threads / (0.6 * free))
     shards = max(kept) if kept else wanted or max(_above(rows / SHARD), passes)
     common = math.lcm(*kept, shards)
+    if fits and looped:
+        passes = max(1, min(threads, rows // MUCH))
     passes = min(common * -(-passes // common), MOST_PASSES * common)
     if fits:
         return Sizes(shards, passes, min(threads, passes))

@@ -18,7 +18,7 @@ from ddcli.engine.operators.base import Delta, empty
 from ddcli.engine.outofcore import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.keeping import memory_of
-from ddcli.plan.loops import Iterate
+from ddcli.plan.loops import is_looped
 from ddcli.publishing import LARGE
 from ddcli.spreading import Spreading
 from ddcli.store.exchange import scratch
@@ -51,8 +51,7 @@ if TYPE_CHECKING:
 
 def pools_for(graph: PhysicalGraph, cut: Sizes) -> list[Pool]:
     """Return the pool of each pass: one for all where updates go from shard to shard in memory, as they do in a loop."""
-    looped = any(isinstance(node, Iterate) for node in graph.nodes)
-    return [Pool()] * cut.passes if cut.room is None or looped else [Pool() for _ in range(cut.passes)]
+    return [Pool()] * cut.passes if cut.room is None or is_looped(graph.nodes) else [Pool() for _ in range(cut.passes)]
 
 
 @dataclass

@@ -113,6 +113,11 @@ def level(node: Node) -> int:
     return max((loop.depth for loop in node.free), default=0)
 
 
+def is_looped(graph: Iterable[Node]) -> bool:
+    """Say whether some of these nodes are loops."""
+    return any(isinstance(node, Iterate) for node in graph)
+
+
 def identified(iterate: Iterate) -> Iterate:
     """Return the loop under its identity: at the least depth it can have, named by the hash of all it does.
 

@@ -40,7 +40,7 @@ def cut(shards: int, seed: int):
     """Have runs cut as chance will have it: in memory or out of core, in as many passes as the state has shards or in more."""
     chance = random.Random(seed)
 
-    def sizes(_rows, _width, kept, *_):
+    def sizes(_rows, _width, kept, *_, **__):
         common = math.lcm(*kept, shards)
         passes, threads = common * chance.choice([1, 1, 2]), chance.randint(1, 3)
         if chance.random() < 0.3:

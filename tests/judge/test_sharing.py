@@ -62,7 +62,7 @@ def shards(patch, count):
     """Have arrangements made with so many shards."""
     plain = sizes.sizes
 
-    def sized(rows, width, kept, threads, memory, wanted=None):
+    def sized(rows, width, kept, threads, memory, wanted=None, **_):
         return plain(rows, width, kept, threads, memory, count)
 
     patch.setattr("ddcli.choosing.sizes", sized)

@@ -77,7 +77,7 @@ def more(folder, time, rows):
 
 def counted(path, way, monkeypatch):
     """Run, cut in one way; return what was counted, without times and what hangs on the cut."""
-    monkeypatch.setattr(choosing, "sizes", lambda *_: WAYS[way])
+    monkeypatch.setattr(choosing, "sizes", lambda *_, **__: WAYS[way])
     monkeypatch.setattr(Sizes, "spread", lambda self, *_, **__: self)
     with started(Here(1)):
         summary = run(path, engine="spark" if way == "as tasks" else "local")
@@ -112,7 +112,7 @@ def test_counts_do_not_depend_on_where_it_runs(path, way, tmp_path, monkeypatch)
 @pytest.mark.parametrize("way", WAYS)
 def test_reading_and_writing_take_time(path, way, monkeypatch):
     """That of the inputs and the outputs is counted with them, wherever it is spent."""
-    monkeypatch.setattr(choosing, "sizes", lambda *_: WAYS[way])
+    monkeypatch.setattr(choosing, "sizes", lambda *_, **__: WAYS[way])
     monkeypatch.setattr(Sizes, "spread", lambda self, *_, **__: self)
     with started(Here(1)):
         counts = run(path, engine="spark" if way == "as tasks" else "local").counts
@@ -193,7 +193,7 @@ class Heard(Progress):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_progress_is_told(path, way, monkeypatch):
-    monkeypatch.setattr(choosing, "sizes", lambda *_: WAYS[way])
+    monkeypatch.setattr(choosing, "sizes", lambda *_, **__: WAYS[way])
     monkeypatch.setattr(Sizes, "spread", lambda self, *_, **__: self)
     heard = Heard()
     with started(Here(1)):

@@ -52,7 +52,7 @@ def test_a_run_is_cut_by_it(tmp_path, monkeypatch):
     )
     cuts = []
     sizes = choosing.sizes
-    monkeypatch.setattr(choosing, "sizes", lambda *given: cuts.append(sizes(*given)) or cuts[-1])
+    monkeypatch.setattr(choosing, "sizes", lambda *given, **more: cuts.append(sizes(*given, **more)) or cuts[-1])
     with started(Small(1)):
         run(tmp_path / "p.yaml", engine="local", memory=4 * GIB, dry_run=True)
         run(tmp_path / "p.yaml", engine="spark", memory=4 * GIB)
