@@ -67,11 +67,11 @@ class State:
         state = cls(directory, take_lock(directory, files, if_locked), files)
         try:
             state.manifest = read_newest(directory)
-            if state.manifest is None:
-                # Before anything is swept away: put back, the manifest finds its files again.
-                check_outputs(directory, None, outputs)
-            state._recover(outputs)
+            if state.manifest is not None:
+                publish(state.files, directory, state.manifest)
+            # Before anything is swept away: put back, a lost manifest finds its files again, and outputs may be another state's.
             check_outputs(directory, state.manifest, outputs)
+            state._clear(outputs)
         except BaseException:
             state.close()
             raise
@@ -93,10 +93,8 @@ class State:
         """Return the transaction of the next manifest. Nothing is written before something is added to it."""
         return Transaction(self)
 
-    def _recover(self, outputs: Mapping[str, Path]) -> None:
-        """Publish what the newest manifest still has to publish, and remove what no manifest names."""
-        if self.manifest:
-            publish(self.files, self.directory, self.manifest)
+    def _clear(self, outputs: Mapping[str, Path]) -> None:
+        """Remove what runs have left that did not come to their end."""
         if self.lock.sole:
             if (self.directory / SPILL).is_dir():
                 for path in _entries(self.directory / SPILL):

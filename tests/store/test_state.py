@@ -296,6 +296,20 @@ def test_updates_that_the_state_does_not_know_are_noticed(place):
         open_state(place)
 
 
+def test_what_a_run_of_another_state_writes_is_left_alone(place, tmp_path):
+    """A copy of a state whose original has gone on is refused before it sweeps what the original may be writing."""
+    run(place, 0)
+    copy = shutil.copytree(place[0], tmp_path / "copy")
+    run(place, 1)
+    writing = place[1] / ".updates-2-3.parquet.dd-tmp"
+    writing.touch()
+    with pytest.raises(StateError):
+        open_state((copy, place[1]))
+    assert writing.exists()
+    open_state(place).close()
+    assert not writing.exists()
+
+
 def test_a_state_of_a_newer_version_is_left_alone(place):
     run(place, 0)
     manifest_path(place[0], 1).write_bytes(b'{"format": 99}')
