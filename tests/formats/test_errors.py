@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ddcli.errors import InputError, SpecErrors
 from tests.formats.support import FEW, TIMES, Place, chances, cuts
+from tests.spark.support import Here, started
 
 ROW = pl.Schema({"a": pl.Int64, "b": pl.Int64, "time": pl.Int64, "diff": pl.Int64})
 rows = st.lists(
@@ -115,14 +116,16 @@ def test_a_wrong_policy_is_refused(tmp_path):
         place.run()
 
 
-def test_what_a_changed_pipeline_fails_on_is_logged_too(tmp_path):
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_what_a_changed_pipeline_fails_on_is_logged_too(tmp_path, engine):
     place = Failing(tmp_path, [{"map": {"a": "a", "q": "a / (b + 1)"}}], errors="quarantine")
     place.write("a", pl.DataFrame([(1, 0, 0, 1), (2, 3, 0, 1)], ROW, orient="row"))
     place.run()
     assert place.errors(9) == {}
     place.apply = [{"map": {"a": "a", "q": "a / b"}}]
     place.say()
-    place.run(apply=True)
+    with started(Here(1)):
+        place.run(apply=True, engine=engine)
     assert place.errors(0) == {}
     assert place.errors(1) == {("division by zero", 1, 0): 1}
     assert place.at(9, "a") == {(2,): 1}
