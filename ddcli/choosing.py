@@ -14,7 +14,7 @@ from ddcli.errors import UsageError
 from ddcli.plan.loops import is_looped
 from ddcli.runtime.spark import check_installed, start
 from ddcli.runtime.threads import Threads
-from ddcli.sizes import LANE, WORKING, Sizes, sizes
+from ddcli.sizes import GROWTH, LANE, WORKING, Sizes, sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -34,7 +34,7 @@ HEAVY = 256 << 20
 class Rule:
     """When a stage goes to Spark. `ready`: it is said where Spark is. `heavy` bytes are so many that they would take long here, or not fit.
 
-    The state of one loop may take `room` bytes of memory.
+    The traces of one loop may take `room` bytes of memory; it takes some four times as many to work with them.
     """
 
     engine: Engine
@@ -60,6 +60,17 @@ class Rule:
             return size > 0
         return self.ready and size >= self.heavy and "local" not in wishes
 
+    def wants_memory(self, moving: int, kept: int) -> bool:
+        """Say whether what is left of a loop is done in memory, as one task: so many bytes move in a round, so many are in its traces.
+
+        That is sooner than as many tasks, if its traces fit, with what they will have taken in when it is done.
+
+        >>> rule = Rule("local", ready=False, heavy=100, room=1000)
+        >>> rule.wants_memory(50, 400), rule.wants_memory(50, 401), rule.wants_memory(100, 0)
+        (True, False, False)
+        """
+        return moving < self.heavy and kept + GROWTH * moving <= self.room
+
 
 class Choosing:
     """The places where the stages of a run may be done: this process, and a Spark that is started when it is first wanted."""
@@ -67,7 +78,7 @@ class Choosing:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.rule = Rule(
-            request.engine, request.spark.ready, min(HEAVY, request.memory // WORKING), request.memory // 3
+            request.engine, request.spark.ready, min(HEAVY, request.memory // WORKING), request.memory // 6
         )
         self.here = Threads(request.workers)
         self.spark: Spark | None = None
@@ -82,11 +93,14 @@ class Choosing:
         width = max((Layout(scan.schema).width for scan in graph.scans().values()), default=0) + nt + 1
         wishes = frozenset[str]().union(*(graph.engines.get(node.fingerprint, ()) for node in graph.nodes))
         size = rows * width * LANE
+        looped = is_looped(graph.nodes)
         if not self.spreads(wishes, size):
-            looped = is_looped(graph.nodes)
-            return sizes(rows, width, kept, request.workers, request.memory, wanted, looped=looped), False
+            cut = sizes(rows, width, kept, request.workers, request.memory, wanted, looped=looped)
+            if cut.room is None or not looped:
+                return cut, False
+            # Only as tasks does a loop go round by round, with a shard in memory at a time.
         # A task has one thread, and its part of the memory where it is done.
-        cut = sizes(rows, width, kept, 1, self.task_memory(size), wanted)
+        cut = sizes(rows, width, kept, 1, self.task_memory(size), wanted, looped=looped)
         return cut.spread(rows, self.slots(size), new=not kept and wanted is None), True
 
     def spreads(self, wishes: Collection[str], size: int) -> bool:

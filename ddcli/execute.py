@@ -34,7 +34,7 @@ from ddcli.store.holds import read_claims
 from ddcli.store.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.time_text import format_frontier
 from ddcli.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
-from ddcli.watching import Watching
+from ddcli.watching import Watching, widths_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -140,7 +140,7 @@ class _Run:
         # The first run begins where every time is at or after.
         interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
         taken, cut, spread = self._take(before)
-        pools = pools_for(self.plan.graph, cut)
+        pools = pools_for(cut)
         traces = StateTraces(
             self.request.state,
             self.manifest,
@@ -180,7 +180,8 @@ class _Run:
                 given = taken if spread else watching.watched(taken, self.readers)
                 step = Stepping(assembled, given, cut, pools, traces, publishing, transaction, interval)
                 if spread:
-                    self.counts, self.spread = step.run_as_tasks(self.plan.graph, self.choosing, facts, errors)
+                    widths = widths_of(taken, self.readers)
+                    self.counts, self.spread = step.run_as_tasks(self.plan.graph, self.choosing, facts, errors, widths)
                 else:
                     step.run()
                     self.counts = self._counted(scope, watching, traces, publishing)

@@ -130,7 +130,7 @@ class _Rebuild:
         cut, spread = self.choosing.cut(graph, self.nt, rows, self._kept())
         if spread and cut.most is not None and cut.most < most:
             inputs, sources = self._sources(graph, readers, known, cut.most)
-        pools, interval = pools_for(graph, cut), Interval(_beginning(self.nt), self.upper)
+        pools, interval = pools_for(cut), Interval(_beginning(self.nt), self.upper)
         traces = StateTraces(self.request.state, None, pools, interval.lower, cut, only=frozenset(self.changes.built))
         facts = facts_of(self.request.spec, readers, None, self.upper.elements)
         errors = ErrorLog(self.time)

@@ -21,6 +21,9 @@ LANE = 8
 WORKING = 10
 """Bytes resident at the peak of a step for each byte of updates that it is fed, measured on joins with as many matches as rows."""
 
+GROWTH = 12
+"""How many times as much a loop works on, more or less: what its rounds add stays with it. Measured from 2 to 19."""
+
 SHARD = 4_000_000
 """Rows of new updates for which a state has one more shard: less would make small files, more long steps."""
 
@@ -80,19 +83,20 @@ def sizes(
 ) -> Sizes:
     """Return how to cut a run that is fed `rows` updates of at most `width` lanes, whose state has arrangements of `kept` shards.
 
-    Where it is `looped` through them, threads share far fewer rows than are worth a shard of their own, which every later run would go through.
+    Where it is `looped` through them they become more, and threads share far fewer than are worth a shard of their own, which every
+    later run would go through.
 
     >>> sizes(1_000, 4, frozenset(), 2, 2 << 30)
     Sizes(shards=1, passes=1, threads=1, most=None, room=None)
     >>> sizes(50_000_000, 4, frozenset(), 2, 2 << 30)
     Sizes(shards=32, passes=32, threads=2, most=1912832, room=391747993)
-    >>> sizes(1_000_000, 4, frozenset(), 2, 2 << 30, looped=True)
+    >>> sizes(1_000_000, 4, frozenset(), 2, 8 << 30, looped=True)
     Sizes(shards=1, passes=2, threads=2, most=None, room=None)
     """
-    fed = rows * width * LANE
-    fits = fed * WORKING + BASE <= memory
+    working = rows * width * LANE * WORKING * (GROWTH if looped else 1)
+    fits = working + BASE <= memory
     free = max(memory - BASE, memory // 4)
-    passes = 1 if fits else _above(fed * WORKING * threads / (0.6 * free))
+    passes = 1 if fits else _above(working * threads / (0.6 * free))
     shards = max(kept) if kept else wanted or max(_above(rows / SHARD), passes)
     common = math.lcm(*kept, shards)
     if fits and looped:

@@ -94,6 +94,8 @@ class Spreading:
     errors: ErrorLog
     say: Callable[[str], None]
     progress: Progress = SILENT
+    widths: Mapping[str, float] = field(default_factory=dict)
+    """The bytes of a row of each input, where they are known."""
     done: dict[bool, Done] = field(default_factory=lambda: {True: Done(), False: Done()})
     """What was done so far on Spark, and what was not."""
     counts: Counts = field(default_factory=Counts)
@@ -149,8 +151,7 @@ class Spreading:
         return frozenset[str]().union(*(self.job.graph.engines.get(place.name, ()) for place in deciding))
 
     def _is_little(self, _path: Path, moving: int, kept: int) -> bool:
-        """Say whether what is left of a loop is done as one task, which is sooner than as many, if its traces fit in memory."""
-        return moving < self.places.rule.heavy and kept <= self.places.rule.room
+        return self.places.rule.wants_memory(moving, kept)
 
     def _told(self, leg: Leg) -> str:
         """Return what a leg is, for those who watch."""
@@ -237,8 +238,9 @@ class Spreading:
 
     def _tell(self, result: Result) -> None:
         """Tell who watches what a task has read and written."""
-        scans = {scan.fingerprint for scan in self.job.graph.scans().values()}
-        self.progress.read(sum(count.rows_out for name, count in result.counts.items() if name in scans))
+        for name, scan in self.job.graph.scans().items():
+            rows = result.counts[scan.fingerprint].rows_out if scan.fingerprint in result.counts else 0
+            self.progress.read(rows, round(rows * self.widths.get(name, 0)))
         for piece in result.pieces:
             self.progress.wrote(piece.rows, piece.file[1].size if piece.file else 0)
         for kept in result.kept:

@@ -18,7 +18,6 @@ from ddcli.engine.operators.base import Delta, empty
 from ddcli.engine.outofcore import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.keeping import memory_of
-from ddcli.plan.loops import is_looped
 from ddcli.publishing import LARGE
 from ddcli.spreading import Spreading
 from ddcli.store.exchange import scratch
@@ -49,9 +48,9 @@ if TYPE_CHECKING:
     from ddcli.store.state import Transaction
 
 
-def pools_for(graph: PhysicalGraph, cut: Sizes) -> list[Pool]:
-    """Return the pool of each pass: one for all where updates go from shard to shard in memory, as they do in a loop."""
-    return [Pool()] * cut.passes if cut.room is None or is_looped(graph.nodes) else [Pool() for _ in range(cut.passes)]
+def pools_for(cut: Sizes) -> list[Pool]:
+    """Return the pool of each pass: one for all where updates go from shard to shard in memory."""
+    return [Pool()] * cut.passes if cut.room is None else [Pool() for _ in range(cut.passes)]
 
 
 @dataclass
@@ -155,24 +154,32 @@ class Stepping:
         assert self.cut.room is not None, "out of core has room for something"
         spill = Spill(directory, files, self.cut.room)
         try:
-            remembers = self.pools[0] is self.pools[-1]
-            OutOfCore(scope, self.pools, spill, give, hand_over, remembers).step(fed, {}, self.interval)
+            OutOfCore(scope, self.pools, spill, give, hand_over).step(fed, {}, self.interval)
         finally:
             spill.clear()
 
     def run_as_tasks(
-        self, graph: PhysicalGraph, choosing: Choosing, facts: dict[str, InputFacts], errors: ErrorLog
+        self,
+        graph: PhysicalGraph,
+        choosing: Choosing,
+        facts: dict[str, InputFacts],
+        errors: ErrorLog,
+        widths: Mapping[str, float] | None = None,
     ) -> tuple[Counts, SparkSummary | None]:
-        """Step task by task, each where it is best done; return what they counted, and where they were done if some were on Spark."""
+        """Step task by task, each where it is best done; return what they counted, and where they were done if some were on Spark.
+
+        `widths` says how many bytes of their files rows of inputs are, for those who watch.
+        """
         transaction, traces, publishing = self.transaction, self.traces, self.publishing
         request = publishing.request
         outputs = {name: request.outputs[name] for name in publishing.layouts}
         if transaction is not None:
             transaction.expect(outputs.values())
-        files = transaction.state.files if transaction is not None else Files()
-        # A dry run leaves the state alone: its tasks can only be of this machine.
+        # A dry run leaves the state alone: its tasks can only be of this machine. So are all that are nowhere else to be done.
+        beside = transaction is not None and (request.engine != "local" or not isinstance(request.state, ObjectPath))
+        files = transaction.state.files if transaction is not None and beside else Files()
         with (
-            nullcontext(request.state) if transaction is not None else tempfile.TemporaryDirectory() as place,
+            nullcontext(request.state) if beside else tempfile.TemporaryDirectory() as place,
             scratch(place if isinstance(place, Path) else Path(place), files) as here,
         ):
             job = Job(
@@ -208,6 +215,7 @@ class Stepping:
                 errors,
                 request.say,
                 request.progress,
+                widths or {},
             )
             spreading.run()
         on_spark, here_too = spreading.done[True], spreading.done[False]

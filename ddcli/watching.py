@@ -30,20 +30,23 @@ class Watching:
 
     def watched(self, taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, WatchedTaken]:
         """Return what is taken from each input so that reading it is watched."""
-        return {name: self._watched(name, given, readers[name]) for name, given in taken.items()}
-
-    def _watched(self, name: str, taken: Feed, reader: Reader) -> WatchedTaken:
-        size = sum(file.size for file in reader.listing.to_read)
-        # Nobody knows how many bytes of a file some of its rows are: each as many as any other.
-        return WatchedTaken(
-            [WatchedSlice(part, name, size / max(taken.rows, 1), self) for part in taken.slices], taken.rows
-        )
+        widths = widths_of(taken, readers)
+        return {
+            name: WatchedTaken([WatchedSlice(part, name, widths[name], self) for part in given.slices], given.rows)
+            for name, given in taken.items()
+        }
 
     def note(self, name: str, rows: int, size: float, seconds: float) -> None:
         """Learn that some rows of an input were read."""
         with self._lock:
             self.seconds[name] += seconds
         self.progress.read(rows, int(size))
+
+
+def widths_of(taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, float]:
+    """Return how many bytes of an input's files each of its rows is: nobody knows of some, so each is as many as any other."""
+    sizes = {name: sum(file.size for file in readers[name].listing.to_read) for name in taken}
+    return {name: sizes[name] / max(given.rows, 1) for name, given in taken.items()}
 
 
 @dataclass(frozen=True, slots=True)

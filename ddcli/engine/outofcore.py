@@ -41,7 +41,7 @@ class OutOfCore:
     """A scope with more than one shard, stepped once: whole, or a stage and a shard at a time.
 
     `give` is told of the outputs' updates, by place and shard, `hand_over` of each trace that is done with this step. `pools` has
-    one for each shard, forgotten after each task that filled it unless it `remembers`, as one must that is shared by all.
+    one for each shard, forgotten after each task that filled it.
 
     Nothing but what is exchanged goes from one stage to the next: each may have operators of its own, whose traces are as before
     the step until they are handed over. So stages and shards may be taken by different processes.
@@ -52,7 +52,6 @@ class OutOfCore:
     exchange: Exchange
     give: Callable[[int, int, Delta], None]
     hand_over: Callable[[Trace], None]
-    remembers: bool = False
     memos: Memos = field(default_factory=dict)
     wakes: list[Wake] = field(default_factory=list)
     """When which operators of loops have something to do, as they say."""
@@ -79,15 +78,13 @@ class OutOfCore:
         shared: Mapping[int, Callable[[int, Pool], np.ndarray]],
         interval: Interval,
     ) -> None:
-        """Close the interval. `fed` has the parts of what each source is fed, `shared` what a source that comes by shard is."""
+        """Close the interval, without loops. `fed` has the parts of what each source is fed, `shared` what a source that comes by shard is."""
         scope = self.scope
         shards = range(scope.workers.count)
         parts = [(index, part) for index, given in fed.items() for part in given]
         for stage in scope.stages:
-            scope.announce(stage, 1 if stage.whole else len(shards))
-            if stage.whole:
-                self.step_inner(stage, interval)
-                continue
+            scope.announce(stage, len(shards))
+            assert not stage.whole, "a loop that doesn't fit goes round by round, as tasks"
 
             def go(shard: int, stage: Stage = stage) -> None:
                 if stage.first:
@@ -303,6 +300,12 @@ class OutOfCore:
                         self.hand_over(trace)
 
     def forget(self, shard: int) -> None:
-        """Let go of the values of a shard that is done."""
-        if not self.remembers:
-            self.pools[shard].forget()
+        """Let go of the values of a shard that is done, and of what was recalled of it: a task may take other shards after it."""
+        self.pools[shard].forget()
+        for place, owner in [found for found in self._found if found[1] == shard]:
+            self._found.discard((place, owner))
+            for operator in self.operator(place, shard):
+                if operator.revisiting is not None:
+                    operator.revisiting.close()
+                for trace in operator.traces:
+                    trace.resume(())

@@ -52,7 +52,7 @@ def test_stages_are_right_wherever_each_is_done(case, shards, seed):
         judge(case, Path(folder), dict)
 
 
-@SEARCH
+@settings(SEARCH, max_examples=max(5, EXAMPLES // 2))
 @given(
     st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)),
     st.sampled_from([1, 3, 8]),
