@@ -8,6 +8,7 @@ import pytest
 
 import ddcli.store.objects
 import ddcli.store.state
+from ddcli.choosing import Choosing
 from ddcli.cli.main import main
 from ddcli.errors import EngineError, SpecErrors, StateError, UsageError
 from ddcli.pipeline import run
@@ -101,6 +102,22 @@ def test_tasks_meet_in_the_bucket(tmp_path, bucket):
     manifest = read_newest(there.state)
     named = {path.name for path, _ in batch_files(there.state, manifest)}
     assert {path.name for path, _ in (there.state / "arrangements").below()} == named
+
+
+def test_tasks_of_this_machine_meet_here(tmp_path, bucket, monkeypatch):
+    """As a loop's do that doesn't fit in memory."""
+    there, put = make(tmp_path, bucket), []
+    plain = ObjectPath.put
+    monkeypatch.setattr(
+        ObjectPath, "put", lambda self, *given, **more: put.append(str(self)) or plain(self, *given, **more)
+    )
+    monkeypatch.setattr(Choosing, "spreads", lambda *_: True)
+    for step in range(3):
+        there.supply(step)
+        there.run(engine="local")
+    assert there.rows() == there.local.meant(3)
+    assert put
+    assert not any("spill" in name for name in put)
 
 
 def test_what_a_reader_in_another_pipeline_holds_stays(tmp_path, bucket):
