@@ -105,7 +105,7 @@ class Spreading:
     _rests: list[Rest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.course = Course(Nest(self.assembled.scope), range(self.job.cut.passes), self._is_little)
+        self.course = Course(Nest(self.assembled.scope), range(self.job.cut.passes), self.places.rule.wants_memory)
 
     def run(self) -> None:
         """Do the step."""
@@ -149,9 +149,6 @@ class Spreading:
         # What is done row by row goes along with what its rows come from.
         deciding = [place for place in places if place.gathers or place.whole] or places
         return frozenset[str]().union(*(self.job.graph.engines.get(place.name, ()) for place in deciding))
-
-    def _is_little(self, _path: Path, moving: int, kept: int) -> bool:
-        return self.places.rule.wants_memory(moving, kept)
 
     def _told(self, leg: Leg) -> str:
         """Return what a leg is, for those who watch."""

@@ -55,12 +55,12 @@ class Leg(NamedTuple):
 class Course(Generic[P]):
     """The course of one step. `take` has to be told of what legs gave, before the next one is asked for.
 
-    `little` says of a loop's path whether so many bytes are too little for many tasks, while so many are kept of its traces.
+    `little` says whether so many bytes in a loop are too little for many tasks, while so many are kept of its traces.
     """
 
     nest: Nest
     shards: range
-    little: Callable[[Path, int, int], bool]
+    little: Callable[[int, int], bool]
     waiting: dict[Address, list[P]] = field(default_factory=lambda: defaultdict(list))
     wakes: set[Wake] = field(default_factory=set)
 
@@ -81,7 +81,7 @@ class Course(Generic[P]):
         given = self._at(place for place in self.nest.inputs(path))
         given = {at: parts for at, parts in given.items() if at.what == HERE and at.rounds == outer}
         every = tuple(self.shards)
-        if self.little(path, _size(given) + _size(self._moving(path, outer)), _size(self._kept(path))):
+        if self.little(_size(given) + _size(self._moving(path, outer)), _size(self._kept(path))):
             yield self._whole("whole", path, outer, number)
             return
         if given or outermost:
@@ -99,7 +99,7 @@ class Course(Generic[P]):
                 self._drop(path, outer)
                 break
             # After what enters arranged has come: it is there from round 0 on.
-            if now and self.little(path, _size(moving), _size(self._kept(path))):
+            if now and self.little(_size(moving), _size(self._kept(path))):
                 yield self._whole("rest", path, outer, number)
                 break
             apart = {at: parts for at, parts in moving.items() if at.what == APART}

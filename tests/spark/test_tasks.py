@@ -16,7 +16,6 @@ from ddcli.choosing import Choosing, Rule
 from ddcli.engine import inside, loop
 from ddcli.errors import EngineError
 from ddcli.pipeline import run
-from ddcli.spreading import Spreading
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
@@ -65,7 +64,7 @@ def test_loops_are_right_however_they_are_gone_through(case, shards, rows, seed)
     share = chance.choice([0, 0.2, 0.5])
     patching = pytest.MonkeyPatch.context()
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), few(rows), started(Here(seed)), patching as patch:
-        patch.setattr(Spreading, "_is_little", lambda *_: chance.random() < share)
+        patch.setattr(Rule, "wants_memory", lambda *_: chance.random() < share)
         for module in (loop, inside):
             patch.setattr(module, "GATHERING", chance.choice([1, 2, 64]))
         judge(case, Path(folder), switching(seed, 0.7))
