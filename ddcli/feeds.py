@@ -47,10 +47,10 @@ class Feed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """What a source of a rebuild is fed."""
+class Fed:
+    """What a source is fed, wherever it is from (see `Feed`)."""
 
-    slices: tuple[Slice, ...]
+    slices: Sequence[Slice]
     rows: int
 
 

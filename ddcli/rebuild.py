@@ -22,7 +22,7 @@ from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.facts import facts_of
-from ddcli.feeds import Contents, Past, Said, Settled
+from ddcli.feeds import Contents, Fed, Said, Settled
 from ddcli.inputs import open_logs
 from ddcli.keeping import StateTraces
 from ddcli.plan.changes import CONTENTS, WAITING, Changes, Known
@@ -210,6 +210,7 @@ class _Rebuild:
             if change == "changed":
                 node = outputs[name]
                 self._check_columns(name, node.schema)
+                self._check_files(name)
                 said = Scan((), node.schema, SAID + name, self.nt)
                 outputs[name] = Sum((node, said), node.schema, (1, -1))
         return physical_graph(outputs, graph.engines)
@@ -227,6 +228,12 @@ class _Rebuild:
                 hint="a log has the same columns in all its files: give the output another `path`, where it begins anew",
             )
 
+    def _check_files(self, name: str) -> None:
+        """Refuse an output whose files aren't what was written: of what isn't there any more the difference would be wrong."""
+        entry = self._known(name)
+        for file in entry.files if entry else ():
+            check_bytes(self.request.outputs[name] / file.name, file)
+
     def _known(self, name: str) -> OutputEntry | None:
         """Return what the state says of an output, whatever it was called."""
         return self.manifest.outputs.get(renamed(self.request, self.manifest).get(name, ""))
@@ -243,13 +250,13 @@ class _Rebuild:
 
     def _sources(
         self, graph: PhysicalGraph, readers: dict[str, Reader], known: frozenset[str], most: int
-    ) -> tuple[dict[str, InputEntry], dict[str, Past]]:
+    ) -> tuple[dict[str, InputEntry], dict[str, Fed]]:
         """Return the inputs as the next manifest has them, and what the graph is fed: rows before the frontier, collections' contents.
 
         Rows that say what keys have from their time on keep their times; of others only the sum matters.
         """
         inputs = {name: self.manifest.inputs[name] for name in self.found if name in known}
-        sources: dict[str, Past] = {}
+        sources: dict[str, Fed] = {}
         scans = graph.scans()
         keyed = {node.name for node in graph.nodes if isinstance(node, Upserts | Snapshots)}
         for name, reader in readers.items():
@@ -259,7 +266,7 @@ class _Rebuild:
             inputs[name] = InputEntry(self.upper.elements, files, reader.schema.to_json())
             if name in scans:
                 slices = [part if name in keyed else self._settled(part) for part in taken.slices]
-                sources[name] = Past(tuple(slices), taken.rows)
+                sources[name] = Fed(tuple(slices), taken.rows)
         for name in scans:
             if name.startswith(CONTENTS):
                 sources[name] = self._contents(name.removeprefix(CONTENTS))
@@ -267,7 +274,7 @@ class _Rebuild:
                 sources[name] = self._said(name.removeprefix(SAID), most)
         return {name: inputs[name] for name in self.found}, sources
 
-    def _contents(self, identity: str) -> Past:
+    def _contents(self, identity: str) -> Fed:
         """Return the contents of an arrangement in the state, as of the frontier, a file at a time."""
         entry = self.manifest.arrangements[identity]
         schema = {name: kind for name, text in entry.schema.items() if (kind := parse_type(text)) is not None}
@@ -276,18 +283,17 @@ class _Rebuild:
         layout, place = BatchLayout(key, value, self.nt), self.request.state
         files = [(batch_directory(place, identity, at), file) for at, each in enumerate(entry.shards) for file in each]
         slices = [Contents(directory / file.name, file, layout) for directory, file in files]
-        return Past(tuple(map(self._settled, slices)), sum(file.rows for _, file in files))
+        return Fed(tuple(map(self._settled, slices)), sum(file.rows for _, file in files))
 
-    def _said(self, name: str, most: int) -> Past:
+    def _said(self, name: str, most: int) -> Fed:
         """Return all that an output has said so far, from its own files."""
         entry = self._known(name)
         assert entry is not None, "an output that changed has said something"
         slices = []
         for file in entry.files:
             path = self.request.outputs[name] / file.name
-            check_bytes(path, file)  # of what isn't there any more the difference would be wrong
             slices += [Said(path, at, most, tuple(self.time)) for at in range(0, file.rows, most)]
-        return Past(tuple(slices), sum(file.rows for file in entry.files))
+        return Fed(tuple(slices), sum(file.rows for file in entry.files))
 
     def _settled(self, part: Slice) -> Settled:
         return Settled(part, self.upper, self.nt)

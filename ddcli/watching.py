@@ -8,8 +8,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ddcli.feeds import Fed
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import numpy as np
 
@@ -28,11 +30,11 @@ class Watching:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def watched(self, taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, WatchedTaken]:
+    def watched(self, taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, Fed]:
         """Return what is taken from each input so that reading it is watched."""
         widths = widths_of(taken, readers)
         return {
-            name: WatchedTaken([WatchedSlice(part, name, widths[name], self) for part in given.slices], given.rows)
+            name: Fed([WatchedSlice(part, name, widths[name], self) for part in given.slices], given.rows)
             for name, given in taken.items()
         }
 
@@ -47,14 +49,6 @@ def widths_of(taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[
     """Return how many bytes of an input's files each of its rows is: nobody knows of some, so each is as many as any other."""
     sizes = {name: sum(file.size for file in readers[name].listing.to_read) for name in taken}
     return {name: sizes[name] / max(given.rows, 1) for name, given in taken.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedTaken:
-    """What a source is fed: `rows` updates or fewer."""
-
-    slices: Sequence[WatchedSlice]
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)
