@@ -30,7 +30,7 @@ from ddcli.runtime.options import SparkOptions
 from ddcli.runtime.spark import start
 from tests.bench import data
 from tests.bench.processes import ROOT, dd, measure
-from tests.bench.workspace import SKIP_LEVEL, Workspace
+from tests.bench.workspace import BOTH_WAYS, LABELS, SKIP_LEVEL, Workspace
 from tests.spark.servers import children, standalone
 
 if TYPE_CHECKING:
@@ -43,39 +43,12 @@ SQL = """
     from manages a join manages b on a.manager = b.employee
     group by all having sum(a.diff * b.diff) != 0
 """
-LABELS = """\
-dd: 1
-name: labels
-inputs:
-  edges: {path: in, columns: {src: int64, dst: int64}}
-collections:
-  links: {from: edges%s}
-  labels:
-    from: links
-    apply: [{map: {node: src, label: src}}, distinct]
-  least:
-    iterate:
-      variables: {best: labels}
-      max_rounds: 10
-      body:
-        best:
-          from: best
-          apply:
-            - join: {with: links, on: {node: src}}
-            - map: {node: dst, label: label}
-            - concat: labels
-            - reduce: {by: [node], label: min(label)}
-      result: best
-outputs:
-  least: out
-"""
 CONF = {
     "spark.driver.memory": "6g",
     "spark.sql.shuffle.partitions": "8",
     # The compiler of the JVM is wanted whole: the SQL runs there.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
-BOTH_WAYS = ", apply: [{concat: {from: edges, apply: [{map: {src: dst, dst: src}}]}}]"
 PATH = "pipeline.yaml"
 
 

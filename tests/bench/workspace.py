@@ -44,6 +44,35 @@ outputs:
   groups: out
 """
 
+LABELS = """\
+dd: 1
+name: labels
+inputs:
+  edges: {path: in, columns: {src: int64, dst: int64}}
+collections:
+  links: {from: edges%s}
+  labels:
+    from: links
+    apply: [{map: {node: src, label: src}}, distinct]
+  least:
+    iterate:
+      variables: {best: labels}
+      max_rounds: 10
+      body:
+        best:
+          from: best
+          apply:
+            - join: {with: links, on: {node: src}}
+            - map: {node: dst, label: label}
+            - concat: labels
+            - reduce: {by: [node], label: min(label)}
+      result: best
+outputs:
+  least: out
+"""
+BOTH_WAYS = ", apply: [{concat: {from: edges, apply: [{map: {src: dst, dst: src}}]}}]"
+"""What has the links of `LABELS` followed both ways, put in the place that is left for it."""
+
 AGGREGATES = {
     "least_and_count": "lo: min(value), n: count(*)",
     "least": "lo: min(value)",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ddcli.sizes import BASE, LEAST_ROWS, WORKING, parse_size, sizes
 from tests.bench.processes import dd, measure
+from tests.bench.workspace import BOTH_WAYS, LABELS, Workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,47 +175,21 @@ def test_a_run_keeps_to_its_memory(tmp_path):
     assert not (little.parent / ".dd/sales/spill").exists()
 
 
-LOOP = """\
-dd: 1
-name: least
-inputs: {edges: {path: ../in/, columns: {a: int64, b: int64}}}
-collections:
-  links: {from: edges, apply: [{concat: {from: edges, apply: [{map: {a: b, b: a}}]}}]}
-  labels: {from: links, apply: [{map: {node: a, label: a}}, distinct]}
-  least:
-    iterate:
-      variables: {best: labels}
-      max_rounds: 10
-      body:
-        best:
-          from: best
-          apply:
-            - join: {with: links, on: {node: a}}
-            - map: {node: b, label: label}
-            - concat: labels
-            - reduce: {by: [node], label: min(label)}
-      result: best
-outputs: {least: out/}
-"""
-
-
 @pytest.mark.slow
 def test_a_loop_keeps_to_its_memory(tmp_path):
     """Round by round, a shard at a time; what the rounds add is many times what it is fed."""
-    (tmp_path / "in").mkdir()
     edges = np.random.default_rng(1).integers(0, 100_000, (200_000, 2))
-    pl.DataFrame({"a": edges[:, 0], "b": edges[:, 1], "time": 0, "diff": 1}).write_parquet(tmp_path / "in/0.parquet")
+    links = pl.DataFrame({"src": edges[:, 0], "dst": edges[:, 1], "time": 0, "diff": 1})
     given, peaks = 512 << 20, {}
     for name, memory in (("little", str(given)), ("large", "100GiB")):
-        path = tmp_path / name / "least.yaml"
-        path.parent.mkdir()
-        path.write_text(LOOP)
-        peaks[name] = measure(dd("run", path, "--memory", memory)).peak
+        place = Workspace(tmp_path / name, LABELS.replace("%s", BOTH_WAYS))
+        links.write_parquet(place.input / "0.parquet")
+        peaks[name] = measure(dd("run", place.folder / "pipeline.yaml", "--memory", memory)).peak
     assert peaks["little"] <= MORE * given, f"{peaks['little'] >> 20} MiB were resident"
     assert peaks["large"] > MORE * given, "else this says nothing"
     one, other = (log(tmp_path / name / "out") for name in peaks)
     assert one.equals(other)
-    assert not (tmp_path / "little/.dd/least/spill").exists()
+    assert not (tmp_path / "little/.dd/labels/spill").exists()
 
 
 # What is put away.
