@@ -1,20 +1,23 @@
-# Needs Python 3.11 to 3.13, git and make. `make` shows what there is; ARGS are passed on: make test ARGS='-k join'.
+# Needs Python 3.11 or newer, git and make. `make` shows what there is; ARGS are passed on: make test ARGS='-k join'.
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 # Succeeds in a Python that can make our environment.
-SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+SUPPORTED := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 # The clock of the demo: minutes since midnight of 2013-01-01. 08:00, 09:00 and 10:00; 18:00 of January 31st.
 DEMO_LAST := 44280
 DEMO_TIMES := 480 540 600 $(DEMO_LAST) $(DEMO_LAST)
 
+# The Pythons that `make test-pythons` looks for; name others with make PYTHONS='...' test-pythons.
+PYTHONS := $(wildcard $(HOME)/.pyenv/versions/3.1[1-9]*/bin/python) python3.11 python3.12 python3.13 python3.14 python3.15
+
 # Tests run side by side, one process a processor; those of a file in one of them, as they share what is dear to make.
 PARALLEL := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check format-check lint types layers bench bench-spark format reference test-lowest clean
+.PHONY: help demo demo-spark test soak check format-check lint types layers bench bench-spark format reference test-pythons test-lowest clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +57,9 @@ test: $(READY) ## Run the tests
 	@$(find_chromium)
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
+soak: $(READY) ## Attack, and run the random tests, with fresh seeds: MINUTES=10; CASE=NAME:SEED attacks as a failure says
+	$(BIN)/python -m tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10)) $(ARGS)
+
 check: format-check lint types layers test ## Run all that CI runs: format, lint, types, layers, tests
 
 format-check: $(READY)
@@ -75,18 +81,27 @@ bench-spark: $(READY) ## Measure loads, loops and small changes on Spark, beside
 	@$(call find_java,$(VENV))
 	$(BIN)/python -m tests.bench.spark $(ARGS)
 
-format: $(READY) reference ## Format the code, repair what lint can, and bring the README's generated parts up to date
+format: $(READY) reference ## Format the code, repair what lint can, and bring the documentation's generated parts up to date
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY) ## Write the README's commands and functions as the code has them
+reference: $(READY) ## Write the documentation's commands and functions as the code has them
 	$(BIN)/python -m tests.generated
+
+test-pythons: ## Run the tests with each version of Python that is at hand
+	@tested=; for python in $(PYTHONS); do \
+	    "$$python" -c '$(SUPPORTED)' 2>/dev/null || continue; \
+	    version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	    case "$$tested" in *" $$version "*) continue;; esac; tested="$$tested $$version "; \
+	    printf '\nPython %s\n' $$version; \
+	    $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON="$$python" test || exit; \
+	done
 
 test-lowest: .venv-lowest/ready ## Run the tests with the lowest version of each dependency
 	.venv-lowest/bin/pytest $(PARALLEL) $(ARGS)
 
 clean: ## Remove the set-up, caches, and what the pipelines wrote
-	rm -rf $(VENV) .venv-lowest build dist out pipelines/.dd .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-* build dist out pipelines/.dd .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A set-up ends by touching a file: it is brought up to date when pyproject.toml is younger, and finished after a failure.
@@ -94,6 +109,7 @@ clean: ## Remove the set-up, caches, and what the pipelines wrote
 $(READY): pyproject.toml
 	@$(call make_venv,$(VENV))
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m compileall -q ddcli # as pip does for what it installs: else the first run of all does, which takes time and memory
 	@touch $@
 
 .venv-lowest/ready: pyproject.toml
@@ -122,13 +138,13 @@ endef
 # Make a virtual environment, unless it is there, with the first Python that will do: $(PYTHON) if given.
 define make_venv
 if $(1)/bin/python -c '$(SUPPORTED)' 2>/dev/null; then exit; fi; \
-for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
     if "$$python" -c '$(SUPPORTED)' 2>/dev/null; then \
         echo "Setting up $(1) with $$("$$python" --version); this takes a minute or two."; \
         exec "$$python" -m venv --clear $(1); \
     fi; \
 done; \
-echo 'error: no Python 3.11, 3.12 or 3.13 with its venv module is on the PATH' >&2; \
+echo 'error: no Python 3.11 or newer with its venv module is on the PATH' >&2; \
 echo 'hint: install one (Debian, Ubuntu: python3 and python3-venv), or name it: make PYTHON=/path/to/python3 ...' >&2; \
 exit 1
 endef

@@ -9,7 +9,7 @@ A log is a directory, a file or a glob; on this machine or in an object store.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -20,11 +20,12 @@ import polars as pl
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import EngineError, InputError, UsageError, did_you_mean
 from ddcli.store.formats.base import Updates
-from ddcli.store.listing import list_input
+from ddcli.store.listing import NOT_THERE, list_input
 from ddcli.store.log_scan import not_after, physically
 from ddcli.store.log_times import within
 from ddcli.store.logs import LogReader
 from ddcli.store.objects import locate
+from ddcli.store.output import beyond
 from ddcli.store.progress import read_progress
 from ddcli.store.tables import READ_ERRORS, Tables
 from ddcli.store.time_text import format_frontier, parse_time
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 LATEST = "latest"
 """As of this, all updates count."""
 DIFF, TIME = "diff", "time"
+UNFINISHED = "the last commit isn't published wholly, and is left out; the pipeline's next run finishes it"
 MOST_HELD = 10_000_000
 """Times that are read at once, to see whether rows are in order."""
 At = Any
@@ -90,6 +92,8 @@ class ChangeLog:
     diff: str
     progress: Frontier | None
     """The upper that the log carries, if it does."""
+    left_out: int = 0
+    """Files of a commit that isn't wholly published: they are not read."""
 
     @classmethod
     def open(
@@ -107,13 +111,22 @@ class ChangeLog:
         try:
             listing = list_input(path, base)
         except InputError as error:
-            error.hint = "name a directory, a file or a glob of a change log"
+            if error.hint in (None, NOT_THERE):
+                error.hint = "name a directory, a file or a glob of a change log"
             raise
         if not listing.files:
             raise InputError("the log has no files of updates", place=str(whole), hint="check the path")
         names = tuple(time) if time else _time_columns(listing, progress, columns, diff)
         reader = LogReader(listing, Updates(names, columns, diff=diff), most=MOST_HELD)
-        return cls(whole, reader, diff, None if progress is None else Frontier(progress))
+        if progress is None:
+            return cls(whole, reader, diff, None)
+        unfinished = beyond((file.path for file in listing.new), progress, reader.schema.time)
+        if unfinished:
+            listing = replace(listing, new=tuple(file for file in listing.new if file.path not in unfinished))
+            if not listing.files:
+                raise InputError("the log has no files of updates", place=str(whole), hint=UNFINISHED)
+            reader = LogReader(listing, Updates(names, columns, diff=diff), most=MOST_HELD)
+        return cls(whole, reader, diff, Frontier(progress), len(unfinished))
 
     @property
     def columns(self) -> Schema:
@@ -168,6 +181,11 @@ class ChangeLog:
         if self.progress is None or time == LATEST or not self.progress.less_equal(self.at(time, "--as-of")):
             return None
         return format_frontier(self.progress, list(self.time.values()))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of what is shown."""
+        return [f"{self.path}: {UNFINISHED}"] if self.left_out else []
 
     def refusal(self, error: BaseException) -> InputError | EngineError:
         """Return what to say when reading has failed: which file is damaged, or that a sum is too large."""

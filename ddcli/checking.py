@@ -6,13 +6,13 @@ what can be planned. Polars is not imported, pyarrow only where a file must say 
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
 from ddcli.facts import format_of, shared_time
+from ddcli.functions import functions_of
 from ddcli.plan.placing import each_of
 from ddcli.request import problems_of, state_of
 from ddcli.spec import read_spec
@@ -47,6 +47,8 @@ class Checked:
     inputs: dict[str, CheckedInput] = field(default_factory=dict)
     outputs: dict[str, Schema] = field(default_factory=dict)
     errors: tuple[DdError, ...] = ()
+    unseen: dict[str, str] = field(default_factory=dict)
+    """The Python functions of which the text doesn't say how many arguments they take, and why."""
 
     @property
     def supposed(self) -> list[str]:
@@ -94,8 +96,6 @@ def check(path: Path) -> Checked:
     if spec is None:
         return Checked(str(path), errors=SpecErrors(wrong).errors)
     base = path.absolute().parent
-    if str(base) not in sys.path:  # where `module:function` is looked for first
-        sys.path.insert(0, str(base))
     errors: list[DdError] = [*wrong, *problems_of(spec, base, state_of(spec, base).absolute())]
     inputs: dict[str, CheckedInput] = {}
     for name, given in spec.inputs.items():
@@ -104,7 +104,16 @@ def check(path: Path) -> Checked:
         except DdError as error:
             errors += [_at_the_input(each, given) for each in each_of(error)]
     outputs = _plan(spec, inputs, errors)
-    return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors)
+    unseen = {} if errors else _unseen(spec, base)
+    return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors, unseen)
+
+
+def _unseen(spec: Spec, base: Path) -> dict[str, str]:
+    from ddcli.expressions.definition import define
+
+    names = dict.fromkeys(function.name.value for function in functions_of(spec))
+    found = {name: define(name, str(base)).unseen for name in names}
+    return {name: why for name, why in found.items() if why}
 
 
 def _check_input(given: Input, base: Path) -> CheckedInput:

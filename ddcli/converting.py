@@ -21,9 +21,11 @@ from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, did_
 from ddcli.execute import execute
 from ddcli.request import Request, problems_of
 from ddcli.rows import WRITERS, batches
+from ddcli.screen import visible
 from ddcli.sizes import default_memory, default_workers
 from ddcli.spec import load_spec, parse_spec
 from ddcli.spec.model import Output, Spec
+from ddcli.store.access import real
 from ddcli.store.objects import ObjectPath
 from ddcli.store.progress import PROGRESS
 from ddcli.store.state import UPDATES, State
@@ -78,7 +80,7 @@ def convert_files(
     """Write files as a change log, `given` being what a pipeline file would say of them as an input. See `convert_input`."""
     tree = {"dd": 1, "name": NAME, "inputs": {NAME: dict(given)}, "outputs": {NAME: str(target)}}
     with _without_places():
-        spec = parse_spec(json.dumps(tree), OPTIONS)
+        spec = parse_spec(visible(json.dumps(tree, ensure_ascii=False)), OPTIONS)  # escapes that YAML knows, too
         return _converted(spec, NAME, Path.cwd(), target, until, force=force)
 
 
@@ -135,7 +137,7 @@ def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | Non
     with _making(target, force=force) as directory, tempfile.TemporaryDirectory(prefix="dd-convert-") as place:
         output = Output(spec.name, Text(str(target), given.path.span), Text(name, given.name.span))
         alone = Spec(spec.name, spec.path, {name: given}, {}, {name: output})
-        state = Path(place) / "state"
+        state, directory = real(Path(place)) / "state", real(directory)
         if problems := problems_of(alone, base, state):
             raise SpecErrors(problems)
         request = Request(

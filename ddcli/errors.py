@@ -7,10 +7,17 @@ An exception that is not a `DdError` is a bug of ours and ends with exit code 70
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from ddcli.screen import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+
+LONG = 400
+"""Characters of a line that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,17 @@ class Span:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+    def shown(self) -> list[str]:
+        """Return the line with the place marked below; of a long line what is around the place."""
+        at, source = self.column - 1, self.source
+        start, end = (0, len(source)) if len(source) <= LONG else (max(0, at - LONG // 4), at + LONG * 3 // 4)
+        before = "…" * (start > 0) + visible(source[start:at])
+        text = visible(source[at : min(at + self.length, end)])
+        marked = len(text) + max(0, at + self.length - len(source)) * (end >= len(source))
+        after = visible(source[min(at + self.length, end) : end]) + "…" * (end < len(source))
+        line = f"{self.line:>12} | {before}{text}{after}"
+        return [line, " " * 12 + " | " + " " * len(before) + "^" * max(1, marked)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +60,58 @@ class Text:
     def at(self, offset: int, length: int = 1) -> Span:
         """Return the span `offset` characters into the scalar."""
         span = self.span
-        if self.inset + offset >= max(span.length, 1) or "\n" in self.value[:offset]:
+        if self.inset + offset >= max(span.length, 1) or offset > _first_line(self.value):
             return span
         return Span(span.file, span.line, span.column + self.inset + offset, length, span.source)
+
+
+@lru_cache(maxsize=64)
+def _first_line(text: str) -> int:
+    """Return the length of the first line; remembered, because a text has many places."""
+    end = text.find("\n")
+    return len(text) if end < 0 else end
+
+
+LONGEST = 4000
+"""Characters of a part of a message: what it quotes may be a file of some gigabytes without a line's end."""
+
+
+def _bounded(text: str) -> str:
+    """Return a text without its middle, if it is too long for a message, whoever shows that and in whatever way."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST * 3 // 4]} ... {text[-LONGEST // 4 :]}"
 
 
 class DdError(Exception):
     """The root: what went wrong (`problem`), where (`span` or `place`), and what to do about it (`hint`)."""
 
     exit_code: ClassVar[int] = 5
+    detail: tuple[str, ...] = ()
+    """Lines that belong below the problem, where they are not shown in another way."""
 
     def __init__(self, problem: str, *, span: Span | None = None, place: str | None = None, hint: str | None = None):
-        super().__init__(problem)
-        self.problem = problem
+        self.problem = _bounded(problem)
+        super().__init__(self.problem)
         self.span = span
-        self.place = place
-        self.hint = hint
+        self.place = place and _bounded(place)
+        self.hint = hint and _bounded(hint)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let an error go from one process to another, whatever its `__init__` asks for."""
         return _again, (type(self), self.args), self.__dict__
 
-    def render(self) -> str:
-        """Return the message as a person reads it: place, problem, the source line, hint."""
+    def lines(self) -> list[str]:
+        """Return the message as a person reads it, on any screen: place, problem, the source line, hint."""
         where = str(self.span) if self.span else self.place
         lines = [f"{where}: error: {self.problem}" if where else f"error: {self.problem}"]
         if self.span and self.span.source:
-            lines.append(f"{self.span.line:>12} | {self.span.source}")
-            lines.append(" " * 12 + " | " + " " * (self.span.column - 1) + "^" * max(1, self.span.length))
+            lines += self.span.shown()
         if self.hint:
             lines.append(f"hint: {self.hint}")
-        return "\n".join(lines)
+        return [visible(line) for line in lines]
+
+    def render(self) -> str:
+        """Return the lines of the message as one text."""
+        return "\n".join(self.lines())
 
     def __str__(self) -> str:
         return self.render()
@@ -102,9 +141,9 @@ class SpecErrors(UsageError):
         super().__init__(f"{len(ordered)} errors" if len(ordered) != 1 else ordered[0].problem)
         self.errors = tuple(ordered)
 
-    def render(self) -> str:
-        """Return every error, one after the other."""
-        return "\n".join(error.render() for error in self.errors)
+    def lines(self) -> list[str]:
+        """Return the lines of every error, one after the other."""
+        return [line for error in self.errors for line in error.lines()]
 
 
 class InputError(DdError):

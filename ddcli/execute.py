@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,14 @@ from ddcli.choosing import Choosing
 from ddcli.engine.counts import OUTPUT, Count, Counts
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.operators.base import Interval
+from ddcli.engine.pool import HashCollision
+from ddcli.engine.secret import new_secret
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.facts import InputFacts, facts_of
+from ddcli.functions import load_functions
 from ddcli.history import kept_past
-from ddcli.importing import imported
+from ddcli.importing import first_secret, imported
 from ddcli.inputs import import_keys, largest_seen, open_logs, time_columns
 from ddcli.inspecting import seen
 from ddcli.keeping import StateTraces
@@ -33,6 +35,7 @@ from ddcli.stepping import Stepping, pools_for
 from ddcli.store.holds import read_claims
 from ddcli.store.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.time_text import format_frontier
+from ddcli.store.upkeep import rekey
 from ddcli.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.watching import Watching, widths_of
 
@@ -47,17 +50,35 @@ if TYPE_CHECKING:
     from ddcli.store.logs import Taken
     from ddcli.store.state import State
 
+ATTEMPTS = 3
+"""Runs that are begun, each with a new secret: that even the second finds a collision is as good as impossible."""
+
 
 def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
-    """Take in what is new as of now and commit it to `state`; without a state, a dry run, commit nothing."""
-    with closing(Choosing(request)) as choosing:
-        return _execute(request, manifest, state, choosing)
+    """Take in what is new as of now and commit it to `state`; without a state, a dry run, commit nothing.
+
+    Should two values have one hash, the state gets another secret, and the run begins again.
+    """
+    secret = None
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            with closing(Choosing(request)) as choosing:
+                return _execute(request, manifest, state, choosing, secret)
+        except HashCollision as collision:
+            if not left or (manifest is not None and state is None):
+                raise
+            request.say(f"{collision.problem}; the run begins again under another secret")
+            secret = new_secret()
+            if state is not None and state.manifest is not None:
+                manifest = rekey(state, secret, request.say)
+    raise AssertionError("the last attempt returns or raises")
 
 
-def _execute(request: Request, manifest: Manifest | None, state: State | None, choosing: Choosing) -> RunSummary:
+def _execute(
+    request: Request, manifest: Manifest | None, state: State | None, choosing: Choosing, secret: bytes | None
+) -> RunSummary:
+    """Do so once; `secret` is what a state without a manifest begins with, None: what suits its imports."""
     request.progress.begin("looking at the inputs")
-    if str(request.base) not in sys.path:  # where `module:function` is looked for first
-        sys.path.insert(0, str(request.base))
     known = None if request.refreshes_all else manifest
     found = find_inputs(request, known)
     readers = open_logs(request, known, found, rows_held(request.memory))
@@ -67,6 +88,7 @@ def _execute(request: Request, manifest: Manifest | None, state: State | None, c
         build(request.spec, schemas, list(time.values()), import_keys(readers)),
         known_generations(manifest.cache["plan"] if manifest else None),
     )
+    load_functions(request.spec, request.base)  # what can't be is told before anything is done
     if manifest is not None and is_changed(request, manifest, plan):
         return _changed(request, manifest, state, plan, time, choosing)
     before = Frontier(manifest.upper) if manifest else None
@@ -79,7 +101,8 @@ def _execute(request: Request, manifest: Manifest | None, state: State | None, c
                 reader.take((), manifest.upper, manifest.upper)
             return nothing_new(request, manifest)
         return RunSummary(request.spec.name.value, None, None, changed=False)
-    return _Run(request, manifest, state, plan, readers, time, seen, upper, choosing).run()
+    secret = manifest.secret_bytes if manifest else secret or first_secret(found)
+    return _Run(request, manifest, state, secret, plan, readers, time, seen, upper, choosing).run()
 
 
 def _changed(
@@ -101,7 +124,7 @@ def _changed(
     )
     if state is None:
         return replace(alone, dry=True)
-    summary = _execute(replace(request, refresh=None), rebuilt, state, choosing)
+    summary = _execute(replace(request, refresh=None), rebuilt, state, choosing, None)
     if not summary.changed:
         return alone
     counts.add(summary.counts or Counts())
@@ -124,6 +147,7 @@ class _Run:
     request: Request
     manifest: Manifest | None
     state: State | None
+    secret: bytes
     plan: Plan
     readers: dict[str, Reader]
     time: Schema
@@ -140,7 +164,7 @@ class _Run:
         # The first run begins where every time is at or after.
         interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
         taken, cut, spread = self._take(before)
-        pools = pools_for(cut)
+        pools = pools_for(cut, self.secret)
         traces = StateTraces(
             self.request.state,
             self.manifest,
@@ -254,6 +278,7 @@ class _Run:
             arrangements=traces.entries(self.upper),
             outputs={name: self._output(name, publishing) for name in publishing.layouts},
             exports=self.plan.exports,
+            secret=self.secret.hex(),
             cache={
                 "time": {name: str(kind) for name, kind in self.time.items()},
                 "seen": self.seen,

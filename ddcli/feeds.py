@@ -14,6 +14,7 @@ import polars as pl
 
 from ddcli.engine.lanes import encode
 from ddcli.engine.reopening import as_of
+from ddcli.store.access import reading
 from ddcli.store.batches import StoredBatch
 
 if TYPE_CHECKING:
@@ -89,7 +90,9 @@ class Said:
     times: tuple[str, ...]
 
     def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
-        frame = pl.scan_parquet(self.path, glob=False, hive_partitioning=False).slice(self.start, self.rows).collect()
+        with reading(self.path) as file:
+            scan = pl.scan_parquet(file, glob=False, hive_partitioning=False)
+            frame = scan.slice(self.start, self.rows).collect()
         width = layout.width + len(self.times) + 1
         matrix = encode(frame, layout, pool, np.empty((frame.height, width), np.int64))
         for at, column in enumerate((*self.times, "diff"), start=layout.width):

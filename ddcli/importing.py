@@ -15,8 +15,11 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.arrangement.holds import before, times_of
-from ddcli.engine.lanes import Layout
+from ddcli.engine.columns import POOLED
+from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.pool import HashCollision, Pool
 from ddcli.engine.reopening import as_of
+from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.plan.physical import Scan, is_imported
@@ -29,8 +32,8 @@ from ddcli.store.state import batch_directory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ddcli.engine.pool import Pool
     from ddcli.plan.physical import PhysicalGraph
+    from ddcli.request import Found
     from ddcli.store.listing import Listing
     from ddcli.store.logs import Slice
     from ddcli.store.manifest import InputEntry, Times
@@ -136,13 +139,19 @@ class SharedReader:
         """Return how many rows a file has."""
         return self._files[at][1].rows
 
-    def batch(self, at: int, pool: Pool) -> StoredBatch:
-        """Return a file's batch."""
+    def batch(self, at: int, pool: Pool) -> StoredBatch | Rehashed:
+        """Return a file's batch, in the lanes of the pool."""
         shard, file = self._files[at]
-        place = batch_directory(self.shared.state, self.shared.identity, shard)
-        return StoredBatch(place / file.name, file, self.layout, pool)
+        path = batch_directory(self.shared.state, self.shared.identity, shard) / file.name
+        if self._is_hashed_as(pool):
+            return StoredBatch(path, file, self.layout, pool)
+        return Rehashed(StoredBatch(path, file, self.layout, pool), self.shared.manifest.secret_bytes)
 
-    def due(self, batch: StoredBatch, lower: Frontier | None, upper: Frontier) -> np.ndarray:
+    def _is_hashed_as(self, pool: Pool) -> bool:
+        """Say whether the arrangement has the lanes of a pool, and so its order and its shards."""
+        return not self.layout.hashed or self.shared.manifest.secret_bytes == pool.secret
+
+    def due(self, batch: StoredBatch | Rehashed, lower: Frontier | None, upper: Frontier) -> np.ndarray:
         """Return the updates of a batch at or after `lower` and not at or after `upper`."""
         matrix = self._placed(batch)
         times = times_of(matrix, self.nt)
@@ -168,10 +177,11 @@ class SharedReader:
         found = []
         for at, (own, file) in enumerate(self._files):
             count = len(self.shared.entry.shards)
-            if count % shards == 0 and own * shards // count != shard:
-                continue  # shards are ranges of hashes
-            if shards % count == 0 and shard * count // shards != own:
-                continue
+            if self._is_hashed_as(pool):  # shards are ranges of hashes
+                if count % shards == 0 and own * shards // count != shard:
+                    continue
+                if shards % count == 0 and shard * count // shards != own:
+                    continue
             if self._taken(at, taken):
                 found.append(SharedBatch(self.batch(at, pool), mine))
             elif self._old(Frontier(file.upper)) or not taken.dominates(Frontier(file.lower or ())):
@@ -187,10 +197,16 @@ class SharedReader:
         upper = Frontier(self._files[at][1].upper)
         return upper.dominates(taken) and (not self._old(upper) or self.begin.dominates(taken))
 
-    def _placed(self, batch: StoredBatch) -> np.ndarray:
+    def _placed(self, batch: StoredBatch | Rehashed) -> np.ndarray:
         """Return a batch's updates at the times at which they are taken."""
         matrix = batch.matrix()
         return as_of(matrix, self.begin, self.nt) if self._old(batch.upper) else matrix
+
+
+def first_secret(found: Mapping[str, Found]) -> bytes:
+    """Return the secret that a state begins with: that of the first arrangement it imports, which is then read as it lies."""
+    known = (given.shared.manifest.secret_bytes for given in found.values() if given.shared)
+    return next(filter(None, known), None) or new_secret()
 
 
 def imported(graph: PhysicalGraph, readers: Mapping[str, object]) -> dict[str, SharedReader]:
@@ -206,14 +222,59 @@ def imported(graph: PhysicalGraph, readers: Mapping[str, object]) -> dict[str, S
     return found
 
 
+class Rehashed:
+    """A batch that was written under another secret, in the lanes of its pool (the engine's protocol `Batch`).
+
+    Keys are looked for by their values, hashed as they were there. Where that can't be (of a key the lane alone is known, or two
+    values there have one hash), the batch is read as a whole, which takes none of those hashes.
+    """
+
+    def __init__(self, batch: StoredBatch, secret: bytes) -> None:
+        self.batch = batch
+        self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
+        self._secret = secret
+        self._matrix: np.ndarray | None = None
+
+    def matrix(self) -> np.ndarray:
+        """Return all rows, sorted, and keep them until `release`."""
+        if self._matrix is None:
+            self._matrix = self.batch.rehashed()
+        return self._matrix
+
+    def for_keys(self, keys: np.ndarray) -> np.ndarray:
+        """Return a sorted matrix with each row of the sorted, distinct `keys`; others may be in it."""
+        layout, key, pool = self.batch.layout, self.batch.layout.key, self.batch.pool
+        if self._matrix is not None or not _has_values(keys, key, pool):
+            return self.matrix()
+        theirs = Pool(self._secret)
+        try:
+            wanted = kernels.sort_by(encode(decode(keys, key, pool), key, theirs), range(key.width))
+            there = StoredBatch(self.batch.path, self.batch.entry, layout, theirs).for_keys(wanted)
+            found = there.copy()
+            encode(decode(there, layout.record, theirs), layout.record, pool, found)
+        except HashCollision:
+            return self.matrix()
+        return kernels.sort_by(found, range(layout.width))
+
+    def release(self) -> None:
+        """Forget what `matrix` keeps."""
+        self._matrix = None
+
+
+def _has_values(keys: np.ndarray, key: Layout, pool: Pool) -> bool:
+    """Say whether a pool knows the values behind the lanes of keys."""
+    hashed = ((key.lanes(name).start, kind) for name, kind in key.schema.items() if kind.kind in POOLED)
+    return all(pool.has(keys[:, lane], kind) for lane, kind in hashed)
+
+
 class SharedBatch:
     """Those rows of another pipeline's batch that are of a shard, and taken (the engine's protocol `Batch`)."""
 
     def __init__(
         self,
-        batch: StoredBatch,
+        batch: StoredBatch | Rehashed,
         mine: Callable[[np.ndarray], np.ndarray],
-        whole: Callable[[StoredBatch], np.ndarray] | None = None,
+        whole: Callable[[StoredBatch | Rehashed], np.ndarray] | None = None,
     ) -> None:
         self.batch = batch
         self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper

@@ -225,7 +225,8 @@ class StateTraces:
         entry = self.manifest.arrangements.get(rest.identity) if self.manifest else None
         began, place = clock.perf_counter(), batch_directory(self.directory, rest.identity, rest.shard)
         files = entry.shards[rest.shard] if entry else ()
-        stored = [StoredBatch(place / file.name, file, rest.layout, Pool()) for file in files]
+        pool = Pool(self.pools[0].secret)
+        stored = [StoredBatch(place / file.name, file, rest.layout, pool) for file in files]
         work = compact(rest.layout, stored, None, since=since, through=through, inserted=rest.inserted)
         gone = frozenset(file.name for file in files) - {file.name for file in work.kept}
         made = tuple(batch.write(transaction, rest.identity, rest.shard) for batch in work.made())

@@ -13,10 +13,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import EngineError
+from ddcli.functions import refuse_code
 from ddcli.progress import SILENT, Progress
 from ddcli.request import imports, is_idle, nothing_new, read_request
 from ddcli.runtime.options import SparkOptions
 from ddcli.store.manifest import read_newest
+from ddcli.store.outputs import check_aside
 from ddcli.store.sharing import advance_holds, reading, taken_of
 from ddcli.store.state import State
 
@@ -46,6 +48,7 @@ def run(
     conf: Mapping[str, str] | None = None,
     spark: Any = None,
     if_locked: IfLocked = "fail",
+    no_code: bool = False,
     cache_dir: Path | None = None,
     say: Callable[[str], None] | None = None,
     ready: Callable[[Path], bool] | None = None,
@@ -64,6 +67,8 @@ def run(
     of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the
     same, so each run may choose anew.
 
+    With `no_code`, or DDCLI_NO_CODE=1, a pipeline that names Python functions is refused: a run calls them.
+
     Raises a DdError, after which state and outputs are as they were; but a change of the pipeline is committed by itself,
     before what is new is taken in.
     """
@@ -80,12 +85,19 @@ def run(
         engine="spark" if spark is not None and engine == "auto" else engine,
         spark=SparkOptions.of(master, remote, conf, spark),
     )
+    refuse_code(request.spec, no_code=no_code)
     request = replace(request, ready=ready)
     manifest = read_newest(request.state)
     if manifest is not None and is_idle(request, manifest):
         return nothing_new(request, manifest)
+    check_aside(request.aside)
     # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
-    with nullcontext() if dry_run else State.open(request.state, request.outputs, if_locked=if_locked) as opened:
+    state_or_none = (
+        nullcontext()
+        if dry_run
+        else State.open(request.state, request.outputs, written=request.written, if_locked=if_locked)
+    )
+    with state_or_none as opened:
         from ddcli.engine.kernels import set_announce, set_cache_dir
         from ddcli.execute import execute
 

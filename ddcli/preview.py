@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.request import find_inputs, find_time, find_upper, is_idle, read_request
 from ddcli.store.manifest import read_newest
-from ddcli.store.state import check_outputs
+from ddcli.store.outputs import check_outputs
 from ddcli.summary import plural, size_of
 
 if TYPE_CHECKING:
@@ -130,8 +129,6 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     from ddcli.rebuild import find_changes, is_changed
     from ddcli.store.time_text import format_frontier
 
-    if str(request.base) not in sys.path:
-        sys.path.insert(0, str(request.base))
     found = find_inputs(request, manifest)
     readers = open_logs(request, manifest, found)
     time = time_columns(request, manifest, readers)

@@ -17,12 +17,14 @@ from ddcli.engine.counts import Counts
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Interval
+from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.facts import facts_of
 from ddcli.feeds import Contents, Fed, Said, Settled
+from ddcli.importing import SharedReader, first_secret
 from ddcli.inputs import open_logs
 from ddcli.keeping import StateTraces
 from ddcli.plan.changes import CONTENTS, WAITING, Changes, Known
@@ -30,12 +32,13 @@ from ddcli.plan.generations import physical_graph
 from ddcli.plan.physical import Scan, Snapshots, Sum, Upserts
 from ddcli.publishing import Publishing
 from ddcli.request import find_inputs
-from ddcli.siding import ErrorLog, error_directory
+from ddcli.siding import ErrorLog, correct_aside, error_directory
 from ddcli.sizes import rows_held, rows_read
 from ddcli.stepping import Stepping, pools_for
 from ddcli.store.batches import BatchLayout
 from ddcli.store.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
-from ddcli.store.state import batch_directory, same_outputs
+from ddcli.store.outputs import same_outputs
+from ddcli.store.state import batch_directory
 from ddcli.store.verify import check_bytes
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.request import Found, Request
-    from ddcli.store.state import State
+    from ddcli.store.state import State, Transaction
     from ddcli.summary import OutputSummary, SparkSummary
 
     Rebuilt = tuple[Manifest, dict[str, OutputSummary], Counts, SparkSummary | None]
@@ -104,6 +107,8 @@ def rebuild(
     changes = find_changes(request, manifest, plan)
     refuse_rewriting(request, changes)
     found = find_inputs(request, manifest if changes.known.inputs else None)
+    if not changes.known.inputs:
+        found = {name: given.marked(manifest.inputs.get(name)) for name, given in found.items()}
     return _Rebuild(request, manifest, state, changes, found, time, choosing).run()
 
 
@@ -130,7 +135,7 @@ class _Rebuild:
         cut, spread = self.choosing.cut(graph, self.nt, rows, self._kept())
         if spread and cut.most is not None and cut.most < most:
             inputs, sources = self._sources(graph, readers, known, cut.most)
-        pools, interval = pools_for(cut), Interval(_beginning(self.nt), self.upper)
+        pools, interval = pools_for(cut, self.secret), Interval(_beginning(self.nt), self.upper)
         traces = StateTraces(self.request.state, None, pools, interval.lower, cut, only=frozenset(self.changes.built))
         facts = facts_of(self.request.spec, readers, None, self.upper.elements)
         errors = ErrorLog(self.time)
@@ -173,6 +178,8 @@ class _Rebuild:
                 entries = self._outputs(publishing)
                 aside = error_directory(self.request)
                 errors.write(transaction, aside, (times, times), f"-{self.changes.plan.fingerprint}")
+                if not known:
+                    self._correct_aside(readers, transaction, called)
                 manifest = replace(
                     self.manifest,
                     pipeline=self.request.digest,
@@ -182,11 +189,17 @@ class _Rebuild:
                     arrangements=self._arrangements() | traces.entries(self.upper),
                     outputs=entries,
                     exports=self.changes.plan.exports,
+                    secret=self.secret.hex(),
                     cache=self.manifest.cache | {"plan": self.changes.plan.to_json()},
                 )
                 return transaction.commit(manifest), publishing.summaries(), counts, where
         finally:
             workers.close()
+
+    @cached_property
+    def secret(self) -> bytes:
+        """The secret of the state; where it has none, and nothing is kept, a first one."""
+        return self.manifest.secret_bytes or (PUBLIC if self._kept() else first_secret(self.found))
 
     @property
     def nt(self) -> int:
@@ -297,6 +310,16 @@ class _Rebuild:
 
     def _settled(self, part: Slice) -> Settled:
         return Settled(part, self.upper, self.nt)
+
+    def _correct_aside(self, readers: dict[str, Reader], transaction: Transaction, called: str) -> None:
+        """Have the logs of late rows say what the files hold of these now, where files that had some were replaced."""
+        for name, reader in readers.items():
+            before = self.manifest.inputs.get(name)
+            if before is None or isinstance(reader, SharedReader):
+                continue
+            now = {(file.path, file.fingerprint) for file in reader.listing.files}
+            if any(file.since and (file.path, file.fingerprint) not in now for file in before.files):
+                correct_aside(self.request, transaction, name, reader, self.time, (self.manifest.upper,) * 2, called)
 
     def _kept(self) -> frozenset[int]:
         """Return the numbers of shards of what is kept: what is built has as many, or as its rows ask for."""

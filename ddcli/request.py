@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING
 
 from ddcli import __version__
 from ddcli.engine.times import BEYOND, Frontier, box
-from ddcli.errors import InputError, SpecError, SpecErrors, UsageError, did_you_mean
+from ddcli.errors import InputError, SpecError, SpecErrors, StateError, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type
 from ddcli.progress import SILENT, Progress
 from ddcli.runtime.options import SparkOptions
 from ddcli.sizes import default_memory, default_workers
 from ddcli.spec import load_spec
+from ddcli.store.access import real
 from ddcli.store.listing import Listing, list_input
+from ddcli.store.manifest import read_newest
 from ddcli.store.objects import ObjectPath, locate
+from ddcli.store.outputs import check_outputs
 from ddcli.store.progress import PROGRESS, read_progress
 from ddcli.store.sharing import find_shared
-from ddcli.store.state import check_outputs, unpublished
+from ddcli.store.state import unpublished
 from ddcli.store.time_text import format_frontier, parse_until
 from ddcli.summary import RunSummary
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.runtime.options import Engine
     from ddcli.spec.model import Spec
-    from ddcli.store.manifest import Manifest
+    from ddcli.store.manifest import InputEntry, Manifest
     from ddcli.store.sharing import Shared
 
 DIFF = "diff"
@@ -78,6 +81,19 @@ class Request:
         """Whether nothing of the state is to be kept."""
         return self.refresh is not None and not self.refresh
 
+    @property
+    def aside(self) -> list[Path]:
+        """The directories that the file names for rows that are put aside."""
+        aside = [given.quarantine for given in self.spec.inputs.values() if given.quarantine]
+        if self.spec.errors and self.spec.errors.path:
+            aside.append(self.spec.errors.path)
+        return [locate(self.base, text.value) for text in aside]
+
+    @property
+    def written(self) -> list[Path]:
+        """The directories that may be written to beside the state: those of outputs, and those for rows that are put aside."""
+        return [*self.outputs.values(), *self.aside]
+
 
 @dataclass(frozen=True)
 class Found:
@@ -90,6 +106,14 @@ class Found:
     def past(self) -> Found:
         """Return what was taken in already."""
         return replace(self, listing=self.listing.past())
+
+    def whole(self) -> Found:
+        """Return all that there is, to be read from the beginning."""
+        return replace(self, listing=self.listing.whole())
+
+    def marked(self, before: InputEntry | None) -> Found:
+        """Return what there is of an input that is taken in anew, without the rows that earlier runs put aside."""
+        return self if before is None else replace(self, listing=self.listing.marked(before.files))
 
 
 def read_request(
@@ -109,7 +133,7 @@ def read_request(
     spec = load_spec(path)
     base = path.absolute().parent
     state = state_of(spec, base) if state is None else state
-    outputs = {name: locate(base, output.path.value) for name, output in spec.outputs.items()}
+    outputs = {name: real(locate(base, output.path.value)) for name, output in spec.outputs.items()}
     if not outputs:
         raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
     if errors := problems_of(spec, base, state.absolute()):
@@ -120,7 +144,7 @@ def read_request(
         spec,
         digest,
         base,
-        state.absolute(),
+        real(state),
         outputs,
         until,
         say,
@@ -210,6 +234,8 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
         others = {f"output '{other}'": locate(base, found.path.value) for other, found in spec.outputs.items()}
         del others[f"output '{name}'"]
         near = [what for what, other in others.items() if _takes(other, path / "updates.parquet")]
+        aside = [(what, text) for what, text in written if not what.startswith("outputs.")]
+        near += [f"'{what}'" for what, text in aside if _takes(path, locate(base, text.value) / "updates.parquet")]
         if _plain(path).is_relative_to(_plain(state)) or _takes(path, state / "batch.parquet"):
             near.append("state")
         for what in near:
@@ -263,7 +289,7 @@ def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]
 def imports(request: Request) -> dict[str, tuple[Path, str]]:
     """Return which arrangement of which state each input that is imported is."""
     return {
-        name: (locate(request.base, given.path.value), given.arrangement.value)
+        name: (real(locate(request.base, given.path.value)), given.arrangement.value)
         for name, given in request.spec.inputs.items()
         if given.arrangement is not None
     }
@@ -325,7 +351,13 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
         or unpublished(request.state, manifest)
     ):
         return False
-    check_outputs(request.state, manifest, request.outputs)
+    try:
+        check_outputs(request.state, manifest, request.outputs)
+    except StateError:
+        newest = read_newest(request.state)
+        if newest is None or newest.number == manifest.number:
+            raise
+        return False  # another run has committed since
     time, before = find_time(manifest), Frontier(manifest.upper)
     if request.until is not None:
         return find_upper(request, time, {}, before, None) == before

@@ -1,7 +1,8 @@
 """Rows for people and for programs: text in columns, JSON, CSV, Parquet, written batch by batch as they come.
 
 What text can't say as it is has one spelling everywhere: binary values are in hexadecimal digits; in CSV and in text lists are
-JSON, and durations are ISO 8601 (`PT1M30S`). In JSON NaN and the infinities are null, as JSON has none of them.
+JSON, and durations are ISO 8601 (`PT1M30S`). JSON has no NaN and no infinities: there they are texts, "NaN", "Infinity" and
+"-Infinity", which `cast(text as float64)` reads, and so an input in NDJSON.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import polars as pl
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import Type, from_polars
+from ddcli.screen import JSON_SUSPECT, SUSPECT, as_line, in_actions, json_number, json_visible, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from polars._typing import PolarsDataType
 
 RowFormat = Literal["text", "json", "jsonl", "csv", "parquet", "arrow"]
 BATCH = 1 << 16
@@ -100,6 +104,9 @@ class _Csv(_Writer):
 
     def add(self, frame: pl.DataFrame) -> None:
         texts = [as_text(column) if _needs_text(column.dtype) else column for column in frame]
+        if self.out.isatty():  # CSV has no escapes: a file holds what is there, a screen shows it
+            texts = [visible_column(column) if column.dtype == pl.String else column for column in texts]
+            texts = [column.rename(visible(column.name)) for column in texts]
         self.out.write(pl.DataFrame(texts).write_csv(include_header=not self.begun).encode())
         self.begun = True
 
@@ -147,7 +154,8 @@ class _Text(_Writer):
 
     def add(self, frame: pl.DataFrame) -> None:
         if not self.begun:
-            self._widths = [len(name) for name in frame.columns]
+            self._guarded = in_actions()
+            self._widths = [len(visible(name)) for name in frame.columns]
             self._right = [kind.is_numeric() for kind in frame.dtypes]
         texts = pl.DataFrame([shown(column) for column in frame])
         for page in texts.iter_slices(PAGE):
@@ -159,7 +167,7 @@ class _Text(_Writer):
 
     def _head(self, names: Sequence[str]) -> None:
         if not self.begun:
-            self.out.write(self._line(names))
+            self.out.write(self._line(map(visible, names)))
             self.begun = True
 
     def _line(self, cells: Iterable[str]) -> bytes:
@@ -167,7 +175,8 @@ class _Text(_Writer):
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(cells, self._widths, self._right, strict=True)
         )
-        return "  ".join(aligned).rstrip().encode() + b"\n"
+        line = "  ".join(aligned).rstrip()
+        return (as_line(line) if self._guarded else line).encode() + b"\n"
 
 
 WRITERS: dict[RowFormat, type[_Writer]] = {
@@ -181,8 +190,38 @@ WRITERS: dict[RowFormat, type[_Writer]] = {
 
 
 def _json_lines(frame: pl.DataFrame) -> bytes:
-    plain = [as_text(column) if column.dtype in (pl.Binary, pl.Duration) else column for column in frame]
-    return pl.DataFrame(plain).write_ndjson().encode()
+    plain = pl.DataFrame([as_text(column) if column.dtype in (pl.Binary, pl.Duration) else column for column in frame])
+    lines = _json_rows(plain) if any(map(_has_no_number, plain)) else plain.write_ndjson()
+    return (json_visible(lines) if pl.Series([lines]).str.contains(JSON_SUSPECT).item() else lines).encode()
+
+
+def _has_no_number(column: pl.Series) -> bool:
+    """Say whether there are floats in a column, or in its lists, that JSON has no number for."""
+    while isinstance(column.dtype, pl.List):
+        column = column.drop_nulls().explode()
+    return column.dtype.is_float() and not column.is_finite().all()
+
+
+def _json_rows(frame: pl.DataFrame) -> str:
+    """Return rows as JSON, a line each, with texts for floats that JSON has no number for: polars would write null."""
+    parts = [
+        pl.lit("{" if at == 0 else ",") + pl.lit(f"{json.dumps(name)}:") + _json_value(pl.col(name), kind)
+        for at, (name, kind) in enumerate(frame.schema.items())
+    ]
+    lines = frame.select(pl.concat_str([*parts, pl.lit("}\n")]).alias("line"))
+    return "".join(lines["line"].to_list())
+
+
+def _json_value(value: pl.Expr, kind: PolarsDataType) -> pl.Expr:
+    """Return the JSON of values, never null."""
+    if isinstance(kind, pl.List):
+        inner = value.list.eval(_json_value(pl.element(), kind.inner)).list.join(",")
+        return (pl.lit("[") + inner + pl.lit("]")).fill_null("null")
+    text = pl.struct(value.alias("")).struct.json_encode().str.strip_prefix('{"":').str.head(-1)
+    if not kind.is_float():
+        return text
+    words = pl.when(value.is_nan()).then(pl.lit('"NaN"')).when(value > 0).then(pl.lit('"Infinity"'))
+    return pl.when(value.is_finite() | value.is_null()).then(text).otherwise(words.otherwise(pl.lit('"-Infinity"')))
 
 
 def _needs_text(dtype: pl.DataType) -> bool:
@@ -194,7 +233,10 @@ def as_text(column: pl.Series) -> pl.Series:
     value = pl.col(column.name)
     dtype = column.dtype
     if isinstance(dtype, pl.List):
-        texts = [None if one is None else json.dumps(one, default=str, ensure_ascii=False) for one in column.to_list()]
+        texts = [
+            None if one is None else json.dumps(_plain(one), default=str, ensure_ascii=False)
+            for one in column.to_list()
+        ]
         return pl.Series(column.name, texts, pl.String)
     if isinstance(dtype, pl.Duration):
         value = value.dt.to_string("iso")
@@ -212,9 +254,18 @@ def as_text(column: pl.Series) -> pl.Series:
 
 
 def shown(column: pl.Series) -> pl.Series:
-    """Return the values of a column as text for a terminal: on one line each, without characters that would steer it."""
-    text = pl.col(column.name)
-    for character, escaped in (("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
-        text = text.str.replace_all(character, escaped, literal=True)
-    text = text.str.replace_all(r"[\x00-\x1f\x7f-\u{9f}]", "\N{REPLACEMENT CHARACTER}").fill_null(NULL)
-    return as_text(column).to_frame().select(text).to_series()
+    """Return the values of a column as text for a screen: on one line each, see `visible`."""
+    return visible_column(as_text(column)).fill_null(NULL)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return json_number(value) if isinstance(value, float) else value
+
+
+def visible_column(column: pl.Series) -> pl.Series:
+    """Return texts as any screen shows them: see `visible`."""
+    if not column.str.contains(SUSPECT).any():
+        return column
+    return pl.Series(column.name, [None if text is None else visible(text) for text in column.to_list()], pl.String)

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 import polars as pl
 
 from ddcli.engine.lanes import decode
+from ddcli.store.access import real
 from ddcli.store.objects import locate
 from ddcli.store.output import frontier_name, time_column
+from ddcli.store.state import UPDATES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Frontier
     from ddcli.expressions.types import Schema
     from ddcli.request import Request
-    from ddcli.store.logs import Slice
+    from ddcli.store.joint_file import JointFile
+    from ddcli.store.logs import LogReader, Slice
     from ddcli.store.manifest import Times
     from ddcli.store.state import Transaction
 
@@ -43,13 +46,13 @@ class WithLate(Protocol):
 def late_directory(request: Request, name: str) -> Path:
     """Return where the late rows of an input are put aside."""
     given = request.spec.inputs[name].quarantine
-    return locate(request.base, given.value) if given else request.state / "late" / name
+    return real(locate(request.base, given.value)) if given else request.state / "late" / name
 
 
 def error_directory(request: Request) -> Path:
     """Return where the records are logged on which an expression fails."""
     errors = request.spec.errors
-    return locate(request.base, errors.path.value) if errors and errors.path else request.state / "errors"
+    return real(locate(request.base, errors.path.value)) if errors and errors.path else request.state / "errors"
 
 
 @dataclass
@@ -107,7 +110,7 @@ class ErrorLog:
     ) -> None:
         """Add what there is to a transaction; `called` is added to the name of a file that is not the only one of its interval."""
         if self._frames:
-            write(transaction, directory, pl.concat(self._frames), self.times, interval, called)
+            write(transaction, directory, [pl.concat(self._frames)], self.times, interval, called)
 
 
 def put_aside(
@@ -117,40 +120,71 @@ def put_aside(
     times: Schema,
     interval: tuple[Times | None, Times],
 ) -> None:
-    """Write the late rows of inputs that put them aside, with their times, as updates; a file each, a slice at a time in memory.
+    """Write the late rows of inputs that put them aside, with their times, as updates; a file an input, a slice at a time in memory.
 
     Such a log has no progress: what comes late next time may be of any time.
     """
     for name, found in taken.items():
-        for part, piece in enumerate(found.put_aside):
-            schema = piece.reader.schema
-            rows = piece.read()
-            lanes = zip(times.items(), schema.time.values(), rows.times, strict=True)
-            beside = [time_column(column, lane.to_numpy(), kind) for (column, _), kind, lane in lanes]
-            taken_names = {*times, DIFF}
-            data = rows.frame.rename({column: f"{column}_" for column in rows.frame.columns if column in taken_names})
-            frame = (
-                data.with_columns(*beside, rows.diffs.alias(DIFF))
-                if data.width
-                else pl.DataFrame([*beside, rows.diffs.alias(DIFF)])
-            )
-            write(transaction, late_directory(request, name), frame, times, interval, f"-{part:04d}" if part else "")
+        frames = (_as_updates(piece, times) for piece in found.put_aside)
+        write(transaction, late_directory(request, name), frames, times, interval)
+
+
+def correct_aside(
+    request: Request,
+    transaction: Transaction,
+    name: str,
+    reader: LogReader,
+    times: Schema,
+    interval: tuple[Times | None, Times],
+    called: str,
+) -> None:
+    """Write to the log of an input's late rows the difference between what its files hold of these now and what it says.
+
+    Holds both: such rows are few.
+    """
+    directory = late_directory(request, name)
+    try:
+        paths = sorted(path for path in directory.iterdir() if path.match(f"{UPDATES}*.parquet"))
+    except FileNotFoundError:
+        paths = []
+    said = [pl.scan_parquet(path, glob=False, hive_partitioning=False).collect() for path in paths]
+    frames = [frame.with_columns(-pl.col(DIFF)) for frame in said]
+    frames += [_as_updates(piece, times) for piece in reader.put_aside()]
+    if frames:
+        write(transaction, directory, [pl.concat(frames, how="diagonal_relaxed")], times, interval, called)
+
+
+def _as_updates(piece: Slice, times: Schema) -> pl.DataFrame:
+    """Return late rows as a side log has them: data, times, diff."""
+    rows = piece.read()
+    lanes = zip(times.items(), piece.reader.schema.time.values(), rows.times, strict=True)
+    beside = [time_column(column, lane.to_numpy(), kind) for (column, _), kind, lane in lanes]
+    taken_names = {*times, DIFF}
+    data = rows.frame.rename({column: f"{column}_" for column in rows.frame.columns if column in taken_names})
+    if not data.width:
+        return pl.DataFrame([*beside, rows.diffs.alias(DIFF)])
+    return data.with_columns(*beside, rows.diffs.alias(DIFF))
 
 
 def write(
     transaction: Transaction,
     directory: Path,
-    frame: pl.DataFrame,
+    frames: Iterable[pl.DataFrame],
     times: Schema,
     interval: tuple[Times | None, Times],
     called: str = "",
 ) -> None:
-    """Add updates to a side log, each record at most once for a time, sorted by time."""
-    others = [column for column in frame.columns if column != DIFF]
-    updates = frame.group_by(others).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0).sort([*times, *others])
-    if updates.is_empty():
-        return
-    data = io.BytesIO()
-    updates.write_parquet(data, compression="zstd")
+    """Add updates to a side log as one file; each frame has a record at most once for a time, sorted by time."""
     names = "-".join(frontier_name(bound, times) for bound in interval)
-    transaction.add_output(directory / f"updates-{names}{called}.parquet", data.getbuffer())
+    file: JointFile | None = None
+    for frame in frames:
+        others = [column for column in frame.columns if column != DIFF]
+        updates = frame.group_by(others).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0).sort([*times, *others])
+        if updates.is_empty():
+            continue
+        data = io.BytesIO()
+        updates.write_parquet(data, compression="zstd")
+        file = file or transaction.join_output(directory / f"{UPDATES}{names}{called}.parquet")
+        file.add(data.getvalue())
+    if file is not None:
+        file.finish()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ddcli.engine.counts import Count, Counts
-from ddcli.engine.course import Course, Leg
 from ddcli.engine.nest import Nest
+from ddcli.engine.schedule import Leg, Schedule
 from ddcli.errors import EngineError
 from ddcli.progress import SILENT, Progress
 from ddcli.sizes import LANE
@@ -99,18 +100,19 @@ class Spreading:
     done: dict[bool, Done] = field(default_factory=lambda: {True: Done(), False: Done()})
     """What was done so far on Spark, and what was not."""
     counts: Counts = field(default_factory=Counts)
-    course: Course[Sent] = field(init=False)
+    schedule: Schedule[Sent] = field(init=False)
     _turn: tuple[Path, Rounds] | None = None
     _memos: Memos = field(default_factory=dict)
     _rests: list[Rest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.course = Course(Nest(self.assembled.scope), range(self.job.cut.passes), self.places.rule.wants_memory)
+        nest, shards = Nest(self.assembled.scope), range(self.job.cut.passes)
+        self.schedule = Schedule(nest, shards, self.places.rule.wants_memory, attrgetter("size"))
 
     def run(self) -> None:
         """Do the step."""
         common = pickle.dumps(self.job)
-        for leg, sent in self.course.legs():
+        for leg, sent in self.schedule.legs():
             spark = self._wants_spark(leg)
             tasks = self._tasks(leg, sent, spark=spark)
             self._perform(common, tasks, self._told(leg), spark=spark)
@@ -127,14 +129,14 @@ class Spreading:
         """Count a turn of a loop's body, which several legs may be of."""
         if leg.action == "stage" and leg.path and (leg.path, leg.rounds) != self._turn:
             self._turn = leg.path, leg.rounds
-            loop = self.course.nest.scopes[leg.path[:-1]].places[leg.path[-1]]
+            loop = self.schedule.nest.scopes[leg.path[:-1]].places[leg.path[-1]]
             self.counts.note(loop.name, Count(turns=1))
 
     # --- where ----------------------------------------------------------------------------------------------------
 
     def _wants_spark(self, leg: Leg) -> bool:
         """Say whether a leg goes to Spark."""
-        if not leg.path and self.course.nest.scope.stages[leg.stage].first:
+        if not leg.path and self.schedule.nest.scope.stages[leg.stage].first:
             nt, layouts = len(self.job.time), self.assembled.layouts.items()
             size = sum(self.job.taken[name].rows * (layout.width + nt + 1) * LANE for name, layout in layouts)
         else:
@@ -143,7 +145,7 @@ class Spreading:
 
     def _wishes(self, leg: Leg) -> frozenset[str]:
         """Return what the file says of where a leg is to be done."""
-        scope = self.course.nest.scope
+        scope = self.schedule.nest.scope
         indices = leg.path[:1] or scope.stages[leg.stage].places
         places = [scope.places[index] for index in indices]
         # What is done row by row goes along with what its rows come from.
@@ -152,14 +154,14 @@ class Spreading:
 
     def _told(self, leg: Leg) -> str:
         """Return what a leg is, for those who watch."""
-        scope = self.course.nest.scope
+        scope = self.schedule.nest.scope
         number = (
             next(at for at, stage in enumerate(scope.stages) if leg.path[0] in stage.places) if leg.path else leg.stage
         )
         told = f"stage {number + 1} of {len(scope.stages)}: {scope.told(scope.stages[number])}"
         if not leg.path:
             return told
-        scope = self.course.nest.scopes[leg.path]
+        scope = self.schedule.nest.scopes[leg.path]
         rounds = ".".join(map(str, leg.rounds))
         match leg.action:
             case "stage" | "sum":
@@ -176,7 +178,7 @@ class Spreading:
     def _tasks(self, leg: Leg, sent: Mapping[Address, Sequence[Sent]], *, spark: bool) -> list[Task]:
         """Return the tasks of a leg, each told what was sent to where it looks."""
         slots = self.places.cluster(spark=spark).slots
-        if not leg.path and self.course.nest.scope.stages[leg.stage].first:
+        if not leg.path and self.schedule.nest.scope.stages[leg.stage].first:
             slices = [(name, at) for name in self.assembled.layouts for at in range(len(self.job.taken[name].slices))]
             return [Task(leg, slices=tuple(some)) for some in dealt(slices, slots)]
         if leg.action in ("whole", "rest"):
@@ -214,8 +216,9 @@ class Spreading:
 
     def _take_in(self, result: Result) -> None:
         for sent in result.sent:
-            self.course.waiting[sent.to].append(sent)
-        self.course.wakes.update(result.wakes)
+            self.schedule.add(sent.to, sent)
+        for wake in result.wakes:
+            self.schedule.wake(wake)
         self._memos |= result.memos
         for piece in result.pieces:
             self.publishing.take_in(piece)

@@ -20,6 +20,7 @@ from ddcli.engine.pool import Pool
 from ddcli.keeping import memory_of
 from ddcli.publishing import LARGE
 from ddcli.spreading import Spreading
+from ddcli.store.access import real
 from ddcli.store.exchange import scratch
 from ddcli.store.files import Files
 from ddcli.store.objects import ObjectPath
@@ -48,9 +49,9 @@ if TYPE_CHECKING:
     from ddcli.store.state import Transaction
 
 
-def pools_for(cut: Sizes) -> list[Pool]:
+def pools_for(cut: Sizes, secret: bytes) -> list[Pool]:
     """Return the pool of each pass: one for all where updates go from shard to shard in memory."""
-    return [Pool()] * cut.passes if cut.room is None else [Pool() for _ in range(cut.passes)]
+    return [Pool(secret)] * cut.passes if cut.room is None else [Pool(secret) for _ in range(cut.passes)]
 
 
 @dataclass
@@ -76,7 +77,7 @@ class Stepping:
             self.run_out_of_core(state.directory, state.files)
             return
         with tempfile.TemporaryDirectory() as place:
-            self.run_out_of_core(Path(place), Files())
+            self.run_out_of_core(real(Path(place)), Files())
 
     def run_in_memory(self) -> None:
         """Step over all updates at once; then write outputs and traces, in threads."""
@@ -180,15 +181,15 @@ class Stepping:
         files = transaction.state.files if transaction is not None and beside else Files()
         with (
             nullcontext(request.state) if beside else tempfile.TemporaryDirectory() as place,
-            scratch(place if isinstance(place, Path) else Path(place), files) as here,
+            scratch(real(Path(place) if isinstance(place, str) else place), files) as here,
         ):
             job = Job(
-                base=request.base,
                 state=request.state,
                 scratch=here,
                 token=secrets.token_hex(4),
                 number=transaction.number if transaction is not None else None,
                 manifest=traces.manifest,
+                secret=traces.pools[0].secret,
                 graph=graph,
                 cut=self.cut,
                 interval=self.interval,

@@ -6,6 +6,8 @@ import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ddcli.screen import markdown
+
 if TYPE_CHECKING:
     from ddcli.engine.counts import Counts
 
@@ -31,13 +33,12 @@ class InputSummary:
 
 @dataclass(frozen=True, slots=True)
 class OutputSummary:
-    """What was added to an output log: updates, how many insert and how many retract (by their diffs), the first of its `files`."""
+    """What was added to an output log: updates, how many insert and how many retract (by their diffs); the file, of which there is at most one."""
 
     rows: int
     inserted: int
     retracted: int
     file: str | None
-    files: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,6 @@ class RunSummary:
             lines.append(
                 f"  wrote  {name}: {change if made.rows else 'no change'}"
                 + (f" -> {near(made.file)}" if made.file else "")
-                + (f" and {made.files - 1} more" if made.files > 1 else "")
             )
         if self.failed:
             lines.append(self._failed())
@@ -143,7 +143,7 @@ class RunSummary:
 
     def markdown(self) -> list[str]:
         """Return the summary for the page of a workflow."""
-        lines = [f"### {self.head}"]
+        lines = [f"### {markdown(self.head)}"]
         if not self.changed:
             return lines
         lines += ["", "| | | updates | inserted | retracted |", "| --- | --- | ---: | ---: | ---: |"]
@@ -155,7 +155,7 @@ class RunSummary:
             for name, one in outputs.items()
         ]
         lines += ["", f"State: {self.state_rows:,} {plural(self.state_rows, 'row')}, {size_of(self.state_bytes)}."]
-        return [*lines, *(f"- {warning}" for warning in self.warnings())]
+        return [*lines, *(f"- {markdown(warning)}" for warning in self.warnings())]
 
     def _failed(self) -> str:
         return f"  failed {self.failed:,} {plural(self.failed, 'record')} -> {near(self.errors or '')}"

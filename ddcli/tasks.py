@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import pickle
 import socket
-import sys
 import time as clock
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddcli.assemble.graph import assemble
-from ddcli.engine import inside, kernels
+from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT, Count, Counts
-from ddcli.engine.course import WITHIN, Leg
 from ddcli.engine.dataflow import Scope
 from ddcli.engine.outofcore import OutOfCore
 from ddcli.engine.pool import Pool
@@ -31,6 +29,7 @@ from ddcli.keeping import Kept, Merged, Rest, StateTraces
 from ddcli.publishing import Piece, frame_copy
 from ddcli.siding import ErrorLog
 from ddcli.sizes import default_workers
+from ddcli.store.access import is_directory, real
 from ddcli.store.attempt import Attempt
 from ddcli.store.exchange import Exchange, Sent
 from ddcli.store.files import Files
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.engine.nest import Address, Memos, Wake
     from ddcli.engine.operators.base import Delta, Interval
-    from ddcli.engine.stages import Stage
+    from ddcli.engine.schedule import Leg
     from ddcli.engine.times import Frontier
     from ddcli.expressions.types import Schema
     from ddcli.facts import InputFacts, Told
@@ -69,8 +68,6 @@ FEW = 10_000
 class Job:
     """A run, as its tasks must know it: what it reads, computes and writes, and how it is cut. Without `number`, a dry run."""
 
-    base: Path
-    """Where `module:function` is looked for first."""
     state: Path
     scratch: Path
     """Where tasks leave what others read."""
@@ -79,6 +76,7 @@ class Job:
     number: int | None
     """Of the commit in the making."""
     manifest: Manifest | None
+    secret: bytes
     graph: PhysicalGraph
     cut: Sizes
     interval: Interval
@@ -101,7 +99,7 @@ class Job:
     def traces(self, pools: Sequence[Pool]) -> StateTraces:
         """Return what gives operators their traces."""
         return StateTraces(
-            self.state,
+            real(self.state),
             self.manifest,
             pools,
             self.interval.lower,
@@ -115,7 +113,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """Shards that go a leg of the run's course, or what is fed: slices of inputs. Or shards' files that are to be merged.
+    """Shards that go a leg of the run's schedule, or what is fed: slices of inputs. Or shards' files that are to be merged.
 
     `sent` is what waits where the task looks, `memos` what it must know of loops. It may have so many `threads`.
     """
@@ -181,8 +179,6 @@ def _job(common: bytes) -> Job:
         assert isinstance(found, Job)
         _known[common] = found
         kernels.set_cache_dir(found.cache_dir)
-        if str(found.base) not in sys.path:
-            sys.path.insert(0, str(found.base))
     return found
 
 
@@ -191,10 +187,10 @@ class _Doing:
 
     def __init__(self, job: Job, attempt: str) -> None:
         self.job = job
-        self.pool = Pool()
+        self.pool = Pool(job.secret)
         self.pools = [self.pool] * job.cut.passes
         self.name = f"{job.token}-{attempt}"
-        self.attempt = None if job.number is None else Attempt(job.state.resolve(), job.number, self.name)
+        self.attempt = None if job.number is None else Attempt(real(job.state), job.number, self.name)
         self.traces = job.traces(self.pools)
         self.errors = ErrorLog(job.time)
         self.facts = {name: facts.apart() for name, facts in job.facts.items()}
@@ -212,7 +208,7 @@ class _Doing:
         else:
             self._check_shared()
             assembled = self.assembled(min(task.threads, default_workers()))
-            exchange = Exchange(self.job.scratch, Files(), self.name, task.sent)
+            exchange = Exchange(real(self.job.scratch), Files(), self.name, task.sent)
             try:
                 self._step(task, assembled, exchange)
             finally:
@@ -231,7 +227,7 @@ class _Doing:
     def _check_shared(self) -> None:
         """Refuse a place that is not the driver's: he has made the scratch directory."""
         scratch = self.job.scratch
-        if not isinstance(scratch, ObjectPath) and not scratch.is_dir():
+        if not isinstance(scratch, ObjectPath) and not is_directory(real(scratch)):
             raise EngineError(
                 "an executor can't open the state",
                 place=str(self.job.state),
@@ -272,38 +268,16 @@ class _Doing:
         step = OutOfCore(assembled.scope, self.pools, exchange, give, self._hand_over, memos=dict(task.memos))
         leg = task.leg
         assert leg is not None
-        interval = self.job.interval.at(leg.rounds)
-        stage = step.nest.scopes[leg.path[:-1] if leg.action in WITHIN else leg.path].stages[leg.stage]
-        if stage.first and not leg.path:
+        stages = step.nest.scope.stages
+        if not leg.path and stages[leg.stage].first:
             parts = [
                 (assembled.sources[name].index, self._part(name, at, assembled.layouts[name]))
                 for name, at in task.slices
             ]
-            step.step_first(stage, 0, parts, interval)
-        elif leg.action == "whole" and len(leg.path) == 1:
-            step.step_inner(stage, interval)
-        elif leg.action in ("whole", "rest"):
-            pending: list[Address | Wake] = [*exchange.incoming, *leg.due]
-            inside.go_through(step, leg.path, stage, interval, pending, begun=leg.action == "rest")
+            step.step_first(stages[leg.stage], 0, parts, self.job.interval)
         else:
-            for shard in task.shards:
-                self._go(step, leg, stage, shard, interval)
+            step.perform(leg, task.shards, exchange.incoming, self.job.interval)
         self.result.wakes, self.result.memos = step.wakes, step.memos
-
-    @staticmethod
-    def _go(step: OutOfCore, leg: Leg, stage: Stage, shard: int, interval: Interval) -> None:
-        """Have a shard go a leg."""
-        match leg.action:
-            case "enter":
-                inside.enter(step, leg.path, shard, interval)
-            case "sum":
-                inside.add_up(step, leg.path, shard, interval)
-            case "end":
-                inside.end(step, leg.path, stage, shard, interval)
-            case _:
-                due = {wake.place[-1] for wake in leg.due if wake.shard == shard}
-                step.step_shard(stage, shard, {}, interval, leg.path, due)
-        step.forget(shard)
 
     def _part(self, name: str, at: int, layout: Layout) -> Callable[[Pool], np.ndarray]:
         """Return what reads a slice of an input."""
@@ -333,7 +307,7 @@ class _Doing:
             piece = Piece(name, rows, inserted, frame_copy(updates, layout, self.pool, time))
         else:
             data = output_bytes(updates, layout, self.pool, time)
-            piece = Piece(name, rows, inserted, file=self.attempt.add_output(self.job.outputs[name], data))
+            piece = Piece(name, rows, inserted, file=self.attempt.add_output(real(self.job.outputs[name]), data))
         self.result.pieces.append(piece)
         self.seconds[OUTPUT + name] += clock.perf_counter() - began
 

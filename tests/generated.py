@@ -1,4 +1,4 @@
-"""What of the README is generated: the commands from their help, the functions from their table.
+"""What of the documentation is generated: the commands from their help, the functions from their table, the README's picture.
 
     python -m tests.generated       # writes it
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tempfile
 from pathlib import Path
 
 import click
@@ -16,8 +17,9 @@ import click
 from ddcli.cli.main import cli
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
+from tests.scratch import copy_root, run
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 GROUPS = {
     "Numbers": functions.ARITHMETIC,
     "Conditions": functions.CONDITIONS,
@@ -51,7 +53,7 @@ def command_text(path, command):
     rows = [(declared(each, context), first_sentence(each.help)) for each in options]
     width = max((len(names) for names, _ in rows), default=0)
     lines = [f"  {names.ljust(width)}  {text}" for names, text in rows]
-    return "\n".join([f"### dd {' '.join(path)}", "", command.short_help, "", "```text", usage, *lines, "```"])
+    return "\n".join([f"## dd {' '.join(path)}", "", command.short_help, "", "```text", usage, *lines, "```"])
 
 
 def declared(option, context):
@@ -106,16 +108,28 @@ def cell(text):
 
 
 SECTIONS = {"commands": commands, "functions": function_tables}
+PICTURE = "airborne.svg"
+PAGES = {"commands.md": "commands", "expressions.md": "functions"}
+"""Which page has which section."""
 
 
-def written(text):
-    """Return a README with its generated sections as they are to be. Each stands in it once."""
-    for name, make in SECTIONS.items():
-        parts = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        assert len(parts.findall(text)) == 1, f"`<!-- {name} -->` and its end must be in the README once"
-        text = parts.sub(lambda found: f"{found[1]}\n{make()}\n\n{found[2]}", text)  # noqa: B023 - called at once
-    return text
+def written(text, name):
+    """Return a page with its generated section as it is to be. It stands in it once."""
+    parts = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    assert len(parts.findall(text)) == 1, f"`<!-- {name} -->` and its end must be in the page once"
+    return parts.sub(lambda found: f"{found[1]}\n{SECTIONS[name]()}\n\n{found[2]}", text)
+
+
+def picture():
+    """Return the README's picture: what `dd explain` draws of a pipeline that has not run yet."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = copy_root(Path(place) / "root")
+        result = run(f"dd explain pipelines/airborne.yaml --out {PICTURE}", folder)
+        assert result.code == 0, result.said
+        return (folder / PICTURE).read_text()
 
 
 if __name__ == "__main__":
-    README.write_text(written(README.read_text()))
+    (DOCS / PICTURE).write_text(picture())
+    for page, section in PAGES.items():
+        (DOCS / page).write_text(written((DOCS / page).read_text(), section))

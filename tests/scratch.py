@@ -17,9 +17,11 @@ from unittest import mock
 import click
 
 from ddcli.cli.main import cli, main
+from ddcli.engine import secret
+from tests.secret import SECRET
 
 ROOT = Path(__file__).resolve().parent.parent
-SHOWN = ("pipelines", "fixtures", "README.md", "Makefile", "pyproject.toml")
+SHOWN = ("pipelines", "fixtures", "README.md", "docs", "Makefile", "pyproject.toml")
 WRITTEN = shutil.ignore_patterns(".dd", "__pycache__")
 PROGRAMS = {"dd", "ddcli"}
 QUOTED = re.compile(r"""'[^']*'|"[^"$`\\]*\"""")
@@ -93,6 +95,7 @@ def _here(arguments, folder):
         contextlib.redirect_stdout(io.TextIOWrapper(Both(said, out), encoding="utf-8", write_through=True)),
         contextlib.redirect_stderr(io.TextIOWrapper(Both(said), encoding="utf-8", write_through=True)),
         mock.patch.object(sys, "stdin", io.StringIO()),
+        mock.patch.object(secret, "token_bytes", return_value=SECRET),  # else no two runs show rows in one order
         mock.patch.object(sys, "path", [*sys.path]),
         mock.patch.dict(os.environ, environment(), clear=True),
     ):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ddcli.cli import coreutils
+from tests.conftest import ROOT
 
 SYSTEM_DD = shutil.which("dd", path="/usr/bin:/bin")
 SYSTEM_PATH = "/usr/bin:/bin"
@@ -199,9 +200,9 @@ main()
 def test_runs_our_command_line(monkeypatch, argv):
     """`ddcli` never hands over."""
     calls = []
-    main = types.ModuleType("ddcli.cli.main")
-    main.main = lambda: calls.append(list(sys.argv))
-    monkeypatch.setitem(sys.modules, "ddcli.cli.main", main)
+    process = types.ModuleType("ddcli.cli.process")
+    process.run_and_leave = lambda: calls.append(list(sys.argv))
+    monkeypatch.setitem(sys.modules, "ddcli.cli.process", process)
     monkeypatch.setattr(coreutils, "hand_over", lambda _: pytest.fail("handed over"))
     monkeypatch.setattr(coreutils.os, "isatty", lambda _: False)
     monkeypatch.setattr(sys, "argv", argv)
@@ -221,3 +222,50 @@ def test_a_bare_dd_on_a_terminal_is_ours(tmp_path, root):
         os.close(terminal)
         os.close(side)
     assert done.returncode == 0
+
+
+COMMAND = "import sys; sys.argv = ['ddcli', *sys.argv[1:]]; from ddcli.cli.coreutils import main; {} main()"
+
+BUFFERED = "import ddcli.cli.main as commands; commands.main = lambda: print('something');"
+"""A command that leaves what it writes in the buffer."""
+
+
+def command(*arguments, before="", **options):
+    """Run our command line in a process of its own, after some Python."""
+    line = [sys.executable, "-c", COMMAND.format(before), *arguments]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        line, cwd=ROOT, env=env, timeout=60, check=False, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_a_command_ends_without_taking_itself_apart():
+    """But for exit handlers: what an object does when it goes is not waited for."""
+    before = """
+class Late:
+    def __del__(self):
+        print("taken apart")
+sys.late = Late()
+import atexit
+atexit.register(print, "handled")
+"""
+    done = command("--version", before=f"exec({before!r});", stdout=subprocess.PIPE)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1:] == ["handled"]
+    assert command("--nothing", stdout=subprocess.DEVNULL).returncode == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full disk to write to")
+def test_what_cannot_be_written_is_an_error():
+    with Path("/dev/full").open("w") as full:
+        for before in ("", BUFFERED):
+            done = command("--version", stdout=full, before=before)
+            assert done.returncode == 5
+            assert "error: cannot write the output: No space left on device" in done.stderr
+
+
+def test_a_reader_that_went_away_ends_a_command_as_a_signal_does():
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with os.fdopen(theirs, "w") as gone:
+        assert command(stdout=gone, before=BUFFERED).returncode == 141

@@ -1,4 +1,4 @@
-"""What the README shows is so: every block in it is followed, generated parts are up to date, tables are complete."""
+"""What the README and the pages in docs/ show is so: every block in it is followed, generated parts are up to date, tables are complete."""
 
 import re
 
@@ -14,6 +14,8 @@ from tests.scratch import ROOT
 
 README = (ROOT / "README.md").read_text()
 SECTIONS = shown.sections(README)
+PAGES = {f"docs/{path.name}": path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
+DOCUMENTS = {"README.md": README, **PAGES}
 
 
 @pytest.mark.parametrize("title", SECTIONS)
@@ -21,24 +23,59 @@ def test_a_section_can_be_followed(tmp_path, title):
     shown.follow_section(SECTIONS[title], tmp_path / "root")
 
 
-def test_generated_parts_are_up_to_date():
-    assert generated.written(README) == README, "run `make reference`"
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_can_be_followed(tmp_path, page):
+    """From top to bottom, in one folder."""
+    shown.follow_section(
+        [block for blocks in shown.sections(PAGES[page]).values() for block in blocks], tmp_path / "root"
+    )
 
 
-def test_code_stands_between_fences():
-    fenced = shown.BLOCK.sub("", README)
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name):
+    """To a heading of a document, or to a file."""
+    prose = re.sub(r"`[^`\n]*`", "", shown.BLOCK.sub("", DOCUMENTS[name]))
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", prose):
+        place, _, heading = target.partition("#")
+        path = (ROOT / name).parent / place if place else ROOT / name
+        assert path.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}, target
+
+
+@pytest.mark.parametrize(("page", "section"), generated.PAGES.items())
+def test_generated_parts_are_up_to_date(page, section):
+    text = PAGES[f"docs/{page}"]
+    assert generated.written(text, section) == text, "run `make reference`"
+
+
+def test_the_picture_is_up_to_date():
+    assert (ROOT / "docs" / generated.PICTURE).read_text() == generated.picture(), "run `make reference`"
+
+
+def test_the_readme_is_short_and_leads_to_every_page():
+    assert len(README.splitlines()) <= 250
+    assert [page for page in PAGES if f"]({page})" not in README] == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_code_stands_between_fences(name):
+    fenced = shown.BLOCK.sub("", DOCUMENTS[name])
     assert "```" not in fenced, "a fence without a language, or without an end"
     assert not re.search(r"^    \S", fenced, re.MULTILINE)
 
 
 def test_every_pipeline_with_a_loop_is_in_the_table():
-    table = README[README.index("| pipeline | keeps up to date |") : README.index("## Inputs")]
+    page = PAGES["docs/loops.md"]
+    table = page[page.index("| pipeline | keeps up to date |") :]
     loops = [path.name for path in (ROOT / "pipelines").glob("*.yaml") if "iterate:" in path.read_text()]
     assert sorted(re.findall(r"^\| `(\w+\.yaml)`", table, re.MULTILINE)) == sorted(loops)
 
 
 def test_every_operator_is_in_the_table():
-    table = README[README.index("| operator | gives |") : README.index("## Expressions")]
+    page = PAGES["docs/pipelines.md"]
+    table = page[page.index("| operator | gives |") :]
     assert [name for name in OPERATORS if f"`{name}" not in table] == []
 
 
@@ -47,4 +84,4 @@ def test_every_exit_code_is_in_the_table():
         error.exit_code for error in vars(errors).values() if isinstance(error, type) and hasattr(error, "exit_code")
     }
     codes |= {0, DIFFERENT, WORK, BUG, INTERRUPTED, NO_READER}
-    assert [code for code in codes if f"| {code} |" not in README] == []
+    assert [code for code in codes if f"| {code} |" not in PAGES["docs/running.md"]] == []

@@ -30,8 +30,8 @@ from ddcli.engine.places import Handle
 from ddcli.engine.pool import Pool
 from ddcli.expressions.stage import Explode
 from ddcli.plan import loops, physical
-from ddcli.plan.logical import digest
-from ddcli.plan.loops import level
+from ddcli.plan.logical import below, digest
+from ddcli.plan.loops import entering, level
 from ddcli.plan.wording import kind
 
 if TYPE_CHECKING:
@@ -197,10 +197,19 @@ class _Assembly:
 
     def handle(self, node: Node) -> Handle:
         """Return the place of a node in this scope."""
-        known = self.handles.get(node.fingerprint)
-        if known is None:
-            known = self.handles[node.fingerprint] = self.place(node)
-        return known
+        for each in below(node, lambda known: known.fingerprint in self.handles, self.before):
+            self.handles[each.fingerprint] = self.place(each)
+        return self.handles[node.fingerprint]
+
+    def before(self, node: Node) -> Sequence[Node]:
+        """Return the nodes that have a place in this scope before a node gets its own."""
+        if level(node) < self.scope.depth or isinstance(node, loops.Variable | physical.Scan):
+            return ()
+        if isinstance(node, loops.Leave):
+            (iterate,) = node.inputs
+            assert isinstance(iterate, loops.Iterate)
+            return (*iterate.initials, *entering(iterate))
+        return () if isinstance(node, physical.Arranged) and self.is_source(node) else node.inputs
 
     def place(self, node: Node) -> Handle:
         if level(node) < self.scope.depth:

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddcli.engine import kernels
+from ddcli.engine.columns import POOLED
 from ddcli.engine.kernels import DiffOverflow
-from ddcli.engine.lanes import Layout, decode, encode, encode_records
+from ddcli.engine.lanes import Layout, decode, encode, encode_records, hashed_lanes, ranks
 from ddcli.engine.operators.reduce_aggregates import (
     Aggregate,
     Column,
     Count,
     CountDistinct,
     First,
+    FloatMean,
     FloatSum,
     Gather,
     Gathered,
@@ -23,8 +26,9 @@ from ddcli.engine.operators.reduce_aggregates import (
     maximum,
     minimum,
 )
-from ddcli.engine.operators.reduce_evaluate import SumOverflow
+from ddcli.engine.operators.reduce_evaluate import SumOverflow, distinct_floats
 from ddcli.engine.operators.threshold import positive
+from ddcli.engine.secret import PUBLIC
 from ddcli.errors import DdError, EngineError, InputError
 from ddcli.expressions import stage
 from ddcli.expressions.aggregates import aggregate_expression
@@ -124,6 +128,8 @@ def kernel_aggregates(call: AggregateCall, values: Layout) -> list[Aggregate]:
     kind = values.schema[argument.name]
     if call.function == "count":
         return [CountDistinct(column) if call.distinct else Count(column)]
+    if call.function == "avg" and kind.is_float:
+        return [FloatMean(column)]
     if call.function in ("sum", "avg"):
         wide = kind.kind == "decimal" or (call.function == "avg" and kind.kind in ("int64", "uint64"))
         total: Aggregate = (
@@ -159,8 +165,12 @@ def top(node: physical.Top, pool: Pool) -> Aggregate:
     result = value_layout(node.schema, by)
     ranked = [name for name in values.names if name not in result.schema]
     take = tuple(values.take(result.names))
+    hashed = Layout({name: kind for name, kind in values.schema.items() if kind.kind in POOLED})
     if ranked:
-        return TopK(node.k, tuple(values.take(ranked)), take)
+        lanes = tuple(values.take(hashed.names)) if pool.secret != PUBLIC else ()
+        return TopK(
+            node.k, tuple(values.take(ranked)), take, hashed=lanes, ranks=lambda rows: ranks(rows, hashed, pool)
+        )
 
     def first_rows(given: Gathered) -> Lanes:
         """Sort by values, where lanes have no order, and take rows until there are k."""
@@ -170,8 +180,9 @@ def top(node: physical.Top, pool: Pool) -> Aggregate:
         frame = decode(np.ascontiguousarray(rows[:, 1:]), values, pool)
         key = decode(np.ascontiguousarray(given.keys[rows[:, 0]]), Layout({n: arranged.schema[n] for n in by}), pool)
         order = pl.DataFrame([pl.Series("$instance", rows[:, 0].copy())]).hstack(key).hstack(frame)
+        lanes = ranks(rows, values, pool, 1)
         for at in range(values.width):
-            order = order.with_columns(pl.Series(f"$lane{at}", rows[:, 1 + at].copy()))
+            order = order.with_columns(pl.Series(f"$lane{at}", lanes[:, at].copy()))
         names = ["$instance", *(name for name, _ in node.order_by), *(f"$lane{at}" for at in range(values.width))]
         descending = [False, *(descends for _, descends in node.order_by), *(False for _ in range(values.width))]
         nulls_last = [True, *(not descends for _, descends in node.order_by), *(True for _ in range(values.width))]
@@ -192,8 +203,11 @@ def _gathered(
 ) -> Callable[[Gathered], Lanes]:
     """Return the function that gives a call's lanes for gathered groups: each row repeated, sorted, handed to polars.
 
-    It raises SumOverflow, naming the aggregate by its `position`.
+    It raises SumOverflow, naming the aggregate by its `position`. Floats, of which each is taken once, are summed exactly.
     """
+    if call.function in ("sum", "avg") and call.args[0].type.is_float:
+        floats = column_of(values, _name(call.args[0]))
+        return lambda given: distinct_floats(given, floats, mean=call.function == "avg")
     expression = aggregate_expression(call).alias("value")
     out = Layout({"value": kind})
 
@@ -256,6 +270,9 @@ def python_reducer(node: physical.PythonGroup, pool: Pool) -> Aggregate:
         rows = given.rows
         if not len(rows):
             return np.empty((0, out.width + 2), np.int64)
+        if hashed_lanes(values):
+            ordered = np.concatenate([rows[:, :1], ranks(rows, values, pool, 1), rows], axis=1)
+            rows = np.ascontiguousarray(kernels.sort_by(ordered, range(1 + values.width))[:, 1 + values.width :])
         decoded = decode(np.ascontiguousarray(rows[:, 1:-1]), values, pool)
         keys = decode(given.keys, key, pool)
         columns = {name: decoded[name] for name in values.names}

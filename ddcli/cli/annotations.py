@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddcli.errors import Span, SpecErrors
+from ddcli.screen import visible
 
 if TYPE_CHECKING:
     from ddcli.errors import DdError
@@ -35,8 +36,9 @@ def annotation(error: DdError) -> str:
         where |= {"col": str(span.column), "endColumn": str(span.column + max(span.length, 1) - 1)}
     where["title"] = f"dd: {TITLES.get(error.exit_code, 'failed')}"
     problem = error.problem if span is not None or error.place is None else f"{error.place}: {error.problem}"
-    message = f"{problem}\nhint: {error.hint}" if error.hint else problem
-    properties = ",".join(f"{name}={_escaped(text, ',:')}" for name, text in where.items())
+    lines = [problem, *error.detail, *([f"hint: {error.hint}"] if error.hint else [])]
+    message = "\n".join(map(visible, lines))
+    properties = ",".join(f"{name}={_escaped(visible(text), ',:')}" for name, text in where.items())
     return f"::error {properties}::{_escaped(message)}"
 
 

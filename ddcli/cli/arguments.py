@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from ddcli.screen import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -26,7 +28,8 @@ class PipelineFile(click.Path):
         """Return the YAML files here and one directory further down; if there is none, let the shell complete files."""
         folder, _, name = incomplete.rpartition("/")
         beginning = f"{folder}/" if folder or incomplete.startswith("/") else ""
-        found = [beginning + path for path in _yaml_files(Path(beginning or ".")) if path.startswith(name)]
+        files = [path for path in _yaml_files(Path(beginning or ".")) if visible(path) == path]
+        found = [beginning + path for path in files if path.startswith(name)]
         return [CompletionItem(path) for path in sorted(found)] or [CompletionItem(incomplete, type="file")]
 
 
@@ -84,6 +87,11 @@ def _yaml_files(folder: Path) -> Iterable[str]:
             yield str(path.relative_to(folder))
 
 
+NO_CODE = click.option(
+    "--no-code",
+    is_flag=True,
+    help="Refuse a pipeline that names Python functions, which run otherwise. DDCLI_NO_CODE=1 does the same.",
+)
 PIPELINE = PipelineFile()
 OUTPUT = NameIn("outputs")
 COLLECTION = NameIn("inputs", "collections", "outputs")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import PIPELINE
+from ddcli.screen import json_text, say, say_own
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,8 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
     columns that are used. All that is wrong is told at once, each thing at its place.
 
     No data are read: of files only what their footers and headers say of columns. An input whose `columns` are
-    declared needs no file, so a pipeline can be checked where its data are not.
+    declared needs no file, so a pipeline can be checked where its data are not. No code is run: that a function is there, and
+    how many arguments it takes, is read from the text of its module.
 
     Exits with 2 if a file is wrong, and with 3 if it is right but the columns of an input can't be told or don't fit.
 
@@ -49,28 +51,26 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
     found = [check(path) for path in pipelines]
     errors = [error for each in found for error in each.errors]
     if output == "json":
-        import json
-
-        click.echo(json.dumps({"ok": not errors, "pipelines": [each.to_json() for each in found]}))
+        say(json_text({"ok": not errors, "pipelines": [each.to_json() for each in found]}))
     for each in found if output != "json" else ():
         for error in each.errors:
             if output == "github":
                 from ddcli.cli.annotations import annotation
 
-                click.echo(annotation(error))
+                say_own(annotation(error))
             else:
-                click.echo(error.render(), err=True)
+                say(*error.lines(), err=True)
         if not each.errors:
             inputs = f"{len(each.inputs)} {plural(len(each.inputs), 'input')}"
-            click.echo(f"{each.file}: ok, {inputs}")
+            say(f"{each.file}: ok, {inputs}")
             for name in each.supposed:
-                click.echo(
-                    f"{each.file}: note: inputs.{name}: no files are here; its columns are as declared", err=True
-                )
+                say(f"{each.file}: note: inputs.{name}: no files are here; its columns are as declared", err=True)
+            for name, why in each.unseen.items():
+                say(f"{each.file}: note: `{name}` is seen to fit when it is called: {why}", err=True)
             for name, schema in each.outputs.items():
-                click.echo(f"  {name}: {', '.join(f'{column} {kind}' for column, kind in schema.items())}")
+                say(f"  {name}: {', '.join(f'{column} {kind}' for column, kind in schema.items())}")
     if errors:
         wrong = sum(bool(each.errors) for each in found)
         told = f"{len(errors)} {plural(len(errors), 'error')} in {wrong} of {len(found)} {plural(len(found), 'file')}"
-        click.echo(told, err=True)
+        say(told, err=True)
         raise click.exceptions.Exit(min(error.exit_code for error in errors))

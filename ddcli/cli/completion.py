@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ddcli.screen import say_own
+
 PROGRAM = "ddcli"
 ALSO = {
     "bash": "complete -o nosort -o default -F _ddcli_completion dd",
@@ -39,4 +41,4 @@ def command(shell: str) -> None:
     complete = kind(cli, {}, PROGRAM, COMPLETE)
     # Not `complete.source()`: for bash that runs a bash, and complains of versions before 4.4 on stderr.
     script = complete.source_template % complete.source_vars()
-    click.echo(script.replace("$1)", f"{PROGRAM})") + ALSO[shell])
+    say_own(script.replace("$1)", f"{PROGRAM})") + ALSO[shell])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from ddcli.screen import json_text, say
 
 if TYPE_CHECKING:
     from ddcli.summary import RunSummary
@@ -133,9 +134,9 @@ def _table(
     log = ChangeLog.open(source, Path.cwd(), time=time, diff=diff or DIFF, columns=types)
     rows = write_table(log, as_of, target, force=force)
     if output == "json":
-        click.echo(json.dumps({"target": str(target), "rows": rows}))
+        say(json_text({"target": str(target), "rows": rows}))
     else:
-        click.echo(f"{near(str(target))}: {rows:,} {plural(rows, 'row')}", err=True)
+        say(f"{near(str(target))}: {rows:,} {plural(rows, 'row')}", err=True)
 
 
 def _refuse(said: dict[str, Any], option: str, why: str) -> None:
@@ -152,13 +153,13 @@ def _say(summary: RunSummary, target: Path, output: str) -> None:
     from ddcli.summary import near, plural
 
     if output == "json":
-        click.echo(json.dumps(summary.to_json()))
+        say(json_text(summary.to_json()))
         return
     (read,), (wrote,) = summary.inputs.values() or [None], summary.outputs.values() or [None]
     if read is None or wrote is None:
-        click.echo(f"{near(str(target))}: nothing to convert", err=True)
+        say(f"{near(str(target))}: nothing to convert", err=True)
         return
-    click.echo(
+    say(
         f"{near(str(target))}: {wrote.rows:,} updates (+{wrote.inserted:,} -{wrote.retracted:,}) at times before {summary.upper}, "
         f"of {read.rows:,} rows in {read.files} {plural(read.files, 'file')}, {summary.seconds:.2f} s",
         err=True,

@@ -19,9 +19,11 @@ def main() -> None:
     name, *arguments = sys.argv
     if os.path.basename(name) == "dd" and meant_for_coreutils(arguments):  # noqa: PTH119  pathlib is slow to import
         sys.exit(hand_over(arguments))
-    from ddcli.cli.main import main as run_command
+    # `python -c` looks for modules in the folder we are in: no file of it may pass for one.
+    sys.path[:] = filter(None, sys.path)
+    from ddcli.cli.process import run_and_leave
 
-    run_command()
+    run_and_leave()
 
 
 def meant_for_coreutils(arguments: list[str]) -> bool:

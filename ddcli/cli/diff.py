@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import ENDINGS, MemorySize
+from ddcli.cli.arguments import ENDINGS, NO_CODE, MemorySize
 from ddcli.cli.memory import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
+from ddcli.screen import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +73,7 @@ LEAST_MEMORY = 384 << 20
     multiple=True,
     help="Of pipelines: compare this output; may be given several times. [default: all]",
 )
+@NO_CODE
 @click.option(
     "--limit",
     metavar="N",
@@ -105,6 +108,7 @@ def command(
     diff_column: str,
     plain: bool,
     select: tuple[str, ...],
+    no_code: bool,
     limit: int | None,
     memory: int | None,
     output: Form,
@@ -178,7 +182,8 @@ def command(
             select=select,
             as_of=as_of,
             memory=memory,
-            say=lambda line: click.echo(line, err=True),
+            no_code=no_code,
+            say=partial(say, err=True),
         )
     else:
         read = Reading(tuple(time.split(",")) if time else None, diff_column, plain=plain)

@@ -14,6 +14,7 @@ import click
 
 from ddcli.cli.arguments import PIPELINE
 from ddcli.cli.run import LEAST_MEMORY, settings
+from ddcli.screen import json_text, say
 
 NEEDED = (
     "click",
@@ -85,14 +86,12 @@ def command(
         raise click.UsageError("--master, --remote, --conf and --state tell of Spark: add --spark")
     facts = _facts(pipeline)
     if output == "json":
-        import json
-
-        click.echo(json.dumps(facts))
+        say(json_text(facts))
     else:
         for name, text in _rows(facts):
-            click.echo(f"{name:11} {text}")
+            say(f"{name:11} {text}")
         for each in facts["problems"]:
-            click.echo(f"error: {each['problem']}\nhint: {each['hint']}", err=True)
+            say(f"error: {each['problem']}", f"hint: {each['hint']}", err=True)
     if facts["problems"]:
         raise click.exceptions.Exit(1)
 
@@ -117,14 +116,13 @@ def _look_at_spark(
     for check in checks(options, locate(Path.cwd(), state) if state else place, cache_dir()):
         found.append(check)
         if output == "text":
-            click.echo(f"{'ok' if check.ok else 'FAILED':7} {check.name:11} {check.said}")
+            say(f"{'ok' if check.ok else 'FAILED':7} {check.name:11} {check.said}")
             if check.hint:
-                click.echo(f"hint: {check.hint}", err=True)
+                say(f"hint: {check.hint}", err=True)
     if output == "json":
-        import json
         from dataclasses import asdict
 
-        click.echo(json.dumps({"checks": [asdict(check) for check in found]}))
+        say(json_text({"checks": [asdict(check) for check in found]}))
     if not all(check.ok for check in found):
         raise click.exceptions.Exit(EngineError.exit_code)
 

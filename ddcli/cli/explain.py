@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from ddcli.cli.arguments import PIPELINE
+from ddcli.screen import json_text, say
 
 if TYPE_CHECKING:
     from ddcli.report.view import View
@@ -70,7 +71,7 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
     view = explain(pipeline, None if state is None else locate(Path.cwd(), state))
     if out is None:
         for line in _lines(view, form, terminal=sys.stdout):
-            click.echo(line)
+            say(*line.split("\n"), styled=form == "text")
         return
     from ddcli.errors import EngineError
 
@@ -106,9 +107,7 @@ def _form_of(out: Path) -> str:
 def _lines(view: View, form: str, terminal: TextIO | None = None) -> list[str]:
     """Return a view in a format; text for the terminal that it goes to, if it is one."""
     if form == "json":
-        import json
-
-        return [json.dumps(view.to_json())]
+        return [json_text(view.to_json())]
     if form == "mermaid":
         from ddcli.report.mermaid import mermaid
 

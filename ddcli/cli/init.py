@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from ddcli.screen import json_text, say
+
 STARTER = Path(__file__).parent / "starter"
 IGNORED = ".gitignore"
 
@@ -44,16 +46,14 @@ def command(directory: Path, output: str) -> None:
     except OSError as error:
         raise UsageError(f"can't write there: {error.strerror}", place=str(error.filename or directory)) from None
     if output == "json":
-        import json
-
-        click.echo(json.dumps({"directory": str(directory), "files": made}))
+        say(json_text({"directory": str(directory), "files": made}))
         return
     for name in made:
-        click.echo(str(directory / name))
+        say(str(directory / name))
     if IGNORED in there:
-        click.echo(f"{directory / IGNORED} is there already: it should ignore out/ and .dd/", err=True)
+        say(f"{directory / IGNORED} is there already: it should ignore out/ and .dd/", err=True)
     (pipeline,) = (directory / name for name in names if name.endswith(".yaml"))
-    click.echo(f"next: dd run {pipeline}", err=True)
+    say(f"next: dd run {pipeline}", err=True)
 
 
 def _name(path: Path) -> str:

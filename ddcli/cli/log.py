@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddcli.screen import say
+
 if TYPE_CHECKING:
     from ddcli.rows import RowFormat
 
@@ -72,7 +74,7 @@ def command(
     streams by; --as-of holds the collection that it gives.
 
     Exits with 1 if no row has the --key. JSON: [{column: value, ..., time: value, diff: integer}], without the time for
-    --as-of; times and dates are texts, NaN is null.
+    --as-of; times and dates are texts, and so are "NaN", "Infinity" and "-Infinity".
 
     \b
     Examples:
@@ -96,11 +98,13 @@ def command(
         raise UsageError("Parquet is nothing for a terminal", hint="send it to a file: `-o parquet > log.parquet`")
     types = None if columns is None else parse_columns(columns)
     found = ChangeLog.open(log, Path.cwd(), time=time, diff=diff, columns=types)
+    for note in found.notes:
+        say(f"note: {note}", err=True)
     wanted = parse_keys(key, found.columns)
     if as_of is not None:
         rows = found.as_of(as_of, wanted)
         if closed := found.open_from(as_of):
-            click.echo(f"note: the log is complete before {closed}; at {as_of} it may still change", err=True)
+            say(f"note: the log is complete before {closed}; at {as_of} it may still change", err=True)
     else:
         rows = found.updates(since, until, wanted, consolidate=consolidate)
     try:
@@ -108,9 +112,9 @@ def command(
     except READ_ERRORS as error:
         raise found.refusal(error) from None
     if cut:
-        click.echo(f"cut after {count:,} rows, as --limit says: there are more", err=True)
+        say(f"cut after {count:,} rows, as --limit says: there are more", err=True)
     if wanted and not count and not cut:
         from ddcli.store.key_text import told
 
-        click.echo(f"nothing with {told(wanted)}", err=True)
+        say(f"nothing with {told(wanted)}", err=True)
         raise click.exceptions.Exit(NOTHING)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
 import sys
 
 import click
 
 from ddcli import __version__
-from ddcli.errors import DdError, did_you_mean
+from ddcli.errors import DdError, UsageError, did_you_mean
+from ddcli.screen import prepare, say, visible
 
 COMMANDS = {
     "check": "ddcli.cli.check",
@@ -32,6 +35,8 @@ BUG = 70
 INTERRUPTED = 130
 NO_READER = 141
 """What a shell shows for a program that SIGPIPE ended."""
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""What writing fails with where there is no room; files of ours have errors of their own, so without a name it is stdout."""
 COMPLETE = "_DDCLI_COMPLETE"
 """Set by the scripts of `dd completion`: then we are asked what a line may go on with."""
 
@@ -85,6 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(cli, {}, "ddcli", COMPLETE, os.environ[COMPLETE]))
+    prepare()
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -94,14 +100,14 @@ def main(arguments: list[str] | None = None) -> None:
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt):
-        fail("interrupted; state and outputs are as they were", INTERRUPTED)
+        fail("interrupted; state and outputs are as they were", code=INTERRUPTED)
     except click.ClickException as error:
-        error.show()
+        show_misuse(error)
         sys.exit(error.exit_code)
     except DdError as error:
         if debug:
             show_traceback(error)
-        fail(error.render(), error.exit_code)
+        fail(*error.lines(), code=error.exit_code)
     except BrokenPipeError:
         # What is still buffered must go somewhere when Python ends, or it complains on stderr.
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -109,22 +115,47 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(NO_READER)
     except MemoryError as error:
         what = ": ".join(filter(None, ["out of memory", str(error)]))
-        fail(f"error: {what}; state and outputs are as they were", 5)
+        fail(f"error: {what}; state and outputs are as they were", code=5)
     except Exception as error:  # noqa: BLE001 - the last resort: whatever else is a bug, and is said to be one
         if debug:
             show_traceback(error)
+        if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
+            fail(unwritten(error), code=5)
+        if (
+            isinstance(error, UnicodeEncodeError) and error.object[error.start] >= "\ud800"
+        ):  # as Python reads such arguments
+            fail(
+                f"error: not UTF-8: '{error.object}'",
+                "hint: write names and values in UTF-8",
+                code=UsageError.exit_code,
+            )
         hint = "report it with this traceback" if debug else "run again with --debug and report the traceback"
-        fail(f"error: this is a bug of ours: {type(error).__name__}: {error}\nhint: {hint}", BUG)
+        fail(f"error: this is a bug of ours: {type(error).__name__}: {error}", f"hint: {hint}", code=BUG)
+
+
+def unwritten(error: OSError) -> str:
+    """Return the message for output that could not be written."""
+    return f"error: cannot write the output: {error.strerror}"
 
 
 def show_traceback(error: BaseException) -> None:
     """Write the traceback of an error to stderr."""
     import traceback  # 6 ms that hardly any run needs
 
-    traceback.print_exception(error)
+    say(*"".join(traceback.format_exception(error)).rstrip("\n").split("\n"), err=True)
 
 
-def fail(message: str, code: int) -> None:
+def show_misuse(error: click.ClickException) -> None:
+    """Say on stderr how a command is used, and what is wrong with how it was called."""
+    text, message = io.StringIO(), error.format_message()
+    error.show(text)
+    usage = text.getvalue().removesuffix(f"{message}\n")
+    # Of a parameter that is missing click lists the choices, in lines; whatever else it says holds what somebody typed.
+    told = message.expandtabs(2) if isinstance(error, click.MissingParameter) else visible(message)
+    say(*f"{usage}{told}".split("\n"), err=True)
+
+
+def fail(*lines: str, code: int) -> None:
     """Say a message and exit."""
-    click.echo(message, err=True)
+    say(*lines, err=True)
     sys.exit(code)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ddcli.cli.arguments import PIPELINE
+from ddcli.screen import json_text, say
 
 WORK = 10
 """The exit code of `--exit-code` where there is something to do."""
@@ -44,11 +45,9 @@ def command(pipeline: Path, until: str | None, state: str | None, exit_code: boo
 
     found = preview(pipeline, state=None if state is None else locate(Path.cwd(), state), until=until)
     if output == "json":
-        import json
-
-        click.echo(json.dumps(found.to_json()))
+        say(json_text(found.to_json()))
     else:
         for line in found.lines():
-            click.echo(line)
+            say(line)
     if exit_code and found.work:
         raise click.exceptions.Exit(WORK)

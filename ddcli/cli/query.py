@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, PIPELINE
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,7 @@ NOTHING = 1
     type=click.Path(path_type=str, file_okay=False),
     help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
 )
+@NO_CODE
 @click.option("-f", "--follow", is_flag=True, help="Then print what changes, as runs commit it, until Ctrl-C.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="With --follow: end after N commits.")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="With --follow: end after so long.")
@@ -51,6 +52,7 @@ def command(
     key: tuple[str, ...],
     as_of: str | None,
     state: str | None,
+    no_code: bool,
     follow: bool,
     count: int | None,
     timeout: float | None,
@@ -80,7 +82,8 @@ def command(
         raise UsageError("--as-of is of the past, and --follow of what is to come", hint="give the one or the other")
     if (count is not None or timeout is not None) and not follow:
         raise UsageError("--count and --timeout say when --follow is to end", hint="give --follow, too")
-    lookup = Lookup.open(pipeline, name, state=None if state is None else locate(Path.cwd(), state))
+    where = None if state is None else locate(Path.cwd(), state)
+    lookup = Lookup.open(pipeline, name, state=where, no_code=no_code)
     wanted = parse_keys(key, lookup.known)
     if follow:
         write_rows(changes(lookup, wanted, count, timeout), "jsonl" if output == "json" else output, sys.stdout.buffer)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ddcli.cli.arguments import OUTPUT, PIPELINE, MemorySize
+from ddcli.cli.arguments import NO_CODE, OUTPUT, PIPELINE, MemorySize
+from ddcli.screen import json_text, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -103,6 +104,7 @@ def settings(_context: click.Context, _option: click.Parameter, given: Iterable[
     show_default=True,
     help="When another run holds the state.",
 )
+@NO_CODE
 @click.option("--watch", is_flag=True, help="Then wait for the inputs to change, and run again, until Ctrl-C.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @click.option("--profile", is_flag=True, help="Say how long each operator took, and how many rows went through it.")
@@ -147,6 +149,7 @@ def command(
     remote: str | None,
     conf: dict[str, str],
     if_locked: str,
+    no_code: bool,
     watch: bool,
     quiet: bool,
     profile: bool,
@@ -167,7 +170,7 @@ def command(
     given up, with 130 or 143.
 
     JSON: {name, lower, upper, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example}},
-    outputs: {NAME: {rows, inserted, retracted, file, files}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
+    outputs: {NAME: {rows, inserted, retracted, file}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
     spark}. With --profile it has `operators` too: [{id, kind, names, says,
     rows_in, rows_out, inserted, retracted, seconds, share}].
     --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,
@@ -204,7 +207,7 @@ def command(
         )
     keep_freed_memory()
     live = LiveProgress() if sys.stderr.isatty() and not quiet and log_format == "text" else None
-    speaker = Speaker(log_format, quiet, live.say if live else lambda line: click.echo(line, err=True))
+    speaker = Speaker(log_format, quiet, live.say if live else partial(say, err=True))
     records = Records(pipeline, summary_file)
     state_directory = None if state is None else locate(Path.cwd(), state)
     refreshed = frozenset(full_refresh) - {"all"} if full_refresh else None
@@ -225,6 +228,7 @@ def command(
             remote=remote,
             conf=conf,
             if_locked=if_locked,  # type: ignore[arg-type]
+            no_code=no_code,
             cache_dir=cache_dir,
             say=speaker.say,
             ready=ready,
@@ -239,11 +243,11 @@ def command(
             return
         found = profile_of(pipeline, state_directory, summary) if profile and summary.changed else None
         if output == "json":
-            click.echo(json.dumps(summary.to_json() | ({"operators": found.to_json()} if found else {})))
+            say(json_text(summary.to_json() | ({"operators": found.to_json()} if found else {})))
         else:
             speaker.summary(summary, rates=verbose)
             if found:
-                speaker.say("\n".join(found.lines()), "profile", operators=found.to_json())
+                speaker.lines(found.lines(), "profile", operators=found.to_json())
 
     with ending(speaker, records, skips=if_locked == "skip"):
         if watch:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
+
+from ddcli.screen import json_text, say
 
 
 @click.command("schema", short_help="Print the JSON Schema of pipeline files, for editors.")
@@ -20,4 +20,4 @@ def command() -> None:
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.spec import json_schema
 
-    click.echo(json.dumps(json_schema(), indent=2))
+    say(*json_text(json_schema(), indent=2).split("\n"))

@@ -7,17 +7,15 @@ By `event` there is more in it: `run` has the `summary` (see `--summary`), `erro
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import click
-
 from ddcli.cli.annotations import annotation
 from ddcli.errors import DdError
+from ddcli.screen import in_actions, json_text, say, say_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,21 +29,27 @@ SIGNALLED = 128
 
 @dataclass(frozen=True)
 class Speaker:
-    """Says things on stderr: text or JSON, all or nothing but errors. `line` writes a line of text."""
+    """Says things on stderr: text or JSON, all or nothing but errors. `line` writes a line of text, whatever is in it."""
 
     form: Literal["text", "json"]
     quiet: bool
     line: Callable[[str], None]
 
     def say(self, message: str, event: str = "message", level: Level = "info", **facts: Any) -> None:
-        """Say what happens."""
+        """Say what happens, in a line."""
+        self.lines([message], event, level, **facts)
+
+    def lines(self, lines: list[str], event: str, level: Level = "info", **facts: Any) -> None:
+        """Say what happens, in some lines, which are one message."""
         if self.quiet and level != "error":
             return
         if self.form == "text":
-            self.line(message)
+            for line in lines:
+                self.line(line)
             return
+        message = "\n".join(lines)
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        click.echo(json.dumps({"at": at, "level": level, "event": event, "message": message, **facts}), err=True)
+        say(json_text({"at": at, "level": level, "event": event, "message": message, **facts}), err=True)
 
     def summary(self, summary: RunSummary, *, rates: bool) -> None:
         """Say what a run did; of what it had to warn of, in objects of their own."""
@@ -60,18 +64,13 @@ class Speaker:
 
     def error(self, error: BaseException, code: int) -> None:
         """Say what went wrong."""
-        text = error.render() if isinstance(error, DdError) else told(error, code)["problem"]
-        self.say(text, "error", "error", error=told(error, code))
+        lines = error.lines() if isinstance(error, DdError) else [told(error, code)["problem"]]
+        self.lines(lines, "error", "error", error=told(error, code))
 
     def annotate(self, error: BaseException) -> None:
         """In GitHub Actions, have an error shown beside the lines of a pull request."""
         if in_actions() and isinstance(error, DdError):
-            click.echo(annotation(error), err=True)
-
-
-def in_actions() -> bool:
-    """Say whether this is a step of a workflow in GitHub Actions."""
-    return os.environ.get("GITHUB_ACTIONS") == "true"
+            say_own(annotation(error), err=True)
 
 
 def told(error: BaseException, code: int) -> dict[str, Any]:
@@ -105,12 +104,13 @@ class Records:
         """Record a run that failed, or was interrupted."""
         self._write(exit_code=exit_code, error=told(error, exit_code))
         if isinstance(error, DdError):
-            self._append([f"### {self.pipeline.stem}: failed", "", "```text", *error.render().splitlines(), "```"])
+            self._append([f"### {self.pipeline.stem}: failed", "", "```text", *error.lines(), "```"])
 
     def _write(self, exit_code: int, **facts: Any) -> None:
         """Put the summary in the place of the last one: whoever reads it reads a whole one."""
         if self.file is None:
             return
+        from ddcli.store.access import real
         from ddcli.store.files import Files
 
         now = datetime.now(UTC)
@@ -121,9 +121,10 @@ class Records:
             "exit_code": exit_code,
         }
         tree |= {"summary": None, "skipped": None, "error": None} | facts
-        data = json.dumps(tree, indent=2).encode() + b"\n"
+        data = json_text(tree, indent=2).encode() + b"\n"
         self.began = now
-        Files().create(self.file, data, self.file.with_name(f".{self.file.name}.{os.getpid()}.tmp"))
+        file = real(self.file.parent) / self.file.name
+        Files().create(file, data, file.with_name(f".{file.name}.{os.getpid()}.tmp"))
 
     def _append(self, lines: list[str]) -> None:
         """Add lines to the page that GitHub shows of the workflow's run."""

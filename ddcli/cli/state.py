@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ddcli.cli.arguments import PIPELINE
+from ddcli.screen import json_text, say, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -72,11 +73,9 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     directory = _directory(pipeline, state)
     facts = overview(directory, manifest_of(directory))
     if output == "json":
-        click.echo(json.dumps(facts))
+        say(json_text(facts))
         return
-    click.echo(
-        f"{facts['name']}: times before {facts['upper']} are closed; {facts['rows']:,} rows, {size_of(facts['bytes'])}"
-    )
+    say(f"{facts['name']}: times before {facts['upper']} are closed; {facts['rows']:,} rows, {size_of(facts['bytes'])}")
     rows = [
         (
             one["name"],
@@ -117,13 +116,13 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
 
     facts = details(manifest_of(_directory(pipeline, state)), arrangement)
     if output == "json":
-        click.echo(json.dumps(facts))
+        say(json_text(facts))
         return
-    click.echo(f"arrangement {facts['name']}")
-    click.echo(f"  key      {', '.join(facts['key']) or 'none'}")
-    click.echo(f"  columns  {', '.join(f'{name}: {kind}' for name, kind in facts['columns'].items())}")
-    click.echo(f"  holds    {facts['rows']:,} rows, {size_of(facts['bytes'])}, in {facts['batches']} batches")
-    click.echo(f"  times    before {facts['since']} told together, before {facts['upper']} closed")
+    say(f"arrangement {facts['name']}")
+    say(f"  key      {', '.join(facts['key']) or 'none'}")
+    say(f"  columns  {', '.join(f'{name}: {kind}' for name, kind in facts['columns'].items())}")
+    say(f"  holds    {facts['rows']:,} rows, {size_of(facts['bytes'])}, in {facts['batches']} batches")
+    say(f"  times    before {facts['since']} told together, before {facts['upper']} closed")
     rows = [
         (
             *(str(one[name]) for name in ("shard", "run")),
@@ -142,25 +141,31 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
 def verify(pipeline: Path | None, state: str | None, output: str) -> None:
     """Read every file of a state and of its outputs, and compare it with what the manifest says was written.
 
-    Exits with 4 if one is damaged or gone, and names each. JSON: {manifest, files, bytes, bad: [{file, problem, hint}]}.
+    Exits with 4 if one is damaged or gone, and names each. Names what lies in the state and was not written by `dd`, too.
+    JSON: {manifest, files, bytes, bad: [{file, problem, hint}], strange: [file]}.
 
     \b
     Example:
       dd state verify pipelines/airborne.yaml
     """  # noqa: D301 - as above
     from ddcli.errors import StateError
+    from ddcli.store.strangers import find_strangers
     from ddcli.store.upkeep import verify as read
     from ddcli.summary import plural, size_of
 
-    number, size, wrong = read(_directory(pipeline, state))
+    directory = _directory(pipeline, state)
+    number, size, wrong = read(directory)
     if output == "json":
         bad = [{"file": error.place, "problem": error.problem, "hint": error.hint} for error in wrong]
-        click.echo(json.dumps({"manifest": number, "files": size.batches, "bytes": size.bytes, "bad": bad}))
+        strange = [str(path) for path in find_strangers(directory)]
+        facts = {"manifest": number, "files": size.batches, "bytes": size.bytes, "bad": bad, "strange": strange}
+        say(json_text(facts))
     else:
         for error in wrong:
-            click.echo(error.render(), err=True)
+            say(*error.lines(), err=True)
+        _name_strangers(directory)
         files = f"{size.batches} {plural(size.batches, 'file')}"
-        click.echo(f"{files}, {size_of(size.bytes)}: {f'{len(wrong)} bad' if wrong else 'all as written'}")
+        say(f"{files}, {size_of(size.bytes)}: {f'{len(wrong)} bad' if wrong else 'all as written'}")
     if wrong:
         raise click.exceptions.Exit(StateError.exit_code)
 
@@ -171,7 +176,8 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
 def compact(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
     """Merge the batches of each shard into one, and drop what time has cancelled. Runs do as much of it as pays; nobody needs to.
 
-    What other pipelines have not read yet stays apart. Takes the lock, and is committed like a run.
+    What other pipelines have not read yet stays apart. A state that an older version made gets a secret for its hashes before.
+    Takes the lock, and is committed like a run.
     JSON: {before: {rows, bytes, batches}, after: {rows, bytes, batches}}.
 
     \b
@@ -182,15 +188,17 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
 
     from ddcli.store.upkeep import compact_state
 
+    directory, written = _places(pipeline, state)
     before, after = compact_state(
-        _directory(pipeline, state),
+        directory,
+        written=written,
         if_locked=if_locked,  # type: ignore[arg-type]
-        say=lambda line: click.echo(line, err=True),
+        say=partial(say, err=True),
     )
     if output == "json":
-        click.echo(json.dumps({"before": asdict(before), "after": asdict(after)}))
+        say(json_text({"before": asdict(before), "after": asdict(after)}))
         return
-    click.echo(_went(before, after, "" if before != after else "nothing to compact"))
+    say(_went(before, after, "" if before != after else "nothing to compact"))
 
 
 @command.command("reshard", short_help="Cut what is kept into more shards, or fewer.")
@@ -215,17 +223,19 @@ def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: st
 
     from ddcli.store.upkeep import reshard_state
 
+    directory, written = _places(pipeline, state)
     count, before, after = reshard_state(
-        _directory(pipeline, state),
+        directory,
         shards,
+        written=written,
         if_locked=if_locked,  # type: ignore[arg-type]
-        say=lambda line: click.echo(line, err=True),
+        say=partial(say, err=True),
     )
     if output == "json":
         sizes = {"before": asdict(before), "after": asdict(after)}
-        click.echo(json.dumps({"shards": shards, "arrangements": count, **sizes}))
+        say(json_text({"shards": shards, "arrangements": count, **sizes}))
         return
-    click.echo(_went(before, after, "" if count else "nothing to reshard"))
+    say(_went(before, after, "" if count else "nothing to reshard"))
 
 
 @command.command("export", short_help="Copy it as of its newest commit.")
@@ -255,9 +265,9 @@ def export(pipelines: tuple[Path, ...], directory: str, state: str | None, outpu
     manifest, size = export_state(_directory(next(iter(pipelines), None), state), target)
     if output == "json":
         facts = {"copy": str(target), "manifest": manifest.number, "files": size.batches, "bytes": size.bytes}
-        click.echo(json.dumps(facts))
+        say(json_text(facts))
         return
-    click.echo(f"{size.batches} {plural(size.batches, 'file')}, {size_of(size.bytes)} -> {target}")
+    say(f"{size.batches} {plural(size.batches, 'file')}, {size_of(size.bytes)} -> {target}")
 
 
 @command.command("gc", short_help="Remove what no manifest names.")
@@ -266,24 +276,28 @@ def export(pipelines: tuple[Path, ...], directory: str, state: str | None, outpu
 def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
     """Remove what no manifest names: the leavings of runs that died. Each run does so when it begins.
 
-    JSON: {removed: [{file, bytes}], bytes}.
+    What lies in the state and was not written by `dd` is left alone, and named. JSON: {removed: [{file, bytes}], bytes, strange: [file]}.
 
     \b
     Example:
       dd state gc pipelines/airborne.yaml
     """  # noqa: D301 - as above
+    from ddcli.store.strangers import find_strangers
     from ddcli.store.upkeep import collect_garbage
     from ddcli.summary import plural, size_of
 
-    removed = collect_garbage(_directory(pipeline, state), if_locked=if_locked)  # type: ignore[arg-type]
+    directory, written = _places(pipeline, state)
+    removed = collect_garbage(directory, written=written, if_locked=if_locked)  # type: ignore[arg-type]
     total = sum(size for _, size in removed)
     if output == "json":
         files = [{"file": str(path), "bytes": size} for path, size in removed]
-        click.echo(json.dumps({"removed": files, "bytes": total}))
+        strange = [str(path) for path in find_strangers(directory)]
+        say(json_text({"removed": files, "bytes": total, "strange": strange}))
         return
     for path, _ in removed:
-        click.echo(path)
-    click.echo(f"removed {len(removed)} {plural(len(removed), 'file')}, {size_of(total)}", err=True)
+        say(str(path))
+    _name_strangers(directory)
+    say(f"removed {len(removed)} {plural(len(removed), 'file')}, {size_of(total)}", err=True)
 
 
 @command.command("release", short_help="Drop what a reader holds.")
@@ -304,9 +318,9 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
 
     found = release_hold(_directory(pipeline, state), reader)
     if output == "json":
-        click.echo(json.dumps({"released": asdict(found)}))
+        say(json_text({"released": asdict(found)}))
         return
-    click.echo(f"released: {found.reader}, whose state is {found.state}")
+    say(f"released: {found.reader}, whose state is {found.state}")
 
 
 @command.command("unlock", short_help="Who holds the lock.")
@@ -332,15 +346,23 @@ def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -
     if forced:
         remove_lock(directory)
     if output == "json":
-        click.echo(json.dumps({"locked": error is not None, "holder": error and error.problem, "forced": forced}))
+        say(json_text({"locked": error is not None, "holder": error and error.problem, "forced": forced}))
     elif error is None:
-        click.echo("free: no process holds the lock")
+        say("free: no process holds the lock")
     elif forced:
-        click.echo(f"taken away: {error.problem}")
+        say(f"taken away: {error.problem}")
     else:
-        click.echo(error.render(), err=True)
+        say(*error.lines(), err=True)
     if error is not None and not forced:
         raise click.exceptions.Exit(LockedError.exit_code)
+
+
+def _name_strangers(directory: Path) -> None:
+    """Name on stderr what lies in a state and was not written by us."""
+    from ddcli.store.strangers import find_strangers
+
+    for path in find_strangers(directory):
+        say(f"{path}: note: left alone, as `dd` did not write it", err=True)
 
 
 def _went(before: Size, after: Size, nothing: str) -> str:
@@ -357,17 +379,24 @@ def _went(before: Size, after: Size, nothing: str) -> str:
 
 def _directory(pipeline: Path | None, state: str | None) -> Path:
     """Return the directory that is meant."""
+    return _places(pipeline, state)[0]
+
+
+def _places(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path] | None]:
+    """Return the directory that is meant, and those that its pipeline writes to, if that is named."""
     from ddcli.errors import UsageError
+    from ddcli.store.access import real
     from ddcli.store.objects import locate
 
-    given = None if state is None else locate(Path.cwd(), state)
+    given = None if state is None else real(locate(Path.cwd(), state))
     if pipeline is not None:
         from ddcli.request import read_request
 
-        return read_request(pipeline, given, None, lambda _line: None).state
+        request = read_request(pipeline, given, None, lambda _line: None)
+        return request.state, request.written
     if given is None:
         raise UsageError("whose state is not said", hint="name the pipeline file, or the directory with --state")
-    return given
+    return given, None
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> None:
@@ -375,11 +404,12 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Iterable[
     if not rows:
         return
     right = set(right)
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    click.echo()
-    for row in (heads, *rows):
+    rows = [heads, *([visible(text) for text in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    say("")
+    for row in rows:
         cells = [
             text.rjust(width) if at in right else text.ljust(width)
             for at, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
-        click.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import PIPELINE
+from ddcli.cli.arguments import NO_CODE, PIPELINE
+from ddcli.screen import json_text, say, say_own
 
 
 @click.command("test", short_help="Run the tests in a pipeline file.")
@@ -17,6 +18,7 @@ from ddcli.cli.arguments import PIPELINE
     type=click.Path(path_type=str, file_okay=False),
     help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
 )
+@NO_CODE
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit's XML to this file, too.")
 @click.option(
     "-o",
@@ -27,7 +29,9 @@ from ddcli.cli.arguments import PIPELINE
     default="text",
     help="Lines, JSON, or lines with annotations of a pull request.",
 )
-def command(pipeline: Path, only: str | None, state: str | None, junit: Path | None, output: str) -> None:
+def command(
+    pipeline: Path, only: str | None, state: str | None, no_code: bool, junit: Path | None, output: str
+) -> None:
     """Run the tests of PIPELINE, which its file has under `tests`.
 
     A test gives rows to inputs, step by step from empty ones on, and says what it expects of collections: their
@@ -71,20 +75,18 @@ def command(pipeline: Path, only: str | None, state: str | None, junit: Path | N
     from ddcli.testing import report
     from ddcli.testing.run import run_tests
 
-    found = run_tests(pipeline, state=None if state is None else locate(Path.cwd(), state), only=only)
+    found = run_tests(pipeline, state=None if state is None else locate(Path.cwd(), state), only=only, no_code=no_code)
     if junit is not None:
         junit.write_bytes(report.junit(found))
     if output == "json":
-        import json
-
-        click.echo(json.dumps(report.to_json(found)))
+        say(json_text(report.to_json(found)))
     else:
         for line in report.lines(found, lambda text, colour: click.style(text, fg=colour) if colour else text):
-            click.echo(line)
+            say(line, styled=True)
     if output == "github":
         from ddcli.cli.annotations import annotation
 
         for error in report.errors(found):
-            click.echo(annotation(error))
+            say_own(annotation(error))
     if found.count()[1]:
         raise click.exceptions.Exit(1)

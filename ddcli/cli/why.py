@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, PIPELINE
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE
+from ddcli.screen import json_text, say
 
 UNWRAPPED = 1 << 16
 """The width of what is no terminal: there a line is a line."""
@@ -32,6 +33,7 @@ UNWRAPPED = 1 << 16
     type=click.Path(path_type=str, file_okay=False),
     help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
 )
+@NO_CODE
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Trees, or JSON.")
 def command(
     pipeline: Path,
@@ -41,6 +43,7 @@ def command(
     change: bool,
     limit: int,
     state: str | None,
+    no_code: bool,
     output: str,
 ) -> None:
     """Show why records are in a collection of PIPELINE, an output or any other: those that have these values.
@@ -81,11 +84,9 @@ def command(
     from ddcli.why.explain import explain, not_there
 
     where = None if state is None else locate(Path.cwd(), state)
-    answer = explain(pipeline, collection, keys, at=at, change=change, state=where, limit=limit)
+    answer = explain(pipeline, collection, keys, at=at, change=change, state=where, limit=limit, no_code=no_code)
     if output == "json":
-        import json
-
-        click.echo(json.dumps(show.to_json(answer)))
+        say(json_text(show.to_json(answer)))
         if answer.missing is not None:
             raise not_there(answer)
         return
@@ -96,10 +97,10 @@ def command(
         console.width = UNWRAPPED
     for tree, each in zip(show.trees(answer), answer.explained, strict=True):
         console.print(tree)
-        click.echo(show.verdict(each), err=True)
+        say(show.verdict(each), err=True)
     if answer.missing is not None:
         console.print(show.missing_tree(answer, answer.missing))
         raise not_there(answer)
     if answer.matching > len(answer.explained):
-        click.echo(f"and {answer.matching - len(answer.explained):,} records more", err=True)
-    click.echo(f"{answer.read:,} {plural(answer.read, 'update')} read, {answer.seconds:.2f} s", err=True)
+        say(f"and {answer.matching - len(answer.explained):,} records more", err=True)
+    say(f"{answer.read:,} {plural(answer.read, 'update')} read, {answer.seconds:.2f} s", err=True)

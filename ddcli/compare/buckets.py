@@ -83,13 +83,13 @@ class Bucket:
         try:
             with self.path.open("ab") as file:
                 start = file.tell()
-                file.write(data.getbuffer())
+                file.write(data.getvalue())
         except OSError as error:
             hint = "free space there, or set TMPDIR to a directory with more"
             raise EngineError(
                 f"cannot write a scratch file: {error.strerror}", place=str(self.path), hint=hint
             ) from None
-        self.written.append((start, data.getbuffer().nbytes))
+        self.written.append((start, len(data.getvalue())))
         self.held = []
 
 

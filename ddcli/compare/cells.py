@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import polars as pl
 from ddcli.compare.matching import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD
 from ddcli.expressions.types import from_polars
 from ddcli.rows import as_text
+from ddcli.screen import json_number, json_visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,11 +66,11 @@ def plain(column: pl.Series) -> list[Any]:
     """Return values as JSON has them: numbers as numbers, but decimals as text; what JSON has no word for as text."""
     dtype = column.dtype
     if dtype.is_float():
-        return [value if value is None or math.isfinite(value) else str(value) for value in column.to_list()]
+        return [None if value is None else json_number(value) for value in column.to_list()]
     if isinstance(dtype, pl.String | pl.Categorical | pl.Enum | pl.Boolean | pl.Null) or dtype.is_integer():
         return column.to_list()
     if dtype.is_nested():
-        return [None if value is None else json.loads(_quoted(value)) for value in column.to_list()]
+        return [None if value is None else _nested(value) for value in column.to_list()]
     return _as_text(column).to_list()
 
 
@@ -79,8 +79,18 @@ def _as_text(column: pl.Series) -> pl.Series:
 
 
 def _quoted(value: Any) -> str:
-    """Return a value as JSON, without characters that would steer a terminal."""
+    """Return a value as JSON that any screen shows."""
+    return json_visible(json.dumps(_nested(value), ensure_ascii=False))
+
+
+def _nested(value: Any) -> Any:
+    """Return a value, of a list or a struct perhaps, as plain values."""
     if isinstance(value, pl.Series):
         value = value.to_list()
-    quoted = json.dumps(value, ensure_ascii=False, default=str)
-    return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in quoted)
+    if isinstance(value, list):
+        return [_nested(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _nested(each) for name, each in value.items()}
+    if isinstance(value, float):
+        return json_number(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
-import re
 from typing import TYPE_CHECKING
 
 from ddcli.compare.cells import rows_of, texts
 from ddcli.compare.matching import ADDED, CHANGED, REMOVED
 from ddcli.compare.words import MARKS, column_words, left_out, notes, verdict
+from ddcli.screen import markdown as escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +21,6 @@ LIMIT = 65_000
 """Bytes of a comment: GitHub takes 65 536 characters."""
 LONGEST = 500
 """Characters of a cell's text that are shown."""
-SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 
 
 def markdown(titled: Sequence[tuple[str | None, Difference]], said: Sequence[str], limit: int | None) -> str:
@@ -31,7 +29,7 @@ def markdown(titled: Sequence[tuple[str | None, Difference]], said: Sequence[str
     most = max((frame.height for _, _, frame in first if frame is not None), default=0)
     while True:
         parts = [_section(title, found, None if frame is None else frame.head(most)) for title, found, frame in first]
-        text = "\n".join([*said, *parts])
+        text = "\n".join([*map(escaped, said), *parts])
         if len(text.encode()) <= LIMIT:
             return text
         if most == 0:
@@ -53,12 +51,12 @@ def _section(title: str | None, found: Difference, shown: pl.DataFrame | None) -
         ["A rows", "B rows", "same", "removed", "changed", "added"], [[f"{a.rows:,}", f"{b.rows:,}", *counts]]
     )
     for line in notes(found):
-        lines += ["", f"> {_escaped(line)}"]
+        lines += ["", f"> {escaped(line)}"]
     if found.columns:
         lines += [
             "",
             *_table(
-                ["column", "difference"], [[_code(each.column), _escaped(column_words(each))] for each in found.columns]
+                ["column", "difference"], [[_code(each.column), escaped(column_words(each))] for each in found.columns]
             ),
         ]
     if cells := sorted(
@@ -91,8 +89,4 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def _code(text: str) -> str:
     """Return text so that neither Markdown nor HTML nor `@` mean anything in it."""
     cut = text if len(text) <= LONGEST else text[:LONGEST] + "…"
-    return f"<code>{_escaped(cut)}</code>"
-
-
-def _escaped(text: str) -> str:
-    return SPECIAL.sub(r"\\\1", html.escape(text, quote=False)).replace("\n", " ")
+    return f"<code>{escaped(cut)}</code>"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 from ddcli.compare.cells import rows_of, texts
 from ddcli.compare.matching import ADDED, CHANGED, REMOVED
 from ddcli.compare.words import column_words, left_out, notes, verdict
+from ddcli.screen import markup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ del, ins { text-decoration: none; padding: 0 .2rem } .ok { color: #1a7f37 } .no 
 
 def page(titled: Sequence[tuple[str | None, Difference]], said: Sequence[str], limit: int | None) -> str:
     """Return the page. `said` are lines before what was found, which is by title; `limit` as for text."""
-    lines = [f"<p>{escape(line)}</p>" for line in said]
+    lines = [f"<p>{markup(line)}</p>" for line in said]
     for title, found in titled:
         lines += _section(title, found, limit)
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>dd diff</title><style>{STYLE}</style>'
@@ -37,14 +37,14 @@ def page(titled: Sequence[tuple[str | None, Difference]], said: Sequence[str], l
 
 def _section(title: str | None, found: Difference, limit: int | None) -> list[str]:
     a, b = found.a, found.b
-    lines = [f"<h2>{escape(title or f'{a.label} → {b.label}')}</h2>"]
-    lines.append(f'<p class="{"ok" if found.ok else "no"}"><strong>{escape(verdict(found))}</strong></p>')
+    lines = [f"<h2>{markup(title or f'{a.label} → {b.label}')}</h2>"]
+    lines.append(f'<p class="{"ok" if found.ok else "no"}"><strong>{markup(verdict(found))}</strong></p>')
     sides = [[name, side.label, side.kind, f"{side.rows:,}"] for name, side in (("A", a), ("B", b))]
     lines.append(_table(["", "side", "what it is", "rows"], sides))
     lines.append(
-        f"<p>{escape('key: ' + ', '.join(found.compared.key) if found.compared.key else 'no key: whole rows are compared')}</p>"
+        f"<p>{markup('key: ' + ', '.join(found.compared.key) if found.compared.key else 'no key: whole rows are compared')}</p>"
     )
-    lines += [f"<p>{escape(line)}</p>" for line in notes(found)]
+    lines += [f"<p>{markup(line)}</p>" for line in notes(found)]
     counts = [
         f"{count:,}" for count in (found.same_rows, *(found.counts[change] for change in (REMOVED, CHANGED, ADDED)))
     ]
@@ -57,7 +57,7 @@ def _section(title: str | None, found: Difference, limit: int | None) -> list[st
         lines.append(_table(["column", "changed cells"], [[name, f"{count:,}"] for count, name in cells]))
     if found.rows and limit != 0:
         first = found.first(limit)
-        head = "".join(f"<th>{escape(name)}</th>" for name in ("", *found.compared.names))
+        head = "".join(f"<th>{markup(name)}</th>" for name in ("", *found.compared.names))
         rows = "\n".join(_row(row, found.compared.names) for row in rows_of(first, found.compared, texts))
         lines.append(f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>")
         lines += [f"<p>{rest}</p>"] if (rest := left_out(first.height, found.changes.height)) else []
@@ -70,13 +70,13 @@ def _row(row: Row, names: Sequence[str]) -> str:
         value = row.key.get(name, row.cells.get(name))
         if row.change == CHANGED and name in row.cells:
             old, new = row.cells[name]
-            cells.append(f"<del>{escape(old)}</del> <ins>{escape(new)}</ins>")
+            cells.append(f"<del>{markup(old)}</del> <ins>{markup(new)}</ins>")
         else:
-            cells.append("" if value is None else escape(value))
+            cells.append("" if value is None else markup(value))
     return f'<tr class="{row.change}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    top = "".join(f"<th>{markup(cell)}</th>" for cell in head)
+    body = "\n".join(f"<tr>{''.join(f'<td>{markup(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody></table>"

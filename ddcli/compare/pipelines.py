@@ -5,18 +5,17 @@ State, outputs and whatever a run puts aside are in a scratch directory, so noth
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.compare.diff import compare
 from ddcli.compare.sides import Reading, give, open_sides
 from ddcli.errors import UsageError, did_you_mean
+from ddcli.functions import refuse_code
 from ddcli.request import read_request
+from ddcli.store.access import real
 from ddcli.store.objects import locate
 from ddcli.store.state import State
 
@@ -66,6 +65,7 @@ def compare_pipelines(
     select: Sequence[str] = (),
     as_of: Any = None,
     memory: int | None = None,
+    no_code: bool = False,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Differences:
     """Run two pipelines over their inputs and compare what their outputs hold; `settings` are by output.
@@ -77,6 +77,7 @@ def compare_pipelines(
     left, right = (request.spec for request in requests)
     for request in requests:
         _refuse_imports(request)
+        refuse_code(request.spec, no_code=no_code)
     chosen = _chosen([*dict.fromkeys([*left.outputs, *right.outputs])], select)
     both = [name for name in chosen if name in left.outputs and name in right.outputs]
     wanted = {name: settings(name) for name in both}
@@ -87,15 +88,9 @@ def compare_pipelines(
     )
     with tempfile.TemporaryDirectory(prefix="dd-diff-", ignore_cleanup_errors=True) as scratch:
         folders = [Path(scratch) / name for name in ("a", "b")]
-        # Of two modules of one name in different folders, a process would know the first alone.
-        own_process = requests[0].base != requests[1].base
         for request, folder, name in zip(requests, folders, ("A", "B"), strict=True):
             say(f"running {name}: {request.spec.path}")
-            if own_process:
-                with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                    process.submit(run_aside, request.spec.path, folder, memory).result()
-            else:
-                run_aside(request.spec.path, folder, memory)
+            run_aside(request.spec.path, folder, memory)
         for name in both:
             given = [give(str(_output(folder, name)), Reading(_times(left), as_of=as_of), name) for folder in folders]
             sides = [
@@ -118,12 +113,10 @@ def run_aside(path: Path, folder: Path, memory: int | None) -> None:
     request = replace(
         request,
         spec=replace(spec, inputs=inputs, errors=errors),
-        outputs={name: _output(folder, name) for name in spec.outputs},
+        outputs={name: real(_output(folder, name)) for name in spec.outputs},
     )
-    known = list(sys.path)
     with State.open(request.state, request.outputs) as opened:
         execute(request, opened.manifest, opened)
-    sys.path[:] = known
 
 
 def _output(folder: Path, name: str) -> Path:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from ddcli.compare.cells import plain, rows_of
 from ddcli.compare.matching import ADDED, CHANGED, REMOVED
 from ddcli.compare.words import notes, verdict
+from ddcli.screen import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,4 +49,4 @@ def json_lines(found: Difference, limit: int | None, output: str | None = None) 
     streams = limit is None and not found.changes.fits
     for frame in found.changes.frames() if streams else (found.first(limit),):
         for row in rows_of(frame, found.compared, plain):
-            yield json.dumps({**named, **row.to_json()}, ensure_ascii=False)
+            yield json_text({**named, **row.to_json()})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from ddcli.compare.pipelines import Differences
 from ddcli.errors import UsageError
+from ddcli.screen import json_text, rich_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ def _pieces(
         }
     else:
         tree = to_json(found, limit)
-    return [json.dumps(tree, ensure_ascii=False) + "\n"]
+    return [json_text(tree) + "\n"]
 
 
 def _text(titled: Titled, said: Sequence[str], limit: int | None) -> None:
@@ -67,10 +67,12 @@ def _text(titled: Titled, said: Sequence[str], limit: int | None) -> None:
 
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     for line in said:
-        console.print(line)
+        console.print(rich_text(line))
     for at, (title, one) in enumerate(titled):
         if title is not None:
-            console.print(f"{chr(10) if at or said else ''}output {title}", style="bold")
+            if at or said:
+                console.print()
+            console.print(rich_text(f"output {title}", "bold"))
         for text in text_lines(one, limit):
             console.print(text)
 

@@ -19,7 +19,7 @@ from ddcli.compare.text_types import TEXT, infer_types, read
 from ddcli.errors import InputError
 from ddcli.expressions.types import Schema, Type, from_polars
 from ddcli.store.footers import CSV, NDJSON, UNREADABLE, name_of_kind
-from ddcli.store.listing import list_input
+from ddcli.store.listing import NOT_THERE, list_input
 from ddcli.store.log_scan import find_damaged, not_after
 from ddcli.store.objects import locate
 from ddcli.store.partitions import partition_of
@@ -155,13 +155,13 @@ class FilesGiven:
     def _log(self, declared: Schema | None) -> Side:
         reading = self.reading
         log = ChangeLog.open(self.path, Path.cwd(), time=reading.time, diff=reading.diff, columns=declared)
-        keep, notes = None, tuple[str, ...]()
+        keep, notes = None, (*log.notes,)
         at: dict[str, pl.Series] = {}
         if reading.as_of is not None and reading.as_of != LATEST:
             time = log.at(reading.as_of, "--as-of")
             keep = not_after(list(log.time), time)
             if closed := log.open_from(reading.as_of):
-                notes = (f"{self.path} is complete before {closed}: as of {reading.as_of} it may still change",)
+                notes += (f"{self.path} is complete before {closed}: as of {reading.as_of} it may still change",)
             at = {
                 name: pl.Series([value]).cast(pl.Int32 if kind.kind == "date" else pl.Int64).cast(kind.to_polars())
                 for value, (name, kind) in zip(time, log.time.items(), strict=True)
@@ -202,7 +202,9 @@ def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label
     try:
         listing = list_input(path, Path.cwd())
     except InputError as error:
-        raise InputError(error.problem, place=error.place, hint="paths are relative to the current directory") from None
+        if error.hint in (None, NOT_THERE):
+            error.hint = "paths are relative to the current directory"
+        raise
     if not listing.files:
         if read_progress(whole) is not None:
             return EmptyLog(path)
@@ -280,9 +282,17 @@ def _text(paths: Sequence[Path], kind: str) -> pl.LazyFrame:
         except (OSError, *READ_ERRORS) as error:
             raise damaged(Tables({}).kind(path), path, error) from None
     tables = Tables(dict.fromkeys(names, TEXT))
+    as_first: list[Path] = []
+    others: list[Path] = []
     for path in paths:
-        tables.footer(path)
-    return tables.kind(paths[0]).scan(list(paths))
+        found = tables.footer(path)
+        tables.check(path)
+        if kind != NDJSON:
+            _check_alike(path, found, dict.fromkeys(names, pl.String()))
+        (as_first if kind == NDJSON or list(found) == names else others).append(path)
+    # One scan takes the columns of all its files to be in one order.
+    scans = [tables.kind(paths[0]).scan(as_first), *(tables.kind(path).scan([path]).select(names) for path in others)]
+    return pl.concat(scans) if others else scans[0]
 
 
 def _check_alike(path: Path, found: Mapping[str, pl.DataType], first: Mapping[str, pl.DataType]) -> None:

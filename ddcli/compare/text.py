@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from ddcli.compare.cells import rows_of, texts
 from ddcli.compare.matching import ADDED, CHANGED, REMOVED
 from ddcli.compare.words import MARKS, column_words, left_out, notes, verdict
+from ddcli.screen import rich_text, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rich.text import Text
 
     from ddcli.compare.cells import Row
     from ddcli.compare.difference import Difference
@@ -22,57 +23,60 @@ ARROW = " -> "
 
 def text_lines(found: Difference, limit: int | None) -> Iterator[Text]:
     """Give the lines of a comparison, with at most `limit` changed rows (None: all)."""
-    wide = max(len(found.a.label), len(found.b.label))
-    for name, side in (("A", found.a), ("B", found.b)):
-        yield Text(f"{name}  {side.label:<{wide}}  {side.rows:,} rows  ({side.kind})")
-    yield Text(f"key  {', '.join(found.compared.key)}" if found.compared.key else "no key: whole rows are compared")
+    labels = [visible(side.label) for side in (found.a, found.b)]
+    wide = max(map(len, labels))
+    for name, label, side in zip(("A", "B"), labels, (found.a, found.b), strict=True):
+        yield rich_text(f"{name}  {label:<{wide}}  {side.rows:,} rows  ({side.kind})")
+    yield rich_text(
+        f"key  {', '.join(found.compared.key)}" if found.compared.key else "no key: whole rows are compared"
+    )
     for line in notes(found):
-        yield Text(f"note: {line}")
+        yield rich_text(f"note: {line}")
     if found.columns:
-        yield Text("\ncolumns")
+        yield from (rich_text(""), rich_text("columns"))
         for each in found.columns:
-            yield Text(f"  {each.column}: {column_words(each)}", style="yellow")
-    yield Text("\nrows")
+            yield rich_text(f"  {each.column}: {column_words(each)}", style="yellow")
+    yield from (rich_text(""), rich_text("rows"))
     counts = {"same": found.same_rows, **{change: found.counts[change] for change in (REMOVED, CHANGED, ADDED)}}
     if not found.compared.key:
         del counts[CHANGED]
     width = max(len(f"{count:,}") for count in counts.values())
     for what, count in counts.items():
-        yield Text(f"  {what:<8} {count:>{width},}", style=COLOURS.get(what, "") if count else "")
-    if cells := {name: count for name, count in found.cells.items() if count}:
-        yield Text("\nchanged cells")
+        yield rich_text(f"  {what:<8} {count:>{width},}", style=COLOURS.get(what, "") if count else "")
+    if cells := {visible(name): count for name, count in found.cells.items() if count}:
+        yield from (rich_text(""), rich_text("changed cells"))
         long = max(map(len, cells))
         for name, count in sorted(cells.items(), key=lambda pair: (-pair[1], pair[0])):
-            yield Text(f"  {name:<{long}} {count:>{width},}")
+            yield rich_text(f"  {name:<{long}} {count:>{width},}")
     yield from _rows(found, limit)
-    yield Text("")
-    yield Text(verdict(found), style="bold green" if found.ok else "bold red")
+    yield rich_text("")
+    yield rich_text(verdict(found), style="bold green" if found.ok else "bold red")
 
 
 def _rows(found: Difference, limit: int | None) -> Iterator[Text]:
     if not found.rows or limit == 0:
         return
     first = found.first(limit)
-    yield Text("")
+    yield rich_text("")
     for row in rows_of(first, found.compared, texts):
         yield _row(row)
     if (rest := left_out(first.height, found.changes.height)) is not None:
-        yield Text(rest)
+        yield rich_text(rest)
 
 
 def _row(row: Row) -> Text:
-    line = Text(f"{MARKS[row.change]} ", style=COLOURS[row.change])
-    line.append("  ".join(f"{name}={value}" for name, value in row.key.items()), style="bold")
+    line = rich_text(f"{MARKS[row.change]} ", style=COLOURS[row.change])
+    line.append_text(rich_text("  ".join(f"{name}={value}" for name, value in row.key.items()), "bold"))
     if row.key and row.cells:
         line.append("  ")
     for at, (name, value) in enumerate(row.cells.items()):
         line.append("  " if at else "")
         if row.change == CHANGED:
             old, new = value
-            line.append(f"{name}: ", style="default")
-            line.append(old, style="red").append(ARROW, style="default").append(new, style="green")
+            line.append_text(rich_text(f"{name}: ", "default"))
+            line.append_text(rich_text(old, "red")).append(ARROW, style="default").append_text(rich_text(new, "green"))
         else:
-            line.append(f"{name}={value}")
+            line.append_text(rich_text(f"{name}={value}"))
     if row.count > 1:
-        line.append(f"  x{row.count:,}", style="bold")
+        line.append_text(rich_text(f"  x{row.count:,}", "bold"))
     return line

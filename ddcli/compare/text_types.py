@@ -40,6 +40,10 @@ FORMS = {
 """Types that text may have, the narrowest first, and how their values are written."""
 
 
+TOGETHER = 200
+"""Columns that are looked at in one go: the time and memory of a query grow with the square of its columns."""
+
+
 def read(name: str, kind: Type) -> pl.Expr:
     """Return a column of text in a type, null where it can't be read: as pipelines read it, but with zones, which these don't."""
     if kind.zone is None:
@@ -66,12 +70,13 @@ def infer_types(texts: Mapping[str, Sequence[pl.LazyFrame]]) -> Schema:
     for first in (FIRST, None):
         for frame, names in by_frame.values():
             rows = frame if first is None else frame.head(first)
-            checks = [pl.col(name).is_not_null().any().alias(f"{name}:any") for name in names]
-            checks += [_fits(name, kind).alias(f"{name}:{kind}") for name in names for kind in possible[name]]
-            found = rows.select(checks).collect(engine="streaming").row(0, named=True)
-            for name in names:
-                possible[name] = [kind for kind in possible[name] if found[f"{name}:{kind}"]]
-                valued |= {name} if found[f"{name}:any"] else set()
+            for few in (names[at : at + TOGETHER] for at in range(0, len(names), TOGETHER)):
+                checks = [pl.col(name).is_not_null().any().alias(f"{name}:any") for name in few]
+                checks += [_fits(name, kind).alias(f"{name}:{kind}") for name in few for kind in possible[name]]
+                found = rows.select(checks).collect(engine="streaming").row(0, named=True)
+                for name in few:
+                    possible[name] = [kind for kind in possible[name] if found[f"{name}:{kind}"]]
+                    valued |= {name} if found[f"{name}:any"] else set()
     return {name: possible[name][0] if possible[name] and name in valued else TEXT for name in texts}
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from ddcli.engine.arrow import chunks, to_series
 from ddcli.errors import InputError
 from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL
+from ddcli.expressions.years import RANGE, leaves_years, year_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,7 +72,7 @@ def float_values(lanes: Lanes) -> NDArray[np.float64]:
 def encode_column(series: pl.Series, column: Type, pool: Pool, out: Lanes) -> None:
     """Write a column's lanes into `out`, an (n, column.lanes) view of any strides.
 
-    Raises NullInRequired; HashCollision from the pool. The dtype must be `column.to_polars()`.
+    Raises NullInRequired, InputError outside the years 1 to 9999; HashCollision from the pool. The dtype must be `column.to_polars()`.
     """
     nulls = series.null_count()
     if nulls and not column.nullable:
@@ -85,6 +86,10 @@ def encode_column(series: pl.Series, column: Type, pool: Pool, out: Lanes) -> No
         out[:, 0] = pool.intern(series, column)
     elif kind == "decimal":
         _encode_decimal(series, column, out)
+    elif leaves_years(series):
+        row = next(row for row in range(len(series)) if leaves_years(series[row : row + 1]))
+        year = year_of(series[row : row + 1])
+        raise InputError(f"column '{series.name}' has a {kind} in the year {year}, in row {row}", hint=RANGE)
     elif not nulls:
         out[:, -1] = _physical(series, kind)
         if out.shape[1] == 2:

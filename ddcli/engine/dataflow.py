@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.counts import Count
+from ddcli.engine.nest import HERE, Address, Nest
 from ddcli.engine.operators.base import Delta, Interval, Operator, empty
 from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
+from ddcli.engine.resident import Resident
 from ddcli.engine.rounds import split_rounds
 from ddcli.engine.stages import Stage, stages
 from ddcli.engine.workers import Workers
 from ddcli.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -57,9 +59,7 @@ class Scope:
         self.places: list[Place] = []
         self.stages: list[Stage] = []
         self.kept: set[int] = set()
-        self._agenda: dict[Rounds, set[int]] = {}
-        self._stepped: set[int] = set()
-        self._moved = 0
+        self._nest: Nest | None = None
 
     # --- building -------------------------------------------------------------------------------------------------
 
@@ -137,44 +137,19 @@ class Scope:
         `fed` gives sources' updates by index, by shard where they have one; all their times are in the interval. For the
         outermost scope.
         """
-        self.begin(interval)
-        dealt = {index: given if isinstance(given, list) else self._dealt(given) for index, given in fed.items()}
-        filled = {index: deltas for index, deltas in dealt.items() if any(len(delta.updates) for delta in deltas)}
-        found = self.turn(filled, interval)
+        if self._nest is None:
+            self._nest = Nest(self)
+        resident = Resident(self._nest, interval)
+        resident.begin(())
+        for index, given in fed.items():
+            deltas = given if isinstance(given, list) else self._dealt(given)
+            if any(len(delta.updates) for delta in deltas):
+                resident.schedule.add(Address((index,), HERE, 0), deltas)
+        found = resident.run(resident.schedule.legs())
         # Nobody asks for a time before the upper any more, so what is sealed now may be compacted up to there.
         self.close(interval)
-        self.seal(interval)
+        resident.seal((), ())
         return found
-
-    def begin(self, interval: Interval) -> list[Rounds]:
-        """Note in which rounds something waits since earlier intervals, and return them."""
-        self.prepare()
-        for index, place in enumerate(self.places):
-            for operator in place.shards or ((place.inner,) if place.inner else ()):
-                for rounds in operator.begin(interval):
-                    self._agenda.setdefault(rounds, set()).add(index)
-        return list(self._agenda)
-
-    def turn(self, fed: Mapping[int, Deltas], interval: Interval) -> dict[int, Deltas]:
-        """Step the operators that have something to do at the interval's rounds, in order; traces take nothing in yet."""
-        due = self._agenda.pop(interval.rounds, set())
-        deltas: dict[int, Deltas] = dict(fed)
-        kept: dict[int, Deltas] = {}
-        for stage in self.stages:
-            if not self.depth:
-                self.announce(stage)
-            if stage.whole:
-                self._step_inner(stage.places[0], deltas, due, interval)
-            else:
-                self._step_stage(stage, deltas, due, interval)
-            for index in stage.members & self.kept & deltas.keys():
-                kept[index] = deltas[index]
-            for index in stage.seals:  # read by all
-                deltas.pop(index, None)
-        if self.counted and self.depth:
-            self.turns.turn(interval.rounds[-1], self._moved)
-            self._moved = 0
-        return kept
 
     def announce(self, stage: Stage, tasks: int | None = None) -> None:
         """Tell who watches, if there is anyone, that a stage begins."""
@@ -188,56 +163,29 @@ class Scope:
         labels = [self.places[index].label for index in stage.places]
         return ", ".join(dict.fromkeys(label for label in labels if label)) or "inputs"
 
-    def _step_inner(self, index: int, deltas: dict[int, Deltas], due: set[int], interval: Interval) -> None:
-        place = self.places[index]
-        given = [deltas.get(i) for i in place.inputs]
-        if not (index in due or any(given)):
-            return
-        assert place.inner is not None
-        left = zip(place.ports, self.step_within(index, given, interval), strict=True)
-        deltas.update({port: found for port, found in left if found})
-        for rounds in place.inner.wakes:
-            self._agenda.setdefault(rounds, set()).add(index)
-        place.inner.wakes.clear()
+    def step_stage(
+        self, stage: Stage, given: dict[int, Deltas], late: dict[int, Deltas], due: set[int], interval: Interval
+    ) -> Sequence[Pass]:
+        """Have each shard that has something to do go through a stage; return what each gave.
 
-    def step_within(self, index: int, given: Sequence[Deltas | None], interval: Interval) -> Sequence[Deltas | None]:
-        """Step the scope within that is at a place, and return what leaves."""
-        place = self.places[index]
-        assert place.inner is not None
-        if not self.counted:
-            return place.inner.step(given, interval)
-        began = clock.perf_counter()
-        left = place.inner.step(given, interval)
-        count = place.count(0)
-        count.seconds += clock.perf_counter() - began
-        count.rows_in += _rows(given)
-        count.rows_out += _rows(left)
-        count.inserted += sum(kernels.inserted(delta.updates) for deltas in left for delta in deltas or ())
-        return left
-
-    def _step_stage(self, stage: Stage, deltas: dict[int, Deltas], due: set[int], interval: Interval) -> None:
-        """Have each shard that has something to do go through a stage."""
-        late = {}
-        for index in due:
-            if index in stage.members and interval.rounds in self.places[index].late:
-                late[index] = self._joined(self.places[index].late.pop(interval.rounds))
-        if not late and stage.reads.isdisjoint(deltas) and due.isdisjoint(stage.members):
-            return
+        `given` has what the stage reads of others and is fed, `late` what was held for these rounds, `due` who is called. What is
+        given is let go of by who reads it, as soon as he has.
+        """
         count = self.workers.count
-        # What is read here for the last time is let go of by who reads it, as soon as he has.
-        given = {i: deltas.pop(i) if i in stage.seals else deltas[i] for i in stage.reads if i in deltas}
         if count == 1:
             here, held = ({i: found[0] for i, found in group.items()} for group in (given, late))
-            del given
-            self._take(stage, [self.through(stage, 0, here, held, due, interval)], deltas)
-            return
+            given.clear()
+            late.clear()
+            return [self.through(stage, 0, here, held, due, interval)]
         rows = sum(len(delta.updates) for found in (*given.values(), *late.values()) for delta in found)
         routed = self._routed(stage, given)
         ways = [
             [{i: found[shard] for i, found in group.items()} for group in (given, late, routed)]
             for shard in range(count)
         ]
-        given, routed = {}, {}
+        given.clear()
+        late.clear()
+        routed = {}
 
         def go(shard: int) -> Pass:
             here, held, brought = ways[shard]
@@ -247,7 +195,7 @@ class Scope:
         passes = [NOTHING] * count
         for shard, found in zip(busy, self.workers.each(go, busy, rows), strict=True):
             passes[shard] = found
-        self._take(stage, passes, deltas)
+        return passes
 
     @staticmethod
     def _is_busy(stage: Stage, groups: Sequence[Mapping[int, Delta]], due: set[int]) -> bool:
@@ -339,29 +287,6 @@ class Scope:
                 if place.name:
                     yield place.name, place.inner.scope.turns
 
-    def _take(self, stage: Stage, passes: Sequence[Pass], deltas: dict[int, Deltas]) -> None:
-        """Note what the shards gave in a stage."""
-        for index in stage.exports | self.kept & stage.members:
-            if any(index in each.found for each in passes):
-                none = self.places[index].none
-                deltas[index] = [each.found.get(index, none) for each in passes]
-        for shard, each in enumerate(passes):
-            self._stepped.update(each.stepped)
-            self._moved += each.rows
-            for index, rounds in each.wakes:
-                self._agenda.setdefault(rounds, set()).add(index)
-            for index, rounds, delta in each.later:
-                held = [self.places[index].none] * self.workers.count
-                held[shard] = delta
-                self.later(index, rounds, held)
-
-    def seal(self, interval: Interval) -> None:
-        """Take the updates of the last turn into the traces."""
-        for index in self._stepped:
-            for shard in range(self.workers.count):
-                self.seal_shard(index, shard, interval)
-        self._stepped.clear()
-
     def seal_shard(self, index: int, shard: int, interval: Interval) -> None:
         """Take the updates of a shard's last step into its traces."""
         place = self.places[index]
@@ -376,44 +301,15 @@ class Scope:
             for operator in place.shards:
                 operator.close(interval)
             if place.inner:
-                place.inner.close(interval)
+                place.inner.scope.close(interval)
 
     def traces(self) -> Iterator[Trace]:
         """Yield the traces of all operators."""
         for place in self.places:
-            for operator in (*place.shards, *([place.inner] if place.inner else ())):
+            for operator in place.shards:
                 yield from operator.traces
-
-    # --- rounds ---------------------------------------------------------------------------------------------------
-
-    def later(self, index: int, rounds: Rounds, deltas: Deltas) -> None:
-        """Have updates appear at a place in a later round."""
-        self.places[index].late.setdefault(rounds, []).append(deltas)
-        self._agenda.setdefault(rounds, set()).add(index)
-
-    def wake(self, index: int, rounds: Rounds) -> None:
-        """Have a place looked at in a later round."""
-        self._agenda.setdefault(rounds, set()).add(index)
-
-    def agenda(self) -> Iterator[tuple[int, Rounds]]:
-        """Yield which places have something to do in which rounds."""
-        for rounds, places in self._agenda.items():
-            for index in places:
-                yield index, rounds
-
-    def next_round(self, outer: Rounds) -> int | None:
-        """Return the first round, in these rounds of the loops around, in which there is something to do."""
-        return min((rounds[-1] for rounds in self._agenda if rounds[:-1] == outer), default=None)
-
-    def waits(self) -> set[Rounds]:
-        """Return the rounds of the loops around in which there is something to do."""
-        return {rounds[:-1] for rounds in self._agenda}
-
-    def drop(self, outer: Rounds) -> None:
-        """Forget what there is to do in these rounds of the loops around."""
-        for rounds in [rounds for rounds in self._agenda if rounds[:-1] == outer]:
-            for index in self._agenda.pop(rounds):
-                self.places[index].late.pop(rounds, None)
+            if place.inner:
+                yield from place.inner.scope.traces()
 
     def _here(self, index: int, delta: Delta, rounds: Rounds, result: Pass) -> Delta | None:
         """Return the updates of these rounds; the others are held at their place until their round comes."""
@@ -451,13 +347,9 @@ class Scope:
         return [Delta(delta.updates[a:b], delta.distinct) for a, b in itertools.pairwise(ends)]
 
     @staticmethod
-    def _joined(parts: Sequence[Deltas]) -> Deltas:
+    def joined(parts: Sequence[Deltas]) -> Deltas:
         """Return the sum of updates, shard by shard."""
         return parts[0] if len(parts) == 1 else [_sum(deltas) for deltas in zip(*parts, strict=True)]
-
-
-def _rows(given: Iterable[Deltas | None]) -> int:
-    return sum(len(delta.updates) for deltas in given for delta in deltas or ())
 
 
 def _sum(deltas: Sequence[Delta]) -> Delta:

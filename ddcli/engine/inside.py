@@ -10,22 +10,24 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
-from ddcli.engine.loop import GATHERING
-from ddcli.engine.nest import APART, BROUGHT, CALLED, HERE, KEPT, Address, Path, Wake, within
+from ddcli.engine.loop import GATHERING, advanced, taken_back
+from ddcli.engine.nest import APART, BROUGHT, CALLED, HERE, KEPT, LATE, Address, Path, Wake
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Entered
+from ddcli.engine.resident import Resident
 from ddcli.engine.rounds import with_rounds, without_rounds
+from ddcli.engine.workers import LARGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from ddcli.engine.operators.base import Interval, Operator
     from ddcli.engine.outofcore import OutOfCore
+    from ddcli.engine.places import Deltas
     from ddcli.engine.rounds import Rounds
+    from ddcli.engine.schedule import Leg, Schedule
     from ddcli.engine.stages import Stage
 
 LANES = Layout({})
@@ -39,8 +41,8 @@ def enter(step: OutOfCore, path: Path, shard: int, interval: Interval) -> None:
     """
     loop, outer = step.nest.loop(path), interval.rounds
     if len(path) == 1:
-        for inner, scope in step.nest.below(path):
-            for index in range(len(scope.places)):
+        for inner in step.nest.below(path):
+            for index in range(len(step.nest.scopes[inner].places)):
                 for operator in step.operator((*inner, index), shard):
                     step.wakes += [Wake((*inner, index), rounds, shard) for rounds in operator.begin(interval)]
     for at, (source, place) in enumerate(zip(step.nest.fed(path), step.nest.inputs(path), strict=True)):
@@ -54,26 +56,24 @@ def enter(step: OutOfCore, path: Path, shard: int, interval: Interval) -> None:
             continue
         step.send(to, shard, with_rounds(updates, (0,), 1), (*outer, 0))
         if at < len(loop.variables):
-            back = with_rounds(updates, (1,), 1)
-            np.multiply(back[:, -1], -1, out=back[:, -1])
-            step.send(to, shard, back, (*outer, 1))
+            step.send(to, shard, taken_back(updates), (*outer, 1))
 
 
 def leave(step: OutOfCore, place: Path, shard: int, delta: Delta, rounds: Rounds) -> None:
     """Have what a place of a loop gave in a round leave the loop, and come back in the next one, as far as it does."""
     path, index = place[:-1], place[-1]
     loop = step.nest.loop(path)
-    if index in loop.leaving:
-        port = step.nest.scopes[path[:-1]].places[path[-1]].ports[loop.leaving.index(index)]
-        step.stays((*path[:-1], port), shard, without_rounds(delta.updates, 1), rounds[:-1])
+    ports = step.nest.scopes[path[:-1]].places[path[-1]].ports
+    # Equal collections of a body are one, which leaves by several ports.
+    for leaving, port in zip(loop.leaving, ports, strict=True):
+        if leaving == index:
+            step.stays((*path[:-1], port), shard, without_rounds(delta.updates, 1), rounds[:-1])
     if loop.limit.bound is None and rounds[-1] >= loop.limit.guard:
         loop.check_settled({index: [delta]})
     results = [variable for variable in loop.variables if variable.result.index == index]
     if not results:
         return
-    updates = delta.updates if delta.distinct else kernels.consolidate(delta.updates)
-    updates = updates.copy() if updates is delta.updates else updates
-    updates[:, -2] += 1
+    updates = advanced(delta)
     later = (*rounds[:-1], rounds[-1] + 1)
     for variable in results:
         to = (*path, variable.place.index)
@@ -96,8 +96,8 @@ def add_up(step: OutOfCore, path: Path, shard: int, interval: Interval) -> None:
 
 def end(step: OutOfCore, path: Path, stage: Stage, shard: int, interval: Interval) -> None:
     """End a loop that no other is around: hand its traces over, and those that were read by it last. `stage` is the loop's."""
-    for inner, scope in step.nest.below(path):
-        for index in range(len(scope.places)):
+    for inner in step.nest.below(path):
+        for index in range(len(step.nest.scopes[inner].places)):
             place = (*inner, index)
             for operator in step.operator(place, shard) if place not in step.nest.origins else ():
                 step.go_on(place, shard, interval)
@@ -111,77 +111,93 @@ def end(step: OutOfCore, path: Path, stage: Stage, shard: int, interval: Interva
     step.seal((), stage, shard, interval)
 
 
-def go_through(
-    step: OutOfCore,
-    path: Path,
-    stage: Stage,
-    interval: Interval,
-    pending: Iterable[Address | Wake],
-    *,
-    begun: bool,
-) -> None:
-    """Go through all rounds of a loop that are left in these rounds of those around, in memory; if not `begun`, from its beginning on."""
-    loop, outer, shards = step.nest.loop(path), interval.rounds, range(step.scope.workers.count)
-    for inner, scope in step.nest.below(path):
-        for index in range(len(scope.places)):
-            if (*inner, index) not in step.nest.origins:
-                for shard in shards:
-                    step.go_on((*inner, index), shard, interval)
-    loop.begin(interval)
-    _schedule(step, [each for each in pending if within(each, path, outer)], interval)
+def go_through(step: OutOfCore, leg: Leg, stage: Stage, pending: Iterable[Address], interval: Interval) -> None:
+    """Go through all rounds of a loop that are left in these rounds of those around, in memory. `stage` is the loop's.
+
+    Nothing is chosen of what waits when they are done: all of it is for later rounds of the loops around, or has left.
+    """
+    path, outer, nest = leg.path, leg.rounds, step.nest
+    loop, shards, begun = nest.loop(path), range(step.scope.workers.count), leg.action == "rest"
+    places = [(*inner, index) for inner in nest.below(path) for index in range(len(nest.scopes[inner].places))]
+    places = [place for place in places if place not in nest.origins]
+    alone = len(path) == 1 and not begun
+    for place in places if not alone else ():
+        for shard in shards:
+            step.go_on(place, shard, interval)
+    resident = Resident(nest, interval)
+    resident.begin(path)
+    for wake in leg.due:
+        resident.schedule.wake(wake._replace(shard=0))
+    _resume(step, resident.schedule, [at for at in pending if _within(at, path, outer)], interval)
     given = step.given(path, stage, interval)
-    left = loop.go_on(given, interval) if begun else loop.step(given, interval)
-    for port, deltas in zip(step.nest.scopes[path[:-1]].places[path[-1]].ports, left, strict=True):
-        for shard, delta in enumerate(deltas or ()):
-            if len(delta.updates):
-                step.stays((*path[:-1], port), shard, delta.updates, outer)
-    loop.wakes.clear()
-    for inner, scope in step.nest.below(path):
-        step.wakes += [
-            Wake((*inner, index), rounds, shard)
-            for index, rounds in scope.agenda()
-            if rounds[: len(outer)] != outer
-            for shard in shards
-        ]
-        for index in range(len(scope.places)):
-            for shard in shards:
-                for operator in step.operator((*inner, index), shard):
-                    put_off(step, operator, (*inner, index), shard, outer)
+    for place, deltas in given.items():
+        resident.schedule.add(Address(place, HERE, 0, outer), deltas)
+    if begun:
+        for entry, origin in zip(loop.entries, nest.inputs(path)[len(loop.variables) :], strict=True):
+            for entered, delta in zip(entry.arranged, given.get(origin, ()), strict=False):
+                entered.go_on(delta.updates)
+    resident.run(resident.schedule.loop(path, outer, leg.stage, begun=begun))
+    _put_off(step, resident.schedule, given, outer)
+    if alone:
+        loop.scope.close(interval)
+        for shard in shards:
+            step.seal((), stage, shard, interval)
+        traces = list(loop.scope.traces())
+        step.scope.workers.each(lambda at: step.hand_over(traces[at]), range(len(traces)), LARGE)
+        return
+    for place in places:
+        for shard in shards:
+            for operator in step.operator(place, shard):
+                put_off(step, operator, place, shard, outer)
 
 
-def _schedule(step: OutOfCore, pending: Iterable[Address | Wake], interval: Interval) -> None:
+def _put_off(step: OutOfCore, schedule: Schedule[Deltas], given: Collection[Path], outer: Rounds) -> None:
+    """Have what waits in memory, but for what a loop was `given`, wait where others find it: all of it is for later."""
+    moving, wakes = schedule.left()
+    for at, parts in moving.items():
+        for deltas in parts if at.place not in given else ():
+            for shard, delta in enumerate(deltas):
+                if len(delta.updates):
+                    step.exchange.add(at._replace(shard=shard), delta.updates, step.layout(at.place), step.pools[shard])
+    later = [wake for wake in wakes if wake.rounds[: len(outer)] > outer]
+    step.wakes += [wake._replace(shard=shard) for wake in later for shard in range(step.scope.workers.count)]
+
+
+def _within(at: Address, path: Path, rounds: Rounds) -> bool:
+    """Say whether something moves in a loop, in these rounds of those around."""
+    return at.what != KEPT and at.place[: len(path)] == path != at.place and at.rounds[: len(rounds)] == rounds
+
+
+def _resume(step: OutOfCore, schedule: Schedule[Deltas], pending: Iterable[Address], interval: Interval) -> None:
     """Have what waits in a loop wait in memory."""
     waiting = defaultdict(set)
     for each in pending:
-        if isinstance(each, Wake):
-            step.nest.scopes[each.place[:-1]].wake(each.place[-1], each.rounds)
-        elif each.what == CALLED:
+        if each.what == CALLED:
             keys = step.exchange.parts(each, LANES, step.pools[each.shard])
             for operator in step.operator(each.place, each.shard):
                 assert operator.revisiting is not None
                 operator.revisiting.recall(interval, {each.rounds: keys}, None)
-        elif each.what != KEPT:
+        else:
             waiting[each.place, each.rounds].add(each.what)
     for (place, rounds), kinds in waiting.items():
-        _postpone(step, place, rounds, kinds - {BROUGHT})
+        for what in kinds - {BROUGHT}:
+            _postpone(step, schedule, Address(place, what, 0, rounds))
         source = (*place[:-1], *step.nest.scopes[place[:-1]].places[place[-1]].inputs[:1])
         # What was brought to all who read a variable so is all of it: of one it is taken, if nobody finds it where it is.
         found_there = HERE in waiting.get((source, rounds), ())
         if BROUGHT in kinds and step.readers[source][0] == place[-1] and not found_there:
-            _postpone(step, place, rounds, {BROUGHT}, source)
+            _postpone(step, schedule, Address(place, BROUGHT, 0, rounds), source)
 
 
-def _postpone(step: OutOfCore, place: Path, rounds: Rounds, kinds: Iterable[str], source: Path | None = None) -> None:
-    """Have what waits at a place as some things appear in its rounds, there or at the one that it came from."""
-    at = source or place
-    scope, index = step.nest.scopes[at[:-1]], at[-1]
-    for what in kinds:
-        deltas = []
-        for shard in range(step.scope.workers.count):
-            address = Address(place, what, shard, rounds)
-            updates = step.exchange.take(address, step.layout(at), step.pools[shard], last=True)
-            deltas.append(scope.places[index].none if updates is None else Delta(kernels.consolidate(updates)))
-        scope.later(index, rounds, deltas)
+def _postpone(step: OutOfCore, schedule: Schedule[Deltas], at: Address, source: Path | None = None) -> None:
+    """Have what waits at an address wait in memory, there or at the place that it came from."""
+    place = source or at.place
+    none = step.nest.scopes[place[:-1]].places[place[-1]].none
+    deltas = []
+    for shard in range(step.scope.workers.count):
+        updates = step.exchange.take(at._replace(shard=shard), step.layout(place), step.pools[shard], last=True)
+        deltas.append(none if updates is None else Delta(kernels.consolidate(updates)))
+    schedule.add(Address(place, LATE if at.what == LATE else HERE, 0, at.rounds), deltas)
 
 
 # --- operators ----------------------------------------------------------------------------------------------------

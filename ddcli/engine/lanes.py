@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.columns import NullInRequired, decode_column, encode_column
+from ddcli.engine.columns import POOLED, NullInRequired, decode_column, encode_column
 from ddcli.engine.records import decode_values, encode_values
 from ddcli.errors import InputError
 
@@ -70,8 +70,9 @@ def encode(frame: pl.DataFrame, layout: Layout, pool: Pool, out: Lanes | None = 
     if out is None:
         out = np.empty((frame.height, at + layout.width), np.int64)
     assert len(out) == frame.height, f"{len(out)} rows of room for {frame.height}"
+    dtypes = frame.schema  # asked for once: each time it is made of all columns
     for name, column in layout.schema.items():
-        dtype = frame.schema[name]
+        dtype = dtypes[name]
         assert dtype == column.to_polars(), f"column '{name}' is {dtype}, not {column}"
     for start in range(0, frame.height, BLOCK):
         rows = out[start : start + BLOCK]
@@ -97,6 +98,21 @@ def decode(matrix: Lanes, layout: Layout, pool: Pool, names: Iterable[str] | Non
         lanes = layout.lanes(name)
         columns.append(decode_column(matrix[:, at + lanes.start : at + lanes.stop], layout.schema[name], pool, name))
     return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(matrix))
+
+
+def hashed_lanes(layout: Layout) -> list[int]:
+    """Return the lanes that are hashes of values."""
+    return [layout.lanes(name).start for name, kind in layout.schema.items() if kind.kind in POOLED]
+
+
+def ranks(matrix: Lanes, layout: Layout, pool: Pool, at: int = 0) -> Lanes:
+    """Return the data lanes of a matrix with ranks in place of hashes: an order in which no secret has a say."""
+    ranked = matrix[:, at : at + layout.width].copy()
+    for name, kind in layout.schema.items():
+        if kind.kind in POOLED:
+            lane = layout.lanes(name).start
+            ranked[:, lane] = pool.ranks(ranked[:, lane], kind)
+    return ranked
 
 
 def encode_records(records: Sequence[tuple[Any, ...]], layout: Layout, pool: Pool) -> Lanes:

@@ -21,11 +21,9 @@ from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.dataflow import Scope
-    from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.join import Entered
     from ddcli.engine.places import Deltas, Handle
     from ddcli.engine.rounds import Rounds
@@ -84,94 +82,31 @@ class Loop:
         self.leaving = tuple(handle.index for handle in leaving)
         self.limit = limit
         self.show = show
-        self.wakes: list[Rounds] = []
+        self.fed = (*(variable.place for variable in variables), *(entry.place for entry in entries))
         for handle in [*(variable.result for variable in variables), *leaving]:
             scope.keep(handle)
 
-    @property
-    def traces(self) -> Iterable[Trace]:
-        return self.scope.traces()
+    def enter(self, given: Sequence[Deltas | None]) -> Iterator[tuple[int, int, Deltas]]:
+        """Yield what is fed in which round to which place, as all but what is arranged enters: initials are taken back in the second."""
+        for at, (handle, deltas) in enumerate(zip(self.fed, given, strict=True)):
+            if not deltas or (at >= len(self.variables) and self.entries[at - len(self.variables)].arranged):
+                continue
+            yield handle.index, 0, [Delta(with_rounds(d.updates, (0,), 1), d.distinct) for d in deltas]
+            if at < len(self.variables):
+                yield handle.index, 1, [Delta(taken_back(d.updates), d.distinct) for d in deltas]
 
-    def begin(self, interval: Interval) -> Iterable[Rounds]:
-        self.scope.begin(interval)
-        return self.scope.waits()
-
-    def close(self, interval: Interval) -> None:
-        self.scope.close(interval)
-
-    def step(self, deltas: Sequence[Deltas | None], interval: Interval) -> list[Deltas | None]:
-        initials, entering = deltas[: len(self.variables)], deltas[len(self.variables) :]
-        return self._rounds(self._enter(initials, entering, interval.rounds), interval)
-
-    def go_on(self, deltas: Sequence[Deltas | None], interval: Interval) -> list[Deltas | None]:
-        """Step what is left, where others have stepped the first rounds: see `step`. What is pending is in the scope."""
-        for entry, given in zip(self.entries, deltas[len(self.variables) :], strict=True):
-            for shard, delta in zip(entry.arranged, given or (), strict=False):
-                shard.go_on(delta.updates)
-        return self._rounds({}, interval)
-
-    def _rounds(self, fed: dict[int, Deltas], interval: Interval) -> list[Deltas | None]:
-        """Step round after round, from the first on in which there is something to do."""
-        outer = interval.rounds
-        scope = self.scope
-        left: dict[int, list[_Leaving]] = {}
-        now: int | None = 0 if fed else scope.next_round(outer)
-        while now is not None:
-            if self.limit.bound is not None and now >= self.limit.bound:
-                scope.drop(outer)
-                break
-            round_now = interval.at((*outer, now))
-            found = scope.turn(fed, round_now)
-            fed = {}
-            for index in self.leaving:
-                if index in found:
-                    for shard, delta in zip(
-                        left.setdefault(index, [_Leaving() for _ in found[index]]), found[index], strict=True
-                    ):
-                        shard.add(delta.updates)
-            for variable in self.variables:
-                if variable.result.index in found:
-                    self._feed_back(variable, found[variable.result.index], (*outer, now + 1))
-            scope.seal(round_now)
-            if self.limit.bound is None and now >= self.limit.guard:
-                self.check_settled(found)
-            now = scope.next_round(outer)
-        self.wakes.extend(rounds for rounds in scope.waits() if rounds != outer)
-        return [[shard.delta() for shard in left[index]] if index in left else None for index in self.leaving]
-
-    def _enter(
-        self, initials: Sequence[Deltas | None], entering: Sequence[Deltas | None], outer: Rounds
-    ) -> dict[int, Deltas]:
-        """Return what is fed to the places of the first round, and have the initials taken back in the second."""
-        fed = {}
-        for variable, deltas in zip(self.variables, initials, strict=True):
-            if deltas:
-                fed[variable.place.index] = [Delta(with_rounds(d.updates, (0,), 1), d.distinct) for d in deltas]
-                back = [Delta(with_rounds(d.updates, (1,), 1), d.distinct) for d in deltas]
-                for delta in back:
-                    np.multiply(delta.updates[:, -1], -1, out=delta.updates[:, -1])
-                self.scope.later(variable.place.index, (*outer, 1), back)
-        for entry, deltas in zip(self.entries, entering, strict=True):
+    def restart(self) -> None:
+        """Have what enters arranged be as before its new updates."""
+        for entry in self.entries:
             for shard in entry.arranged:
                 shard.restart()
-            if deltas:
-                fed[entry.place.index] = (
-                    deltas if entry.arranged else [Delta(with_rounds(d.updates, (0,), 1), d.distinct) for d in deltas]
-                )
-        return fed
 
-    def _feed_back(self, variable: Variable, deltas: Deltas, rounds: Rounds) -> None:
-        """Have a variable's result appear in the next round. What cancels is dropped: else it might go round for ever."""
-        later = []
+    def fed_back(self, deltas: Deltas, rounds: Rounds) -> Deltas | None:
+        """Return what a variable's result is to it in the next round, `rounds`. What cancels is dropped: else it might go round for ever."""
         if rounds[-1] % GATHERING == 0:
             deltas = self.scope.gathered(deltas)
-        for delta in deltas:
-            updates = delta.updates if delta.distinct else kernels.consolidate(delta.updates)
-            updates = updates.copy() if updates is delta.updates else updates
-            updates[:, -2] += 1
-            later.append(Delta(updates, distinct=True))
-        if any(len(delta.updates) for delta in later):
-            self.scope.later(variable.place.index, rounds, later)
+        later = [Delta(advanced(delta), distinct=True) for delta in deltas]
+        return later if any(len(delta.updates) for delta in later) else None
 
     def check_settled(self, found: Mapping[int, Deltas]) -> None:
         """Refuse to go on where a variable still changes."""
@@ -190,7 +125,22 @@ class Loop:
                     )
 
 
-class _Leaving:
+def taken_back(updates: np.ndarray) -> np.ndarray:
+    """Return an initial's updates as they are taken back in the second round."""
+    back = with_rounds(updates, (1,), 1)
+    np.multiply(back[:, -1], -1, out=back[:, -1])
+    return back
+
+
+def advanced(delta: Delta) -> np.ndarray:
+    """Return a result's updates a round later, consolidated."""
+    updates = delta.updates if delta.distinct else kernels.consolidate(delta.updates)
+    updates = updates.copy() if updates is delta.updates else updates
+    updates[:, -2] += 1
+    return updates
+
+
+class Leaving:
     """What leaves a shard, without its rounds: much of it cancels, so that what has gathered is summed up now and then."""
 
     def __init__(self) -> None:

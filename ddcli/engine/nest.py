@@ -9,7 +9,7 @@ from ddcli.engine.loop import Loop
 from ddcli.engine.operators.revisit import Memo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
 
@@ -73,15 +73,31 @@ class Exchange(Protocol):
 
 @dataclass
 class Nest:
-    """A prepared scope and those within it."""
+    """A prepared scope and those within it, and what of their structure is asked for in each round."""
 
     scope: Scope
     scopes: dict[Path, Scope] = field(default_factory=dict)
     origins: dict[Path, Path] = field(default_factory=dict)
     """Of each place at which an arrangement enters a loop: the place outside where it is."""
+    _loops: dict[Path, Loop] = field(default_factory=dict)
+    _below: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
+    _arriving: dict[Path, tuple[tuple[Path, Path], ...]] = field(default_factory=dict)
+    _given: dict[Path, frozenset[Path]] = field(default_factory=dict)
+    _gives: dict[Path, list[tuple[int, ...]]] = field(default_factory=dict)
+    _feeds: dict[Path, frozenset[int]] = field(default_factory=lambda: {(): frozenset()})
 
     def __post_init__(self) -> None:
         self._add((), self.scope)
+        self._below = {
+            path: tuple(other for other in self.scopes if other[: len(path)] == path) for path in self.scopes
+        }
+        for path, scope in self.scopes.items():
+            self._gives[path] = [tuple(stage.exports | (scope.kept & stage.members)) for stage in scope.stages]
+        for path in self._loops:
+            entering = ((place, origin) for place, origin in self.origins.items() if place[:-1] == path)
+            self._arriving[path] = tuple(entering)
+            self._given[path] = frozenset(self.inputs(path))
+            self._feeds[path] = frozenset(handle.index for handle in self.fed(path))
 
     def _add(self, path: Path, scope: Scope) -> None:
         scope.prepare()
@@ -89,6 +105,7 @@ class Nest:
         for index, place in enumerate(scope.places):
             if isinstance(place.inner, Loop):
                 below, loop = (*path, index), place.inner
+                self._loops[below] = loop
                 self._add(below, loop.scope)
                 for entry, outer in zip(loop.entries, place.inputs[len(loop.variables) :], strict=True):
                     if entry.arranged:
@@ -96,26 +113,40 @@ class Nest:
 
     def loop(self, path: Path) -> Loop:
         """Return the loop whose scope has a path."""
-        inner = self.scopes[path[:-1]].places[path[-1]].inner
-        assert isinstance(inner, Loop)
-        return inner
+        return self._loops[path]
 
     def inputs(self, path: Path) -> list[Path]:
         """Return the places around that a loop reads: its variables' initials, then what else enters."""
         return [(*path[:-1], index) for index in self.scopes[path[:-1]].places[path[-1]].inputs]
 
-    def below(self, path: Path) -> Iterator[tuple[Path, Scope]]:
-        """Yield a scope and those within."""
-        return ((other, scope) for other, scope in self.scopes.items() if other[: len(path)] == path)
+    def given(self, path: Path) -> frozenset[Path]:
+        """Return the places around that a loop reads, each once."""
+        return self._given[path]
+
+    def arriving(self, path: Path) -> tuple[tuple[Path, Path], ...]:
+        """Return the places at which arrangements enter a loop, each with where it is outside."""
+        return self._arriving[path]
+
+    def below(self, path: Path) -> tuple[Path, ...]:
+        """Return the paths of a scope and of those within, from outside in."""
+        return self._below[path]
 
     def feeds(self, path: Path) -> frozenset[int]:
-        """Return the places of a loop's scope that are fed from outside or by the round before."""
-        return frozenset(handle.index for handle in self.fed(path))
+        """Return the places of a loop's scope that are fed from outside or by the round before; none where no loop is."""
+        return self._feeds[path]
 
-    def fed(self, path: Path) -> list[Handle]:
+    def fed(self, path: Path) -> Sequence[Handle]:
         """Return the handles of a loop's variables, then of what else enters, as `inputs` has what comes to each."""
-        loop = self.loop(path)
-        return [*(variable.place for variable in loop.variables), *(entry.place for entry in loop.entries)]
+        return self.loop(path).fed
+
+    def gives(self, path: Path, stage: int) -> tuple[int, ...]:
+        """Return the places of a stage whose updates others read, or that leave."""
+        return self._gives[path][stage]
+
+    def is_sent(self, path: Path, stage: Stage) -> bool:
+        """Say whether a stage of a loop is but for what is sent to those who read it, as soon as it comes, and doesn't leave."""
+        here = {index for index in stage.members if (*path, index) in self.origins}
+        return stage.members <= self.feeds(path) - here and self.scopes[path].kept.isdisjoint(stage.members)
 
     def read(self, path: Path, stage: Stage) -> set[Path]:
         """Return the places whose traces are read in a stage: in this scope, and outside, where one of them entered from there."""
@@ -130,8 +161,3 @@ class Nest:
             yield place
             if place in self.origins:
                 yield from self._outwards([self.origins[place]])
-
-
-def within(address: Address | Wake, path: Path, rounds: Rounds) -> bool:
-    """Say whether an address is inside of a loop, in these rounds of it and the loops around."""
-    return address.place[: len(path)] == path != address.place and address.rounds[: len(rounds)] == rounds

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from ddcli.engine import inside, kernels
 from ddcli.engine.nest import BROUGHT, HERE, LATE, Address, Memos, Nest, Path, Wake
 from ddcli.engine.operators.base import Delta, Keeping
+from ddcli.engine.schedule import WITHIN
+from ddcli.engine.workers import LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -30,10 +32,8 @@ if TYPE_CHECKING:
     from ddcli.engine.places import Deltas, Pass
     from ddcli.engine.pool import Pool
     from ddcli.engine.rounds import Rounds
+    from ddcli.engine.schedule import Leg
     from ddcli.engine.stages import Stage
-
-LARGE = 1 << 40
-"""Rows that are worth a thread: here each task is."""
 
 
 @dataclass
@@ -88,7 +88,9 @@ class OutOfCore:
 
             def go(shard: int, stage: Stage = stage) -> None:
                 if stage.first:
-                    self.step_first(stage, shard, parts[shard :: len(shards)], interval)
+                    # Parts that lie beside each other: who reads a file from its beginning on goes through it once.
+                    first, end = (len(parts) * at // len(shards) for at in (shard, shard + 1))
+                    self.step_first(stage, shard, parts[first:end], interval)
                 else:
                     self.step_shard(stage, shard, shared, interval)
                 scope.progress.advance()
@@ -157,31 +159,30 @@ class OutOfCore:
                     trace.release()
         self.forget(shard)
 
-    def step_inner(self, stage: Stage, interval: Interval) -> None:
-        """Step a scope within, with all its input in memory."""
-        (index,) = stage.places
-        place, shards = self.scope.places[index], range(self.scope.workers.count)
-        inner = place.inner
-        assert inner is not None
-        given = self.given((index,), stage, interval)
-        begun = list(inner.begin(interval))
-        if begun or any(given):
-            for port, left in zip(place.ports, self.scope.step_within(index, given, interval), strict=True):
-                for shard, delta in enumerate(left or ()):
-                    if len(delta.updates):  # the port's own stage passes it on
-                        self.stays((port,), shard, delta.updates)
-            inner.wakes.clear()
-        inner.close(interval)
-        del given
+    def perform(self, leg: Leg, shards: Iterable[int], pending: Iterable[Address], interval: Interval) -> None:
+        """Do a leg of a schedule for some shards; `pending` says where something waits for it."""
+        interval = interval.at(leg.rounds)
+        stage = self.nest.scopes[leg.path[:-1] if leg.action in WITHIN else leg.path].stages[leg.stage]
+        if leg.action in ("whole", "rest"):
+            inside.go_through(self, leg, stage, pending, interval)
+            return
         for shard in shards:
-            self.seal((), stage, shard, interval)
-        traces = list(inner.traces)
-        self.scope.workers.each(lambda at: self.hand_over(traces[at]), range(len(traces)), LARGE)
+            match leg.action:
+                case "enter":
+                    inside.enter(self, leg.path, shard, interval)
+                case "sum":
+                    inside.add_up(self, leg.path, shard, interval)
+                case "end":
+                    inside.end(self, leg.path, stage, shard, interval)
+                case _:
+                    due = {wake.place[-1] for wake in leg.due if wake.shard == shard}
+                    self.step_shard(stage, shard, {}, interval, leg.path, due)
+            self.forget(shard)
 
-    def given(self, path: Path, stage: Stage, interval: Interval) -> list[Deltas | None]:
-        """Return what a loop is given, of all shards."""
-        read: dict[Path, Deltas | None] = {}
-        for place in dict.fromkeys(self.nest.inputs(path)):
+    def given(self, path: Path, stage: Stage, interval: Interval) -> dict[Path, Deltas]:
+        """Return what a loop is given, of all shards, where it is given something."""
+        read: dict[Path, Deltas] = {}
+        for place in self.nest.given(path):
             none = self.nest.scopes[place[:-1]].places[place[-1]].none
             deltas = []
             for shard in range(self.scope.workers.count):
@@ -190,15 +191,16 @@ class OutOfCore:
                 last = place[-1] in stage.seals
                 updates = self.exchange.take(at, self.layout(place), self.pools[shard], last=last)
                 deltas.append(none if updates is None else self.resumed(place, shard, updates))
-            read[place] = deltas if any(len(delta.updates) for delta in deltas) else None
-        return [read[place] for place in self.nest.inputs(path)]
+            if any(len(delta.updates) for delta in deltas):
+                read[place] = deltas
+        return read
 
     # --- what is between ------------------------------------------------------------------------------------------
 
     def _put_away(self, path: Path, stage: Stage, shard: int, result: Pass, rounds: Rounds) -> None:
         """Send what a shard gave to those who read it."""
         scope = self.nest.scopes[path]
-        fed = self.nest.feeds(path) if path else ()
+        fed = self.nest.feeds(path)
         for index, delta in list(result.found.items()):
             del result.found[index]
             if index in scope.kept and not path:
@@ -289,7 +291,7 @@ class OutOfCore:
         """
         for index in {*stage.members, *stage.seals}:
             for operator in self.operator((*path, index), shard):
-                if index in (stage.seals if operator.shared else stage.members):
+                if stage.takes_in(index, shared=operator.shared):
                     if not path:
                         operator.close(interval)
                     self.nest.scopes[path].seal_shard(index, shard, interval)

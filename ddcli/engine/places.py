@@ -10,12 +10,11 @@ from ddcli.engine.counts import Count
 from ddcli.engine.operators.base import Delta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.dataflow import Scope
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.operators.base import Interval, Operator
+    from ddcli.engine.operators.base import Operator
     from ddcli.engine.rounds import Rounds
 
 Deltas = list[Delta]
@@ -30,23 +29,11 @@ class Handle:
 
 
 class Inner(Protocol):
-    """A scope within a scope: one place that is stepped, and gives several collections."""
-
-    wakes: list[Rounds]
-    scope: Scope
+    """A scope within a scope: one place that reads several collections, and gives several."""
 
     @property
-    def traces(self) -> Iterable[Trace]:
-        """Return the traces of all operators within."""
-
-    def begin(self, interval: Interval) -> Iterable[Rounds]:
-        """Return the rounds of the scope around in which something waits since earlier intervals."""
-
-    def step(self, deltas: Sequence[Deltas | None], interval: Interval) -> list[Deltas | None]:
-        """Return what leaves; None stands for no updates."""
-
-    def close(self, interval: Interval) -> None:
-        """Learn that the interval is done."""
+    def scope(self) -> Scope:
+        """Return the scope."""
 
 
 @dataclass(slots=True)
@@ -69,7 +56,6 @@ class Place:
     wraps: bool = False
     arranges: bool = False
     fed: bool = False
-    late: dict[Rounds, list[Deltas]] = field(default_factory=dict)
     nones: tuple[Delta, ...] = ()
     name: str = ""
     label: str = ""

@@ -1,21 +1,27 @@
 """The pool: which value each 64-bit hash in a matrix stands for.
 
-Strings, binaries and lists are hashed into their lane (xxHash64 of UTF-8, of raw bytes, or of the lanes of a list's
+Strings, binaries and lists are hashed into their lane (under a secret, the UTF-8, the raw bytes, or the lanes of a list's
 elements). The pool remembers the bytes, so that lanes can be decoded, and refuses a second value with the hash of a
-first one: a collision is an error that names both, never a silent merge. It belongs to the process and is no part of
-the state: files hold real values, and loading them hashes again.
+first one: a collision is an error that names both, never a silent merge, and a run begins again under another secret. The
+pool belongs to the process and is no part of the state: files hold real values, and loading them hashes again.
+
+A lane must be a function of the value and the secret alone, as batches of different times and processes are merged by it. So
+two values that meet can't be told apart by another lane for the second one: which one is second is not known to other processes.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddcli.engine.arrow import Memory, chunks, to_series
-from ddcli.engine.columns import NULL, decode_column, encode_column
+from ddcli.engine.columns import NULL, POOLED, decode_column, encode_column
 from ddcli.engine.kernels.hashing import hash_ranges
 from ddcli.engine.kernels.pool_table import WINDOW, PoolTable, view_ranges
+from ddcli.engine.kernels.siphash import initial_words, keyed_ranges
+from ddcli.engine.secret import PUBLIC
 from ddcli.errors import EngineError
 from ddcli.expressions.types import Type, from_polars
 
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.engine.columns import Lanes
+
+    Hasher = Callable[[Lanes, Lanes, np.ndarray, Lanes], object]
 
 BLOCK = 1 << 16  # rows whose places, lengths and hashes stay in the cache between the kernels
 SHOWN = 200  # characters of a value in a message
@@ -37,17 +45,26 @@ class HashCollision(EngineError):
         shown = [text if len(text) <= SHOWN else text[:SHOWN] + "..." for text in (repr(first), repr(second))]
         super().__init__(
             f"two different values have the same 64-bit hash: {shown[0]} and {shown[1]}",
-            hint="with honest data this happens once in many billions of values; change one of the two",
+            hint="`dd run` gives the state another secret, under which they differ",
         )
         self.values = (first, second)
+
+
+def hasher(secret: bytes) -> Hasher:
+    """Return what writes the lanes of ranges of bytes."""
+    if secret == PUBLIC:
+        return hash_ranges
+    words = initial_words(secret)
+    return lambda starts, lengths, data, out: keyed_ranges(starts, lengths, data, words, out)
 
 
 class Pool:
     """The values behind hashed lanes, a table for each kind of type. Empty and costless while nothing is interned."""
 
-    def __init__(self, hasher: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], object] = hash_ranges):
-        """Hash with `hasher(starts, lengths, data, out)`; tests bring a weak one."""
-        self._hasher = hasher
+    def __init__(self, secret: bytes) -> None:
+        """Hash under a secret: that of the state whose files are read, if any are."""
+        self.secret = secret
+        self._hasher = hasher(secret)
         self._tables: dict[Type, PoolTable] = {}
 
     def forget(self) -> None:
@@ -110,12 +127,38 @@ class Pool:
         sizes = np.array([len(window) for window in windows], np.int64)
         return to_series("vu" if column.kind == "string" else "vz", len(lanes), [views, *windows, sizes], nulls)
 
+    def has(self, lanes: Lanes, column: Type) -> bool:
+        """Say whether all lanes of a type stand for values that are here, or for null."""
+        return self._table(_kind(column)).has(np.ascontiguousarray(lanes))
+
     def bytes_of(self, lanes: Lanes, column: Type) -> list[bytes | None]:
         """Return the bytes that lanes of a string or binary type stand for: the quick way for a few of them."""
         lanes = np.ascontiguousarray(lanes)
         offsets, data = self._table(_kind(column)).bytes_of(lanes)
         ends, whole = offsets.tolist(), data.tobytes()
         return [None if lane == NULL else whole[ends[i] : ends[i + 1]] for i, lane in enumerate(lanes.tolist())]
+
+    @cached_property
+    def mark(self) -> str:
+        """What tells the secret from others without telling it: the hash of nothing under it, in digits; none without a secret."""
+        lane = np.empty(1, np.int64)
+        self._hasher(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.uint8), lane)
+        return lane.tobytes().hex() if self.secret != PUBLIC else ""
+
+    def ranks(self, lanes: Lanes, column: Type) -> Lanes:
+        """Return where the values that lanes stand for come in an order that no secret decides: their lanes without one."""
+        lanes = np.ascontiguousarray(lanes)
+        if self.secret == PUBLIC:
+            return lanes
+        kind = _kind(column)
+        offsets, data = self._table(kind).bytes_of(lanes)
+        if kind.inner is not None and kind.inner.kind in POOLED:
+            data = self.ranks(data.view(np.int64), kind.inner).view(np.uint8)
+        lengths = np.diff(offsets)
+        lengths[lanes == NULL] = -1
+        ranks = np.empty(len(lanes), np.int64)
+        hash_ranges(offsets[:-1].copy(), lengths, data, ranks)
+        return ranks
 
     def _table(self, kind: Type) -> PoolTable:
         """Return the table of a kind. `setdefault` is atomic, so that two threads get one table."""

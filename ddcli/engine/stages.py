@@ -6,6 +6,7 @@ which takes all shards at once. All others stay with the shard that they read.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,6 +56,10 @@ class Stage:
     frees: tuple[tuple[int, ...], ...]
     seals: frozenset[int]
 
+    def takes_in(self, index: int, *, shared: bool) -> bool:
+        """Say whether a trace takes in its updates after this stage: its last reader's where others read it, else its own."""
+        return index in (self.seals if shared else self.members)
+
 
 def stages(places: Sequence[Placed], *, sharded: bool) -> list[Stage]:
     """Return the stages in their order; with one shard nothing is exchanged, and only scopes within stand apart."""
@@ -63,16 +68,25 @@ def stages(places: Sequence[Placed], *, sharded: bool) -> list[Stage]:
     for index in reversed(range(len(places))):
         for i in places[index].inputs:
             last[i] = max(last[i], last[index] if places[index].wraps else numbers[index])
+    owned, sealed = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    exported = set[int]()
+    for index, place in enumerate(places):
+        owned[numbers[index]].append(index)
+        sealed[last[index]].append(index)
+        exported.update(i for i in place.inputs if numbers[i] != numbers[index])
     found = []
     for number in range(max(numbers, default=-1) + 1):
-        own = [index for index in range(len(places)) if numbers[index] == number]
+        own = owned[number]
         read = {i for index in own for i in places[index].inputs}
         reads = {i for i in read if numbers[i] != number} | {
             i for i in own if not places[i].inputs or i in places[i].inputs
         }
-        exports = {i for i in own if any(i in places[o].inputs and numbers[o] != number for o in range(len(places)))}
-        final = {i: max((o for o in own if i in places[o].inputs), default=i) for i in {*own, *read}}
-        frees = [tuple(i for i, at in final.items() if at == index and i not in exports) for index in own]
+        exports = exported.intersection(own)
+        final = {i: i for i in {*own, *read}} | {i: index for index in own for i in places[index].inputs}
+        freed = defaultdict[int, list[int]](list)
+        for i, at in final.items():
+            if i not in exports:
+                freed[at].append(i)
         found.append(
             Stage(
                 tuple(own),
@@ -81,8 +95,8 @@ def stages(places: Sequence[Placed], *, sharded: bool) -> list[Stage]:
                 frozenset(own),
                 frozenset(reads),
                 frozenset(exports),
-                tuple(frees),
-                frozenset(i for i in range(len(places)) if last[i] == number),
+                tuple(tuple(freed[index]) for index in own),
+                frozenset(sealed[number]),
             )
         )
     return found
@@ -99,4 +113,5 @@ def _numbers(places: Sequence[Placed], *, sharded: bool) -> tuple[list[int], boo
     # What reads a port is of a later level than the scope that fills it, so at its own level a scope may come first.
     keys = [(level, 0, at) if places[at].whole else (level, 1, 0) for at, level in enumerate(levels)]
     order = sorted(set(keys))
-    return [order.index(key) for key in keys], bool(order) and order[0] == (0, 1, 0)
+    numbers = {key: number for number, key in enumerate(order)}
+    return [numbers[key] for key in keys], bool(order) and order[0] == (0, 1, 0)

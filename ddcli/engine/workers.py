@@ -13,6 +13,9 @@ T = TypeVar("T")
 FEW = 2_000
 """Rows below which it takes longer to wake a thread than to do its work."""
 
+LARGE = 1 << 40
+"""Rows that are worth a thread: where each task is."""
+
 
 class Workers:
     """A number of shards, and threads to step them in: as many, or fewer."""

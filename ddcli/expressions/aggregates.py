@@ -7,6 +7,7 @@ answer is one. Nulls are passed over as in SQL; of no value at all the answer is
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -104,13 +105,13 @@ def _if_any(type_: Type) -> Callable[[Type], Type]:
 
 _TABLE = [
     Aggregate("count", "count(*), count([distinct] x)", "Number of rows, or of values that are not null.", "any", _always(INT64), takes_distinct=True),
-    Aggregate("sum", "sum([distinct] x)", "Sum: int64 of integers (overflow is an error), decimal(38, s) of decimals, float64 of floats, correctly rounded.", "summable", _sum, takes_distinct=True),
-    Aggregate("avg", "avg([distinct] x)", "Mean: float64; of decimals a decimal with at least 6 digits after the point, rounded half away from zero.", "summable", _average, takes_distinct=True),
+    Aggregate("sum", "sum([distinct] x)", "Sum: int64 of integers (overflow is an error), decimal(38, s) of decimals, float64 of floats, exact and rounded once.", "summable", _sum, takes_distinct=True),
+    Aggregate("avg", "avg([distinct] x)", "Mean: float64, finite wherever the mean is; of decimals a decimal with at least 6 digits after the point, rounded half away from zero.", "summable", _average, takes_distinct=True),
     Aggregate("min", "min(x)", "Smallest value; NaN is the largest number.", "ordered", _same, takes_distinct=True),
     Aggregate("max", "max(x)", "Largest value; NaN is the largest number.", "ordered", _same, takes_distinct=True),
     Aggregate("bool_and", "bool_and(x)", "Whether x is true in every row. Also `every`.", "bool", _if_any(BOOL), takes_distinct=True),
     Aggregate("bool_or", "bool_or(x)", "Whether x is true in some row. Also `any`.", "bool", _if_any(BOOL), takes_distinct=True),
-    Aggregate("first", "first(x order by y [desc], ...)", "x in the first row by that order, null if it is null there; of equal rows the smallest x. A null key is the largest.", "ordered", _same, ordered=True),
+    Aggregate("first", "first(x order by y [desc], ...)", "x in the first row by that order, null if it is null there; of equal rows the smallest x. A null key is the largest, unless `nulls first` or `nulls last` says otherwise.", "ordered", _same, ordered=True),
     Aggregate("last", "last(x order by y [desc], ...)", "x in the last row by that order; of equal rows the largest x.", "ordered", _same, ordered=True),
     Aggregate("median", "median(x)", "The middle value, or the mean of the two middle ones.", "number", _maybe_float),
     Aggregate("quantile_cont", "quantile_cont(x, fraction)", "The value below which that constant fraction lies, interpolated.", "number", _maybe_float, args=2),
@@ -118,7 +119,7 @@ _TABLE = [
     Aggregate("stddev_samp", "stddev_samp(x)", "Standard deviation of a sample; null of fewer than two. Also `stddev`.", "number", _always(FLOAT64.or_null())),
     Aggregate("stddev_pop", "stddev_pop(x)", "Standard deviation of the whole.", "number", _maybe_float),
     Aggregate("var_samp", "var_samp(x)", "Variance of a sample; null of fewer than two. Also `variance`.", "number", _always(FLOAT64.or_null())),
-    Aggregate("var_pop", "var_pop(x)", "Variance of the whole.", "number", _maybe_float),
+    Aggregate("var_pop", "var_pop(x)", "Variance of the whole; NaN with an infinity.", "number", _maybe_float),
     Aggregate("mode", "mode(x)", "The most frequent value, the smallest of several.", "ordered", _same),
     Aggregate("array_agg", "array_agg(x order by y [desc], ...)", "All values as a list, nulls included.", "ordered", lambda t: Type("list", inner=t.or_null()), ordered=True),
     Aggregate("string_agg", "string_agg(x, separator order by y [desc], ...)", "All texts joined by a constant separator.", "string", _same, ordered=True, args=2),
@@ -155,8 +156,8 @@ def aggregate_expression(call: AggregateCall) -> pl.Expr:
     The frame holds a group's rows with columns `a0`, `a1` ... (the call's arguments) and `o0`, `o1` ... (its order keys), each row
     REPEATED as often as its multiplicity says, and SORTED within the group by the order keys (null being the largest: last ascending,
     first descending), then by `a0` ascending, nulls last. So the answer depends on the multiset alone.
-    Sums and means of floats here may differ from the kernels' in the last bit; sums of integers are exact in 128 bits and null on
-    overflow of the result type, which the caller must tell from a null by `a0` having values.
+    Sums and means of floats have kernels, distinct or not. Sums of integers are exact in 128 bits and null on overflow of the result
+    type, which the caller must tell from a null by `a0` having values.
     """
     import polars as pl
 
@@ -178,10 +179,10 @@ def aggregate_expression(call: AggregateCall) -> pl.Expr:
         "quantile_disc": lambda: ordered.get(
             ((present.len() * _constant(call)).ceil().cast(pl.Int64) - 1).clip(0, None), null_on_oob=True
         ),
-        "stddev_samp": lambda: present.std(ddof=1),
-        "stddev_pop": lambda: present.std(ddof=0),
-        "var_samp": lambda: present.var(ddof=1),
-        "var_pop": lambda: present.var(ddof=0),
+        "stddev_samp": lambda: _spread(present, 1, root=True),
+        "stddev_pop": lambda: _spread(present, 0, root=True),
+        "var_samp": lambda: _spread(present, 1, root=False),
+        "var_pop": lambda: _spread(present, 0, root=False),
         "mode": lambda: present.mode().sort().first(),
         "array_agg": value.implode,
         "string_agg": lambda: pl.when(present.len() > 0).then(present.str.join(_separator(call))),
@@ -203,6 +204,21 @@ def _repeatable(call: AggregateCall, present: pl.Expr) -> pl.Expr:
     return present.sort().first() if call.function == "min" else present.sort().last()
 
 
+def _spread(present: pl.Expr, ddof: int, *, root: bool) -> pl.Expr:
+    """Return a variance or standard deviation. Squares of very large or small values would leave the floats: they are scaled.
+
+    Of equal values polars may give a little more than 0; of values with an infinity there is none.
+    """
+    import polars as pl
+
+    size = present.abs().max()
+    scale = pl.when(size > 2.0**500).then(2.0**-600).when(size < 2.0**-500).then(2.0**600).otherwise(1.0)
+    scaled = present * scale
+    computed = scaled.std(ddof=ddof) / scale if root else scaled.var(ddof=ddof) / scale / scale
+    known = pl.when(~present.is_finite().all()).then(math.nan).when(present.min() == present.max()).then(0.0)
+    return pl.when(present.len() > ddof).then(known.otherwise(computed))
+
+
 def _constant(call: AggregateCall) -> float:
     literal = call.args[1]
     assert isinstance(literal, Literal)
@@ -219,7 +235,7 @@ def _separator(call: AggregateCall) -> str:
 def _sum_expression(present: pl.Expr, call: AggregateCall, dtype: pl.DataType) -> pl.Expr:
     import polars as pl
 
-    if call.type.is_float or call.type.kind == "duration":
+    if call.type.kind == "duration":
         total = present.sum()
     elif call.type.kind == "decimal":
         total = present.to_physical().cast(pl.Int128).sum().reinterpret(dtype=dtype)
@@ -231,6 +247,9 @@ def _sum_expression(present: pl.Expr, call: AggregateCall, dtype: pl.DataType) -
 def _average_expression(present: pl.Expr, call: AggregateCall) -> pl.Expr:
     import polars as pl
 
+    if call.type.is_float:
+        # Of integers; floats have a kernel.
+        return pl.when(present.len() > 0).then(present.cast(pl.Int128).sum().cast(pl.Float64) / present.len())
     if call.type.kind != "decimal":
         return present.mean()
     argument = call.args[0].type

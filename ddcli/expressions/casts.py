@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal, localcontext
@@ -23,6 +24,8 @@ HINTS = {
     ("datetime", "int64"): "use epoch(x) or date_diff(...)",
 }
 HINTS |= {("int64", "date"): "use date '1970-01-01' + n * interval '1' day", ("duration", "int64"): "use seconds(x)"}
+FLOAT32_END = 2.0**128 - 2.0**103
+"""What is this far from zero rounds to a float32 beyond the largest."""
 TRUNC_UNITS = {
     "year": "1y",
     "quarter": "1q",
@@ -67,6 +70,8 @@ def fold(literal: Literal, target: Type) -> Literal | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not target.is_numeric:
         return None
     if target.is_float:
+        if target.kind == "float32" and FLOAT32_END <= abs(float(value)) < math.inf:
+            raise Mismatch(f"{value} is out of range for {target}")
         return replace(literal, value=float(value), type=target) if target.kind == "float64" else None
     if isinstance(value, float):
         return None

@@ -144,10 +144,10 @@ def fits_decimal(value: Decimal, type_: Type) -> bool:
 
 def convert(arg: Expression, target: Type) -> Expression:
     """Return the argument in another type (its own nullability kept): itself, a converted literal, or a cast."""
-    if isinstance(arg, Literal) and (arg.value is None or adapts(arg, target)):
-        return convert_literal(arg, target)
     if arg.type.required() == target.required():
         return arg
+    if isinstance(arg, Literal) and (arg.value is None or adapts(arg, target)):
+        return convert_literal(arg, target)
     return Cast(arg, replace(target, nullable=arg.type.nullable), span=arg.span)
 
 
@@ -180,4 +180,9 @@ def temporal_value(text: str, type_: Type, literal: Expression) -> dt.date | dt.
         raise Mismatch(f"'{text}' is no {name}", literal, f"write it as '{form}'") from None
     if bool(moment.tzinfo) != bool(type_.zone):
         raise Mismatch(f"'{text}' {'has' if moment.tzinfo else 'lacks'} an offset from UTC", literal)
+    try:
+        if moment.tzinfo:
+            moment.astimezone(dt.UTC)
+    except (OverflowError, ValueError):
+        raise Mismatch(f"'{text}' is in no year from 1 to 9999 in UTC", literal) from None
     return moment

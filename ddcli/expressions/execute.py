@@ -35,8 +35,15 @@ VALUE, CHECK, HEIGHT = "\0value", "\0check", "\0height"
 class Lowered:
     """Named values, and the checks that go with them, as polars expressions."""
 
+    parts: list[list[pl.Expr]]
     values: list[pl.Expr]
     checks: list[Check]
+
+    def with_parts(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the frame with the columns that deep values and checks read."""
+        for step in self.parts:
+            frame = frame.with_columns(step)
+        return frame
 
 
 class Evaluation:
@@ -60,7 +67,7 @@ class Evaluation:
     def _lowered(self, ranges: dict[str, Range]) -> Lowered:
         low = Lowering(ranges)
         values = [value.alias(name) for name, value in zip(self.names, self.lower(low), strict=True)]
-        return Lowered(values, low.checks)
+        return Lowered(low.parts, values, low.checks)
 
     def run(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the values as a frame of as many rows; raises InputError at the first failing one."""
@@ -76,10 +83,11 @@ class Evaluation:
             *lowered.values,
             *(check.failing.any().alias(f"{CHECK}{i}") for i, check in enumerate(checks)),
         ]
-        found = frame.lazy().select(selected).collect() if large else frame.select(selected)
+        whole = lowered.with_parts(frame)
+        found = whole.lazy().select(selected).collect() if large else whole.select(selected)
         for i, check in enumerate(checks):
             if found.item(0, f"{CHECK}{i}"):
-                raise failure(frame, check)
+                raise failure(whole, check)
         return found.select(self.names)
 
     def _ranges(self, frame: pl.DataFrame) -> dict[str, Range]:
@@ -91,7 +99,7 @@ class Evaluation:
 def evaluation(columns: Sequence[tuple[str, Expression]]) -> Evaluation:
     """Return the evaluation of named expressions."""
     expressions = [expression for _, expression in columns]
-    return Evaluation(expressions, [name for name, _ in columns], lambda low: [low.value(e) for e in expressions])
+    return Evaluation(expressions, [name for name, _ in columns], lambda low: low.values(expressions))
 
 
 def failure(frame: pl.DataFrame, check: Check) -> InputError:
@@ -201,7 +209,7 @@ def _unnest(step: Unnest, after: tuple[str, ...]) -> Callable[[State], State]:
 
 def _elements(low: Lowering, call: TableCall) -> pl.Expr:
     """Return the list of each row's elements."""
-    args = [low.value(arg) for arg in call.args]
+    args = low.values(call.args)
     if call.function == "unnest":
         return args[0]
     first, last, step = args

@@ -254,7 +254,7 @@ TEXT = [
     _plain("reverse(text: string) -> string", "Characters (code points) in reverse order.", "reverse('abc')", "'cba'"),
     _plain(
         "like(text: string, pattern: constant string, escape: constant string = '') -> bool",
-        "Whether the whole text matches: `%` is any text, `_` any character.",
+        "Whether the whole text matches: `%` is any text, `_` any character. Also `text [not] like pattern escape '!'`.",
         "like('abc', 'a%')",
         "true",
     ),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.expressions.bounds import bounds, is_safe
-from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
+from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +54,10 @@ RECEIVERS = {
 RECEIVERS |= {"element", "array_contains", "add_months", "try_add_months"}
 
 
+SHALLOW, STEP = 8, 2
+"""Trees deeper than the first are computed in steps of so many levels: each level may name the ones below it several times."""
+
+
 class Lowering:
     """Lowers expressions and collects their checks, each once.
 
@@ -63,13 +67,41 @@ class Lowering:
     def __init__(self, ranges: Mapping[str, Range] | None = None) -> None:
         self.ranges = ranges or {}
         self.checks: list[Check] = []
+        self.parts: list[list[pl.Expr]] = []
+        """Columns to be computed before values and checks, in steps: each reads those of the steps before."""
+        self._depths: dict[int, int] = {}
         self._mask: pl.Expr | None = None
         self._tried: list[pl.Expr] | None = None
-        self._known: set[tuple[str, str, str]] = set()
-        self._mask_text = ""
+        self._known: set[tuple[str, str, int]] = set()
+        self._masks: dict[tuple[int, str], int] = {}
+        self._reached = 0
+        """The number of the mask: equal numbers are equal masks."""
+
+    def values(self, expressions: Sequence[Expression]) -> list[pl.Expr]:
+        """Return the polars expressions of values that may be deep; adds to `checks` and to `parts`."""
+        for expression in expressions:
+            found = depths(expression)
+            if found[id(expression)] > SHALLOW:
+                self._depths |= found
+        with deep_calls():
+            return [self.value(expression) for expression in expressions]
 
     def value(self, expression: Expression) -> pl.Expr:
         """Return the polars expression of the value; adds to `checks`."""
+        value = self._value(expression)
+        depth = self._depths.get(id(expression), 0)
+        is_bound = depth and not depth % STEP and expression.columns()
+        return self._bound(value, depth // STEP) if is_bound else value
+
+    def _bound(self, value: pl.Expr, level: int) -> pl.Expr:
+        """Return a column that a value is given before the rest: what is over it may name it many times, and is not deep."""
+        name = f"\0part{sum(map(len, self.parts))}"
+        while len(self.parts) < level:
+            self.parts.append([])
+        self.parts[level - 1].append(value.alias(name))
+        return pl.col(name)
+
+    def _value(self, expression: Expression) -> pl.Expr:
         if isinstance(expression, Column):
             return pl.col(expression.name)
         if isinstance(expression, Literal):
@@ -83,10 +115,10 @@ class Lowering:
         low = Lowering()
         value = low._computed(expression)
         found = pl.select(value.alias("value"), *(c.failing.any().alias(f"{i}") for i, c in enumerate(low.checks)))
-        for i, check in enumerate(low.checks):
-            if found[f"{i}"].item():
-                self.fail(check.expression, pl.lit(True), check.problem, check.hint)
-        return literal(found["value"].to_list()[0], expression.type)
+        failed = [check for i, check in enumerate(low.checks) if found[f"{i}"].item()]
+        for check in failed:
+            self.fail(check.expression, pl.lit(True), check.problem, check.hint)
+        return literal(None if failed else found["value"].to_list()[0], expression.type)
 
     def _computed(self, expression: Expression) -> pl.Expr:
         if isinstance(expression, Cast):
@@ -101,8 +133,14 @@ class Lowering:
             return self._logic(expression)
         if expression.function == "coalesce":
             return self._coalesce(expression)
-        args = [self.value(arg) for arg in expression.args]
         name = expression.function
+        # Of a list of constants, which may be long, `in` makes one series.
+        listed = name == "in"
+        args = [
+            self.value(arg)
+            for at, arg in enumerate(expression.args)
+            if not (listed and at and isinstance(arg, Literal))
+        ]
         lower = table()[name]
         if name in RECEIVERS and expression.columns() and not expression.args[0].columns():
             # Over a constant, some of polars' functions look at the first row of a column argument only.
@@ -121,7 +159,7 @@ class Lowering:
         if self._tried is not None:
             self._tried.append(failing)
             return
-        key = (expression.text(), problem, self._mask_text)
+        key = (expression.text(), problem, self._reached)
         if key not in self._known:
             self._known.add(key)
             masked = failing if self._mask is None else failing & self._mask
@@ -146,12 +184,12 @@ class Lowering:
         return pl.when(reduce(or_, failing)).then(None).otherwise(value) if failing else value
 
     def _guarded(self, expression: Expression, mask: pl.Expr, text: str) -> pl.Expr:
-        """Lower a part that is reached only where `mask` is true."""
-        outer, outer_text = self._mask, self._mask_text
+        """Lower a part that is reached only where `mask` is true; equal texts are equal masks."""
+        outer, reached = self._mask, self._reached
         self._mask = mask if outer is None else outer & mask
-        self._mask_text = f"{outer_text} and {text}"
+        self._reached = self._masks.setdefault((reached, text), len(self._masks) + 1)
         value = self.value(expression)
-        self._mask, self._mask_text = outer, outer_text
+        self._mask, self._reached = outer, reached
         return value
 
     def _case(self, case: Case) -> pl.Expr:

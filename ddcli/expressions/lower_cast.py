@@ -13,6 +13,7 @@ import polars as pl
 from ddcli.expressions.coerce import DIGITS, integer_range
 from ddcli.expressions.lower_number import grown, minus, scaled, shrunk, too_long, unscaled, wide
 from ddcli.expressions.types import MAX_PRECISION, Type
+from ddcli.expressions.years import outside
 
 if TYPE_CHECKING:
     from ddcli.expressions.lower import Lowering
@@ -57,7 +58,10 @@ def _number(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
     source, target = cast.argument.type, cast.type
     dtype = target.to_polars()
     if target.is_float:
-        return value.cast(dtype)
+        result = value.cast(dtype)
+        if target.kind == "float32" and source.kind == "float64":
+            _fail(low, cast, result.is_infinite() & value.is_finite())
+        return result
     rounded = value.round(0, mode="half_away_from_zero") if source.is_float else value
     low_, high = integer_range(target.kind)
     if source.is_integer:
@@ -124,16 +128,24 @@ def _from_text(low: Lowering, cast: Cast, text: pl.Expr) -> pl.Expr:
     elif target.is_float:
         # "+nan" and the like: the sign of NaN means nothing.
         plain = text.str.to_lowercase().str.replace(r"^[+-]nan$", "nan")
-        result = pl.when(text.str.contains(FLOAT)).then(plain.cast(pl.Float64, strict=False).cast(dtype))
+        number = plain.cast(pl.Float64, strict=False).cast(dtype)
+        # What has digits and is infinite was too large.
+        fits = text.str.contains(FLOAT) & (number.is_finite() | ~text.str.contains("[0-9]"))
+        result = pl.when(fits).then(number)
     elif target.kind == "date":
-        result = pl.when(text.str.contains(DATE)).then(text.str.to_date("%Y-%m-%d", strict=False))
+        result = _dated(pl.when(text.str.contains(DATE)).then(text.str.to_date("%Y-%m-%d", strict=False)), target)
     elif target.kind == "time":
         full = pl.when(text.str.len_chars() == len("00:00")).then(text + ":00").otherwise(text)
         result = pl.when(text.str.contains(TIME)).then(full.str.to_time("%H:%M:%S%.f", strict=False))
     else:
-        result = _text_to_moment(text, target)
+        result = _dated(_text_to_moment(text, target), target)
     _fail(low, cast, text.is_not_null() & result.is_null(), "is no")
     return result
+
+
+def _dated(value: pl.Expr, target: Type) -> pl.Expr:
+    """Return dates or timestamps in the years 1 to 9999, null for others: four digits may say 0000."""
+    return pl.when(~outside(value.to_physical(), target)).then(value)
 
 
 def _text_to_moment(text: pl.Expr, target: Type) -> pl.Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+import math
 from operator import or_
 from typing import TYPE_CHECKING
 
@@ -47,25 +47,38 @@ def _compare(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 def _in(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    value, *items = args
-    constants = [arg.value for arg in call.args[1:] if isinstance(arg, Literal)]
-    if len(constants) == len(items) and None not in constants:
-        return value.is_in(pl.Series(constants, dtype=call.args[0].type.to_polars()).implode())
+    value, *others = args  # without the constants
+    listed = [arg.value for arg in call.args[1:] if isinstance(arg, Literal)]
+    constants = [constant for constant in listed if constant is not None]
     constant = not call.args[0].columns()
-    return reduce(or_, [compared("=", value, item, constant=constant) for item in items])
+    found = [compared("=", value, item, constant=constant) for item in others]
+    if constants:
+        found.insert(0, value.is_in(pl.Series(constants, dtype=call.args[0].type.to_polars()).implode()))
+    if len(constants) < len(listed):  # a null: what is not found may equal it
+        found.append(compared("=", value, pl.lit(None, call.args[0].type.to_polars()), constant=constant))
+    return balanced(or_, found)
+
+
+def balanced(connect: Callable[[pl.Expr, pl.Expr], pl.Expr], parts: list[pl.Expr]) -> pl.Expr:
+    """Return parts connected by something associative, in their order: deep trees overflow polars' stack."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return connect(balanced(connect, parts[:half]), balanced(connect, parts[half:]))
 
 
 def _extremum(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    # Not max_horizontal: that passes over nulls and NaN.
-    best, constant = args[0], not call.args[0].columns()
-    for arg, other in zip(call.args[1:], args[1:], strict=True):
-        better = compared("<" if call.function == "greatest" else ">", best, other, constant=constant)
-        best = pl.when(better).then(other).otherwise(best)
-        constant = constant and not arg.columns()
+    # polars passes over nulls, and over NaN unless there is nothing else: right for the least alone.
+    if call.function == "least":
+        best = pl.min_horizontal(args)
+    else:
+        best = pl.max_horizontal(args)
+        if call.type.is_float:
+            best = pl.when(balanced(or_, [value.is_nan() for value in args])).then(math.nan).otherwise(best)
     nullable = [value for arg, value in zip(call.args, args, strict=True) if arg.type.nullable]
     if not nullable:
         return best
-    return pl.when(reduce(or_, [value.is_null() for value in nullable])).then(None).otherwise(best)
+    return pl.when(balanced(or_, [value.is_null() for value in nullable])).then(None).otherwise(best)
 
 
 def _nullif(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:

@@ -11,13 +11,13 @@ from ddcli.expressions.coerce import integer_range
 from ddcli.expressions.lower_cast import PER_SECOND
 from ddcli.expressions.lower_number import integer
 from ddcli.expressions.tree import Call, Literal
+from ddcli.expressions.years import RANGE, outside
 
 if TYPE_CHECKING:
     import datetime as dt
 
     from ddcli.expressions.lower import Lower, Lowering
-
-DAY_LOW, DAY_HIGH = integer_range("int32")
+    from ddcli.expressions.tree import Expression
 
 
 def temporal_arithmetic(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
@@ -25,16 +25,26 @@ def temporal_arithmetic(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.
     one, other = (arg.type for arg in call.args)
     if one.kind == "date" and other.kind == "duration":
         days = _whole_days(call.args[1]) * (1 if sign == "+" else -1)
-        moved = a.to_physical().cast(pl.Int64) + days
-        low.fail(call, (moved > DAY_HIGH) | (moved < DAY_LOW), "date out of range")
-        return moved.cast(pl.Int32, strict=False).cast(pl.Date)
+        moved = dated(low, call, a.to_physical().cast(pl.Int64) + days)
+        return moved.cast(pl.Int32).cast(pl.Date)
     if one.kind == "date":
         days_between = a.to_physical().cast(pl.Int64) - b.to_physical().cast(pl.Int64)
         most = integer_range("int64")[1] // (86400 * PER_SECOND["us"])
         low.fail(call, (days_between > most) | (days_between < -most), "interval out of range")
         return (days_between * (86400 * PER_SECOND["us"])).cast(call.type.to_polars())
     right = b if other.is_integer else b.to_physical()
+    if call.type.kind == "datetime" and call.type.unit != "ns":
+        # The sum of a moment in these years and any interval wraps, if it does, to what is far outside.
+        left = a.to_physical()
+        return dated(low, call, left + right if sign == "+" else left - right).cast(call.type.to_polars())
     return integer(low, call, sign, a.to_physical(), right).cast(call.type.to_polars())
+
+
+def dated(low: Lowering, call: Expression, physical: pl.Expr) -> pl.Expr:
+    """Return the physical values of a date or timestamp; rows outside the years 1 to 9999 fail, and are null, as polars stops there."""
+    beyond = outside(physical, call.type)
+    low.fail(call, beyond, f"{'date' if call.type.kind == 'date' else 'timestamp'} out of range", RANGE)
+    return pl.when(beyond).then(None).otherwise(physical)
 
 
 def _whole_days(arg: object) -> int:
@@ -46,20 +56,18 @@ def _whole_days(arg: object) -> int:
 def _add_months(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     moment, months = args
     count = call.args[1]
-    # 200 000 years are more than any calendar here has, and polars raises where its own ends.
-    limit, zone = 2_400_000, call.args[0].type
-    year = moment.dt.year().cast(pl.Int64)
-    last = 262_000 if zone.kind == "date" else {"ms": 262_000, "us": 262_000, "ns": 2_262}[zone.unit or "us"]
-    first = -262_000 if last > 10_000 else 1_678
+    limit = 12 * 9999
+    # Nanoseconds end within 1677 and 2262.
+    first, last = (1678, 2261) if call.type.unit == "ns" else (1, 9999)
     near = months.clip(-limit, limit)
-    target = year + near // 12
-    outside = (months > limit) | (months < -limit) | (target >= last - 1) | (target <= first + 1)
-    low.fail_given(call, args, outside, "date out of range")
+    target = moment.dt.year().cast(pl.Int64) * 12 + (moment.dt.month() - 1) + near
+    beyond = (target < 12 * first) | (target > 12 * last + 11)
+    low.fail_given(call, args, beyond, "date out of range", RANGE)
     if isinstance(count, Literal) and isinstance(count.value, int):
-        safe = pl.when(outside).then(None).otherwise(moment)
+        safe = pl.when(beyond).then(None).otherwise(moment)
         return safe.dt.offset_by(f"{max(-limit, min(limit, count.value))}mo")
-    safe = pl.when(outside | months.is_null()).then(None).otherwise(moment)
-    return safe.dt.offset_by(pl.format("{}mo", pl.when(outside).then(0).otherwise(near)))
+    safe = pl.when(beyond | months.is_null()).then(None).otherwise(moment)
+    return safe.dt.offset_by(pl.format("{}mo", pl.when(beyond).then(0).otherwise(near)))
 
 
 def _date_trunc(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
@@ -88,7 +96,7 @@ def _date_diff(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 def _make_date(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     year, month, day = args
-    inside = year.is_between(-9999, 9999) & month.is_between(1, 12) & day.is_between(1, 31)
+    inside = year.is_between(1, 9999) & month.is_between(1, 12) & day.is_between(1, 31)
     parts = [pl.when(inside).then(part).otherwise(1).cast(pl.Int32) for part in (year, month, day)]
     first = pl.date(parts[0], parts[1], 1)
     # pl.date raises for days that don't exist, so count from the month's first.

@@ -279,6 +279,8 @@ def array(name: str, args: Sequence[Expression]) -> Resolved:
     if not args:
         return [], Type("list", inner=Type("null", nullable=True)), name
     sides, common = unify(args, "a list")
+    if common.kind == "list":
+        raise Mismatch("a list of lists can't be made here", args[0])
     return sides, Type("list", inner=common.or_null()), name
 
 

@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import replace
 from decimal import Decimal
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
@@ -37,9 +38,9 @@ from ddcli.expressions.coerce import (
 )
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.scope import Scope, TableCall
-from ddcli.expressions.sql import place, read
-from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
-from ddcli.expressions.types import MAX_PRECISION, parse_type
+from ddcli.expressions.sql import Tree, read, too_deep
+from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
+from ddcli.expressions.types import MAX_PRECISION, Type, parse_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,110 +62,191 @@ UNITS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 
 UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
 MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
 PARTS = {"year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "hour", "minute", "second", "epoch"}
+LONGEST_WHOLE = 40
+"""Digits of a whole number, more than those that any type has."""
 AGGREGATE_HINT = "aggregates belong into `reduce`"
 
 
 def parse_scalar(text: Text, scope: Scope) -> Expression:
     """Return the tree of an expression over one row; raises SpecError at the place of the mistake."""
-    return Reader(text, scope).read(read(text))
+    return _scalar(text, tuple(scope.columns.items()), tuple(scope.qualified.items()))
+
+
+@lru_cache(maxsize=256)
+def _scalar(
+    text: Text, columns: tuple[tuple[str, Type], ...], qualified: tuple[tuple[tuple[str, str], str], ...]
+) -> Expression:
+    """Read an expression once, however often a command asks: a tree never changes, and long ones take a second."""
+    return Reader(read(text), Scope(dict(columns), dict(qualified))).whole()
 
 
 def parse_table(text: Text, scope: Scope) -> TableCall:
     """Return a call of a table function; raises SpecError at the place of the mistake."""
-    node, reader = read(text), Reader(text, scope)
-    name = str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
+    tree = read(text)
+    node, reader = tree.root, Reader(tree, scope)
+    written, nodes = tree.take(node, "this", "expressions") if isinstance(node, exp.Anonymous) else ("", [])
+    name = str(written).lower()
     if name not in ("unnest", "generate_series"):
         hint = "flat_map knows unnest(list), generate_series(first, last) and generate_series(first, last, step)"
-        raise SpecError("expected a function that gives rows", span=place(text, node), hint=hint)
-    args = [reader.read(arg) for arg in node.expressions]
+        raise SpecError("expected a function that gives rows", span=tree.place(node), hint=hint)
+    with deep_calls():
+        args = [reader.read(arg) for arg in nodes]
+    tree.finish()
+    for arg in args:
+        check_depth(arg)
     if name == "unnest":
         if len(args) != 1 or args[0].type.kind != "list" or args[0].type.inner is None:
             got = str(args[0].type.required()) if len(args) == 1 else f"{len(args)} arguments"
             raise SpecError(
-                f"unnest expects one list, got {got}", span=place(text, node), hint="split(text, ',') makes a list"
+                f"unnest expects one list, got {got}", span=tree.place(node), hint="split(text, ',') makes a list"
             )
         return TableCall(name, tuple(args), args[0].type.inner)
     if len(args) not in (2, 3) or not all(arg.type.is_integer for arg in args):
-        raise SpecError("generate_series expects 2 or 3 integers", span=place(text, node))
+        raise SpecError("generate_series expects 2 or 3 integers", span=tree.place(node))
     converted = tuple(convert(arg, INT64) for arg in args)
     step = converted[2] if len(args) > 2 else Literal(1, INT64)
     return TableCall(name, (*converted[:2], step), INT64)
 
 
+def check_depth(expression: Expression) -> None:
+    """Refuse a tree that is too deep to be gone through, where it gets too deep."""
+    found = depths(expression)
+    if found[id(expression)] > MAX_DEPTH:
+        deep = (node for node in expression.walk() if found[id(node)] == MAX_DEPTH + 1 and node.span)
+        first = next(deep, expression)
+        raise too_deep(first.span)
+
+
 class Reader:
     """Turns a syntax tree into a typed one. Aggregates have a reader of their own that extends this one."""
 
-    def __init__(self, text: Text, scope: Scope):
-        self.text, self.scope = text, scope
+    def __init__(self, tree: Tree, scope: Scope):
+        self.tree, self.scope = tree, scope
+        self.place, self.take = tree.place, tree.take
+
+    def whole(self) -> Expression:
+        """Return the typed tree of the whole text, of which nothing is passed over."""
+        with deep_calls():
+            found = self.read(self.tree.root)
+        self.tree.finish()
+        check_depth(found)
+        return found
 
     def fail(self, node: exp.Expr, problem: str, hint: str | None = None) -> NoReturn:
         """Raise SpecError at a node."""
-        raise SpecError(problem, span=place(self.text, node), hint=hint)
+        raise SpecError(problem, span=self.place(node), hint=hint)
 
     def read(self, node: exp.Expr) -> Expression:
         """Return the typed tree of a syntax node."""
         if isinstance(node, exp.Paren):
-            return self.read(node.this)
+            (inner,) = self.take(node, "this")
+            return self.read(inner)
         if isinstance(node, exp.Column):
             return self.column(node)
         if isinstance(node, exp.Literal):
-            return self.text_literal(node) if node.is_string else self.number(node, str(node.this))
+            return self.literal(node)
         if isinstance(node, exp.Null):
-            return Literal(None, NULL, span=place(self.text, node))
+            self.take(node)
+            return Literal(None, NULL, span=self.place(node))
         if isinstance(node, exp.Boolean):
-            return Literal(bool(node.this), BOOL, span=place(self.text, node))
+            (value,) = self.take(node, "this")
+            return Literal(bool(value), BOOL, span=self.place(node))
         if isinstance(node, exp.Neg):
             return self.negative(node)
         if isinstance(node, exp.Anonymous):
             return self.call(node)
+        if isinstance(node, exp.Like | exp.ILike):
+            return self.like(node)
+        if isinstance(node, exp.And | exp.Or):
+            return self.connected(node)
         if type(node) in BINARY:
-            args = [node.this, node.expression]
-            if isinstance(node, exp.Like | exp.ILike) and any(node.args.get(key) for key in ("escape", "negate")):
-                args += [node.args["escape"]] if node.args.get("escape") else []
-            return self.resolve(node, BINARY[type(node)], [self.read(arg) for arg in args])
+            sides = self.take(node, "this", "expression")
+            return self.resolve(node, BINARY[type(node)], [self.read(side) for side in sides])
         return self.special(node)
+
+    def connected(self, node: exp.And | exp.Or) -> Expression:
+        """Read `a and b and ...`. More than `MAX_DEPTH` conditions make a balanced tree, which means the same."""
+        operands: list[exp.Expr] = []
+        inner: exp.Expr = node
+        while type(inner) is type(node):
+            inner, last = self.take(inner, "this", "expression")
+            operands.append(last)
+        conditions = [self.read(operand) for operand in (inner, *reversed(operands))]
+        name = BINARY[type(node)]
+        if len(conditions) > MAX_DEPTH:
+            return self.balanced(node, name, conditions)
+        return reduce(lambda left, right: self.resolve(node, name, [left, right]), conditions)
+
+    def balanced(self, node: exp.Expr, name: str, conditions: list[Expression]) -> Expression:
+        """Return conditions in their order, connected so that no way to one is long."""
+        if len(conditions) == 1:
+            return conditions[0]
+        half = len(conditions) // 2
+        sides = [self.balanced(node, name, part) for part in (conditions[:half], conditions[half:])]
+        return self.resolve(node, name, sides)
 
     def special(self, node: exp.Expr) -> Expression:
         """Read the forms that have syntax of their own."""
         if isinstance(node, exp.Not):
-            return self.resolve(node, "not", [self.read(node.this)])
+            (inner,) = self.take(node, "this")
+            return self.resolve(node, "not", [self.read(inner)])
         if isinstance(node, exp.Is):
             return self.is_(node)
         if isinstance(node, exp.Between):
-            value = self.read(node.this)
-            sides = [
-                self.resolve(node, op, [value, self.read(node.args[key])])
-                for op, key in ((">=", "low"), ("<=", "high"))
-            ]
-            return self.resolve(node, "and", sides)
-        if isinstance(node, exp.In) and node.expressions and not node.args.get("query"):
-            return self.resolve(node, "in", [self.read(each) for each in (node.this, *node.expressions)])
+            return self.between(node)
+        if isinstance(node, exp.In) and node.expressions:
+            value, choices = self.take(node, "this", "expressions")
+            return self.resolve(node, "in", [self.read(each) for each in (value, *choices)])
         if isinstance(node, exp.Escape) and isinstance(node.this, exp.Like | exp.ILike):
-            like = node.this
-            args = [self.read(each) for each in (like.this, like.expression, node.expression)]
-            return self.resolve(node, BINARY[type(like)], args)
+            like, escape = self.take(node, "this", "expression")
+            return self.like(like, escape)
         if isinstance(node, exp.Case):
             return self.case(node)
         if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
             return self.typed_literal(node)
         if isinstance(node, exp.Interval):
             return self.interval(node)
-        if isinstance(node, exp.Extract):
-            part = str(node.name or node.this.this).lower()
-            if part not in PARTS:
-                meant = did_you_mean(part, PARTS)
-                hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(sorted(PARTS))}"
-                self.fail(node, f"extract knows no `{part}`", hint)
-            return self.resolve(node, part, [self.read(node.expression)])
+        if isinstance(node, exp.Extract) and isinstance(node.this, exp.Var):
+            return self.extract(node)
         if isinstance(node, exp.Array):
-            return self.resolve(node, "array", [self.read(each) for each in node.expressions])
-        if (
-            isinstance(node, exp.Bracket)
-            and len(node.expressions) == 1
-            and not isinstance(node.expressions[0], exp.Slice)
-        ):
-            return self.resolve(node, "element", [self.read(node.this), self.read(node.expressions[0])])
+            (elements,) = self.take(node, "expressions")
+            return self.resolve(node, "array", [self.read(each) for each in elements])
+        if isinstance(node, exp.Bracket):
+            value, indices = self.take(node, "this", "expressions")
+            if len(indices) == 1 and not isinstance(indices[0], exp.Slice):
+                return self.resolve(node, "element", [self.read(value), self.read(indices[0])])
         return self.unknown_form(node)
+
+    def like(self, node: exp.Expr, escape: exp.Expr | None = None) -> Expression:
+        """Read `like` and `ilike`; sqlglot keeps `not like` as an argument."""
+        value, pattern, negate = self.take(node, "this", "expression", "negate")
+        args = [self.read(each) for each in (value, pattern, escape) if each is not None]
+        return self.negated(node, self.resolve(node, BINARY[type(node)], args), negate)
+
+    def negated(self, node: exp.Expr, condition: Expression, negate: object) -> Expression:
+        """Return a condition or its negation."""
+        return self.resolve(node, "not", [condition]) if negate else condition
+
+    def between(self, node: exp.Between) -> Expression:
+        """Read `between`; `symmetric` takes the bounds in either order."""
+        parts = self.take(node, "this", "low", "high", "symmetric")
+        value, low, high = (self.read(part) for part in parts[:3])
+
+        def within(least: Expression, most: Expression) -> Expression:
+            sides = [self.resolve(node, op, [value, side]) for op, side in ((">=", least), ("<=", most))]
+            return self.resolve(node, "and", sides)
+
+        return self.resolve(node, "or", [within(low, high), within(high, low)]) if parts[3] else within(low, high)
+
+    def extract(self, node: exp.Extract) -> Expression:
+        """Read `extract(year from x)`."""
+        named, value = self.take(node, "this", "expression")
+        part = str(*self.take(named, "this")).lower()
+        if part not in PARTS:
+            meant = did_you_mean(part, PARTS)
+            hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(sorted(PARTS))}"
+            self.fail(node, f"extract knows no `{part}`", hint)
+        return self.resolve(node, part, [self.read(value)])
 
     def unknown_form(self, node: exp.Expr) -> NoReturn:
         """Refuse syntax that means nothing here."""
@@ -183,11 +265,11 @@ class Reader:
             self.fail(node, "window functions are not supported", "use `reduce` or `top_k`")
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
             self.fail(node, "subqueries are not supported", "use `join`, `semijoin` or `antijoin`")
-        self.fail(node, f"`{node.sql()}` is not supported", "see the table of functions for what is")
+        self.fail(node, f"`{self.tree.written(node)}` is not supported", "see the table of functions for what is")
 
     def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
         """Return the call of a function of the table, its arguments checked and converted."""
-        span = place(self.text, node)
+        span = self.place(node)
         try:
             converted, type_, canonical = FUNCTIONS[name].resolve(args)
             casts.check_constants(canonical, converted)
@@ -198,19 +280,20 @@ class Reader:
 
     def call(self, node: exp.Anonymous) -> Expression:
         """Read a function call by name."""
-        name = str(node.this).lower()
+        written, args = self.take(node, "this", "expressions")
+        name = str(written).lower()
         name = SYNONYMS.get(name, name)
         if name in ("cast", "try_cast"):
             return self.cast(node, tried=name == "try_cast")
-        if name == "if" and len(node.expressions) in (2, 3):
-            condition, value, *default = (self.read(each) for each in node.expressions)
+        if name == "if" and len(args) in (2, 3):
+            condition, value, *default = (self.read(each) for each in args)
             return self.conditional(node, [(condition, value)], default[0] if default else Literal(None, NULL))
         if name not in FUNCTIONS or not name[0].isalpha() or " " in name:
             self.unknown_function(node, name)
-        for arg in node.expressions:
+        for arg in args or ():
             if isinstance(arg, exp.Distinct | exp.Order):
                 self.fail(node, f"`distinct` and `order by` don't go with {name}", AGGREGATE_HINT)
-        return self.resolve(node, name, [self.read(arg) for arg in node.expressions])
+        return self.resolve(node, name, [self.read(arg) for arg in args or ()])
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         """Refuse a name that the table doesn't have."""
@@ -226,12 +309,14 @@ class Reader:
 
     def column(self, node: exp.Column) -> Expression:
         """Read a column name, plain or qualified: as written, else without regard to case if that leaves one."""
-        span = place(self.text, node)
-        if isinstance(node.this, exp.Star):
+        span = self.place(node)
+        named, table, database = self.take(node, "this", "table", "db")
+        if isinstance(named, exp.Star):
             self.fail(node, "`*` stands only in count(*)")
-        if node.args.get("db"):
+        if database:
             self.fail(node, "a column has at most one qualifier: `up.manager`")
-        name, qualifier = node.name, node.table
+        name, is_quoted = self.identifier(named)
+        qualifier, _ = self.identifier(table) if table else (None, False)
         if qualifier:
             found = self._match_name(
                 [pair for pair in self.scope.qualified if pair[1].lower() == name.lower()], (qualifier, name)
@@ -246,9 +331,16 @@ class Reader:
                 hint = "write it as it is spelt: " + ", ".join(f'"{column}"' for column in same)
                 raise SpecError(f"`{name}` may be any of {len(same)} columns", span=span, hint=hint)
             if not same:
-                self.unknown_column(name, list(self.scope.columns), span, quoted=bool(node.this.args.get("quoted")))
+                self.unknown_column(name, list(self.scope.columns), span, quoted=is_quoted)
             name = same[0]
         return Column(name, self.scope.columns[name], span=span)
+
+    def identifier(self, node: exp.Expr) -> tuple[str, bool]:
+        """Read a name, and whether it is in double quotes."""
+        if not isinstance(node, exp.Identifier):
+            self.unknown_form(node)
+        name, is_quoted = self.take(node, "this", "quoted")
+        return str(name), bool(is_quoted)
 
     @staticmethod
     def _match_name(pairs: list[tuple[str, str]], wanted: tuple[str, str]) -> tuple[str, str] | None:
@@ -267,15 +359,16 @@ class Reader:
             hint = f"text goes in single quotes: '{name}' {listed}"
         raise SpecError(f"no column is named `{name}`", span=span, hint=hint)
 
-    def text_literal(self, node: exp.Literal) -> Literal:
-        """Read text in single quotes."""
-        return Literal(str(node.this), STRING, span=place(self.text, node))
+    def literal(self, node: exp.Literal) -> Literal:
+        """Read a number, or text in single quotes."""
+        written, is_text = self.take(node, "this", "is_string")
+        return Literal(str(written), STRING, span=self.place(node)) if is_text else self.number(node, str(written))
 
     def number(self, node: exp.Expr, digits: str) -> Literal:
         """Read a number: whole ones are int64, `1.5` is a decimal, `1e3` a float."""
-        span = place(self.text, node)
+        span = self.place(node)
         if re.fullmatch(r"-?\d+", digits):
-            value = int(digits)
+            value = _whole(digits)
             low, high = integer_range("int64")
             if not low <= value <= high:
                 raise SpecError(
@@ -299,18 +392,20 @@ class Reader:
 
     def negative(self, node: exp.Neg) -> Expression:
         """Read unary minus; before a number it is part of it, so that the least int64 can be written."""
-        inner = node.this
+        (inner,) = self.take(node, "this")
         if isinstance(inner, exp.Literal) and not inner.is_string:
-            return self.number(node, "-" + str(inner.this))
+            digits, _ = self.take(inner, "this", "is_string")
+            return self.number(node, f"-{digits}")
         return self.resolve(node, "negate", [self.read(inner)])
 
     def typed_literal(self, node: exp.Cast) -> Expression:
         """Read `date '2013-01-01'` and its like."""
-        kind = str(node.to.this.name).lower()
+        text, named = self.take(node, "this", "to")
+        kind = str(self.take(named, "this")[0].name).lower()
         target = {"date": DATE, "timestamp": TIMESTAMP, "time": TIME, "datetime": TIMESTAMP}.get(kind)
         if target is None:
             self.unknown_form(node)
-        literal = self.text_literal(node.this)
+        literal = self.literal(text)
         try:
             return Literal(temporal_value(str(literal.value), target, literal), target, span=literal.span)
         except Mismatch as mismatch:
@@ -318,8 +413,11 @@ class Reader:
 
     def interval(self, node: exp.Interval) -> Expression:
         """Read `interval '30' day`."""
-        unit = str(node.unit.this).lower().removesuffix("s") if node.unit is not None else ""
-        amount = str(node.this.this) if isinstance(node.this, exp.Literal) else ""
+        size, named = self.take(node, "this", "unit")
+        if named is not None and not isinstance(named, exp.Var):
+            self.fail(named, "an interval has one unit", "add two intervals: interval '1' day + interval '2' hour")
+        unit = str(*self.take(named, "this")).lower().removesuffix("s") if named else ""
+        amount = str(self.take(size, "this", "is_string")[0]) if isinstance(size, exp.Literal) else ""
         if unit not in UNITS and unit not in MONTH_UNITS:
             self.fail(node, f"unknown unit of an interval: `{unit}`", f"one of {', '.join([*UNITS, *MONTH_UNITS])}")
         if not re.fullmatch(r"[+-]?\d+", amount):
@@ -329,34 +427,37 @@ class Reader:
                 f"write interval '30' {unit}; a column: n * interval '1' {unit}",
             )
         if unit in MONTH_UNITS:
-            return Literal(int(amount) * MONTH_UNITS[unit], MONTHS, span=place(self.text, node))
-        if abs(int(amount) * UNITS[unit]) > integer_range("int64")[1]:
+            return Literal(_whole(amount) * MONTH_UNITS[unit], MONTHS, span=self.place(node))
+        if abs(_whole(amount) * UNITS[unit]) > integer_range("int64")[1]:
             self.fail(node, "this interval is too long")
         try:
-            value = dt.timedelta(microseconds=int(amount) * UNITS[unit])
+            value = dt.timedelta(microseconds=_whole(amount) * UNITS[unit])
         except OverflowError:
             self.fail(node, "this interval is too long")
-        return Literal(value, DURATION, span=place(self.text, node))
+        return Literal(value, DURATION, span=self.place(node))
 
     def is_(self, node: exp.Is) -> Expression:
         """Read `is null`, `is true`, `is false`."""
-        value, other = self.read(node.this), node.expression
+        tested, other, negate = self.take(node, "this", "expression", "negate")
+        value = self.read(tested)
         if isinstance(other, exp.Null):
-            return self.resolve(node, "is null", [value])
+            self.take(other)
+            return self.negated(node, self.resolve(node, "is null", [value]), negate)
         if isinstance(other, exp.Boolean):
+            (wanted,) = self.take(other, "this")
             self.resolve(node, "not", [value])  # checks that it is a condition
-            return self.resolve(node, "is not distinct from", [value, Literal(bool(other.this), BOOL)])
+            found = self.resolve(node, "is not distinct from", [value, Literal(bool(wanted), BOOL)])
+            return self.negated(node, found, negate)
         return self.unknown_form(node)
-        return None
 
     def cast(self, node: exp.Anonymous, *, tried: bool) -> Expression:
         """Read cast and try_cast."""
-        argument, written = self.read(node.expressions[0]), str(node.expressions[1].this)
-        span = place(self.text, node)
+        argument, written = self.read(node.expressions[0]), str(self.literal(node.expressions[1]).value)
+        span = self.place(node)
         target = parse_type(written)
         if target is None or target.kind == "null":
             meant = did_you_mean(written.lower(), casts.TARGETS)
-            at = place(self.text, node.expressions[1])
+            at = self.place(node.expressions[1])
             where = replace(at, length=len(written)) if at.length == 1 or at.length != len(written) else at
             raise SpecError(
                 f"no type is named `{written}`", span=where, hint=f"did you mean `{meant}`?" if meant else None
@@ -380,14 +481,15 @@ class Reader:
 
     def case(self, node: exp.Case) -> Expression:
         """Read both forms of case."""
-        subject = self.read(node.this) if node.this else None
+        tested, arms, default = self.take(node, "this", "ifs", "default")
+        subject = self.read(tested) if tested else None
         branches = []
-        for arm in node.args["ifs"]:
-            condition = self.read(arm.this)
+        for arm in arms:
+            when, then = self.take(arm, "this", "true")
+            condition = self.read(when)
             if subject is not None:
-                condition = self.resolve(arm.this, "=", [subject, condition])
-            branches.append((condition, self.read(arm.args["true"])))
-        default = node.args.get("default")
+                condition = self.resolve(when, "=", [subject, condition])
+            branches.append((condition, self.read(then)))
         return self.conditional(node, branches, self.read(default) if default else Literal(None, NULL))
 
     def conditional(
@@ -398,12 +500,18 @@ class Reader:
         for condition, _ in branches:
             if condition.type.kind not in ("bool", "null"):
                 problem = f"`when` expects a condition, got {condition.type.required()}"
-                raise SpecError(problem, span=condition.span or place(self.text, node))
+                raise SpecError(problem, span=condition.span or self.place(node))
             conditions.append(convert(condition, BOOL))
         try:
             values, common = unify([*(value for _, value in branches), default], "`case`")
         except Mismatch as mismatch:
-            where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else place(self.text, node)
+            where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else self.place(node)
             raise SpecError(mismatch.problem, span=where, hint=mismatch.hint) from None
         pairs = tuple(zip(conditions, values[:-1], strict=True))
-        return Case(pairs, values[-1], common, span=place(self.text, node))
+        return Case(pairs, values[-1], common, span=self.place(node))
+
+
+def _whole(digits: str) -> int:
+    """Return a whole number; of one that no type takes one that no type takes either: Python reads some thousand digits at most."""
+    sign, rest = ("-" if digits[:1] == "-" else ""), digits.lstrip("+-").lstrip("0")
+    return int(sign + (rest or "0") if len(rest) <= LONGEST_WHOLE else f"{sign}1{'0' * LONGEST_WHOLE}")

@@ -1,19 +1,19 @@
-"""Python functions that a pipeline names: how they are found, and what tells them apart. Their module may import what it likes."""
+"""Python functions that a pipeline names: what is known of them before they run, and how they are loaded.
+
+Their module may import what it likes.
+"""
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import importlib
-import inspect
-import textwrap
-from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.errors import InputError, SpecError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ddcli.errors import Span, Text
 
 RAISED = (Exception, SystemExit)
 """What a function may raise for a record. That one wants to exit is no reason for a process to end that does more than call it."""
@@ -38,26 +38,79 @@ class AtHand(str):
         return named
 
 
-def load_function(name: str) -> Callable[..., Any]:
-    """Return the function that `module:function` names, or that is at hand; raises SpecError.
+class Named(str):
+    """The name `module:function` of a function that a pipeline file names, with what is known of it without running it.
 
-    The caller has put its folder on sys.path.
+    It is looked for in the pipeline's `folder`, then in the environment. Names are equal if they mean the same function of the same
+    text: `meaning` is the hash of what it does, `text` the digest of its module. `span` is where the file names it.
     """
+
+    __slots__ = ("folder", "meaning", "span", "text")
+    folder: str
+    text: str
+    meaning: str
+    span: Span | None
+
+    def __new__(cls, name: str, folder: str, text: str = "", meaning: str = "", span: Span | None = None) -> Self:
+        named = super().__new__(cls, name)
+        named.folder, named.text, named.meaning, named.span = folder, text, meaning, span
+        return named
+
+    def __getnewargs__(self) -> tuple[str, str, str, str, Span | None]:  # type: ignore[override]
+        return str(self), self.folder, self.text, self.meaning, self.span
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Named):
+            return str(self) == str(other) and (self.folder, self.text) == (other.folder, other.text)
+        return str(self) == other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+
+def named(name: Text, folder: str, given: int, what: str) -> Named:
+    """Return the name of a function that is to be called with `given` arguments, `what`, as the text of its module defines it.
+
+    Runs nothing. Raises SpecError, at the place of the name, where it is not there or can't be called so.
+    """
+    from ddcli.expressions.definition import define
+
+    try:
+        found = define(name.value, folder)
+    except SpecError as error:
+        raise SpecError(error.problem, span=name.span, hint=error.hint) from error
+    if refusal := found.refusal(given):
+        raise SpecError(f"`{name.value}` {refusal}", span=name.span, hint=f"it is called with {what}")
+    return Named(name.value, folder, found.text, found.meaning, name.span)
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """Return the function that `module:function` names, or that is at hand: this runs its module. Raises SpecError."""
     if isinstance(name, AtHand):
         return name.function
+    span = name.span if isinstance(name, Named) else None
     module_name, _, function_name = name.partition(":")
-    if not module_name or not function_name:
-        raise SpecError(f"`{name}` names no function", hint="write module:function")
     try:
-        module = importlib.import_module(module_name)
+        if isinstance(name, Named):
+            from ddcli.expressions.modules import imported
+
+            module = imported(module_name, name.folder, name.text)
+        else:
+            module = importlib.import_module(module_name)
+    except SpecError as error:
+        raise SpecError(error.problem, span=span, hint=error.hint) from error
     except RAISED as error:  # a user's module may raise anything while it is imported
         problem = f"module `{module_name}` can't be imported: {said(error)}"
-        raise SpecError(problem, hint="it is looked for beside the pipeline file and in the environment") from error
+        where = "it is looked for beside the pipeline file and in the environment"
+        raise SpecError(problem, span=span, hint=where if isinstance(error, ImportError) else None) from error
     found = getattr(module, function_name, None)
     if not callable(found):
         meant = did_you_mean(function_name, [each for each in vars(module) if callable(getattr(module, each))])
         hint = f"did you mean `{meant}`?" if meant else None
-        raise SpecError(f"module `{module_name}` has no function `{function_name}`", hint=hint)
+        raise SpecError(f"module `{module_name}` has no function `{function_name}`", span=span, hint=hint)
     function: Callable[..., Any] = found
     return function
 
@@ -93,18 +146,3 @@ def line_of(error: BaseException, function: Callable[..., Any]) -> str | None:
             found = f"{code.co_filename}:{at.tb_lineno}"
         at = at.tb_next
     return found
-
-
-@cache
-def meaning(name: str) -> str:
-    """Return a hash of what a function does, as far as its own text says: comments and formatting are no part of it.
-
-    Empty where there is no text to be had, as of one written in C.
-    """
-    if isinstance(name, AtHand):
-        return ""
-    try:
-        text = textwrap.dedent(inspect.getsource(load_function(name)))
-        return hashlib.sha256(ast.unparse(ast.parse(text)).encode()).hexdigest()[:12]
-    except (OSError, TypeError, SyntaxError, SpecError):
-        return ""

@@ -20,8 +20,8 @@ from ddcli.expressions.aggregates import (
 )
 from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, STRING, Mismatch, convert
 from ddcli.expressions.functions import FUNCTIONS
-from ddcli.expressions.parse import Reader
-from ddcli.expressions.sql import place, read
+from ddcli.expressions.parse import Reader, check_depth
+from ddcli.expressions.sql import Tree, read
 from ddcli.expressions.tree import Call, Column, Expression, Literal
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 def parse_reduction(text: Text, scope: Scope) -> Reduction:
     """Return the reduction that a text describes; raises SpecError at the place of the mistake."""
-    reader = _ReductionReader(text, scope)
-    result = reader.read(read(text))
+    reader = _ReductionReader(read(text), scope)
+    result = reader.whole()
     if not reader.calls:
         raise SpecError(
             "this gives no aggregate",
@@ -48,10 +48,10 @@ def parse_reduction(text: Text, scope: Scope) -> Reduction:
 class _ReductionReader(Reader):
     """Reads the outside of aggregates; columns stand only inside them."""
 
-    def __init__(self, text: Text, scope: Scope):
-        super().__init__(text, scope)
+    def __init__(self, tree: Tree, scope: Scope):
+        super().__init__(tree, scope)
         self.calls: list[AggregateCall] = []
-        self.inner = _ArgumentReader(text, scope)
+        self.inner = _ArgumentReader(tree, scope)
 
     def column(self, node: exp.Column) -> Expression:
         found = super().column(node)
@@ -72,7 +72,7 @@ class _ReductionReader(Reader):
         call = self.aggregate(node, AGGREGATES[name], written)
         if call not in self.calls:
             self.calls.append(call)
-        return Column(f"${self.calls.index(call)}", call.type, span=place(self.text, node))
+        return Column(f"${self.calls.index(call)}", call.type, span=self.place(node))
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         known = [*AGGREGATES, *AGGREGATE_SYNONYMS, *(each for each in FUNCTIONS if each[0].isalpha())]
@@ -83,9 +83,12 @@ class _ReductionReader(Reader):
         """Read one aggregate call."""
         nodes, distinct, order = self.parts(node, aggregate)
         distinct = distinct or written == "n_unique"
-        if aggregate.name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star) and not distinct:
+        if aggregate.name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star) and not (distinct or order):
+            self.take(nodes[0])
             return AggregateCall("count", (), False, (), INT64)
         args = [self.inner.read(each) for each in nodes]
+        for part in (*args, *(key for key, _ in order)):
+            check_depth(part)
         if written in BY_PAIR and len(args) == 2 and not order:
             order, args = self.by_pair(aggregate.name, args[1]), args[:1]
         if len(args) != aggregate.args:
@@ -100,7 +103,7 @@ class _ReductionReader(Reader):
         try:
             args = _checked(aggregate, args)
         except Mismatch as mismatch:
-            where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else place(self.text, node)
+            where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else self.place(node)
             raise SpecError(mismatch.problem, span=where, hint=mismatch.hint) from None
         # Repetition changes nothing for these, so the two spellings are one call.
         if aggregate.name in ("min", "max", "bool_and", "bool_or"):
@@ -119,22 +122,31 @@ class _ReductionReader(Reader):
         self, node: exp.Anonymous, aggregate: Aggregate
     ) -> tuple[list[exp.Expr], bool, tuple[tuple[Expression, bool], ...]]:
         """Take arguments, distinct and order by apart; sqlglot hangs the order on the last argument."""
-        nodes, distinct = list(node.expressions), False
+        (written,) = self.take(node, "expressions", "this")[:1]
+        nodes, distinct = list(written or ()), False
         order: tuple[tuple[Expression, bool], ...] = ()
         if nodes and isinstance(nodes[-1], exp.Order):
-            keys = []
-            for key in nodes[-1].expressions:
-                expression = self.inner.read(key.this)
-                if expression.type.kind in ("list", "null"):
-                    self.fail(key, f"can't order by {expression.type.required()}")
-                keys.append((expression, bool(key.args.get("desc"))))
-            order, nodes[-1] = tuple(keys), nodes[-1].this
+            nodes[-1], keys = self.take(nodes[-1], "this", "expressions")
+            order = tuple(part for key in keys for part in self.order_key(key))
         if nodes and isinstance(nodes[0], exp.Distinct):
             distinct = True
-            nodes = [*nodes[0].expressions, *nodes[1:]]
+            nodes = [*self.take(nodes[0], "expressions")[0], *nodes[1:]]
             if len(nodes) > aggregate.args:
                 self.fail(node, "distinct takes one value", "count(distinct a || ',' || b) counts pairs")
         return nodes, distinct, order
+
+    def order_key(self, node: exp.Expr) -> list[tuple[Expression, bool]]:
+        """Return a key and whether it is descending; before it, where nulls aren't the largest, whether it is null."""
+        if not isinstance(node, exp.Ordered):
+            self.unknown_form(node)
+        inner, descending, nulls_first = self.take(node, "this", "desc", "nulls_first")
+        key = self.inner.read(inner)
+        if key.type.kind in ("list", "null"):
+            self.fail(node, f"can't order by {key.type.required()}")
+        found = [(key, bool(descending))]
+        if bool(nulls_first) != bool(descending) and key.type.nullable:
+            found.insert(0, (Call("is null", (key,), BOOL), bool(nulls_first)))
+        return found
 
 
 class _ArgumentReader(Reader):

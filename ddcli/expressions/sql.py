@@ -1,24 +1,32 @@
 """Text to sqlglot's syntax tree, with places: the one module that knows sqlglot's parser.
 
 The dialect is our own and knows no function: every call stays a plain name with arguments, so that our table alone decides
-what exists, and no other database's meaning (argument orders, silent rewrites) slips in.
+what exists, and no other database's meaning (argument orders, silent rewrites) slips in. Every part of the tree must be
+taken by its reader: a node that nobody takes, or an argument of a node that its taker doesn't name, is refused. So what
+sqlglot learns to read is an error here until it has a meaning.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parser import Parser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from ddcli.errors import SpecError
+from ddcli.expressions.tree import MAX_DEPTH, deep_calls
 
 if TYPE_CHECKING:
     from ddcli.errors import Span, Text
+
+MAX_NESTING = 100
+"""How deep parentheses, calls, lists, `case` and prefix operators may stand inside each other."""
+SHOWN = 60
+"""How many characters of a part a message has."""
 
 
 class _Parser(Parser):
@@ -79,6 +87,13 @@ class _Parser(Parser):
         token = self._tokens[self._index - 2]
         return self._parse_extract().update_positions(token)
 
+    def _parse_paren(self) -> exp.Expr | None:
+        """Place parentheses that are written: sqlglot adds others, which have no place."""
+        opening, found = self._curr, super()._parse_paren()
+        if isinstance(found, exp.Paren):
+            found.update_positions(opening)
+        return found
+
     FUNCTIONS: ClassVar = {}
     FUNCTION_PARSERS: ClassVar = {
         "CAST": lambda self: self._typed_cast("cast"),
@@ -93,15 +108,23 @@ class _Parser(Parser):
 
 
 class _Sql(Dialect):
-    """Plain SQL: double quotes for names, single for text."""
+    """Plain SQL: double quotes for names, single for text. Null is the largest value, as everywhere here."""
 
     Parser = _Parser
+    NULL_ORDERING = "nulls_are_large"
+    STRICT_STRING_CONCAT = True
 
 
-def read(text: Text) -> exp.Expr:
+def read(text: Text) -> Tree:
     """Return the syntax tree of one expression; raises SpecError at the place of a mistake."""
+    dialect = _Sql()
     try:
-        trees = _Sql().parse(text.value)
+        tokens = _signs_apart(dialect.tokenize(text.value), text.value)
+        _check_nesting(text, tokens)
+        with deep_calls():
+            trees = dialect.parser().parse(tokens, text.value)
+    except RecursionError:
+        raise SpecError("this is nested too deep", span=text.span) from None
     except ParseError as error:
         _refuse(text, error)
     except TokenError:
@@ -113,7 +136,186 @@ def read(text: Text) -> exp.Expr:
         raise SpecError("an expression is missing", span=text.span)
     if len(trees) > 1 or isinstance(found, exp.Block):
         raise SpecError("`;` ends an expression, but more follows", span=text.at(text.value.find(";")))
+    tree = Tree(text, found)
+    _check_depth(tree)
+    _check_comparisons(tree)
+    return tree
+
+
+class Tree:
+    """A syntax tree of which every part must be used."""
+
+    def __init__(self, text: Text, root: exp.Expr):
+        self.text, self.root = text, root
+        self.nodes = list(root.walk())
+        self._places = _places(text.value, self.nodes)
+        self._taken: set[int] = set()
+
+    def place(self, node: exp.Expr) -> Span:
+        """Return where a syntax node stands; a node without a place of its own spans its parts."""
+        found = self._places.get(id(node))
+        return self.text.at(found[0], found[1] - found[0]) if found else self.text.span
+
+    def written(self, node: exp.Expr) -> str:
+        """Return a node's text, cut if it is long."""
+        start, end = self._places.get(id(node), (0, len(self.text.value)))
+        return self.text.value[start:end] if end - start <= SHOWN else self.text.value[start : start + SHOWN] + " ..."
+
+    def take(self, node: exp.Expr, *names: str) -> list[Any]:
+        """Return arguments of a node by name (None where one isn't set). Any other argument that is set is refused."""
+        self._taken.add(id(node))
+        for name, value in node.args.items():
+            if name not in names and _is_set(value):
+                parts = value if isinstance(value, list) else [value]
+                at = next((part for part in parts if isinstance(part, exp.Expr)), node)
+                written = name.strip("_").replace("_", " ")
+                hint = "see the table of functions for what is"
+                raise SpecError(
+                    f"`{written}` is not supported in `{self.written(node)}`", span=self.place(at), hint=hint
+                )
+        return [node.args.get(name) for name in names]
+
+    def finish(self) -> None:
+        """Refuse what was never taken."""
+        for node in self.nodes:
+            if id(node) not in self._taken:
+                raise SpecError(f"`{self.written(node)}` is not supported here", span=self.place(node))
+
+
+def _is_set(value: object) -> bool:
+    """Return whether an argument says something: sqlglot leaves out, or sets to one of these, what wasn't written."""
+    return value is not None and value is not False and value != []
+
+
+def _places(text: str, nodes: list[exp.Expr]) -> dict[int, tuple[int, int]]:
+    """Return where nodes begin and end, each spanning its parts. `nodes` has every parent before its children."""
+    found: dict[int, tuple[int, int]] = {}
+    for node in reversed(nodes):
+        mark = node.meta if "start" in node.meta else None
+        own = (mark["start"], mark["end"] + 1) if mark else None
+        start, end = _hull(own, found.get(id(node))) or (-1, -1)
+        if start < 0:
+            continue
+        if isinstance(node, exp.Anonymous | exp.Paren | exp.Extract):
+            closing = CLOSING.match(text, end)
+            end = closing.end() if closing else end
+        found[id(node)] = (start, end)
+        if node.parent is not None:
+            found[id(node.parent)] = _hull((start, end), found.get(id(node.parent))) or (start, end)
     return found
+
+
+CLOSING = re.compile(r"\s*\)")
+
+
+def _hull(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+SIGNS = {"+": TokenType.PLUS, "-": TokenType.DASH}
+
+
+def _signs_apart(tokens: list[Token], text: str) -> list[Token]:
+    """Return the tokens with `1e0+2e0` as three of them: sqlglot reads a sign after any digit of an exponent as part of it."""
+    found: list[Token] = []
+    done = 0
+    for token in tokens:
+        if token.end < done:
+            continue
+        if token.start < done:
+            found.append(_cut(token, TokenType.VAR, text, done, token.end + 1))
+            continue
+        number = NUMBER.match(text, token.start) if token.token_type == TokenType.NUMBER else None
+        if number is None or number.end() > token.end or text[number.end()] not in SIGNS:
+            found.append(token)
+            continue
+        while number is not None:
+            done = number.end()
+            found.append(_cut(token, TokenType.NUMBER, text, number.start(), done))
+            number = NUMBER.match(text, done + 1) if text[done : done + 1] in SIGNS else None
+            if number is not None:
+                found.append(_cut(token, SIGNS[text[done]], text, done, done + 1))
+    return found
+
+
+def _cut(token: Token, kind: TokenType, text: str, start: int, end: int) -> Token:
+    """Return a piece of the text, on a token's line, as a token."""
+    return Token(kind, text[start:end], token.line, token.col + end - 1 - token.end, start, end - 1)
+
+
+OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
+CLOSED = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+PREFIX = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE, TokenType.INTERVAL}
+
+
+def _check_nesting(text: Text, tokens: list[Token]) -> None:
+    """Refuse what is nested deeper than the parser may call itself, at the place where it gets too deep."""
+    levels: list[int] = []
+    depth = prefixes = 0
+    for token in tokens:
+        kind = token.token_type
+        prefixes += kind in PREFIX
+        if depth + prefixes + (kind in OPENING) > MAX_NESTING:
+            raise SpecError(
+                f"this is nested more than {MAX_NESTING} deep",
+                span=text.at(token.start, token.end + 1 - token.start),
+                hint="compute a part of it in a `map` before",
+            )
+        if kind in OPENING:
+            levels.append(prefixes + 1)
+            depth += prefixes + 1
+        elif kind in CLOSED and levels:
+            depth -= levels.pop()
+        if kind not in PREFIX:
+            prefixes = 0
+
+
+def _check_depth(tree: Tree) -> None:
+    """Refuse a tree that a reader can't call itself through: of operators in a row, which take no parentheses."""
+    depths: dict[int, int] = {}
+    for node in tree.nodes:  # parents come first
+        above = depths.get(id(node.parent), 0)
+        connected = isinstance(node, exp.And | exp.Or) and type(node) is type(node.parent)
+        depths[id(node)] = above if connected else above + 1
+        if depths[id(node)] > 3 * MAX_DEPTH:
+            raise too_deep(tree.place(node))
+
+
+def too_deep(span: Span | None) -> SpecError:
+    """Return the error of operators that stand too deep inside each other."""
+    hint = "compute a part of it in a `map` before; any number of conditions may be connected by `and` or `or`"
+    return SpecError(f"operators stand more than {MAX_DEPTH} deep inside each other", span=span, hint=hint)
+
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+TESTS = (exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ)
+RANGES = (exp.Between, exp.In, exp.Like, exp.ILike)
+
+
+def _check_comparisons(tree: Tree) -> None:
+    """Refuse comparisons in a row: `a = b is null` is `(a = b) is null` in most databases, and `a = (b is null)` to sqlglot."""
+    for node in tree.nodes:
+        if isinstance(node, (*COMPARISONS, *TESTS[1:])):
+            left, right = _bare(node.this), _bare(node.expression)
+            # `a is null = b` has one reading.
+            apart = not isinstance(left, (*COMPARISONS, *TESTS[1:])) and not isinstance(right, (*COMPARISONS, *TESTS))
+        elif isinstance(node, RANGES):
+            apart = not isinstance(_bare(node.this), TESTS)
+        else:
+            continue
+        if not apart:
+            hint = "put one of them in parentheses, or join them by `and`"
+            raise SpecError("comparisons in a row can be read in two ways", span=tree.place(node), hint=hint)
+
+
+def _bare(node: object) -> object:
+    """Return an operand without the `not` and the parentheses that sqlglot puts around it; those that are written stay."""
+    while isinstance(node, exp.Not) or (isinstance(node, exp.Paren) and "start" not in node.meta):
+        node = node.this
+    return node
 
 
 ELSEWHERE = {
@@ -154,15 +356,3 @@ def _open_quote(text: str) -> int:
         elif character in "'\"":
             open_, start = character, offset
     return start
-
-
-def place(text: Text, node: exp.Expr) -> Span:
-    """Return where a syntax node stands; a node without a place of its own spans its parts."""
-    marks = [each.meta for each in node.walk() if each.meta and "start" in each.meta]
-    if not marks:
-        return text.span
-    start, end = min(mark["start"] for mark in marks), max(mark["end"] for mark in marks) + 1
-    if isinstance(node, exp.Anonymous | exp.Paren | exp.Extract):
-        rest = text.value[end:]
-        end += len(rest) - len(rest.lstrip()) + 1 if rest.lstrip().startswith(")") else 0
-    return text.at(start, end - start)

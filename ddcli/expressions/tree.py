@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from threading import RLock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,6 +60,34 @@ RESERVED |= {
 }
 
 
+@contextmanager
+def deep_calls() -> Iterator[None]:
+    """Let Python call as deep as trees may be. Frames of Python functions lie on the heap, so no stack overflows."""
+    with _LIMIT:
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(before + FRAMES * MAX_DEPTH)
+        try:
+            yield
+        finally:
+            sys.setrecursionlimit(before)
+
+
+_LIMIT = RLock()
+"""Held while the limit, which all threads share, is another."""
+MAX_DEPTH = 256
+"""How deep operators may stand inside each other."""
+FRAMES = 24
+"""More Python frames than sqlglot, a reader or a lowering take for one level of nesting."""
+
+
+def depths(expression: Expression) -> dict[int, int]:
+    """Return the depth below each node, by its id: 0 of columns and constants. No call for each level."""
+    found: dict[int, int] = {}
+    for node in reversed(list(expression.walk())):
+        found[id(node)] = 1 + max((found[id(child)] for child in node.children), default=-1)
+    return found
+
+
 def quoted(name: str) -> str:
     """Return a column name as SQL text: bare when it is a plain lower-case word, in double quotes otherwise."""
     if PLAIN_NAME.fullmatch(name) and name not in RESERVED:
@@ -81,10 +112,12 @@ class Expression:
         return self
 
     def walk(self) -> Iterator[Expression]:
-        """Give the node and everything below it."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        """Give the node and everything below it, each before its parts."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(reversed(node.children))
 
     def columns(self) -> frozenset[str]:
         """Return the names of the columns it reads."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from ddcli.engine.lanes import Layout, decode, decode_records, encode_records
 from ddcli.engine.pool import Pool
+from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import LEAST, Frontier, Time
 from ddcli.engine.updates import time_names
 from ddcli.errors import InputError, UsageError
@@ -47,7 +48,7 @@ class Clock:
         self.kinds = tuple(kind for kind in kinds if kind is not None)
         self.count = len(self.kinds)
         self.names = time_names(self.count)
-        self._pool = Pool()  # nothing is ever in it: times are in lanes of their own
+        self._pool = Pool(PUBLIC)  # nothing is ever in it: times are in lanes of their own
         self._layout = Layout(dict(zip(self.names, self.kinds, strict=True)))
         self._plain = all(kind.kind == "int64" for kind in self.kinds)
         self.start: Time = tuple(0 if kind.kind == "int64" else LEAST for kind in self.kinds)

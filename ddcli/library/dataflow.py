@@ -14,6 +14,7 @@ from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Interval
 from ddcli.engine.pool import Pool
+from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
 from ddcli.engine.workers import Workers
 from ddcli.errors import EngineError, UsageError
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 SHARDS = 2
 """Shards a worker, where there are several: memory of one serves the next again, and none waits long for another."""
 
+SECRET = new_secret()
+"""Under which values are hashed, the same in all dataflows of the process: one may read the arrangements of another."""
+
 
 class Dataflow:
     """Inputs, collections over them, outputs. The first `step` fixes the graph.
@@ -71,7 +75,7 @@ class Dataflow:
         if workers < 1:
             raise UsageError(f"{workers} workers: it takes at least one worker to run a dataflow")
         self.clock = Clock(time)
-        self.pool = Pool()
+        self.pool = Pool(SECRET)
         self.frontier = Frontier([self.clock.start])
         self.surroundings = Surroundings(self.clock.kinds)
         self.written_loop: Loop | None = None

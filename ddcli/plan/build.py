@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ddcli.errors import SpecError, SpecErrors, did_you_mean
+from ddcli.errors import SpecError, SpecErrors, Text, did_you_mean
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
 from ddcli.plan.engines import Engines, own_nodes
@@ -19,7 +19,7 @@ from ddcli.plan.summing import concat
 from ddcli.spec import model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.errors import DdError, Span
     from ddcli.expressions.types import Schema
@@ -84,7 +84,9 @@ def _built(
             errors.append(error)
             return None
 
-    section = _Section(spec.collections, source, Surroundings(tuple(time)), errors, {})
+    section = _Section(
+        spec.collections, source, Surroundings(tuple(time), folder=str(spec.path.absolute().parent)), errors, {}
+    )
     for name in spec.collections:
         section.collection(name)
     return section
@@ -124,17 +126,31 @@ class _Section:
 
     def collection(self, key: str) -> dict[str, Relation]:
         """Return what a collection gives, by name; nothing where something is wrong with it, which is noted."""
-        if key not in self._built:
+        for each in self._unbuilt(key):
             self._read.append(set())
             try:
-                self._built[key] = self._collection(self.collections[key])
+                self._built[each] = self._collection(self.collections[each])
             except Unbuilt:
-                self._built[key] = {}
+                self._built[each] = {}
             except (SpecError, SpecErrors) as error:
                 self.errors.extend(each_of(error))
-                self._built[key] = {}
-            self._note_engine(self.collections[key], self._read.pop())
+                self._built[each] = {}
+            self._note_engine(self.collections[each], self._read.pop())
         return self._built[key]
+
+    def _unbuilt(self, key: str) -> Iterator[str]:
+        """Yield a collection and those that it refers to, each after these, as far as they are not built: no chain is too long."""
+        left, met = [key], set[str]()
+        while left:
+            if (last := left[-1]) in met or last in self._built:
+                left.pop()
+                if last not in self._built:
+                    yield last
+                continue
+            met.add(last)
+            names = [name for name in _references(self.collections[last]) if name not in self.variables]
+            givers = [self._givers.get(name) for name in names]
+            left += [giver for giver in reversed(givers) if giver is not None and giver not in met]
 
     def _note_engine(self, collection: model.Collection, others: set[str]) -> None:
         """Note where a collection is to be computed, which refers to `others`."""
@@ -202,6 +218,30 @@ class _Section:
             left = iterate(variables, bodies, self.around.loop, bound=loop.bound, guard=loop.guard)
         leaving = dict(zip([*names, *others], left, strict=True))
         return [leaving[result.value] for result in results]
+
+
+def _references(collection: model.Collection) -> Iterator[str]:
+    """Yield the names that a collection refers to, those of a loop's body among them, but for what means something of the loop there."""
+    nothing = frozenset[str]()
+    left: list[tuple[model.Source | model.Operator | model.Collection, frozenset[str]]] = [(collection, nothing)]
+    while left:
+        each, inner = left.pop()
+        if isinstance(each, Text):
+            if each.value not in inner:
+                yield each.value
+        elif isinstance(each, model.Collection | model.Inline):
+            left += [(operator, inner) for operator in each.apply]
+            if isinstance(each.sources, model.Iterate):
+                body, variables = each.sources.body.values(), each.sources.variables
+                own = {name.value for name, _ in variables} | {name for one in body for name in one.gives}
+                left += [(one, inner | own) for one in body]
+                left += [(source, inner) for _, source in variables]
+            else:
+                left += [(source, inner) for source in each.sources]
+        elif isinstance(each, model.Concat):
+            left += [(source, inner) for source in each.sources]
+        elif isinstance(each, model.Join | model.Semijoin | model.Antijoin):
+            left.append((each.right, inner))
 
 
 def _input(given: model.Input, schema: Schema, arranged: tuple[str, ...]) -> Relation:

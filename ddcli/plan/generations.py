@@ -10,7 +10,7 @@ generations that are the same are shared all the same.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.expressions import stage
@@ -27,19 +27,27 @@ if TYPE_CHECKING:
     from ddcli.plan.engines import Engines
 
 
-@cache
+_PLACES: dict[str, str] = {}
+
+
 def place(node: Node) -> str:
     """Return what tells a collection from others, whatever columns its inputs have beside those that it speaks of.
 
     Unlike its fingerprint, that stays when an input declares one column more, or a file has one more.
     """
+    for each in logical.below(node, lambda known: known.fingerprint in _PLACES):
+        _PLACES[each.fingerprint] = _place(each)
+    return _PLACES[node.fingerprint]
+
+
+def _place(node: Node) -> str:
     says = node.says
     if isinstance(node, logical.Join):
         says = (node.on, node.how)
     elif isinstance(node, logical.Apply) and isinstance(node.step, stage.Map):
         columns = [(name, expression.text()) for name, expression in node.step.columns]
         says = tuple((name, text) for name, text in columns if text != quoted(name))
-    return digest(type(node).__name__, says, [place(child) for child in node.inputs])
+    return digest(type(node).__name__, says, [_PLACES[child.fingerprint] for child in node.inputs])
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ddcli.expressions import stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
@@ -26,6 +26,43 @@ if TYPE_CHECKING:
 def digest(*parts: Any) -> str:
     """Return a short stable hash of JSON-able parts."""
     return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()[:20]
+
+
+T = TypeVar("T")
+
+
+class inherited(cached_property[T]):  # noqa: N801 - read as a decorator, as `cached_property` is
+    """A cached property of a node that is made of the same property of its inputs.
+
+    That of the nodes below is computed first, from the inputs on, so that no graph is too deep.
+    """
+
+    def __get__(self, node: Any, owner: type[Any] | None = None) -> Any:
+        name = self.attrname
+        assert name is not None
+        if node is not None:
+            for each in below(node, lambda known: name in known.__dict__):
+                if each is not node:
+                    getattr(each, name)
+        return super().__get__(node, owner)
+
+
+def below(
+    node: Node, known: Callable[[Node], bool], inputs: Callable[[Node], Sequence[Node]] = lambda node: node.inputs
+) -> Iterator[Node]:
+    """Yield a node and those below it, each after its inputs, without those that are `known`.
+
+    Whoever takes a node makes it known before the next: what is below a node that is known is passed over. `inputs` may say of a
+    node that it has others to come first.
+    """
+    left = [node]
+    while left:
+        unknown = [child for child in inputs(left[-1]) if not known(child)]
+        left += reversed(unknown)
+        if not unknown:
+            found = left.pop()
+            if not known(found):
+                yield found
 
 
 class Loop(NamedTuple):
@@ -47,13 +84,13 @@ class Node:
         """What distinguishes the node from others of its class over the same inputs, JSON-able."""
         return ()
 
-    @cached_property
+    @inherited
     def fingerprint(self) -> str:
         """Identity: equal fingerprints mean equal collections."""
         columns = [(name, str(kind)) for name, kind in self.schema.items()]
         return digest(type(self).__name__, self.says, columns, [node.fingerprint for node in self.inputs])
 
-    @cached_property
+    @inherited
     def free(self) -> frozenset[Loop]:
         """The loops whose round the collection depends on; without any, it is the same in every round."""
         return frozenset().union(*(node.free for node in self.inputs))
@@ -308,19 +345,10 @@ class Graph:
         """Return every node once, inputs before their readers."""
         seen: dict[str, Node] = {}
         for node in self.outputs.values():
-            for reached in _postorder(node, seen):
+            for reached in below(node, lambda known: known.fingerprint in seen):
                 seen[reached.fingerprint] = reached
         return list(seen.values())
 
     def sources(self) -> dict[str, Source]:
         """Return the inputs that some output reads, by name."""
         return {node.name: node for node in self.nodes() if isinstance(node, Source)}
-
-
-def _postorder(node: Node, seen: dict[str, Node]) -> Iterator[Node]:
-    if node.fingerprint in seen:
-        return
-    for child in node.inputs:
-        yield from _postorder(child, seen)
-    if node.fingerprint not in seen:
-        yield node

@@ -12,10 +12,9 @@ different loops share no node that depends on a round.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ddcli.plan.logical import Loop, Node, digest
+from ddcli.plan.logical import Loop, Node, below, digest, inherited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,7 +34,7 @@ class OfLoop(Node):
     def says(self) -> tuple[Any, ...]:
         return (self.loop, self.depth)
 
-    @cached_property
+    @inherited
     def free(self) -> frozenset[Loop]:
         """The loops whose round the collection depends on: this one, and those of the inputs."""
         return _free(self.inputs) | {Loop(self.depth, self.loop)}
@@ -91,7 +90,7 @@ class Iterate(OfLoop):
         """The results, one a variable, then the others that leave."""
         return self.inputs[self.variables :]
 
-    @cached_property
+    @inherited
     def free(self) -> frozenset[Loop]:
         """The loops around this one whose round it depends on: its own round ends here."""
         return _free(self.initials) | (_free(self.bodies) - {Loop(self.depth, self.loop)})
@@ -111,6 +110,22 @@ class Leave(Node):
 def level(node: Node) -> int:
     """Return the depth of the innermost loop whose round a node depends on; 0: it depends on none."""
     return max((loop.depth for loop in node.free), default=0)
+
+
+def entering(iterate: Iterate) -> list[Node]:
+    """Return the nodes around a loop that its body, or a loop in it, reads."""
+    inside: set[str] = set()
+    outside: dict[str, Node] = {}
+
+    def known(node: Node) -> bool:
+        if level(node) < iterate.depth:
+            outside[node.fingerprint] = node
+        return node.fingerprint in inside or node.fingerprint in outside
+
+    for body in iterate.bodies:
+        for node in below(body, known) if not known(body) else ():
+            inside.add(node.fingerprint)
+    return list(outside.values())
 
 
 def is_looped(graph: Iterable[Node]) -> bool:
@@ -138,20 +153,19 @@ def _renamed(iterate: Iterate, name: Callable[[str], str], rise: int) -> Iterate
     """
     done: dict[str, Node] = {}
 
-    def renamed(node: Node) -> Node:
-        if level(node) < iterate.depth:
-            return node
-        known = done.get(node.fingerprint)
-        if known is None:
-            known = done[node.fingerprint] = moved(node, [renamed(child) for child in node.inputs])
-        return known
+    def outside(node: Node) -> bool:
+        return level(node) < iterate.depth
 
     def moved(node: Node, inputs: Iterable[Node]) -> Node:
+        new = tuple(child if outside(child) else done[child.fingerprint] for child in inputs)
         if isinstance(node, OfLoop):
-            return replace(node, inputs=tuple(inputs), loop=name(node.loop), depth=node.depth - rise)
-        return replace(node, inputs=tuple(inputs))
+            return replace(node, inputs=new, loop=name(node.loop), depth=node.depth - rise)
+        return replace(node, inputs=new)
 
-    found = moved(iterate, [*iterate.initials, *(renamed(node) for node in iterate.bodies)])
+    for body in iterate.bodies:
+        for node in below(body, lambda known: outside(known) or known.fingerprint in done):
+            done[node.fingerprint] = moved(node, node.inputs)
+    found = moved(iterate, iterate.inputs)
     assert isinstance(found, Iterate)
     return found
 

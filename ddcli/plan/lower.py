@@ -34,12 +34,15 @@ def lower(
     for node in graph.outputs.values():
         if node.free:
             raise UsageError("a collection of a loop's body is read outside of the loop", hint="let it leave the loop")
+    nodes = graph.nodes()
+    for node in nodes:  # inputs first, so that none asks for a lowering deep below
+        lowering.node(node)
     outputs = {
         name: lowering.exported(node) if name.startswith(logical.EXPORT) else lowering.node(node)
         for name, node in graph.outputs.items()
     }
-    nodes = logical.Graph(outputs).nodes()
-    return physical.PhysicalGraph(outputs, tuple(nodes), lowering.engines(graph, nodes))
+    made = logical.Graph(outputs).nodes()
+    return physical.PhysicalGraph(outputs, tuple(made), lowering.engines(nodes, graph.engines, made))
 
 
 def lowered_nodes(
@@ -90,9 +93,9 @@ class _Lowering:
         # Joins sort their keys, whatever the order in which they are written.
         return keyed(self.exactly(child, child.schema), sorted(set(node.by)), fuse=False)
 
-    def engines(self, graph: logical.Graph, nodes: Sequence[logical.Node]) -> Engines:
+    def engines(self, graph: Sequence[logical.Node], wishes: Engines, nodes: Sequence[logical.Node]) -> Engines:
         """Return where the physical `nodes` of a graph are to be computed."""
-        return carried(graph.engines, graph.nodes() if graph.engines else (), self._done, nodes)
+        return carried(wishes, graph, self._done, nodes)
 
     def schema(self, node: logical.Node) -> Schema:
         needed = self.required[node.fingerprint]

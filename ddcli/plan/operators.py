@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError, Text
 from ddcli.expressions import stage
-from ddcli.expressions.python import load_function
+from ddcli.expressions.python import AtHand, named
 from ddcli.expressions.tree import Column
 from ddcli.expressions.types import INTEGERS, Schema, Type
 from ddcli.plan import logical, loops
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is around operators: the types of the coordinates of time, and the loop in whose body they are, if any."""
+    """What is around operators: the types of the coordinates of time, the loop in whose body they are, if any, and the file's folder."""
 
     time: tuple[Type, ...] = (Type("int64"),)
     loop: logical.Loop | None = None
+    folder: str = ""
     exports: dict[str, logical.Node] = field(default_factory=dict)
     """The arrangements for other pipelines that were met, by name."""
 
@@ -133,7 +134,7 @@ class _Apply:
     @operator.register(model.PythonMap)
     @operator.register(model.PythonFlatMap)
     def _(self, operator: model.PythonMap | model.PythonFlatMap, relation: Relation) -> Relation:
-        function = _loadable(operator.function)
+        function = self._defined(operator.function, 1)
         schema = {name: kind for name, (_, kind) in function.columns.items()}
         step = stage.Python(function.name.value, function.batch, tuple(schema.items()))
         return Relation(logical.Apply((relation.node,), schema, step))
@@ -204,9 +205,10 @@ class _Apply:
             values = tuple(relation.column(text) for text in operator.values)
         values = tuple(dict.fromkeys(values))
         prepared = _map(relation, [*by, *[(v, Column(v, relation.schema[v])) for v in values if v not in names]]).node
-        given = {name: kind for name, (_, kind) in _loadable(operator.function).columns.items()}
+        function = self._defined(operator.function, 2)
+        given = {name: kind for name, (_, kind) in function.columns.items()}
         schema = {name: expression.type for name, expression in by} | given
-        return Relation(logical.PythonReduce((prepared,), schema, names, values, operator.function.name.value))
+        return Relation(logical.PythonReduce((prepared,), schema, names, values, function.name.value))
 
     @operator.register
     def _(self, operator: model.Count, relation: Relation) -> Relation:
@@ -257,7 +259,7 @@ class _Apply:
 
     @operator.register
     def _(self, operator: model.JoinFunction, relation: Relation) -> Relation:
-        function = _loadable(operator.function)
+        function = self._defined(operator.function, 1)
         schema = {name: kind for name, (_, kind) in function.columns.items()}
         several = len(self.around.time) > 1
         own = {"row", "diff", *(f"time{at}" if several else "time" for at, _ in enumerate(self.around.time))}
@@ -284,6 +286,19 @@ class _Apply:
             self._export(operator.export, found)
         return found
 
+    def _defined(self, function: model.Function, arguments: int) -> model.Function:
+        """Return a function that takes so many arguments, as far as the text of its module says, or say where the file names another."""
+        if isinstance(function.name.value, AtHand):
+            return function
+        given = "a batch, a DataFrame" if function.batch else "a record, a dict"
+        what = (
+            f"one argument: {given}"
+            if arguments == 1
+            else "two arguments: the group's key, and its values with their counts"
+        )
+        name = named(function.name, self.around.folder, arguments, what)
+        return replace(function, name=replace(function.name, value=name))
+
     def _export(self, name: Text, relation: Relation) -> None:
         """Note what other pipelines may import."""
         _require(self.around.loop is None, name, "an arrangement of a loop's body can't be exported", "let it leave")
@@ -293,15 +308,6 @@ class _Apply:
     @operator.register
     def _(self, operator: model.Inspect, relation: Relation) -> Relation:
         return relation.over(logical.Inspect((relation.node,), relation.schema, operator.label.value))
-
-
-def _loadable(function: model.Function) -> model.Function:
-    """Return the function, which can be imported, or say where the file names one that can't."""
-    try:
-        load_function(function.name.value)
-    except SpecError as error:
-        raise SpecError(error.problem, span=function.name.span, hint=error.hint) from error
-    return function
 
 
 def _require(holds: bool, text: Text, problem: str, hint: str | None = None) -> None:

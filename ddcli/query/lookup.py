@@ -6,7 +6,6 @@ newer one is, so the question is then asked again, of that.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import polars as pl
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, did_you_mean
+from ddcli.functions import load_functions, refuse_code
 from ddcli.plan.build import build, build_collections
 from ddcli.plan.generations import known_generations
 from ddcli.plan.generations import plan as make_plan
@@ -48,7 +48,7 @@ class Lookup:
     request: Request
     name: str
     manifest: Manifest
-    _pool: Pool = field(default_factory=Pool)
+    _pool: Pool = field(init=False)
     _kinds: list[Type] = field(init=False)
     _plan: Plan = field(init=False)
     _nodes: list[Node] = field(init=False)
@@ -58,11 +58,10 @@ class Lookup:
     _kept: Kept = field(init=False)
 
     @classmethod
-    def open(cls, pipeline: Path, name: str, *, state: Path | None = None) -> Lookup:
-        """Open the state of a pipeline for the collection, input or output `name`. Raises UsageError, StateError."""
+    def open(cls, pipeline: Path, name: str, *, state: Path | None = None, no_code: bool = False) -> Lookup:
+        """Open the state of a pipeline for the collection, input or output `name`; with `no_code` not that of one that names Python functions. Raises UsageError, StateError."""
         request = read_request(pipeline, state, None, lambda _line: None)
-        if str(request.base) not in sys.path:
-            sys.path.insert(0, str(request.base))
+        refuse_code(request.spec, no_code=no_code)
         spec = request.spec
         known = [*spec.outputs, *spec.inputs, *(given for one in spec.collections.values() for given in one.gives)]
         if name not in known:
@@ -71,6 +70,7 @@ class Lookup:
             raise UsageError(f"no collection, input or output is named '{name}'", place=str(pipeline), hint=hint)
         found = cls(request, name, cls._newest(request))
         found._read()
+        load_functions(request.spec, request.base)
         return found
 
     @property
@@ -137,7 +137,7 @@ class Lookup:
         if newest.number == self.manifest.number:
             return False
         before, self.manifest = self.manifest, newest
-        if newest.plan != before.plan:
+        if (newest.plan, newest.secret) != (before.plan, before.secret):
             self._read()
         else:
             kept = Kept(self.request.state, newest, self._kinds, self._pool)
@@ -179,6 +179,7 @@ class Lookup:
             problem = f"no output reads '{self.name}', so nothing of it is kept"
             raise UsageError(problem, place=str(spec.path), hint="ask for another collection, or make it an output")
         self._ways = Ways(self._plan.graph, manifest.arrangements.keys())
+        self._pool = Pool(manifest.secret_bytes)
         self._kept = Kept(request.state, manifest, self._kinds, self._pool)
         self._node = self._nodes[0]
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.report.layout import Layout, layout
 from ddcli.report.shapes import Group, Item, Point, Rect
-from ddcli.report.words import cells, clipped, flow, loop_title, markup, spent, wrapped
+from ddcli.report.words import cells, clipped, flow, loop_title, spent, wrapped
+from ddcli.screen import markup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,10 +11,9 @@ import time as clock
 from collections import deque
 from typing import TYPE_CHECKING, TextIO
 
-import click
-
 from ddcli.progress import Progress
 from ddcli.report.words import amount
+from ddcli.screen import say, visible
 from ddcli.summary import size_of
 
 if TYPE_CHECKING:
@@ -91,9 +90,9 @@ class LiveProgress(Progress):
         with self._lock:
             live = self._live
         if live is None:
-            click.echo(line, file=self.stream)
+            say(line, file=self.stream)
         else:
-            live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            live.console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
 
     # --- what is shown --------------------------------------------------------------------------------------------
 
@@ -124,7 +123,7 @@ class LiveProgress(Progress):
             lines = [self._stage(now - self._began), self._amounts()]
         table = Table.grid()
         for line in lines:
-            table.add_row(Text(line, no_wrap=True, overflow="ellipsis"))
+            table.add_row(Text(visible(line), no_wrap=True, overflow="ellipsis"))
         return table
 
     def _stage(self, seconds: float) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.report.drawing import words_of
 from ddcli.report.words import loop_title
+from ddcli.screen import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,4 +58,6 @@ def _style(operator: Operator) -> str:
 
 def _text(text: str) -> str:
     """Return a text with what Mermaid or HTML would take for its own as numbered characters."""
-    return "".join(letter if letter.isalnum() or letter in " ,.:+-_=/*·→()" else f"#{ord(letter)};" for letter in text)
+    return "".join(
+        letter if letter.isalnum() or letter in " ,.:+-_=/*·→()" else f"#{ord(letter)};" for letter in visible(text)
+    )

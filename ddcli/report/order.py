@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,6 +12,13 @@ if TYPE_CHECKING:
 
 Step = tuple[Literal["row", "open", "close"], str]
 """An operator by its id, or a loop that begins or ends."""
+
+
+class Visit(NamedTuple):
+    """An operator or loop of a scope that comes next."""
+
+    name: str | None
+    scope: str | None
 
 
 def ordered(view: View) -> list[Step]:
@@ -35,22 +42,33 @@ class _Ordering:
     def steps(self) -> Iterator[Step]:
         """Yield the steps: operators and loops in no loop, with all that is in them."""
         for name in [*self.ends, *self.inside[None]]:
-            yield from self._visit(self._holder(name, None), None)
+            visits = [self._visit(self._holder(name, None), None)]
+            while visits:
+                step = next(visits[-1], None)
+                if step is None:
+                    visits.pop()
+                elif isinstance(step, Visit):
+                    visits.append(self._visit(step.name, step.scope))
+                else:
+                    yield step
 
-    def _visit(self, name: str | None, scope: str | None) -> Iterator[Step]:
-        """Yield what must come before an operator or loop of a scope, then itself; nothing where it is outside, or done."""
+    def _visit(self, name: str | None, scope: str | None) -> Iterator[Step | Visit]:
+        """Yield what must come before an operator or loop of a scope, then itself; nothing where it is outside, or done.
+
+        Other visits are asked for, not made: a chain of operators may be longer than a stack is deep.
+        """
         if name is None or name in self.done:
             return
         self.done.add(name)
         for member in self._members(name):
             for source in self.reads[member]:
-                yield from self._visit(self._holder(source, scope), scope)
+                yield Visit(self._holder(source, scope), scope)
         if name in self.reads:
             yield "row", name
             return
         yield "open", name
         for each in self.inside[name]:
-            yield from self._visit(each, name)
+            yield Visit(each, name)
         yield "close", name
 
     def _members(self, name: str) -> Iterator[str]:

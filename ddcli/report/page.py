@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.report.drawing import STYLE, svg
 from ddcli.report.view import run_json
-from ddcli.report.words import amount, clipped, duration, loop_title, markup
+from ddcli.report.words import amount, clipped, duration, loop_title
+from ddcli.screen import markup
 from ddcli.summary import plural, size_of
 
 if TYPE_CHECKING:

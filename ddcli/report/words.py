@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 import unicodedata
-from html import escape
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from ddcli.screen import visible
 from ddcli.summary import size_of
 
 if TYPE_CHECKING:
@@ -29,31 +31,21 @@ def cells(text: str) -> int:
 
 
 def clipped(text: str, most: int) -> str:
-    """Return as much of a text as fits into so many columns, with an ellipsis where something is left out; one line, no control characters.
+    """Return as much of a text as fits into so many columns, with an ellipsis where something is left out.
 
     >>> clipped("a long text", 6), clipped("short", 6)
     ('a lon…', 'short')
     """
-    text = "".join(letter if letter.isprintable() else " " for letter in text)
+    text = visible(text)
     if cells(text) <= most:
         return text
-    while text and cells(text) > most - 1:
-        text = text[:-1]
-    return text + "…"
-
-
-def markup(text: str) -> str:
-    r"""Return a text as HTML and XML have it, in elements and in attributes. What XML can't say at all becomes a question mark.
-
-    >>> markup("<a href='x'> & \x07")
-    '&lt;a href=&#x27;x&#x27;&gt; &amp; ?'
-    """
-    return escape("".join(letter if letter.isprintable() or letter in "\t\n" else "?" for letter in text), quote=True)
+    widths = list(accumulate(map(cells, text)))
+    return text[: bisect_right(widths, most - 1)] + "…"
 
 
 def wrapped(texts: Iterable[str], most: int, lines: int) -> list[str]:
     """Return texts as at most so many lines of so many columns, each text on lines of its own."""
-    found = [line for text in texts for line in textwrap.wrap(text, most) or [""] if text]
+    found = [line for text in texts for line in textwrap.wrap(visible(text), most) or [""] if text]
     if len(found) > lines:
         found = [*found[: lines - 1], found[lines - 1] + " …"]
     return [clipped(line, most) for line in found]

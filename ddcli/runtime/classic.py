@@ -40,6 +40,8 @@ DEFAULTS = {
     # A task has one core; what it calls would take them all.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     "spark.executorEnv.OMP_NUM_THREADS": "1",
+    # It is started in some folder, of which no file may pass for a module.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 LOCAL = {
     "spark.driver.host": "127.0.0.1",

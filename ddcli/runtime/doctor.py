@@ -19,6 +19,7 @@ from ddcli.progress import SILENT
 from ddcli.runtime.java import java_home, version_of
 from ddcli.runtime.options import REMOTE
 from ddcli.runtime.spark import check_installed, start
+from ddcli.store.access import real
 from ddcli.store.files import Files
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _executors(spark: Spark, state: Path, place: Path, asked: bytes) -> Iterator
 @contextmanager
 def _place(state: Path, files: Files) -> Iterator[tuple[Path, bytes]]:
     """Give a new directory in a state, and what a file there says; in the end it is gone, and so is the state if it was not there."""
-    place, asked = state / f"doctor-{secrets.token_hex(4)}", secrets.token_bytes(16)
+    place, asked = real(state) / f"doctor-{secrets.token_hex(4)}", secrets.token_bytes(16)
     made = files.make_directory(place)
     try:
         files.write(place / ASKED, asked)
@@ -131,7 +132,7 @@ def look(common: bytes, _task: bytes, attempt: str) -> bytes:
     try:
         if (place / ASKED).read_bytes() != asked:
             refused = "what is there is not what was written here"
-        Files().write(place / attempt, asked)
+        Files().write(real(place) / attempt, asked)
     except OSError as error:
         refused = error.strerror or str(error)
     except DdError as error:

@@ -21,10 +21,10 @@ from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, mis
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.testing import Tests
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import Choice, Whole, Words
+from ddcli.spec.values import Choice, PathWords, Whole, Words
 
 VERSION = "1"
-PIPELINE_NAME = Words(
+PIPELINE_NAME = PathWords(
     "a name", r"\w[\w.-]*", "a name is made of letters, digits, `_`, `-` and `.`: the state's directory has it"
 )
 

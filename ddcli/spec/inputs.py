@@ -12,9 +12,9 @@ from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME, TYPED_COLUMN
 from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import Choice, Flag, Words
+from ddcli.spec.values import Choice, Flag, PathWords, Words
 
-PATH = Words("a path")
+PATH = PathWords("a path")
 IMPORT = "import"
 """The format of an input that is another pipeline's arrangement."""
 SHARE = Words(

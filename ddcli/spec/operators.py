@@ -11,7 +11,7 @@ from ddcli.spec import model
 from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Nothing, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import Choice, ColumnType, Expression, Flag, Referring, Whole, Words
+from ddcli.spec.values import Choice, ColumnType, Expression, Flag, PathWords, Referring, Whole, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ O = TypeVar("O", bound=model.Operator)  # noqa: E741
 K = TypeVar("K")
 
 LETTERS = "letters, digits, `_` and `-`"
-NAME = Words("a name", r"\w[\w-]*", f"a name is made of {LETTERS}")
+NAME = PathWords("a name", r"\w[\w-]*", f"a name is made of {LETTERS}")
 ALIAS = Words("a name", r"[^\W\d]\w*", "a name that qualifies columns is made of letters, digits and `_`")
 COLUMN = Words("a column's name")
 REFERENCE = Referring(Words("the name of an input or collection"))

@@ -23,26 +23,26 @@ def parse_tree(text: str, file: str) -> tuple[Node | None, list[SpecError]]:
     # libyaml where PyYAML has it: 20 times as fast, and right about `string?` in braces, which YAML 1.1 forbids.
     loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        deep = _depth(yaml.parse(text, Loader=loader)) > MAX_DEPTH
+        deep = _too_deep(yaml.parse(text, Loader=loader))
         root = None if deep else yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         return None, [_in_our_words(error, source)]
     except (yaml.reader.ReaderError, UnicodeEncodeError):
         return None, [_bad_character(text, source)]
     if deep:
-        return None, [SpecError("nested too deeply", place=file, hint=f"at most {MAX_DEPTH} levels")]
+        span = source.span(deep.line, deep.column)
+        return None, [SpecError("nested too deeply", span=span, hint=f"at most {MAX_DEPTH} levels")]
     return build(root, source) if root else (None, [])
 
 
-def _depth(events: Iterable[Any]) -> int:
-    """Return how deep a document nests. Composing recurses in C, where too deep ends the process, so ask first."""
-    depth = deepest = 0
+def _too_deep(events: Iterable[Any]) -> Any | None:
+    """Return where a document nests too deep, if it does. Composing recurses in C, where that ends the process, so ask first."""
+    depth = 0
     for event in events:
         depth += event.__class__.__name__.endswith("StartEvent") - event.__class__.__name__.endswith("EndEvent")
-        deepest = max(deepest, depth)
-        if deepest > MAX_DEPTH:
-            break
-    return deepest
+        if depth > MAX_DEPTH:
+            return event.start_mark
+    return None
 
 
 def _bad_character(text: str, source: Source) -> SpecError:

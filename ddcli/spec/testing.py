@@ -13,7 +13,7 @@ from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME
 from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
-from ddcli.spec.values import Flag, Words
+from ddcli.spec.values import Flag, PathWords, Words
 
 if TYPE_CHECKING:
     from ddcli.errors import Span
@@ -147,7 +147,7 @@ TABLE: Record[tuple[tuple[Text, ...], tuple[tuple[Node, ...], ...]]] = Record(
 )
 GIVEN: Shape[Rows] = ByKind(
     "rows or a file",
-    scalar=As(Words("a path"), lambda place, path: Rows(place.word.span, file=path)),
+    scalar=As(PathWords("a path"), lambda place, path: Rows(place.word.span, file=path)),
     sequence=_Listed(),
     mapping=_Tabled(),
     hint="for example `[{id: 1, name: Ann}]`",

@@ -24,6 +24,7 @@ CORE_SCHEMA = (
 )
 IMPLIED_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+COMMENT = re.compile(r"\s*#")
 NEWLINE = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
@@ -83,6 +84,7 @@ class Source:
     def __init__(self, text: str, file: str) -> None:
         self.file = file
         self.lines = NEWLINE.split(text)
+        self._shown: dict[int, str] = {}
 
     def line(self, index: int) -> str:
         """Return a line (from 0), or nothing beyond the end."""
@@ -90,7 +92,9 @@ class Source:
 
     def span(self, line: int, column: int, length: int = 1) -> Span:
         """Return the place of a 0-based line and column. A tab or control character is shown as one space."""
-        return Span(self.file, line + 1, column + 1, max(length, 1), CONTROL.sub(" ", self.line(line)))
+        if line not in self._shown:
+            self._shown[line] = CONTROL.sub(" ", self.line(line))
+        return Span(self.file, line + 1, column + 1, max(length, 1), self._shown[line])
 
 
 def scalar_kind(text: str) -> str:
@@ -163,8 +167,8 @@ class _Builder:
             escape = re.search(r"\\" if raw.style == '"' else "''", written[1:-1])
             written = written[: escape.start() + 2] if escape else written
         text = Text(raw.value, self.source.span(start.line, column, len(written)), inset)
-        rest = re.match(r"\s*#", self.source.line(end.line)[end.column :])
-        comment = self.source.span(end.line, end.column + rest.end() - 1) if rest else None
+        rest = COMMENT.match(self.source.line(end.line), end.column)
+        comment = self.source.span(end.line, rest.end() - 1) if rest else None
         kind = "str" if inset else scalar_kind(raw.value)
         return Scalar(text, kind, plain=not inset, comment=comment)
 

@@ -39,6 +39,29 @@ class Words(Shape[Text]):
         return {"type": ["string", "integer"], "minLength": 1}
 
 
+LONGEST_NUMBER = 1000
+"""Digits of a number that counts something."""
+LONGEST_NAME, LONGEST_PATH = 255, 3000
+"""Bytes in UTF-8 of what file systems take: of one name, and of a path with room for that of the folder before it."""
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class PathWords(Words):
+    """Plain text that becomes a path, or a name in one. One that no file system takes is refused here, at its place."""
+
+    def check(self, text: Text, place: Place, notes: Notes) -> None:
+        """Refuse a text that doesn't match the pattern, or is too long for a path."""
+        data = text.value.encode(errors="surrogatepass")
+        if len(data) > LONGEST_PATH or max(map(len, data.split(b"/"))) > LONGEST_NAME:
+            limit = f"a name in a path has at most {LONGEST_NAME} bytes, a path {LONGEST_PATH}"
+            raise notes.refuse(
+                place.path, f"{text.value[:20] + '...'!r} is too long for {self.wants}", text.span, limit
+            )
+        if b"\0" in data:
+            raise notes.refuse(place.path, f"{text.value!r} can't be {self.wants}", text.span, "leave out the NUL")
+        Words.check(self, text, place, notes)
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Expression(Shape[Text]):
     """An SQL expression, kept as text."""
@@ -81,6 +104,8 @@ class Whole(Shape[int]):
         if not isinstance(node, Scalar) or node.kind != "int":
             raise notes.mismatch(node, place, wants)
         text = node.text.value
+        if len(text) > LONGEST_NUMBER:  # Python doesn't read them all
+            raise notes.mismatch(node, place, wants)
         value = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
         if value < self.least or (self.most is not None and value > self.most):
             raise notes.mismatch(node, place, wants)

@@ -21,6 +21,7 @@ from zlib import crc32
 
 import numpy as np
 
+from ddcli.store.access import reading
 from ddcli.store.fetched import Fetched
 from ddcli.store.files import checksum
 from ddcli.store.objects import ObjectPath
@@ -58,7 +59,8 @@ SIGN = np.int64(-(2**63))
 class Index:
     """What the footer says: rows a group, the first record of each and the last record of all, their bytes' ends and checksums.
 
-    `records` are rows of data lanes as `in_byte_order` gives them; `constants` the columns that hold just one number.
+    `records` are rows of data lanes as `in_byte_order` gives them; `constants` the columns that hold just one number; `mark` tells the
+    secret under which lanes are hashed, if any are (see `Pool.mark`).
     """
 
     group: int
@@ -66,23 +68,29 @@ class Index:
     ends: Matrix
     checksums: np.ndarray[Any, np.dtype[np.uint32]]
     constants: dict[str, int]
+    mark: str = ""
 
     def to_text(self) -> str:
         """Return what `from_text` reads."""
         lanes = {"records": self.records.astype(">i8"), "ends": self.ends, "checksums": self.checksums}
         packed = {name: base64.b64encode(array.tobytes()).decode() for name, array in lanes.items()}
-        return json.dumps({"group": self.group, **packed, "constants": self.constants})
+        return json.dumps({"group": self.group, **packed, "constants": self.constants, "mark": self.mark})
 
     @classmethod
     def from_text(cls, text: bytes, width: int) -> Index:
         """Return the index of a file whose records have `width` lanes. Raises ValueError, KeyError or TypeError."""
-        tree = json.loads(text)
+        try:
+            tree = json.loads(text)
+        except RecursionError as error:
+            raise ValueError(str(error)) from None
         arrays = [
             np.frombuffer(base64.b64decode(tree[name], validate=True), kind)
             for name, kind in (("records", ">i8"), ("ends", np.int64), ("checksums", np.uint32))
         ]
         records = arrays[0].reshape(len(arrays[1]) + 1, width).astype(np.int64)
-        return cls(int(tree["group"]), records, arrays[1], arrays[2], dict(tree["constants"]))
+        return cls(
+            int(tree["group"]), records, arrays[1], arrays[2], dict(tree["constants"]), str(tree.get("mark", ""))
+        )
 
 
 def in_byte_order(rows: Matrix) -> Strings:
@@ -119,6 +127,7 @@ class BatchWriter:
     def __init__(self, leading: str | None) -> None:
         """Make a writer; `leading` is the column that rows are first ordered by: the footer tells readers its range in each row group."""
         self.rows = 0
+        self.mark = ""
         self._leading = leading
         self._sink = _Checked()
         self._writer: Any = None
@@ -154,10 +163,11 @@ class BatchWriter:
         if self._carried is not None:
             self._write(self._carried)
         records = np.concatenate([*self._records, self._last])
-        index = Index(GROUP, records, np.array(self._ends), np.array(self._checksums, np.uint32), self._constants or {})
+        checksums = np.array(self._checksums, np.uint32)
+        index = Index(GROUP, records, np.array(self._ends), checksums, self._constants or {}, self.mark)
         self._writer.add_key_value_metadata({METADATA: index.to_text()})
         self._writer.close()
-        return self._sink.getbuffer()
+        return memoryview(self._sink.getvalue())
 
     def _write(self, table: pa.Table) -> None:
         self._writer.write_table(table, row_group_size=GROUP)
@@ -295,7 +305,7 @@ class BatchFile:
             return
         check_size(self.path, self._entry)  # of a file cut short since, mapped pages can't be read
         try:
-            with self.path.open("rb") as file:
+            with reading(self.path) as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             raise damaged(self.path) from None

@@ -318,7 +318,7 @@ def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Ma
     bounds = [None, *_cuts(merge, layout, -(-total // CHUNK)), None]
     pooled = any(kind.kind in POOLED for kind in layout.record.schema.values())
     for first, end in pairwise(bounds):
-        pool = fresh.pool if fresh and len(bounds) == 2 else Pool()
+        pool = fresh.pool if fresh and len(bounds) == 2 else Pool(merge.stored[0].pool.secret)
         parts = [batch.between(first, end, pool) for batch in merge.stored]
         own = any(map(len, parts))
         if fresh:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import EngineError
+from ddcli.store.access import reading
 from ddcli.store.objects import ObjectPath
 from ddcli.store.spill import Part, packed, room_for, unpack
-from ddcli.store.state import SPILL
+from ddcli.store.state import SPILL, clear_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -126,17 +127,14 @@ def scratch(directory: Path, files: Files) -> Iterator[Path]:
     try:
         yield place
     finally:
-        if place.is_dir():
-            for path in list(place.iterdir()):
-                files.remove(path)
-            files.remove_directory(place)
+        clear_scratch(place, files)
 
 
 def _ranges(path: Path, ranges: list[tuple[int, int]]) -> list[bytes]:
     try:
         if isinstance(path, ObjectPath):
             return [bytes(found) for found in path.read_ranges(ranges)]
-        with path.open("rb") as file:
+        with reading(path) as file:
             found = []
             for start, end in ranges:
                 file.seek(start)

@@ -7,15 +7,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import EngineError, StateError, UsageError
+from ddcli.store.access import entries, is_directory, is_there, real
 from ddcli.store.files import Files, temporary
+from ddcli.store.lock import take_lock
 from ddcli.store.manifest import FileEntry, Manifest, manifest_path
 from ddcli.store.objects import locate, relative
-from ddcli.store.state import batch_files, output_paths
+from ddcli.store.outputs import output_paths
+from ddcli.store.state import batch_files
 from ddcli.store.upkeep import Size, manifest_of
 from ddcli.store.verify import read_checked
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ddcli.store.lock import Lock
+    from ddcli.store.object_lock import ObjectLock
 
 
 def export_state(directory: Path, target: Path, *, files: Files | None = None) -> tuple[Manifest, Size]:
@@ -28,12 +34,13 @@ def export_state(directory: Path, target: Path, *, files: Files | None = None) -
     Outputs stay where they are, and the copy says so.
     Raises UsageError where something is there already, StateError for a damaged file, EngineError where none can be written.
     """
-    directory, target = directory.resolve(), target.resolve()
+    directory, target = real(directory), real(target)
     copy = _Copy(directory, target, files or Files())
     manifest = manifest_of(directory)
-    if target.is_file() or (target.is_dir() and any(target.iterdir())):
+    if entries(target) or (is_there(target) and not is_directory(target)):
         raise UsageError("something is there already", place=str(target), hint="name a new directory, or an empty one")
     try:
+        copy.begin()
         while True:
             try:
                 return copy.take(manifest)
@@ -45,6 +52,8 @@ def export_state(directory: Path, target: Path, *, files: Files | None = None) -
     except BaseException:
         copy.remove()
         raise
+    finally:
+        copy.end()
 
 
 class _Copy:
@@ -55,6 +64,17 @@ class _Copy:
         self._there: dict[Path, FileEntry] = {}
         self._made: list[Path] = []
         self._manifest: list[Path] = []
+        self._lock: Lock | ObjectLock | None = None
+
+    def begin(self) -> None:
+        """Take the lock of the copy: it tells what the directory is, also of a copy that dies before it has a manifest."""
+        self._made += self._files.make_directory(self._target)
+        self._lock = take_lock(self._target, self._files)
+
+    def end(self) -> None:
+        """Let the copy be used."""
+        if self._lock is not None:
+            self._lock.release()
 
     def take(self, manifest: Manifest) -> tuple[Manifest, Size]:
         """Copy what a manifest names and isn't there yet, drop what it doesn't name, and write it."""
@@ -79,7 +99,7 @@ class _Copy:
     def remove(self) -> None:
         """Remove all that was written, as far as that can be done; not the files of a manifest that stays."""
         with suppress(EngineError):
-            for path in (*self._manifest, *self._there):
+            for path in (*self._manifest, *self._there, *([self._lock.path] if self._lock else [])):
                 self._files.remove(path)
             for folder in reversed(self._made):
                 self._files.remove_directory(folder)
@@ -91,12 +111,19 @@ class _Copy:
         self._files.sync(place)
 
     def _moved(self, manifest: Manifest) -> Manifest:
-        """Return the manifest as it is to be written where the copy is: its paths lead to the same places."""
+        """Return the manifest as it is to be written where the copy is: its paths lead to the same places.
+
+        Its registers are whole in it; their segments stay behind.
+        """
         paths = output_paths(self._directory, manifest)
         outputs = {
-            name: replace(out, path=relative(paths[name], self._target)) for name, out in manifest.outputs.items()
+            name: replace(out, path=relative(paths[name], self._target), files=tuple(out.files))
+            for name, out in manifest.outputs.items()
         }
+        inputs = {name: replace(given, files=tuple(given.files)) for name, given in manifest.inputs.items()}
         publish = (
             tuple(relative(locate(self._directory, text), self._target) for text in pair) for pair in manifest.publish
         )
-        return replace(manifest, outputs=outputs, publish=tuple((source, final) for source, final in publish))
+        return replace(
+            manifest, inputs=inputs, outputs=outputs, publish=tuple((source, final) for source, final in publish)
+        )

@@ -1,6 +1,7 @@
 """Every write that the store makes, through one gate, so that a test can fail, cut or record any of them.
 
-Nothing here decides when to write: it writes a file whole, flushes it, renames it, removes it, and says what it wrote.
+Nothing here decides when to write: it writes a file whole, flushes it, renames it, removes it, and says what it wrote. No link is
+followed on the way to a file (see `access`), and what is written is a new file, whatever had its name.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import mmap
 import os
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.errors import EngineError, LockedError
+from ddcli.store import access
 from ddcli.store.objects import ObjectPath
 
 if TYPE_CHECKING:
@@ -73,11 +76,11 @@ class Files:
         missing: list[Path] = []
         if isinstance(path, ObjectPath):
             return missing
-        while not path.is_dir():
+        while not access.is_directory(path):
             missing.append(path)
             path = path.parent
         for directory in reversed(missing):
-            self.do("make", directory, partial(directory.mkdir, exist_ok=True))
+            self.do("make", directory, partial(_make, directory))
             self.sync_directory(directory.parent)
         return missing[::-1]
 
@@ -88,27 +91,41 @@ class Files:
             if isinstance(path, ObjectPath):
                 path.put(data)
                 return
-            with path.open("wb", buffering=0) as file:
-                rest = memoryview(data).cast("B")
-                while rest:  # one call writes at most 2 GiB, and less when the disk is nearly full
-                    rest = rest[file.write(rest) :]
+            descriptor = _new(path)
+            try:
+                _write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
 
         self.do("write", path, write_all)
         return Written(memoryview(data).nbytes, checksum(data))
 
+    def append(self, path: Path, *parts: Bytes, begin: bool) -> None:
+        """Write at the end of a file, or, to begin, in place of what is there. It is not durable before `sync`."""
+
+        def write_all() -> None:
+            descriptor = _new(path) if begin else access.open_plain(path, os.O_WRONLY | os.O_APPEND)
+            try:
+                for part in parts:
+                    _write_all(descriptor, part)
+            finally:
+                os.close(descriptor)
+
+        self.do("write", path, write_all)
+
     def sync(self, path: Path) -> None:
         """Flush a file's bytes to the disk."""
         if not isinstance(path, ObjectPath):
-            self.do("sync", path, lambda: _sync(path, os.O_RDONLY))
+            self.do("sync", path, lambda: _sync(access.open_plain(path)))
 
     def sync_directory(self, path: Path) -> None:
         """Flush a directory's names to the disk, which makes renames in it durable."""
         if not isinstance(path, ObjectPath):
-            self.do("sync", path, lambda: _sync(path, os.O_RDONLY | os.O_DIRECTORY))
+            self.do("sync", path, lambda: _sync(access.open_directory(path)))
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file its final name, replacing what had it, all at once."""
-        self.do("rename", source, lambda: source.replace(target))
+        self.do("rename", source, partial(_rename, source, target))
 
     def create(self, path: Path, data: Bytes, waiting: Path) -> None:
         """Make a file appear whole, with its bytes on the disk; `waiting` is the name that it has until then.
@@ -124,17 +141,12 @@ class Files:
 
     def remove(self, path: Path) -> None:
         """Remove a file; one that is gone already is no error."""
-        self.do("remove", path, lambda: path.unlink(missing_ok=True))
+        self.do("remove", path, partial(_remove, path))
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory; one that is gone already is no error."""
-
-        def remove() -> None:
-            if path.is_dir():
-                path.rmdir()
-
         if not isinstance(path, ObjectPath):
-            self.do("remove", path, remove)
+            self.do("remove", path, partial(_remove_directory, path))
 
 
 def _create(path: ObjectPath, data: Bytes) -> None:
@@ -147,8 +159,53 @@ def _create(path: ObjectPath, data: Bytes) -> None:
             ) from None
 
 
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
+def _make(path: Path) -> None:
+    with access.parent(path) as directory:
+        try:
+            os.mkdir(path.name, dir_fd=directory)
+        except FileExistsError:
+            if not access.is_directory(path):
+                raise
+
+
+def _new(path: Path) -> int:
+    """Return a descriptor of a new, empty file. What had its name is not written to: it may have another one elsewhere."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        return access.open_plain(path, flags)
+    except FileExistsError:
+        _remove(path)
+        return access.open_plain(path, flags)
+
+
+def _write_all(descriptor: int, data: Bytes) -> None:
+    rest = memoryview(data).cast("B")
+    while rest:  # one call writes at most 2 GiB, and less when the disk is nearly full
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _rename(source: Path, target: Path) -> None:
+    if isinstance(source, ObjectPath):
+        source.replace(target)
+        return
+    with access.parent(source) as before, access.parent(target) as after:
+        os.replace(source.name, target.name, src_dir_fd=before, dst_dir_fd=after)
+
+
+def _remove(path: Path) -> None:
+    if isinstance(path, ObjectPath):
+        path.unlink()
+        return
+    with suppress(FileNotFoundError), access.parent(path) as directory:
+        os.unlink(path.name, dir_fd=directory)
+
+
+def _remove_directory(path: Path) -> None:
+    with suppress(FileNotFoundError), access.parent(path) as directory:
+        os.rmdir(path.name, dir_fd=directory)
+
+
+def _sync(descriptor: int) -> None:
     try:
         os.fsync(descriptor)
     finally:

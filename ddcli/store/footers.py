@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,7 +18,7 @@ from ddcli.store.objects import ObjectPath
 from ddcli.store.partitions import types_of_partitions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
@@ -111,8 +112,12 @@ class Footers:
             raise InputError(EMPTY, place=str(path), hint=DAMAGED)
         with _opened(path) as file:
             if kind == CSV:
-                return {name: types.get(name, TEXT).or_null() for name in _header(file, path)}
+                return {name: types.get(name, TEXT).or_null() for name in _names(file, path)}
             return _read_arrow(file, kind, path)
+
+
+LONGEST_NAME = 10_000
+"""Characters of a column's name in a file of text; a file without a line's end has one of as many as it has bytes."""
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -129,6 +134,34 @@ def _proposed(path: Path) -> str:
     except (OSError, InputError):
         found = None
     return found or "{id: int64, name: string?}"
+
+
+def refuse_long_names(names: Iterable[str], path: Path) -> None:
+    """Raise InputError if a name in the header of a CSV file is none that a person gives: each message would have it, and each table."""
+    longest = max(map(len, names), default=0)
+    if longest > LONGEST_NAME:
+        raise InputError(
+            f"the header has a name of {longest:,} characters, more than {LONGEST_NAME:,}",
+            place=f"{path}:1",
+            hint=DAMAGED,
+        )
+
+
+def refuse_names_twice(path: Path) -> None:
+    """Raise InputError if the header of a CSV file has a name twice."""
+    with _opened(path) as file:
+        _names(file, path)
+
+
+def _names(file: BinaryIO, path: Path) -> list[str]:
+    """Return the names in the header of a CSV file, of which none is there twice."""
+    names = _header(file, path)
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"the header has the name '{twice}' twice", place=f"{path}:1", hint="give each column a name of its own"
+        )
+    return names
 
 
 def _header(file: BinaryIO, path: Path) -> list[str]:

@@ -34,7 +34,7 @@ def propose(text: str, *, json_lines: bool) -> str | None:
         rows = _objects(text) if json_lines else _records(text)
         # The last row may be cut where a file goes on.
         rows = rows if text.endswith("\n") else rows[:-1] or rows
-    except (csv.Error, ValueError):
+    except (csv.Error, ValueError, RecursionError):
         return None
     if not rows:
         return None

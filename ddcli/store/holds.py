@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
+from ddcli.store.access import entries, read_bytes, real
 from ddcli.store.files import TEMPORARY
 from ddcli.store.lock import take_lock
-from ddcli.store.manifest import Times, times
+from ddcli.store.manifest import Times, mandatory, times
+from ddcli.store.names import HOLD, count_of, text_of, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,10 +47,16 @@ class Hold:
     manifest: int | None = None
 
     @classmethod
-    def from_json(cls, tree: dict[str, Any]) -> Hold:
-        """Return the hold that a file has as `tree`."""
-        bounds = {name: times(tree[name]) for name in ("since", "through")}
-        return cls(**{**tree, **bounds, "arrangements": tuple(tree["arrangements"])})
+    def from_json(cls, tree: dict[str, Any], reader: str) -> Hold:
+        """Return the hold of a reader that its file has as `tree`."""
+        bounds = {name: mandatory(times(tree[name])) for name in ("since", "through")}
+        found = cls(**{**tree, **bounds, "arrangements": tuple(texts_of(tree["arrangements"]))})
+        text_of(found.state)
+        if found.reader != reader:
+            raise ValueError(f"the hold of {found.reader!r}")
+        if found.manifest is not None:
+            count_of(found.manifest)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ class Claims:
 
 def reader_name(pipeline: str, state: Path) -> str:
     """Return the name of a reader, its own whatever other pipelines are called: by its state's place."""
-    return f"{pipeline}-{hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:8]}"
+    return f"{pipeline}-{hashlib.sha256(str(real(state)).encode()).hexdigest()[:8]}"
 
 
 def read_holds(directory: Path) -> tuple[Hold, ...]:
@@ -85,10 +93,10 @@ def read_holds(directory: Path) -> tuple[Hold, ...]:
     found = []
     for path in _files(directory):
         try:
-            found.append(Hold.from_json(json.loads(path.read_bytes())))
+            found.append(Hold.from_json(json.loads(read_bytes(path)), path.stem))
         except FileNotFoundError:
             continue
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             hint = "remove the file if its reader is gone, or have the reader run again with `--full-refresh all`"
             raise StateError("the hold of a reader can't be read", place=str(path), hint=hint) from None
     return tuple(found)
@@ -146,7 +154,4 @@ def _path(directory: Path, reader: str) -> Path:
 
 def _files(directory: Path) -> list[Path]:
     """Return the files of all holds on a state."""
-    try:
-        return sorted(path for path in (directory / "holds").iterdir() if path.suffix == ".json")
-    except FileNotFoundError:
-        return []
+    return [entry.path for entry in entries(directory / "holds") if HOLD.fullmatch(entry.path.name)]

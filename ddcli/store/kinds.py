@@ -6,37 +6,28 @@ reads it, so there is one meaning of text everywhere. What can't be read that wa
 
 from __future__ import annotations
 
-import csv
 import glob
-import gzip
-import io
-import json
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.store import footers
-from ddcli.store.footers import DAMAGED, TEXT
+from ddcli.store.footers import TEXT, refuse_long_names, refuse_names_twice
+from ddcli.store.text_syntax import SPACE, Damage, Syntax, judge_csv, judge_json, opened, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import TextIO
 
     from ddcli.expressions.types import Schema
 
+RENAMED = "_duplicated_"
+"""What polars adds to a name that a header has twice."""
 Footer = dict[str, Any]
 """Columns and their types: polars', or where it is not imported those of `store.footers`."""
-
-
-class Damage(NamedTuple):
-    """What is wrong with a file that can't be read, where, and what to do about it."""
-
-    problem: str
-    place: str
-    hint: str = DAMAGED
 
 
 class Kind(Protocol):
@@ -58,6 +49,9 @@ class Kind(Protocol):
 
     def place(self, path: Path, row: int) -> str:
         """Return where a person finds a row."""
+
+    def find_damage(self, path: Path) -> Damage | None:
+        """Return what is wrong with a file that its reader would pass over, if anything is."""
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         """Return what is wrong with a file that can't be read."""
@@ -83,6 +77,9 @@ class Parquet:
     def place(self, path: Path, row: int) -> str:
         return str(path)
 
+    def find_damage(self, path: Path) -> Damage | None:
+        return None
+
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         return Damage(f"the file is not whole {self.name}: {str(error).splitlines()[0]}", str(path))
 
@@ -103,6 +100,7 @@ class Text:
 
     def __init__(self, declared: Schema, *, nested: bool = False) -> None:
         self.declared, self.nested = declared, nested
+        self._syntax = Syntax()
         low = Lowering()
         self._typed = {
             name: low.value(Cast(Column(name, TEXT), kind.or_null(), try_=True)).alias(name)
@@ -117,19 +115,19 @@ class Text:
         return [self._typed.get(name, pl.col(name)) for name in names]
 
     def place(self, path: Path, row: int) -> str:
-        line = next((line for at, line in enumerate(self._lines(path)) if at == row), None)
+        line = next(islice(self._lines(path), row, None), None)
         return f"{path}:{line}" if line else str(path)
+
+    def why_damaged(self, path: Path, error: BaseException) -> Damage:
+        with opened(path) as file:
+            line = next((line for line, text in enumerate(file, start=1) if "\ufffd" in text), None)
+        if line is not None:
+            return Damage("the line is not UTF-8", f"{path}:{line}", "save the file as UTF-8")
+        return Damage(f"the file is not whole {self.name}: {str(error).splitlines()[0]}", str(path))
 
     def _lines(self, path: Path) -> Iterator[int]:
         """Give the line in which each row ends."""
         raise NotImplementedError
-
-    @staticmethod
-    def _not_utf8(path: Path) -> Damage | None:
-        """Return where a file is not UTF-8, if it isn't."""
-        with _opened(path) as file:
-            line = next((line for line, text in enumerate(file, start=1) if "\ufffd" in text), None)
-        return None if line is None else Damage("the line is not UTF-8", f"{path}:{line}", "save the file as UTF-8")
 
 
 class Csv(Text):
@@ -139,29 +137,25 @@ class Csv(Text):
 
     def footer(self, path: Path) -> Footer:
         header = list(self.scan([path]).collect_schema())
+        refuse_long_names(header, path)
+        if any(RENAMED in name for name in header):
+            refuse_names_twice(path)
         return {name: self.declared[name].to_polars() if name in self.declared else pl.String() for name in header}
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
         lines = pl.scan_csv(list(paths), infer_schema=False, glob=False)
         return lines.filter(~pl.all_horizontal(pl.all().is_null()))
 
+    def find_damage(self, path: Path) -> Damage | None:
+        return self._syntax.csv_damage(path)
+
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
-        with _opened(path) as file:
-            records = csv.reader(file)
-            header = next(records, [])
-            for record in records:
-                if len(record) > len(header):
-                    problem = f"the line has {len(record)} fields, the header {len(header)}"
-                    return Damage(problem, f"{path}:{records.line_num}", "quote a value that has a comma")
-        return self._not_utf8(path) or Damage(f"the file is not whole CSV: {str(error).splitlines()[0]}", str(path))
+        return judge_csv(path) or super().why_damaged(path, error)
 
     def _lines(self, path: Path) -> Iterator[int]:
-        with _opened(path) as file:
-            records = csv.reader(file)
-            next(records, None)
-            for record in records:
-                if any(record):
-                    yield records.line_num
+        for record in islice(records(path), 1, None):
+            if not record.empty:
+                yield record.last
 
 
 class Ndjson(Text):
@@ -182,30 +176,21 @@ class Ndjson(Text):
                 schema[struct] = pl.Struct(fields[struct])
             else:
                 schema[name] = pl.String()
-        return pl.scan_ndjson([glob.escape(str(path)) for path in paths], schema=schema)
+        scan = pl.scan_ndjson([glob.escape(str(path)) for path in paths], schema=schema)
+        if not self._syntax.blank.isdisjoint(paths):
+            # Where polars skips rows it counts lines, blank ones, too; a condition keeps it from skipping.
+            scan = scan.filter(pl.first().is_null() | pl.first().is_not_null())
+        return scan
+
+    def find_damage(self, path: Path) -> Damage | None:
+        return self._syntax.json_damage(path)
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
-        with _opened(path) as file:
-            for line, text in enumerate(file, start=1):
-                try:
-                    whole = not text.strip() or isinstance(json.loads(text.rstrip("\r\n")), dict)
-                except ValueError as wrong:
-                    column = getattr(wrong, "colno", 1)
-                    return Damage(f"not JSON: {getattr(wrong, 'msg', wrong)}", f"{path}:{line}:{column}")
-                if not whole:
-                    return Damage("wants a JSON object on each line", f"{path}:{line}")
-        return self._not_utf8(path) or Damage(f"the file is not whole NDJSON: {str(error).splitlines()[0]}", str(path))
+        return judge_json(path) or super().why_damaged(path, error)
 
     def _lines(self, path: Path) -> Iterator[int]:
-        with _opened(path) as file:
-            yield from (line for line, text in enumerate(file, start=1) if text.strip())
-
-
-def _opened(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        whole = io.BytesIO(path.read_bytes())  # not by its name: an object has none that the system knows
-        return gzip.open(whole, "rt", encoding="utf-8", errors="replace", newline="")
-    return path.open(encoding="utf-8", errors="replace", newline="")
+        with opened(path) as file:
+            yield from (line for line, text in enumerate(file, start=1) if text.strip(SPACE))
 
 
 TABLES: dict[str, Kind] = {kind.name: kind for kind in (Parquet(), Ipc())}

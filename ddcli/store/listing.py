@@ -11,12 +11,14 @@ import glob
 import hashlib
 import os
 from dataclasses import dataclass, replace
+from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import InputError
 from ddcli.store.files import TEMPORARY
+from ddcli.store.lake_tables import refusal, refuse_lake_tables, table_of
 from ddcli.store.manifest import InputFile
-from ddcli.store.objects import ObjectPath, locate
+from ddcli.store.objects import ObjectPath, is_utf8, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
 """Endings of names under which other tools write files that they have not finished."""
+PRIVATE = (".", "_")
+"""Beginnings of the names that are hidden, or their writer's own."""
 SUFFIXES = (
     ".parquet",
     ".parq",
@@ -43,6 +47,8 @@ PUT_BACK = (
     "put the file back as it was: what is new goes into a file of its own; "
     "or compute all anew from the files as they are now: `dd run --full-refresh all`"
 )
+NOT_THERE = "check the input's `path`; it is relative to the pipeline file"
+OTHER_CONTENT = "it has the same size and other content"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,28 @@ class Listing:
         """Return the listing of the files that were taken from, to read them all again."""
         return Listing(self.root, (), tuple(sorted((*self.waiting, *self.done), key=lambda file: file.path)))
 
+    def whole(self) -> Listing:
+        """Return the listing with all files to read."""
+        return replace(self.past(), new=self.new)
+
+    def marked(self, before: Iterable[InputFile]) -> Listing:
+        """Return the listing with rows left out of its new files that had been put aside of the files under their names."""
+        since = {file.path: file.since for file in before}
+        return replace(self, new=tuple(replace(file, since=since.get(file.path)) for file in self.new))
+
+    def verify(self) -> None:
+        """Refuse a file that was taken from, is to be read again, and has another fingerprint; size and time may be as they were."""
+        for file in self.waiting:
+            path = self.path(file)
+            if isinstance(path, ObjectPath) or not file.fingerprint:
+                continue  # of an object the listing has compared it
+            try:
+                same = fingerprint(path, file.size) == file.fingerprint
+            except OSError:
+                continue  # who reads it says why
+            if not same:
+                raise _changed(path, OTHER_CONTENT)
+
     @property
     def files(self) -> tuple[InputFile, ...]:
         """All files."""
@@ -83,13 +111,18 @@ class Listing:
 def list_input(path: str, base: Path, consumed: Iterable[InputFile] = ()) -> Listing:
     """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
 
-    A file of the same size and modification time is taken as unchanged, one of the same size and another time if its
-    fingerprint is the same. Raises `InputError` for a path that is not there, a glob that matches nothing, and a consumed
-    file that changed or vanished.
+    A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
+    the same size and another time if its fingerprint is the same. Raises `InputError` for a path that is not there, a glob that
+    matches nothing, a directory that a table's own log explains, and a consumed file that changed or vanished.
     """
     try:
         root, found = _find(path, base)
         listing = _sorted_out(root, sorted(found, key=lambda file: file.path), consumed)
+        if listing.new and locate(base, path) != listing.path(
+            listing.new[0]
+        ):  # one file that a person names is that file
+            objects = isinstance(root, ObjectPath)
+            refuse_lake_tables([root] if objects else sorted({listing.path(file).parent for file in listing.new}))
     except OSError as error:  # no permission, a link to nothing, a file that went away meanwhile
         raise InputError(f"the input can't be listed: {error.strerror}", place=str(error.filename or path)) from None
     return listing
@@ -107,6 +140,8 @@ def _sorted_out(root: Path, found: Sequence[InputFile], consumed: Iterable[Input
     known = {file.path: file for file in consumed}
     new, waiting, done = [], [], []
     for file in found:
+        if not is_utf8(file.path):
+            raise InputError("the file's name is not UTF-8", place=str(root / file.path), hint="rename it")
         before = known.pop(file.path, None)
         if before is None:
             new.append(replace(file, fingerprint=_fingerprint(root, file)))
@@ -131,10 +166,12 @@ def _unchanged(root: Path, before: InputFile, now: InputFile) -> InputFile:
     elif _fingerprint(root, now) == before.fingerprint:
         return replace(before, mtime_ns=now.mtime_ns)
     else:
-        change = "it has the same size and other content"
-    raise InputError(
-        f"a file that was already taken in has changed: {change}", place=str(root / now.path), hint=PUT_BACK
-    )
+        change = OTHER_CONTENT
+    raise _changed(root / now.path, change)
+
+
+def _changed(path: Path, change: str) -> InputError:
+    return InputError(f"a file that was already taken in has changed: {change}", place=str(path), hint=PUT_BACK)
 
 
 def _fingerprint(root: Path, file: InputFile) -> str:
@@ -160,24 +197,31 @@ def _find(path: str, base: Path) -> tuple[Path, Iterator[InputFile]]:
     if whole.is_dir():
         return whole, _walk(str(whole), "")
     if whole.is_file():  # named by a person: taken whatever it is called
-        return whole.parent, iter([_entry(whole.name, whole.stat())])
+        return whole.parent, iter([_entry(whole.name, whole.stat(), whole.parent)])
     if not glob.has_magic(path):
         raise _nothing(f"there is no file or directory '{path}'", whole)
     fixed = whole
     while glob.has_magic(str(fixed)):
         fixed = fixed.parent
-    names = [os.path.relpath(match, fixed) for match in glob.iglob(str(whole), recursive=True)]  # noqa: PTH207 - Path.glob takes no absolute pattern
-    found = [
-        _entry(name, (fixed / name).stat()) for name in names if not _ignored(name) and not (fixed / name).is_dir()
-    ]
+    found = list(_matching(str(whole), f"{fixed}".rstrip("/") + "/"))
     if not found:
         raise _nothing(f"the glob '{path}' matches no file", whole)
     return fixed, iter(found)
 
 
+def _matching(pattern: str, fixed: str) -> Iterator[InputFile]:
+    """Yield the files that a pattern below a directory matches."""
+    for match in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - Path.glob takes no absolute pattern
+        name = match.removeprefix(fixed)
+        if _ignored(name):
+            continue
+        found = os.stat(match)  # noqa: PTH116 - there may be tens of thousands
+        if not S_ISDIR(found.st_mode):
+            yield _entry(name, found, fixed[:-1])
+
+
 def _nothing(problem: str, whole: Path) -> InputError:
-    hint = "check the input's `path`; it is relative to the pipeline file"
-    return InputError(problem, place=str(whole), hint=hint)
+    return InputError(problem, place=str(whole), hint=NOT_THERE)
 
 
 def _find_objects(path: str, whole: ObjectPath) -> tuple[ObjectPath, Iterator[InputFile]]:
@@ -189,6 +233,8 @@ def _find_objects(path: str, whole: ObjectPath) -> tuple[ObjectPath, Iterator[In
     found = []
     for object_path, entry in root.below():
         name = os.path.relpath(object_path.inner, root.inner)
+        if table := table_of(name):
+            raise refusal(table, root / table.directory)
         matches = _matches(object_path.parts, whole.parts) if pattern else name.lower().endswith(SUFFIXES)
         if matches and not _ignored(name):
             found.append(_object(name, entry))
@@ -226,18 +272,27 @@ def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
 def _walk(directory: str, prefix: str) -> Iterator[InputFile]:
     with os.scandir(directory) as entries:
         for entry in entries:
-            if _ignored(entry.name):
+            name = entry.name
+            if name.startswith(PRIVATE) or name.endswith(UNFINISHED):
                 continue
             if entry.is_dir():
-                yield from _walk(entry.path, f"{prefix}{entry.name}/")
-            elif entry.name.lower().endswith(SUFFIXES):
-                yield _entry(prefix + entry.name, entry.stat())
+                yield from _walk(entry.path, f"{prefix}{name}/")
+            elif name.lower().endswith(SUFFIXES):
+                yield _entry(name, entry.stat(), directory, prefix)
 
 
-def _entry(path: str, stat: os.stat_result) -> InputFile:
-    return InputFile(path, stat.st_size, stat.st_mtime_ns)
+def _entry(name: str, stat: os.stat_result, directory: str | Path, prefix: str = "") -> InputFile:
+    """Return the file of this name in a directory; what is no file, a pipe or a device, would be waited for or never end."""
+    if not S_ISREG(stat.st_mode):
+        raise InputError("the input is no plain file", place=f"{directory}/{name}", hint="take it out of the input")
+    return InputFile(prefix + name, stat.st_size, stat.st_mtime_ns)
+
+
+def taken_from_directory(path: str) -> bool:
+    """Say whether a file is one of those that are read of a directory."""
+    return path.lower().endswith(SUFFIXES) and not _ignored(path)
 
 
 def _ignored(path: str) -> bool:
     """Say whether a name in the path is hidden, private (as Spark's `_SUCCESS` and our `_progress.json`) or unfinished."""
-    return any(name.startswith((".", "_")) for name in path.split("/")) or path.endswith(UNFINISHED)
+    return any(name.startswith(PRIVATE) for name in path.split("/")) or path.endswith(UNFINISHED)

@@ -11,6 +11,7 @@ import polars as pl
 from ddcli.engine.columns import encode_column
 from ddcli.engine.lanes import encode
 from ddcli.engine.pool import Pool
+from ddcli.engine.secret import PUBLIC
 from ddcli.errors import InputError
 from ddcli.expressions.types import from_polars
 from ddcli.store.formats.base import BadRow
@@ -177,7 +178,7 @@ def _as_lane(order: pl.Series) -> pl.Series:
     kind = from_polars(order.dtype, nullable=False)
     assert kind is not None, f"an order of {order.dtype}"
     lane = np.empty((len(order), 1), np.int64)
-    encode_column(order, kind, Pool(), lane)
+    encode_column(order, kind, Pool(PUBLIC), lane)
     return pl.Series(ORDER, lane[:, 0])
 
 

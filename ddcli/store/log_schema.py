@@ -102,13 +102,14 @@ def _first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
 
 def check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:
     """Refuse a file whose columns are not those of the log: InputError with file, column, found and wanted type."""
+    loose = log.data is None
     for name, wanted in schema.time.items():
         actual = time_type(path, found, name)
         if not widens(actual, wanted):
             _wrong_type(path, name, actual, wanted, "the log's other files have")
     for name, wanted in schema.columns.items():
         actual = _type(path, found, name, "data")
-        if log.data is None and actual.required() != wanted.required():
+        if loose and actual.required() != wanted.required():
             _wrong_type(path, name, actual, wanted, "the log's other files have")
         if not widens(actual, wanted):
             _wrong_type(path, name, actual, wanted, "the pipeline declares")
@@ -121,7 +122,7 @@ def check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> Non
             hint="write the column in every file of the log (1 where a record is inserted), or in none",
         )
     for name in found:
-        if log.data is None and name not in schema.columns and name not in schema.time and name != log.diff:
+        if loose and name not in schema.columns and name not in schema.time and name != log.diff:
             raise InputError(
                 f"the file has a column '{name}' that the log's other files don't have",
                 place=str(path),

@@ -12,8 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import polars as pl
 
+from ddcli.engine import kernels
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.log_rows import ORDER, RowReader, Rows, joined
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 
 ROW = "row of the file"
+SAMPLE = 1 << 10
+"""Updates by which it is judged whether many are equal."""
 Only = Literal["inside", "late", "advanced"]
 
 
@@ -64,6 +68,8 @@ class Slice:
     columns: tuple[str, ...]
     pieces: tuple[_Piece, ...]
     interval: Interval
+    sums: bool = False
+    """Whether equal updates are made one where there are many: of a run out of core, so that they don't come together elsewhere."""
 
     @property
     def rows(self) -> int:
@@ -76,7 +82,8 @@ class Slice:
 
     def matrix(self, layout: Layout, pool: Pool) -> Matrix:
         """Return the updates as `[data lanes | time lanes | diff]`."""
-        return self.read().matrix(layout, pool)
+        matrix = self.read().matrix(layout, pool)
+        return kernels.consolidate(matrix) if self.sums and _repeats(matrix) else matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,7 @@ class LogReader:
     """
 
     def __init__(self, listing: Listing, log: Format, known: LogSchema | None = None, most: int | None = None) -> None:
+        listing.verify()
         self.listing = listing
         self.log = log
         self.most = most
@@ -115,12 +123,15 @@ class LogReader:
         self.log = log.bound(self.schema.columns, self.schema.time)
         for path, found in zip(self._paths, self._found, strict=True):
             check_file(log, self.schema, path, log.footer(path, found))
+            self._tables.check(path)
         self._rows = RowReader(self._tables, self.log, self.schema)
         self._surveyed: list[FileTimes] | None = None
 
     def snapshot_times(self, lower: Times | None, upper: Times) -> list[int]:
         """Return the times within an interval at which there is a table, of a log of those; one may have no rows."""
-        found = set[tuple[int, ...]]().union(*(times.distinct(lower, upper) for times in self._times()))
+        found = set[tuple[int, ...]]()
+        for file, times in zip(self.listing.to_read, self._times(), strict=True):
+            found |= times.distinct(file.since if lower is None else lower, upper)
         return sorted(time for (time,) in found)
 
     def truncations(self, lower: Times | None, upper: Times) -> list[tuple[int, int]]:
@@ -229,10 +240,18 @@ class LogReader:
                 known.forget()
         return Taken(slices, tuple(sorted(files, key=lambda file: file.path)), late, tuple(put_aside))
 
+    def put_aside(self, most: int | None = None) -> list[Slice]:
+        """Return the rows that earlier runs put aside of these files, in slices of at most `most` rows."""
+        aside: list[tuple[int, Only, Interval]] = [
+            (at, "late", (file.since, ())) for at, file in enumerate(self.listing.to_read) if file.since is not None
+        ]
+        return self._slices(self.schema.columns, self._pieces(aside, (), most), (None, ()), most)
+
     def _slices(
         self, columns: Iterable[str], pieces: Iterable[_Piece], interval: Interval, most: int | None
     ) -> list[Slice]:
-        return [Slice(self, tuple(columns), part, interval) for part in _packed(pieces, most)]
+        sums = most is not None and self.log.adds_up
+        return [Slice(self, tuple(columns), part, interval, sums) for part in _packed(pieces, most)]
 
     def read(self, part: Slice) -> Rows:
         """Return the updates of a slice."""
@@ -308,6 +327,12 @@ class LogReader:
             self._which(piece.only, (lower, upper)) if piece.only else None,
         )
         return rows._replace(times=advanced(rows.times, lower)) if piece.only == "advanced" and lower else rows
+
+
+def _repeats(matrix: Matrix) -> bool:
+    """Say whether most updates are there more than once, as some of them look."""
+    some = matrix[:: max(1, len(matrix) // SAMPLE)]
+    return len(matrix) > SAMPLE and 2 * len(np.unique(some, axis=0)) < len(some)
 
 
 def _cut(first: int, count: int, most: int | None) -> Iterator[tuple[int, int]]:

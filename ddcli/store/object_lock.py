@@ -25,6 +25,8 @@ from ddcli.errors import DdError, LockedError
 from ddcli.store.lock import in_use, signature
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddcli.store.files import Files
     from ddcli.store.lock import IfLocked
     from ddcli.store.objects import ObjectPath
@@ -40,16 +42,18 @@ _held: set[str] = set()
 class ObjectLock:
     """The held lock of a state in an object store (see `lock.take_lock`)."""
 
-    def __init__(self, path: ObjectPath, files: Files, if_locked: IfLocked = "fail") -> None:
+    def __init__(
+        self, path: ObjectPath, files: Files, if_locked: IfLocked = "fail", writer: Path | None = None
+    ) -> None:
         self.path = path
         self.mark = f"-{uuid.uuid4().hex[:12]}"
         self.sole = True
         self._files = files
-        self._signed = signature(mark=self.mark)
+        self._signed = signature(writer, mark=self.mark)
         self._tag: str | None = None
         while not files.do("lock", path, self._take):
             if if_locked != "wait":
-                raise in_use(path, self._holder())
+                raise in_use(path, self._holder(), writer)
             time.sleep(LOOK)
         _held.add(self.mark)
         self._ended = threading.Event()
@@ -125,7 +129,7 @@ def _is_gone(signed: bytes) -> bool:
         pid, mark = int(holder["pid"]), holder["mark"]
         if holder["host"] != socket.gethostname():
             return False
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
     if pid == os.getpid():  # our own, or of a process before us that had the same number
         return mark not in _held

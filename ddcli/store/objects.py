@@ -21,11 +21,16 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 SCHEME = "s3://"
 PATIENCE = timedelta(seconds=30)
 """How long a request is tried again before the store counts as out of reach."""
+COPIED = 5 << 30
+"""Bytes of the largest object that a store copies by itself: S3's limit."""
+BLOCK = 16 << 20
+"""Bytes that are in memory together of an object that is copied through here."""
 FETCHED_TOGETHER = 1 << 16
 """Bytes that a reader fetches with a request: most footers are smaller."""
 
@@ -155,12 +160,28 @@ class ObjectPath(PosixPath):
         tag: str = put["e_tag"]
         return tag
 
+    def appender(self) -> Appender:
+        """Return a binary file to write the object with, piece by piece. It appears whole when that is closed."""
+        with self._told():
+            return Appender(_obstore().open_writer(self.store, self.key), self._told)
+
     def replace(self, target: Any) -> ObjectPath:
         """Copy the object to its new name and remove it. In between there are both; done again, it ends the same."""
-        with self._told():
-            _obstore().copy(self.store, self.key, target.key)
+        if self.head()["size"] > COPIED:
+            self._copy_through(target)
+        else:
+            with self._told():
+                _obstore().copy(self.store, self.key, target.key)
         self.unlink()
         return ObjectPath(target)
+
+    def _copy_through(self, target: ObjectPath) -> None:
+        """Copy an object that is larger than stores copy by themselves."""
+        copy = target.appender()
+        with self.reader() as file:
+            while block := file.read(BLOCK):
+                copy.write(block)
+        copy.close()
 
     def unlink(self, missing_ok: bool = False) -> None:
         with self._told():
@@ -184,6 +205,24 @@ class ObjectPath(PosixPath):
                 place=str(self),
                 hint="check AWS_ENDPOINT_URL, AWS_REGION and the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ...)",
             ) from None
+
+
+class Appender:
+    """An object that is being written (see `ObjectPath.appender`)."""
+
+    def __init__(self, file: Any, told: Callable[[], AbstractContextManager[None]]) -> None:
+        self._file = file
+        self._told = told
+
+    def write(self, data: Any) -> None:
+        """Add some bytes."""
+        with self._told():
+            self._file.write(data)
+
+    def close(self) -> None:
+        """Have the object appear."""
+        with self._told():
+            self._file.close()
 
 
 class _Ranges(io.RawIOBase):
@@ -217,12 +256,23 @@ class _Ranges(io.RawIOBase):
 
 
 def locate(base: Path, text: str) -> Path:
-    """Return what a path is that stands in a pipeline file or a manifest beside `base`: relative to it, absolute or a URL."""
+    """Return what a path is that stands in a pipeline file or a manifest beside `base`: relative to it, absolute or a URL.
+
+    Raises UsageError where a name in it is not UTF-8: neither Parquet's readers nor a manifest can name such a file.
+    """
+    path = text if isinstance(base, ObjectPath) else f"{base}/{text}"
+    if not is_utf8(path):
+        raise UsageError("the path is not UTF-8", place=path, hint="rename the file or the directory")
     if "://" in text:
         return ObjectPath.parse(text)
     if isinstance(base, ObjectPath) and not text.startswith("/"):
         return ObjectPath(posixpath.normpath(posixpath.join(base.inner, text)))
     return Path(os.path.normpath(base / text if not isinstance(base, ObjectPath) else text))
+
+
+def is_utf8(path: str) -> bool:
+    """Say whether a path is UTF-8; Python has bytes of it that are not as lone surrogates."""
+    return path.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in path)
 
 
 def relative(path: Path, base: Path) -> str:

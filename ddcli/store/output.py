@@ -1,12 +1,14 @@
 """Writing an output log: one file of updates a commit, named by the interval it covers, and the log's progress.
 
-Each file is in order of time and has at most one row for a record at a time, so that any Parquet reader may take
-`*.parquet` in the directory as it stands: sum(diff) by all columns where time <= t is the collection at t.
+Each file has at most one row for a record at a time, so that any Parquet reader may take `*.parquet` in the directory as it
+stands: sum(diff) by all columns where time <= t is the collection at t. It sees a commit wholly or not at all, as that is one file.
+A file is in order of time; one that was written in parts is so in each of its row groups.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,22 +19,27 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, LEAST, Frontier
 from ddcli.expressions.types import UNITS
-from ddcli.store.manifest import FileEntry, Times
+from ddcli.store.access import real
+from ddcli.store.objects import relative
 from ddcli.store.parquet import CHUNK, parquet_bytes
-from ddcli.store.progress import PROGRESS, progress_bytes
+from ddcli.store.progress import PROGRESS, Owner, progress_bytes
 from ddcli.store.state import UPDATES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema, Type
+    from ddcli.store.manifest import Times
     from ddcli.store.state import Transaction
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-\w+)?\.parquet", re.ASCII)
+"""A file's name: from when to when, and what tells it from others."""
 FIRST_DAY, LAST_DAY = -350_000, 2_900_000  # the years 1011 to 9909
 LONG = 80
 """Characters of a frontier's text beyond which a file name has its digest instead; names end at 255."""
@@ -63,33 +70,34 @@ def frame_bytes(frame: pl.DataFrame, time: Schema) -> memoryview:
     return parquet_bytes(frame.height, lambda start, end: frame[start:end], group=CHUNK)
 
 
-def write_updates(
-    transaction: Transaction,
-    directory: Path,
-    data: memoryview,
-    rows: int,
-    time: Schema,
-    lower: Times | None,
-    upper: Times,
-    called: str = "",
-) -> FileEntry:
-    """Add a file of `rows` updates of [lower, upper) to a transaction; return its entry.
-
-    `called` is added to the name of a file that is not the only one of its interval.
-    """
-    name = file_name(time, lower, upper, called)
-    written = transaction.add_output(directory / name, data)
-    return FileEntry(name, rows, written.size, written.checksum, lower, upper)
-
-
 def file_name(time: Schema, lower: Times | None, upper: Times, called: str = "") -> str:
-    """Return the name of a file of the updates of [lower, upper). See `write_updates`."""
+    """Return the name of a file of the updates of [lower, upper).
+
+    `called` is added where there are several commits of one interval: a correction is made at the frontier.
+    """
     return f"{UPDATES}{frontier_name(lower, time)}-{frontier_name(upper, time)}{called}.parquet"
 
 
+def beyond(names: Iterable[str], upper: Times, time: Schema) -> frozenset[str]:
+    """Return those of an output's files that are of commits after the one which has written its progress, `upper`.
+
+    There are some between a run that died in the midst of publishing and the next one, which finishes that; and for a moment where
+    a run publishes while somebody reads. The files of each commit begin where those of the last one ended.
+    """
+    found = [(match[1], match[2], match[0]) for name in names if (match := NAME.fullmatch(name))]
+    reached, new = {frontier_name(upper, time)}, {frontier_name(upper, time)}
+    while new:
+        new = {end for begin, end, _ in found if begin in new} - reached
+        reached |= new
+    reached.discard(frontier_name(upper, time))
+    return frozenset(name for _, end, name in found if end in reached)
+
+
 def write_progress(transaction: Transaction, directory: Path, upper: Times) -> None:
-    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet."""
-    transaction.add_output(directory / PROGRESS, progress_bytes(upper))
+    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet. It says whose the log is."""
+    state = transaction.state
+    owner = Owner(state.identity, relative(state.directory, real(directory)))
+    transaction.add_output(directory / PROGRESS, progress_bytes(upper, owner))
 
 
 def time_column(name: str, lane: Matrix, kind: Type) -> pl.Series:

@@ -29,7 +29,7 @@ def parquet_bytes(rows: int, chunk: Callable[[int, int], pl.DataFrame], *, group
         chunk(0, rows).write_parquet(
             data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=group
         )
-        return data.getbuffer()
+        return memoryview(data.getvalue())
 
     def chunks(
         with_columns: list[str] | None, _predicate: pl.Expr | None, _rows: int | None, _size: int | None
@@ -41,4 +41,4 @@ def parquet_bytes(rows: int, chunk: Callable[[int, int], pl.DataFrame], *, group
     register_io_source(chunks, schema=chunk(0, 1).schema).sink_parquet(
         data, compression="zstd", compression_level=LEVEL, statistics=True, row_group_size=group
     )
-    return data.getbuffer()
+    return memoryview(data.getvalue())

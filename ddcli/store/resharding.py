@@ -3,7 +3,7 @@
 A row's shard hangs on its key and the number of shards, so nothing is computed again. Each batch becomes one a shard that has
 rows of it, with the same frontiers and times: what a reader in another pipeline has taken is told apart from what it hasn't as
 before. Shards are ranges of hashes: of more shards, each has the runs of one, as they were; of fewer, those of several beside one
-another, until they are merged.
+another, until they are merged. So are rows of another secret, which makes other hashes of the same keys.
 """
 
 from __future__ import annotations
@@ -47,6 +47,21 @@ def deal(
     for at in sorted(writers):
         writer = writers.pop(at)
         yield at, NewBatch(writer.finish(), writer.rows, batch.lower, batch.upper, batch.since, batch.entry.run)
+
+
+def rehashed(batch: StoredBatch, lanes: Sequence[int], shards: int, run: int) -> Iterator[tuple[int, NewBatch]]:
+    """Yield what each of so many shards has of a batch by the hashes of its pool, whatever the ones that it was written by; as of `run`.
+
+    Takes memory for the batch. What were files of one run overlap now, so that each begins a run of its own.
+    """
+    layout = batch.layout
+    matrix = batch.rehashed()
+    for at, rows in enumerate(kernels.exchange([matrix], lanes, shards)):
+        if len(rows):
+            writer = BatchWriter(layout.leading_column)
+            append(writer, rows, layout, batch.pool)
+            yield at, NewBatch(writer.finish(), writer.rows, batch.lower, batch.upper, batch.since, run)
+    batch.pool.forget()
 
 
 def gathered(parts: Mapping[int, Sequence[FileEntry]]) -> tuple[FileEntry, ...]:

@@ -7,10 +7,13 @@ leave a torn one, which is no JSON and is passed over. `<state>/runs/<number of 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.engine.counts import Count, Counts
+from ddcli.store.access import entries, read_bytes
+from ddcli.store.names import RUN, count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,10 +67,22 @@ class RunRecord:
         """Return the record that a file holds as `tree`; raise KeyError, TypeError or ValueError where it holds none."""
         if tree["format"] != FORMAT:
             raise ValueError(tree["format"])
-        operators = Counts({name: Count(**count) for name, count in tree["operators"].items()})
+        operators = Counts({name: _count(count) for name, count in tree["operators"].items()})
         found = cls(int(tree["number"]), str(tree["began"]), tree["summary"], operators)
         found.seconds, found.rows, found.state_bytes  # noqa: B018 - what can't be had is no record
+        for made in found.summary["outputs"].values():
+            count_of(made["rows"])
         return found
+
+
+def _count(tree: Mapping[str, Any]) -> Count:
+    """Return what was counted of an operator, as a file has it."""
+    found = Count(**tree)
+    for number in (found.rows_in, found.rows_out, found.inserted, found.turns, *found.rounds):
+        count_of(number)
+    if not 0 <= float(found.seconds) < math.inf:
+        raise ValueError(tree)
+    return found
 
 
 def write_run(directory: Path, record: RunRecord, files: Files) -> None:
@@ -76,21 +91,17 @@ def write_run(directory: Path, record: RunRecord, files: Files) -> None:
     files.make_directory(place)
     data = json.dumps(record.to_json(), separators=(",", ":")).encode()
     files.write(place / f"{record.number:09d}.json", data)
-    for path in place.iterdir():
-        if path.name <= f"{record.number - KEPT:09d}.json":
-            files.remove(path)
+    for entry in entries(place):
+        if RUN.fullmatch(entry.path.name) and entry.path.name <= f"{record.number - KEPT:09d}.json":
+            files.remove(entry.path)
 
 
 def read_runs(directory: Path) -> list[RunRecord]:
     """Return the records that a state has, oldest first. Takes no lock: one that goes meanwhile, or is torn, is passed over."""
     found = []
-    try:
-        paths = sorted(path for path in (directory / RUNS).iterdir() if path.name.endswith(".json"))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    for path in paths:
+    for path in (entry.path for entry in entries(directory / RUNS) if RUN.fullmatch(entry.path.name)):
         try:
-            found.append(RunRecord.from_json(json.loads(path.read_bytes())))
-        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+            found.append(RunRecord.from_json(json.loads(read_bytes(path))))
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
     return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, did_you_mean
+from ddcli.store.access import real
 from ddcli.store.files import Files
 from ddcli.store.holds import Hold, find_hold, holding, reader_name, write_hold
 from ddcli.store.lock import IfLocked, Lock
@@ -56,6 +57,7 @@ class Shared:
 
 def find_shared(state: Path, name: str) -> Shared:
     """Return what a state exports under a name, as of now. Raises InputError where there is nothing of the kind."""
+    state = real(state)
     manifest = read_newest(state)
     if manifest is None:
         hint = "check the input's `import: {state: ...}`, relative to this file; run the exporting pipeline first"

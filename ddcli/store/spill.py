@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,8 @@ import polars as pl
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode
 from ddcli.errors import EngineError
-from ddcli.store.state import SPILL
+from ddcli.store.access import reading
+from ddcli.store.state import SPILL, clear_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,10 +85,7 @@ class Spill:
 
     def clear(self) -> None:
         """Remove what is there."""
-        if self.directory.is_dir():
-            for path in self.directory.iterdir():
-                self.files.remove(path)
-            self.files.remove_directory(self.directory)
+        clear_scratch(self.directory, self.files)
 
 
 class Bucket:
@@ -118,7 +116,8 @@ class Bucket:
         with self._lock:
             size = self.held
             if size:
-                self.spill.files.do("write", self.path, self._append)
+                parts = [buffer for part in self._held for buffer in part.buffers]
+                self.spill.files.append(self.path, *parts, begin=not self._written)
                 self._written += [replace(part, buffers=()) for part in self._held]
                 self._held.clear()
         return size
@@ -141,14 +140,6 @@ class Bucket:
             self.spill.note(-size)
         return matrix
 
-    def _append(self) -> None:
-        with self.path.open("ab", buffering=0) as file:
-            for part in self._held:
-                for buffer in part.buffers:
-                    rest = memoryview(buffer).cast("B")
-                    while rest:
-                        rest = rest[file.write(rest) :]
-
     def parts(self, pool: Pool) -> list[np.ndarray]:
         """Return what was added each time, as it was."""
         found = []
@@ -161,7 +152,7 @@ class Bucket:
     def _read(self) -> Iterator[tuple[Part, bytes | bytearray | memoryview]]:
         """Yield the parts, each with its bytes."""
         if self._written:
-            with self.path.open("rb", buffering=0) as file:
+            with reading(self.path) as file:
                 for part in self._written:
                     yield part, _read_whole(file, part.size, self.path)
         for part in self._held:
@@ -216,7 +207,8 @@ def _columns(updates: np.ndarray, layout: Layout, pool: Pool) -> Part:
     tail = [pl.Series(f"\0{at}", updates[:, layout.width + at].copy()) for at in range(updates.shape[1] - layout.width)]
     data = io.BytesIO()
     frame.with_columns(tail).write_ipc(data)
-    return Part(len(updates), updates.shape[1], data.getbuffer().nbytes, (), (data.getbuffer(),))
+    written = memoryview(data.getvalue())
+    return Part(len(updates), updates.shape[1], written.nbytes, (), (written,))
 
 
 def _packed(updates: np.ndarray) -> Part:
@@ -246,11 +238,11 @@ def _unpack(room: np.ndarray, part: Part, data: bytes | bytearray | memoryview) 
         start += size * part.rows
 
 
-def _read_whole(file: io.FileIO, size: int, path: Path) -> bytearray:
+def _read_whole(file: BinaryIO, size: int, path: Path) -> bytearray:
     data = bytearray(size)
     rest = memoryview(data)
     while rest:
-        count = file.readinto(rest)
+        count = file.readinto(rest)  # type: ignore[attr-defined]
         if not count:
             raise EngineError("the scratch file is shorter than what was written to it", place=str(path))
         rest = rest[count:]

@@ -7,21 +7,30 @@ written in the manifest and done again by whoever opens the state next.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections import Counter
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ddcli.errors import EngineError, LockedError, StateError
-from ddcli.store.files import TEMPORARY, Files, Written, temporary
+from ddcli.store.access import entries, is_directory, is_there, read_bytes, real
+from ddcli.store.files import Files, Written, temporary
 from ddcli.store.holds import holding, read_claims
-from ddcli.store.lock import IfLocked, Lock, take_lock
+from ddcli.store.joint_file import JointFile
+from ddcli.store.lock import NAME as LOCK
+from ddcli.store.lock import IfLocked, Lock, is_signed, take_lock
 from ddcli.store.manifest import FileEntry, Manifest, manifest_numbers, manifest_path, read_manifest, read_newest
+from ddcli.store.names import ARRANGEMENT, BATCH, HALF_MANIFEST, SCRATCH, SEGMENT, SHARD, WAITING
 from ddcli.store.objects import locate, relative
+from ddcli.store.outputs import check_files, check_outputs, check_unlocked
 from ddcli.store.progress import PROGRESS
+from ddcli.store.register import SEGMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    import re
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -38,11 +47,19 @@ COMMITTED = "the run is committed, but not all of its outputs may be there yet; 
 class State:
     """An open state: the lock is held and the newest manifest (`manifest`, None before the first commit) is in force."""
 
-    def __init__(self, directory: Path, lock: Lock | ObjectLock, files: Files) -> None:
+    def __init__(
+        self, directory: Path, lock: Lock | ObjectLock, files: Files, written: frozenset[Path] = frozenset()
+    ) -> None:
         self.directory = directory
         self.files = files
+        self.written = written
+        """The directories outside of the state that may be written to."""
         self.manifest: Manifest | None = None
+        self.identity = new_identity()
+        """What tells the state from all others, but for copies of it: outputs say by it whose they are."""
         self.lock = lock
+        self._locks: list[Lock | ObjectLock] = []
+        self._made: list[Path] = []
 
     @classmethod
     def open(
@@ -50,27 +67,47 @@ class State:
         directory: Path,
         outputs: Mapping[str, Path],
         *,
+        written: Iterable[Path] | None = None,
         if_locked: IfLocked = "fail",
         files: Files | None = None,
     ) -> Self:
         """Lock a state, read its manifest, and finish or clear away what a run that died has left.
 
         `outputs` are the directories that the pipeline's outputs go to: they must hold the files that the manifest names
-        and no other updates, else the sums of their rows would be wrong from here on.
+        and no other updates, else the sums of their rows would be wrong from here on. `written` are all directories outside
+        of the state that are written to (default: these): no file is renamed or removed elsewhere, whatever the manifest says.
         Raises LockedError (75) and StateError (4: damaged, newer, or state and outputs don't belong together).
         """
         files = files or Files()
         # Paths in the manifest are relative, so both sides must be free of links to be compared.
-        directory, outputs = directory.resolve(), {name: path.resolve() for name, path in outputs.items()}
-        read_newest(directory)  # what can't be read is refused before anything is made or changed
-        files.make_directory(directory)
-        state = cls(directory, take_lock(directory, files, if_locked), files)
+        directory, outputs = real(directory), {name: real(path) for name, path in outputs.items()}
+        allowed = frozenset(outputs.values() if written is None else map(real, written))
+        before = read_newest(directory)  # what can't be read is refused before anything is made or changed
+        if before is None:
+            check_directory(directory)
         try:
+            check_unlocked(directory, before, outputs, published=before is None or not unpublished(directory, before))
+        except StateError:
+            newest = read_newest(directory)
+            if (newest and newest.number) == (before and before.number):
+                raise  # else another run has committed since, and under the lock all is looked at again
+        files.make_directory(directory)
+        state = cls(directory, take_lock(directory, files, if_locked), files, allowed)
+        try:
+            if before is None:  # whatever happens from here on, the lock tells that this is a state
+                files.sync(directory / LOCK)
+                files.sync_directory(directory)
+            state._lock_outputs(outputs.values(), if_locked)
             state.manifest = read_newest(directory)
+            if state.manifest is not None and state.manifest.identity:
+                state.identity = state.manifest.identity
             if state.manifest is not None:
+                check_renamings(directory, state.manifest, allowed)
                 publish(state.files, directory, state.manifest)
             # Before anything is swept away: put back, a lost manifest finds its files again, and outputs may be another state's.
             check_outputs(directory, state.manifest, outputs)
+            if state.manifest is not None:
+                check_files(directory, state.manifest, outputs)
             state._clear(outputs)
         except BaseException:
             state.close()
@@ -78,8 +115,24 @@ class State:
         return state
 
     def close(self) -> None:
-        """Release the lock."""
-        self.lock.release()
+        """Release the locks; what was made for them goes where nothing was ever committed."""
+        with ExitStack() as last:  # whatever happens to one, the others are released
+            if self.manifest is None:
+                for directory in self._made:  # the outermost goes last
+                    last.callback(_try, partial(self.files.remove_directory, directory))
+            for lock in (self.lock, *self._locks):
+                last.callback(lock.release)
+
+    def check_locks(self) -> None:
+        """Make sure that nobody has taken over a lock meanwhile (LockedError)."""
+        for lock in (self.lock, *self._locks):
+            lock.check()
+
+    def _lock_outputs(self, outputs: Iterable[Path], if_locked: IfLocked) -> None:
+        """Keep other states from writing to these directories. All take them in one order, so none waits for one that waits for it."""
+        for path in sorted(set(outputs), key=str):
+            self._made += self.files.make_directory(path)
+            self._locks.append(take_lock(path, self.files, if_locked, self.directory))
 
     def __enter__(self) -> Self:
         return self
@@ -96,10 +149,7 @@ class State:
     def _clear(self, outputs: Mapping[str, Path]) -> None:
         """Remove what runs have left that did not come to their end."""
         if self.lock.sole:
-            if (self.directory / SPILL).is_dir():
-                for path in _entries(self.directory / SPILL):
-                    self.files.remove(path)
-                self.files.remove_directory(self.directory / SPILL)
+            clear_scratch(self.directory / SPILL, self.files)
             self.sweep(outputs.values())
 
     def sweep(self, outputs: Iterable[Path] = ()) -> None:
@@ -107,7 +157,7 @@ class State:
 
         A manifest by which another pipeline may be reading is left, with its files.
         """
-        if not (self.directory / "holds").is_dir():  # nobody ever read
+        if not is_directory(self.directory / "holds"):  # nobody ever read
             self._sweep(outputs, frozenset())
             return
         with holding(self.directory, self.files):
@@ -115,30 +165,33 @@ class State:
 
     def _sweep(self, outputs: Iterable[Path], held: frozenset[int]) -> None:
         number = self.manifest.number if self.manifest else 0
-        for path in _entries(self.directory / "manifest"):
-            if path.name.endswith(TEMPORARY):
-                self.files.remove(path)
+        for path in ours(self.directory / "manifest", HALF_MANIFEST):
+            self.files.remove(path)
         for older in manifest_numbers(self.directory):
             if older < number and older not in held:
                 self.files.remove(manifest_path(self.directory, older))
-        kept = [read_manifest(manifest_path(self.directory, older)) for older in sorted(held) if older < number]
+        there = held.intersection(manifest_numbers(self.directory))
+        kept = [read_manifest(manifest_path(self.directory, older)) for older in sorted(there) if older < number]
         named = {
             path for each in (self.manifest, *kept) if each is not None for path, _ in batch_files(self.directory, each)
         }
-        for arrangement in _entries(self.directory / "arrangements"):
-            for shard in _entries(arrangement):
-                for path in _entries(shard):
+        for arrangement in ours(self.directory / "arrangements", ARRANGEMENT, directories=True):
+            for shard in ours(arrangement, SHARD, directories=True):
+                for path in (*ours(shard, BATCH), *ours(shard, WAITING)):
                     if path not in named:
                         self.files.remove(path)
-                if not _entries(shard):
+                if not entries(shard):
                     self.files.remove_directory(shard)
-            if not _entries(arrangement):
+            if not entries(arrangement):
                 self.files.remove_directory(arrangement)
-        known = output_paths(self.directory, self.manifest).values() if self.manifest else ()
-        for directory in {*outputs, *known}:
-            for path in _entries(directory):
-                if path.name.startswith(".") and path.name.endswith(TEMPORARY):
-                    self.files.remove(path)
+        named_too = {name for each in (self.manifest, *kept) if each is not None for name in each.segments()}
+        registers = self.directory / SEGMENTS
+        for path in (*ours(registers, SEGMENT), *ours(registers, WAITING)):
+            if path.name not in named_too:
+                self.files.remove(path)
+        for directory in {*outputs, *self.written}:
+            for path in ours(directory, WAITING):
+                self.files.remove(path)
 
 
 class Adding(Protocol):
@@ -163,6 +216,7 @@ class Transaction:
         self._batches: list[tuple[Path, Path]] = []
         self._outputs: list[tuple[Path, Path]] = []
         self._made: list[Path] = []
+        self._joint: list[JointFile] = []
         self._mark = state.lock.mark
         self._added: Counter[Path] = Counter()
         self._adding = threading.Lock()
@@ -171,22 +225,36 @@ class Transaction:
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
         """Write a batch file of an arrangement's shard; return its name and what was written."""
-        directory = batch_directory(self.state.directory, arrangement, shard)
-        with self._adding:
-            path = directory / f"{self.number:09d}-{self._added[directory]:04d}{self._mark}.parquet"
-            self._added[directory] += 1
+        path = self._next(batch_directory(self.state.directory, arrangement, shard), "parquet")
         return path.name, self._add(self._batches, path, data)
+
+    def _add_segment(self, data: bytes) -> tuple[str, Written]:
+        """Write a segment of a register; return its name and what was written."""
+        path = self._next(self.state.directory / SEGMENTS, "json")
+        return path.name, self._add(self._batches, path, data)
+
+    def _next(self, directory: Path, ending: str) -> Path:
+        with self._adding:
+            self._added[directory] += 1
+            return directory / f"{self.number:09d}-{self._added[directory] - 1:04d}{self._mark}.{ending}"
 
     def add_output(self, path: Path, data: bytes | memoryview) -> Written:
         """Write a file that appears as `path` with the commit. Progress appears last: the files that it speaks of are there then."""
-        return self._add(self._outputs, path, data)
+        return self._add(self._outputs, real(path.parent) / path.name, data)
+
+    def join_output(self, path: Path) -> JointFile:
+        """Return a file to add parts to, which appears as `path` with the commit."""
+        waiting = self._wait(self._outputs, real(path.parent) / path.name)
+        joint = JointFile(self._files, waiting)
+        self._joint.append(joint)
+        return joint
 
     def expect(self, outputs: Iterable[Path]) -> None:
         """Learn that other processes write files, too (see `attempt`), those of outputs into these directories.
 
         Files of attempts that failed have names that nobody knows, so if the transaction fails, the state is swept.
         """
-        self._elsewhere = tuple(path.resolve() for path in outputs)
+        self._elsewhere = tuple(map(real, outputs))
 
     def adopt(self, batches: Iterable[tuple[Path, Path]], outputs: Iterable[tuple[Path, Path]]) -> None:
         """Add files that others have written: where each is, and what its path is to be."""
@@ -206,16 +274,17 @@ class Transaction:
         # In an order that doesn't hang on which thread came first: the same run writes the same manifest.
         self._outputs.sort(key=lambda pair: (pair[1].name == PROGRESS, pair[1]))
         pairs = tuple((relative(source, directory), relative(target, directory)) for source, target in self._outputs)
-        manifest = manifest.numbered(self.number, pairs)
         final = manifest_path(directory, self.number)
         try:
+            manifest = manifest.settled(self.state.manifest, self._add_segment)
+            manifest = manifest.numbered(self.number, pairs, self.state.identity)
             self._prepare()
             self._made += self._files.make_directory(final.parent)
-            self.state.lock.check()
+            self.state.check_locks()
             self._files.create(final, manifest.to_bytes(), temporary(final, self.number))
         except BaseException as error:
             # Else the rename itself was interrupted, after it was done.
-            if isinstance(error, LockedError) or not final.exists():
+            if isinstance(error, LockedError) or not is_there(final):
                 self.abort()
             raise
         self._open = False
@@ -233,6 +302,8 @@ class Transaction:
         """Remove all that was written. Whatever can't be removed now, the next `State.open` removes."""
         self._open = False
         waiting = temporary(manifest_path(self.state.directory, self.number), self.number)
+        for joint in self._joint:
+            _try(joint.close)
         for path in [
             waiting,
             *(path for pair in self._batches for path in pair),
@@ -254,12 +325,16 @@ class Transaction:
             self.abort()
 
     def _add(self, pairs: list[tuple[Path, Path]], path: Path, data: bytes | memoryview) -> Written:
+        return self._files.write(self._wait(pairs, path), data)
+
+    def _wait(self, pairs: list[tuple[Path, Path]], path: Path) -> Path:
+        """Return where the content of a file waits for the commit."""
         assert self._open, "the transaction has ended"
         waiting = temporary(path, self.number, self._mark)
         with self._adding:  # two threads must not both make a directory: each would remove it
             self._made += self._files.make_directory(path.parent)
             pairs.append((waiting, path))  # before the write, so that a torn file is removed too
-        return self._files.write(waiting, data)
+        return waiting
 
     def _prepare(self) -> None:
         """Put every file and its name on the disk. Batches get their final names now: nobody looks before a manifest names them."""
@@ -280,15 +355,21 @@ def publish(files: Files, directory: Path, manifest: Manifest) -> None:
         files.sync_directory(parent)
 
 
+def check_renamings(directory: Path, manifest: Manifest, written: Collection[Path]) -> None:
+    """Refuse a manifest that would rename a file elsewhere than in the state, or in a directory that is `written` to (StateError)."""
+    for source, target in unpublished(directory, manifest):
+        if target.parent not in written and not target.is_relative_to(directory):
+            raise StateError(
+                "the state's last commit would give a file its name in a directory that none of the pipeline's outputs has",
+                place=str(source),
+                hint="name the pipeline file, with the outputs' `path` as it was; or remove the file, if it is not of this state",
+            )
+
+
 def unpublished(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
     """Return the renames that a commit still has to do: with any, a run must open the state even if no input is new."""
     pairs = [(locate(directory, source), locate(directory, target)) for source, target in manifest.publish]
-    return [pair for pair in pairs if pair[0].exists()]
-
-
-def output_paths(directory: Path, manifest: Manifest) -> dict[str, Path]:
-    """Return where each output of a manifest lies."""
-    return {name: locate(directory, output.path) for name, output in manifest.outputs.items()}
+    return [pair for pair in pairs if is_there(pair[0])]
 
 
 def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
@@ -304,74 +385,42 @@ def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:
     return directory / "arrangements" / arrangement / str(shard)
 
 
-def output_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
-    """Yield every output file that a manifest names."""
-    paths = output_paths(directory, manifest)
-    for name, output in manifest.outputs.items():
-        for file in output.files:
-            yield paths[name] / file.name, file
+def ours(directory: Path, form: re.Pattern[str], *, directories: bool = False) -> list[Path]:
+    """Return what in a directory is a file (or a directory) whose name has a form of ours: no other is ever removed."""
+    return [entry.path for entry in entries(directory, form) if (entry.directory if directories else entry.file)]
 
 
-def check_outputs(directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path]) -> None:
-    """Refuse a state and outputs that don't belong together (StateError): their sums would be wrong from here on.
+def clear_scratch(directory: Path, files: Files) -> None:
+    """Remove a scratch directory with the files in it that have names of ours; it stays where there are others."""
+    for path in ours(directory, SCRATCH):
+        files.remove(path)
+    if is_directory(directory) and not entries(directory):
+        files.remove_directory(directory)
 
-    Looks at names only; `dd state verify` looks at bytes. Safe without the lock when nothing is unpublished.
+
+def new_identity() -> str:
+    """Return an identity that no other state has."""
+    return secrets.token_hex(16)
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse a directory without a manifest in which something lies, and that is no state (StateError): it may be anybody's.
+
+    The lock tells that a directory is a state which has no manifest yet, or has lost it: it is made first, and says who made it.
     """
-    named = set()
-    there = {
-        name: _entries(output) for name, output in outputs.items()
-    }  # one look at each: a log has thousands of files
-    for name, before in (same_outputs(directory, manifest, outputs) if manifest else {}).items():
-        found = set(there[name])
-        for file in manifest.outputs[before].files if manifest else ():
-            path = outputs[name] / file.name
-            named.add(path)
-            if path not in found:
-                raise StateError(
-                    f"a file of output '{name}' that the state names is gone",
-                    place=str(path),
-                    hint="put it back, or remove the state and the outputs to compute them anew",
-                )
-    for name, paths in there.items():
-        for path in paths:
-            if path in named or not (path.name.startswith(UPDATES) or path.name == PROGRESS):
-                continue
-            if manifest is None:
-                raise StateError(
-                    f"output '{name}' exists, but the state that it was written from is missing",
-                    place=str(path),
-                    hint=f"put the state back at '{directory}', or remove the output's files to write it from the beginning",
-                )
-            if path.name != PROGRESS:
-                raise StateError(
-                    f"output '{name}' holds updates that the state doesn't know of",
-                    place=str(path),
-                    hint="put back the state that wrote them, or remove the file if it doesn't belong there",
-                )
-
-
-def same_outputs(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]) -> dict[str, str]:
-    """Return what a state calls each of the outputs that it knows: by where it is written, or where its files were moved to."""
-    paths = {path.resolve(): name for name, path in output_paths(directory, manifest).items()}
-    found = {name: paths[path.resolve()] for name, path in outputs.items() if path.resolve() in paths}
-    for name in manifest.outputs.keys() & outputs.keys() - found.keys() - set(found.values()):
-        files = manifest.outputs[name].files
-        if files and all((outputs[name] / file.name).exists() for file in files):
-            found[name] = name
-    return found
-
-
-def relative_output(directory: Path, output: Path) -> str:
-    """Return an output's path as an `OutputEntry` keeps it: relative to the state, so that a moved folder stays whole."""
-    return relative(output.resolve(), directory.resolve())
-
-
-def _entries(directory: Path) -> list[Path]:
-    """Return what lies in a directory, in order; nothing where there is none."""
+    found, lock = entries(directory), directory / LOCK
+    if not found:
+        return
     try:
-        return sorted(directory.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+        if lock in [entry.path for entry in found] and (is_signed(read_bytes(lock)) or len(found) == 1):
+            return
+    except FileNotFoundError:  # of an object store: it was given back just now
+        return
+    raise StateError(
+        f"the directory is not empty, and no state: '{found[0].path.name}' lies there",
+        place=str(directory),
+        hint="name another directory for the state, with `--state` or `state:` in the pipeline file",
+    )
 
 
 def _try(action: Callable[[], None]) -> None:

@@ -14,8 +14,10 @@ import polars as pl
 from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
-from ddcli.store.footers import DAMAGED, EMPTY, TEXT
+from ddcli.expressions.years import RANGE, leaves_years, year_of
+from ddcli.store.footers import DAMAGED, EMPTY, PARQUET, TEXT
 from ddcli.store.kinds import Footer, Kind, kind_of
+from ddcli.store.page_reader import PageReader
 from ddcli.store.partitions import Partition, types_of_partitions
 from ddcli.store.widening import widen
 
@@ -30,6 +32,8 @@ READ_ERRORS = (
     pl.exceptions.PanicException,
 )  # a damaged page makes polars panic now and then
 TOGETHER = 64
+MANY = 1 << 20
+"""Rows of a row group that are not held at once where they are only looked through."""
 COMPACT = re.compile(r"[0-9]{8}")
 FAILING = "failing in "
 DOT, IS_NULL = ".", " is null"
@@ -48,6 +52,7 @@ class Tables:
     nested: bool = False
     times: tuple[str, ...] = ()
     _kinds: dict[str, Kind] = field(default_factory=dict)
+    _pages: PageReader = field(default_factory=PageReader)
 
     def __post_init__(self) -> None:
         self.partitioned = types_of_partitions(self.partitions.values(), self.times, self.declared)
@@ -64,6 +69,15 @@ class Tables:
         beside = {name: self.partitioned[name].to_polars() for name in self._beside(path, found)}
         fields = {f"{name}{DOT}{inner.name}": inner.dtype for name, inner in _fields(found)} if self.nested else {}
         return found | fields | beside
+
+    def check(self, path: Path) -> None:
+        """Refuse a file in which something is wrong that its reader would pass over: to be done before rows are read of it."""
+        try:
+            found = self.kind(path).find_damage(path)
+        except OSError as error:
+            raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
+        if found is not None:
+            raise InputError(found.problem, place=found.place, hint=found.hint)
 
     def kind(self, path: Path) -> Kind:
         """Return the kind of a file."""
@@ -107,6 +121,8 @@ class Tables:
 
     def ends(self, path: Path, columns: Sequence[str]) -> tuple[pl.DataFrame, bool]:
         """Return the least and the largest value of each column as two rows, and whether one has a null; the file streams by."""
+        if self.kind(path).name == PARQUET and self._pages.groups(path).rows > MANY:
+            return self._ends_by_slices(path, columns)
         least, largest = ([getattr(pl.col(name), end)() for name in columns] for end in ("min", "max"))
         nulls = [pl.col(name).null_count() for name in columns]
         scan = self.scan([path], columns)
@@ -115,6 +131,15 @@ class Tables:
         if failing.collect_schema() and any(self._collected([path], columns, failing, "streaming").row(0)):
             self.collect([path], columns)
         return pl.concat(parts[:2]), any(parts[2].row(0))
+
+    def _ends_by_slices(self, path: Path, columns: Sequence[str]) -> tuple[pl.DataFrame, bool]:
+        rows, frames, nulls = self.count_rows(path), list[pl.DataFrame](), False
+        for first in range(0, rows, MANY):
+            frame = self.collect([path], columns, (first, MANY))
+            nulls = nulls or any(series.null_count() for series in frame)
+            frames += [frame.min(), frame.max()]
+        found = pl.concat(frames)
+        return pl.concat([found.min(), found.max()]), nulls
 
     def refuse_nulls(self, path: Path, frame: pl.DataFrame, names: Iterable[str], what: str) -> None:
         """Refuse a null in any of these columns of a whole file; `what` is what the message calls such a column."""
@@ -141,20 +166,22 @@ class Tables:
                 whole = self.collect([path], [series.name])[series.name]
                 for row in range(len(whole)):
                     if not _fits(whole[row : row + 1], wanted):
+                        one = whole[row : row + 1]
+                        dated = leaves_years(one)
+                        value = f"the year {year_of(one)}" if dated else str(one[0])
                         raise InputError(
-                            f"column '{series.name}' has a value out of the range of {wanted}: {whole[row]}, first in row "
+                            f"column '{series.name}' has a value out of the range of {wanted}: {value}, first in row "
                             f"{row} (counted from 0)",
                             place=str(path),
+                            hint=RANGE if dated else None,
                         ) from None
             raise
 
     def scan(self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None) -> pl.LazyFrame:
         """Return columns of files that are alike, in their types, and of text which values failed to be of theirs."""
         kind = self.kind(paths[0])
-        scan = kind.scan(paths)
-        if rows:
-            scan = scan.slice(*rows)
         names = list(dict.fromkeys(columns))
+        scan = self._slice(paths[0], names, rows) if rows else kind.scan(paths)
         if self.nested:
             scan = scan.with_columns(*_taken_apart(names, scan.collect_schema()))
         beside = self._beside(paths[0], kind.footer(paths[0])) if self.partitions.get(paths[0]) else {}
@@ -164,6 +191,18 @@ class Tables:
         return scan.with_columns(*kind.typed(own), *values, *flags).select(
             *names, *(flag.meta.output_name() for flag in flags)
         )
+
+    def _slice(self, path: Path, names: Sequence[str], rows: tuple[int, int]) -> pl.LazyFrame:
+        """Return some rows of a file; of large row groups of Parquet without more of them in memory."""
+        kind = self.kind(path)
+        if kind.name == PARQUET and self._pages.suits(path, rows[1]):
+            found = kind.footer(path)
+            used = {part for name in names for part in (name, name.partition(DOT)[0], name.removesuffix(IS_NULL))}
+            own = {name: dtype for name, dtype in found.items() if name in used}
+            frame = self._pages.read(path, list(own), rows) if own else None
+            if frame is not None:
+                return frame.cast(pl.Schema(own)).lazy()
+        return kind.scan([path]).slice(*rows)
 
     def _beside(self, path: Path, found: Footer) -> Partition:
         """Return what a file's directories say of columns that it doesn't have itself (of NDJSON nobody can say)."""

@@ -1,6 +1,7 @@
 """What a person may want of a state between runs: to see what is in it, to make it smaller, to tidy it up.
 
-What is only looked at is looked at without the lock: a manifest is replaced as a whole.
+What is only looked at is looked at without the lock: a manifest is replaced as a whole. `written` are the directories outside of the
+state that its pipeline writes to; where nobody names the pipeline, those of outputs that say that they are this state's.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ddcli.engine.times import CLOSED, Frontier
 from ddcli.errors import LockedError, StateError, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type
+from ddcli.store.access import real
 from ddcli.store.files import Files
 from ddcli.store.holds import read_claims, read_holds, release
-from ddcli.store.lock import NAME, take_lock
+from ddcli.store.lock import NAME, OF_OUTPUT, take_lock
 from ddcli.store.manifest import Manifest, read_newest
-from ddcli.store.state import State, batch_directory, output_paths
+from ddcli.store.outputs import is_owned, output_paths
+from ddcli.store.state import State, batch_directory
 from ddcli.store.time_text import format_frontier
 from ddcli.store.verify import verify_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from ddcli.expressions.types import Type
@@ -133,26 +136,34 @@ def verify(directory: Path) -> tuple[int, Size, list[StateError]]:
 
 
 def compact_state(
-    directory: Path, *, if_locked: IfLocked = "fail", say: Callable[[str], None] = lambda _: None
+    directory: Path,
+    *,
+    written: Iterable[Path] | None = None,
+    if_locked: IfLocked = "fail",
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Size, Size]:
     """Merge the batches of each shard into one, as of the arrangement's since, and commit that; return the sizes before and after.
 
     Takes memory for a quarter of a million rows and one file, however large the state is. What readers in other pipelines have
-    not taken yet is left as it is.
+    not taken yet is left as it is. A state that has no secret yet gets one before.
     """
+    from ddcli.engine.secret import new_secret
     from ddcli.store.compaction import compact_wholly
 
     known = manifest_of(directory)
-    with State.open(directory, output_paths(directory, known), if_locked=if_locked) as state:
+    with State.open(directory, written_to(directory, known, written), written=written, if_locked=if_locked) as state:
         manifest = state.manifest
         assert manifest is not None, "the state was there when it was looked at"
+        before = manifest
+        if not manifest.secret and _hashed(manifest):
+            manifest = rekey(state, new_secret(), say)
         claims = read_claims(directory)
         arrangements = {}
         with state.begin() as transaction:
             for name, entry in manifest.arrangements.items():
                 shards = []
                 for shard, files in enumerate(entry.shards):
-                    layout, stored = _stored(directory, name, entry, shard)
+                    layout, stored = _stored(directory, manifest, name, shard, manifest.secret_bytes)
                     since = claims.since(name, Frontier(entry.since or ()))
                     work = layout and compact_wholly(layout, stored, since=since, through=claims.through(name))
                     if work and work.changes:
@@ -162,11 +173,16 @@ def compact_state(
             if arrangements != manifest.arrangements:
                 transaction.commit(replace(manifest, arrangements=arrangements))
         assert state.manifest is not None
-        return Size.of(files_of(manifest)), Size.of(files_of(state.manifest))
+        return Size.of(files_of(before)), Size.of(files_of(state.manifest))
 
 
 def reshard_state(
-    directory: Path, shards: int, *, if_locked: IfLocked = "fail", say: Callable[[str], None] = lambda _: None
+    directory: Path,
+    shards: int,
+    *,
+    written: Iterable[Path] | None = None,
+    if_locked: IfLocked = "fail",
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[int, Size, Size]:
     """Deal the rows of every arrangement to so many shards, and commit that; return of how many, and the sizes before and after.
 
@@ -176,7 +192,7 @@ def reshard_state(
     from ddcli.store.resharding import deal, gathered
 
     known = manifest_of(directory)
-    with State.open(directory, output_paths(directory, known), if_locked=if_locked) as state:
+    with State.open(directory, written_to(directory, known, written), written=written, if_locked=if_locked) as state:
         manifest = state.manifest
         assert manifest is not None, "the state was there when it was looked at"
         arrangements = {}
@@ -188,7 +204,7 @@ def reshard_state(
                 say(f"resharding {name}: {count} -> {shards}")
                 dealt: list[dict[int, list[FileEntry]]] = [{} for _ in range(shards)]
                 for shard in range(count):
-                    layout, stored = _stored(directory, name, entry, shard)
+                    layout, stored = _stored(directory, manifest, name, shard, manifest.secret_bytes)
                     lanes = layout.dealing(waiting=name.endswith(WAITING)) if layout else ()
                     for batch in stored:
                         for at, made in deal(batch, lanes, shard, count, shards):
@@ -200,6 +216,43 @@ def reshard_state(
         return len(arrangements), Size.of(files_of(manifest)), Size.of(files_of(state.manifest))
 
 
+def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: None) -> Manifest:
+    """Hash the values of an open state under another secret, and commit that; return the manifest.
+
+    Files hold values, so nothing is computed again: rows are sorted anew, and dealt to the shards where they now belong. Takes memory
+    for one file's rows. Readers in other pipelines go on where they were, as with `reshard_state`.
+    """
+    from ddcli.store.resharding import gathered, rehashed
+
+    manifest = state.manifest
+    assert manifest is not None, "a state has a secret from its first commit on"
+    arrangements = dict(manifest.arrangements)
+    with state.begin() as transaction:
+        for name, entry in _hashed(manifest).items():
+            say(f"sorting {name} anew")
+            count = len(entry.shards)
+            dealt: list[dict[int, list[FileEntry]]] = [{} for _ in range(count)]
+            for shard in range(count):
+                layout, stored = _stored(state.directory, manifest, name, shard, secret)
+                lanes = layout.dealing(waiting=name.endswith(WAITING)) if layout else ()
+                for run, batch in enumerate(stored):
+                    for at, made in rehashed(batch, lanes, count, run):
+                        dealt[at].setdefault(shard, []).append(made.write(transaction, name, at))
+            arrangements[name] = replace(entry, shards=tuple(map(gathered, dealt)))
+        return transaction.commit(replace(manifest, arrangements=arrangements, secret=secret.hex()))
+
+
+def _hashed(manifest: Manifest) -> dict[str, ArrangementEntry]:
+    """Return the arrangements with columns that are hashed: the order of their rows depends on the secret."""
+    from ddcli.engine.columns import POOLED
+
+    return {
+        name: entry
+        for name, entry in manifest.arrangements.items()
+        if any(_type(kind).kind in POOLED for kind in entry.schema.values())
+    }
+
+
 class _Noting(Files):
     """The store's file operations; what is removed is noted, with its size."""
 
@@ -208,21 +261,35 @@ class _Noting(Files):
 
     def do(self, operation: str, path: Path, action: Callable[[], Result]) -> Result:
         """Do one operation on one path."""
-        if operation == "remove" and path.name != NAME and path.is_file():
+        if operation == "remove" and path.name not in {NAME, OF_OUTPUT} and path.is_file():
             self.removed.append((path, path.stat().st_size))
         return super().do(operation, path, action)
 
 
-def collect_garbage(directory: Path, *, if_locked: IfLocked = "fail") -> list[tuple[Path, int]]:
+def collect_garbage(
+    directory: Path, *, written: Iterable[Path] | None = None, if_locked: IfLocked = "fail"
+) -> list[tuple[Path, int]]:
     """Finish or clear away what a run that died has left; return the removed files with their sizes."""
-    known = manifest_of(directory)
-    files = _Noting()
-    State.open(directory, output_paths(directory, known), if_locked=if_locked, files=files).close()
+    outputs, files = written_to(directory, manifest_of(directory), written), _Noting()
+    State.open(directory, outputs, written=written, if_locked=if_locked, files=files).close()
     return files.removed
 
 
+def written_to(directory: Path, manifest: Manifest, written: Iterable[Path] | None) -> dict[str, Path]:
+    """Return where those outputs lie in whose directories something may be made or removed: a manifest may name anybody's.
+
+    They are among those that the pipeline writes to; where nobody names it, those that say themselves that they are this state's.
+    """
+    allowed = None if written is None else {real(path) for path in written}
+    return {
+        name: path
+        for name, path in output_paths(directory, manifest).items()
+        if (is_owned(path, manifest) if allowed is None else real(path) in allowed)
+    }
+
+
 def _stored(
-    directory: Path, name: str, entry: ArrangementEntry, shard: int
+    directory: Path, manifest: Manifest, name: str, shard: int, secret: bytes
 ) -> tuple[BatchLayout | None, list[StoredBatch]]:
     """Return a shard's batches, and their layout: the number of their times is known from a file. None where there is no file."""
     from ddcli.engine.lanes import Layout
@@ -230,6 +297,7 @@ def _stored(
     from ddcli.store.batch_file import BatchFile
     from ddcli.store.batches import BatchLayout, StoredBatch
 
+    entry = manifest.arrangements[name]
     files = entry.shards[shard]
     if not files:
         return None, []
@@ -239,7 +307,7 @@ def _stored(
     first = BatchFile(folder / files[0].name, files[0], key.width + value.width)
     nt = sum(HIDDEN_TIME.fullmatch(column) is not None for column in first.columns)
     layout = BatchLayout(key, value, nt)
-    return layout, [StoredBatch(folder / file.name, file, layout, Pool()) for file in files]
+    return layout, [StoredBatch(folder / file.name, file, layout, Pool(secret)) for file in files]
 
 
 def _facts(manifest: Manifest, name: str, entry: ArrangementEntry) -> dict[str, Any]:

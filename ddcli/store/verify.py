@@ -6,10 +6,14 @@ import mmap
 from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
+from ddcli.store.access import read_bytes, reading, size_of
 from ddcli.store.files import checksum
 from ddcli.store.manifest import RESTORE, FileEntry, Manifest
 from ddcli.store.objects import ObjectPath
-from ddcli.store.state import batch_files, output_files, unpublished
+from ddcli.store.outputs import output_files
+from ddcli.store.state import batch_files, unpublished
+
+FINISH = "run the pipeline again, or `dd state gc`: both finish it"
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 def check_size(path: Path, entry: FileEntry) -> None:
     """Refuse a file that is gone or has another size than the manifest says (StateError)."""
     try:
-        size = path.stat().st_size
+        size = size_of(path)
     except OSError as error:
         raise unreadable(path, error) from None
     if size != entry.size:
@@ -37,7 +41,7 @@ def check_bytes(path: Path, entry: FileEntry) -> None:
     if isinstance(path, ObjectPath):
         read_checked(path, entry)
         return
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with reading(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if checksum(data) != entry.checksum:
             raise damaged(path)
 
@@ -46,7 +50,7 @@ def read_checked(path: Path, entry: FileEntry) -> bytes:
     """Return the bytes of a file, or refuse it (StateError) if it is gone or they are not those that were written."""
     check_size(path, entry)
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, entry.size)
     except OSError as error:
         raise unreadable(path, error) from None
     if checksum(data) != entry.checksum:
@@ -65,10 +69,12 @@ def damaged(path: Path) -> StateError:
 
 
 def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
-    """Read every file that a manifest names, and yield what is wrong with each."""
+    """Read every file that a manifest names, and yield what is wrong with each, and what of the commit is not yet published."""
     waiting = {target: source for source, target in unpublished(directory, manifest)}
     for path, entry in (*batch_files(directory, manifest), *output_files(directory, manifest)):
         try:
             check_bytes(waiting.get(path, path), entry)
         except StateError as error:
             yield error
+    for target in waiting:
+        yield StateError("the last commit isn't published wholly", place=str(target), hint=FINISH)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from ddcli.store.access import real
 from ddcli.store.objects import ObjectPath
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Waker:
         if most is not None and most < self.patience:
             self.stop.wait(most)
             return
-        there = frozenset(path.resolve() for path in directories if not isinstance(path, ObjectPath) and path.is_dir())
+        there = frozenset(real(path) for path in directories if not isinstance(path, ObjectPath) and path.is_dir())
         if not there:
             self.stop.wait(self.patience)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.expressions.types import SIGNED, UNITS, UNSIGNED, Type, from_polars
+from ddcli.expressions.years import leaves_years
 from ddcli.store.footers import Unfit
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def widen(series: pl.Series, wanted: Type) -> pl.Series:
     from polars.exceptions import InvalidOperationError
 
     dtype = wanted.to_polars()
+    if leaves_years(series):
+        raise OverflowError(f"a value is out of the range of {wanted}")
     if series.dtype == dtype:
         return series
     try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from ddcli.errors import DdError
+from ddcli.screen import json_number, visible
 from ddcli.summary import plural
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ def lines(report: Report, style: Callable[[str, str], str]) -> Iterator[str]:
     """Yield the lines for a person: each test, what is wrong with it, and a count. `style` colours a text."""
     for one in report.outcomes:
         if one.skipped is not None:
-            yield f"{style('skip', 'yellow')}  {one.name}: {one.skipped}"
+            yield f"{style('skip', 'yellow')}  {visible(one.name)}: {visible(one.skipped)}"
             continue
         mark = style("FAIL", "red") if one.failures else style("ok", "green") + "  "
-        yield f"{mark}  {one.name} {style(f'({_done(one)})', 'bright_black')}"
+        yield f"{mark}  {visible(one.name)} {style(f'({_done(one)})', 'bright_black')}"
         for failure in one.failures:
-            yield FailedTest(failure.problem, span=failure.span, hint=failure.hint).render()
+            yield from FailedTest(failure.problem, span=failure.span, hint=failure.hint).lines()
             yield from (style(line, COLOURS.get(line.strip()[:1], "")) for line in table(failure))
     passed, failed, skipped = report.count()
     told = [f"{passed} passed"] + [f"{failed} failed"] * bool(failed) + [f"{skipped} skipped"] * bool(skipped)
@@ -59,7 +59,7 @@ def table(failure: Failure) -> Iterator[str]:
     if not failure.rows:
         return
     counts = [row.count for row in failure.rows]
-    header = [*failure.columns, *(["diff"] if any(count != 1 for count in counts) else [])]
+    header = [*map(visible, failure.columns), *(["diff"] if any(count != 1 for count in counts) else [])]
     shown = failure.rows[:SHOWN]
     rows = [[*map(_cell, row.values), f"{row.count:+d}"][: len(header)] for row in shown]
     widths = [max(len(each[at]) for each in (header, *rows)) for at in range(len(header))]
@@ -78,7 +78,7 @@ def table(failure: Failure) -> Iterator[str]:
 
 
 def _cell(value: Any) -> str:
-    text = "null" if value is None else str(value)
+    text = "null" if value is None else visible(str(value))
     return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
 
 
@@ -127,9 +127,9 @@ def _plain(value: Any) -> Any:
     """Return a value that JSON has, or its text."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    if isinstance(value, float):
+        return json_number(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def errors(report: Report) -> list[DdError]:
@@ -137,9 +137,9 @@ def errors(report: Report) -> list[DdError]:
     found: list[DdError] = []
     for one in report.outcomes:
         for failure in one.failures:
-            rows = "\n".join(line.strip() for line in table(failure))
-            problem = f"test '{one.name}': {failure.problem}"
-            found.append(FailedTest(f"{problem}\n{rows}" if rows else problem, span=failure.span, hint=failure.hint))
+            error = FailedTest(f"test '{one.name}': {failure.problem}", span=failure.span, hint=failure.hint)
+            error.detail = tuple(line.strip() for line in table(failure))
+            found.append(error)
     return found
 
 
@@ -148,7 +148,7 @@ def junit(report: Report) -> bytes:
     _, failed, skipped = report.count()
     suite = ET.Element(
         "testsuite",
-        name=report.pipeline,
+        name=visible(report.pipeline),
         tests=str(len(report.outcomes)),
         failures=str(failed),
         errors="0",
@@ -159,25 +159,20 @@ def junit(report: Report) -> bytes:
         case = ET.SubElement(
             suite,
             "testcase",
-            classname=report.pipeline,
-            name=one.name,
+            classname=visible(report.pipeline),
+            name=visible(one.name),
             time=f"{one.seconds:.3f}",
-            file=one.span.file,
+            file=visible(one.span.file),
             line=str(one.span.line),
         )
         if one.skipped is not None:
-            ET.SubElement(case, "skipped", message=one.skipped)
+            ET.SubElement(case, "skipped", message=visible(one.skipped))
         for failure in one.failures:
-            told = FailedTest(failure.problem, span=failure.span, hint=failure.hint).render()
-            body = ET.SubElement(case, "failure", message=failure.problem)
-            body.text = "".join(filter(_is_xml, "\n".join([told, *table(failure)])))
+            told = FailedTest(failure.problem, span=failure.span, hint=failure.hint).lines()
+            body = ET.SubElement(case, "failure", message=visible(failure.problem))
+            body.text = "\n".join([*told, *table(failure)])
     suites = ET.Element("testsuites")
     suites.append(suite)
     ET.indent(suites)
     found: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
     return found + b"\n"
-
-
-def _is_xml(letter: str) -> bool:
-    """Say whether XML can have a letter: control characters it can't, however they are written."""
-    return letter in "\t\n\r" or letter >= " "

@@ -12,6 +12,7 @@ from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.times import Frontier
 from ddcli.errors import DdError, SpecError, SpecErrors, UsageError
+from ddcli.functions import refuse_code
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.testing import meant
@@ -73,12 +74,13 @@ class Report:
         return sum(one.seconds for one in self.outcomes)
 
 
-def run_tests(path: Path, *, state: Path | None = None, only: str | None = None) -> Report:
+def run_tests(path: Path, *, state: Path | None = None, only: str | None = None, no_code: bool = False) -> Report:
     """Run the tests of a pipeline file, those whose names contain `only`. Reads no input, and changes nothing.
 
-    Raises a DdError where the pipeline or its tests are wrong, and UsageError where there is no test.
+    Raises a DdError where the pipeline or its tests are wrong, or with `no_code` it names Python functions, and UsageError where there is no test.
     """
     request = read_request(path, state, None, lambda _line: None)
+    refuse_code(request.spec, no_code=no_code)
     subject = Subject.of(request)
     tests = [test for test in subject.tests if only is None or only.casefold() in test.name.casefold()]
     if not subject.tests:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddcli.engine.pool import Pool
+from ddcli.engine.secret import new_secret
 from ddcli.errors import InputError
 from ddcli.facts import format_of
+from ddcli.functions import load_functions
 from ddcli.importing import SharedReader
 from ddcli.inputs import time_columns
 from ddcli.plan.build import build_collections
@@ -43,12 +44,12 @@ class Subject:
     @classmethod
     def of(cls, request: Request) -> Subject:
         """Return the pipeline of a request. Of inputs' files at most a footer is read, of those that declare their columns none need be there."""
-        if str(request.base) not in sys.path:  # where `module:function` is looked for first
-            sys.path.insert(0, str(request.base))
         readers = {name: _reader(request, given) for name, given in request.spec.inputs.items()}
         time = time_columns(request, None, readers)
         inputs = {name: dict(reader.schema.columns) for name, reader in readers.items()}
-        return cls(request, inputs, time, build_collections(request.spec, inputs, list(time.values())), Pool())
+        relations = build_collections(request.spec, inputs, list(time.values()))
+        load_functions(request.spec, request.base)
+        return cls(request, inputs, time, relations, Pool(new_secret()))
 
     @property
     def spec(self) -> Spec:

@@ -46,13 +46,16 @@ class Absence:
     """Finds out why records are missing that a question asks for."""
 
     question: Question
+    _known: dict[tuple[str, str], Missing] = field(default_factory=dict)
 
     def of(self, node: Node, values: Values) -> Missing:
-        """Return why no record of a node outside of loops has these values."""
-        found = self._contents(node, values)
-        return (
-            self._below(node, values) if not len(found) else Missing(node, values, f"there: {self._told(node, found)}")
-        )
+        """Return why no record of a node outside of loops has these values; asked twice, it is the same object."""
+        at = node.fingerprint, repr(values)
+        if at not in self._known:
+            found = self._contents(node, values)
+            there = Missing(node, values, f"there: {self._told(node, found)}") if len(found) else None
+            self._known[at] = there or self._below(node, values)
+        return self._known[at]
 
     def _contents(self, node: Node, values: Values) -> Contents:
         return self.question.world.contents(node).where(values)
@@ -195,10 +198,17 @@ def _shown(node: Node, record: Record) -> str:
     return "{" + ", ".join(f"{name}: {show(value)}" for name, value in zip(node.schema, record, strict=True)) + "}"
 
 
+def below(missing: Missing | None) -> Iterator[Missing]:
+    """Yield what is missing, and what is missing below, each once."""
+    left, seen = [missing] if missing is not None else [], set[int]()
+    while left:
+        each = left.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            left += reversed(each.because)
+
+
 def hindrances(missing: Missing | None) -> Iterator[Reason]:
     """Yield the reasons of the records that keep others out."""
-    if missing is not None:
-        if missing.hindrance is not None:
-            yield missing.hindrance
-        for each in missing.because:
-            yield from hindrances(each)
+    return (each.hindrance for each in below(missing) if each.hindrance is not None)

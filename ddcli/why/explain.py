@@ -12,6 +12,7 @@ import numpy as np
 
 from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
+from ddcli.functions import refuse_code
 from ddcli.plan.literals import read_value
 from ddcli.plan.testing import meant
 from ddcli.request import read_request
@@ -81,15 +82,17 @@ def explain(
     change: bool = False,
     state: Path | None = None,
     limit: int = 5,
+    no_code: bool = False,
 ) -> Answer:
     """Return why the records of a collection that have the values `keys` (`column=value`) are there at the time `at`.
 
     Without a time, at the last that runs have closed, or if there were none, at the last in the inputs. With `change`, why they
     changed at that time, or without one at the last at which any of them did. At most `limit` records are explained, and of a group so
-    many shown. Raises NotThere where none has changed; that none is there is an answer, with why it is `missing`.
+    many shown. With `no_code` a pipeline that names Python functions is refused. Raises NotThere where none has changed; that none is there is an answer, with why it is `missing`.
     """
     started = clock.perf_counter()
     request = read_request(path, state, None, lambda _line: None)
+    refuse_code(request.spec, no_code=no_code)
     inputs = Inputs.of(request)
     known = {**inputs.relations, **request.spec.outputs}
     if collection not in known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_, or_
@@ -14,12 +13,15 @@ import polars as pl
 
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.pool import Pool
+from ddcli.engine.secret import new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time, box
 from ddcli.facts import InputFacts
+from ddcli.functions import load_functions
 from ddcli.importing import SharedReader
 from ddcli.inputs import open_logs, time_columns
 from ddcli.plan.build import build_collections
 from ddcli.request import find_inputs
+from ddcli.store.manifest import read_newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,17 +55,19 @@ class Inputs:
     readers: dict[str, Reader]
     time: Schema
     relations: dict[str, Relation]
-    pool: Pool = field(default_factory=Pool)
+    pool: Pool = field(default_factory=lambda: Pool(new_secret()))
 
     @classmethod
     def of(cls, request: Request) -> Inputs:
         """Open the inputs of a request and build its collections."""
-        if str(request.base) not in sys.path:  # where `module:function` is looked for first
-            sys.path.insert(0, str(request.base))
-        readers = open_logs(request, None, find_inputs(request, None), TOGETHER)
+        manifest = read_newest(request.state)
+        found = {name: given.whole() for name, given in find_inputs(request, manifest).items()}
+        readers = open_logs(request, None, found, TOGETHER)
         time = time_columns(request, None, readers)
         schemas = {name: reader.schema.columns for name, reader in readers.items()}
-        return cls(request, readers, time, build_collections(request.spec, schemas, list(time.values())))
+        relations = build_collections(request.spec, schemas, list(time.values()))
+        load_functions(request.spec, request.base)
+        return cls(request, readers, time, relations)
 
     @property
     def kinds(self) -> Sequence[Type]:

@@ -38,8 +38,15 @@ class Restrictions:
 
     def __init__(self, node: Node, values: Values) -> None:
         self.sources: dict[str, list[Values]] = {}
-        self._seen: set[tuple[str, str]] = set()
-        self._push(node, values)
+        self._left: list[tuple[Node, Values]] = [(node, values)]
+        seen: set[tuple[str, str]] = set()
+        while self._left:
+            below, given = self._left.pop()
+            values = {name: value for name, value in given.items() if not isinstance(value, list)}
+            at = below.fingerprint, repr(sorted(values.items(), key=lambda item: item[0]))
+            if at not in seen:
+                seen.add(at)
+                self._below(below, values)
 
     def alternatives(self, name: str) -> list[Values] | None:
         """Return what rows of an input must be; None where all may matter."""
@@ -47,11 +54,7 @@ class Restrictions:
         return None if any(not values for values in found) else found
 
     def _push(self, node: Node, values: Values) -> None:
-        values = {name: value for name, value in values.items() if not isinstance(value, list)}
-        at = node.fingerprint, repr(sorted(values.items(), key=lambda item: item[0]))
-        if at not in self._seen:
-            self._seen.add(at)
-            self._below(node, values)
+        self._left.append((node, values))
 
     def _each(self, nodes: Iterable[Node], values: Values) -> None:
         for node in nodes:

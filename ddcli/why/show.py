@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ddcli.screen import json_number, rich_text
 from ddcli.store.time_text import format_time
 from ddcli.summary import plural
+from ddcli.why.absent import below
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.text import Text
     from rich.tree import Tree
@@ -35,15 +37,11 @@ CHANGES = {
 
 def trees(answer: Answer) -> Iterator[Tree]:
     """Yield a tree for each record that is explained."""
-    from rich.text import Text
     from rich.tree import Tree
 
     for each in answer.explained:
-        head = Text.assemble(
-            (f"{answer.collection}: ", "bold"),
-            record_text(answer, each),
-            f"{_times(each.reason, each.count)} at {answer.time}",
-        )
+        told = f"{record_text(answer, each)}{_times(each.reason, each.count)} at {answer.time}"
+        head = _parts((f"{answer.collection}: ", "bold"), (told, ""))
         tree = Tree(head, guide_style="dim")
         _add(tree, answer, each.reason, {id(each.reason)}, head=True)
         yield tree
@@ -51,30 +49,42 @@ def trees(answer: Answer) -> Iterator[Tree]:
 
 def missing_tree(answer: Answer, missing: Missing) -> Tree:
     """Return the tree of what is missing."""
-    from rich.text import Text
     from rich.tree import Tree
 
     tree = Tree(
-        Text.assemble((f"{answer.collection}: ", "bold"), f"no {shown(missing.values)} at {answer.time}"),
+        _parts((f"{answer.collection}: ", "bold"), (f"no {shown(missing.values)} at {answer.time}", "")),
         guide_style="dim",
     )
-    _add_missing(tree, answer, missing, head=True)
+    _add_missing(tree, answer, missing, set(), head=True)
     return tree
 
 
-def _add_missing(tree: Tree, answer: Answer, missing: Missing, *, head: bool = False) -> None:
+def _add_missing(
+    tree: Tree, answer: Answer, missing: Missing, seen: set[int], depth: int = 0, *, head: bool = False
+) -> None:
     """Add what is missing to a tree: a line where there is something to say, or a name to tell."""
-    from rich.text import Text
-
     name = None if head else answer.names.get(missing.node.fingerprint)
     branch = tree
     if name or missing.why:
-        told = [Text(f"{name}: no {shown(missing.values)}", style="bold")] if name else []
-        branch = tree.add(Text("  ").join([*told, *([Text(missing.why)] if missing.why else [])]))
+        told = [rich_text(f"{name}: no {shown(missing.values)}", "bold")] if name else []
+        branch = tree.add(rich_text("  ").join([*told, *([rich_text(missing.why)] if missing.why else [])]))
     if missing.hindrance is not None:
         _add(branch, answer, missing.hindrance, {id(missing.hindrance)})
-    for each in missing.because:
-        _add_missing(branch, answer, each)
+    if depth == DEEPEST and missing.because:
+        branch = branch.add(_dim("and so on, down to"))
+    for each in _because(missing, depth):
+        if id(each) in seen:
+            branch.add(_dim(f"no {shown(each.values)}: see above"))
+            continue
+        seen.add(id(each))
+        _add_missing(branch, answer, each, seen, depth + 1)
+
+
+def _because(missing: Missing, depth: int) -> Iterable[Missing]:
+    """Return what is shown of what is missing below; where a tree is too deep, where it ends."""
+    if depth < DEEPEST:
+        return missing.because
+    return [each for each in below(missing) if not each.because and each is not missing]
 
 
 def record_text(answer: Answer, each: Explained) -> str:
@@ -133,23 +143,24 @@ def _cut(reason: Reason) -> str:
     return f"and so on, down to {len(reason.leaves):,} {plural(len(reason.leaves), 'update')}"
 
 
-def _dim(text: str) -> Text:
-    from rich.text import Text
+def _parts(*parts: tuple[str, str]) -> Text:
+    """Return a line of texts, each in its style."""
+    return rich_text("").join(rich_text(text, style) for text, style in parts if text)
 
-    return Text(text, style="dim")
+
+def _dim(text: str) -> Text:
+    return rich_text(text, "dim")
 
 
 def _line(answer: Answer, reason: Reason, *, head: bool) -> Text | None:
     """Return the line of a reason; none where the line above says it all."""
-    from rich.text import Text
-
     name = None if head else answer.names.get(reason.node.fingerprint)
     same = len(reason.because) == 1 and _values(reason.because[0]) == _values(reason)
     record = "" if head or (same and not name) else f"{shown(_values(reason))}{_times(reason, reason.count)}"
     number = "" if reason.number is None or not reason.says else f", round {reason.number + 1}"
     parts = [(f"{name}:" if name else "", "bold"), (record, ""), (f"{reason.says}{number}", "cyan")]
-    told = [Text(text, style=style) for text, style in parts if text]
-    return Text(" ").join(told) if told else None
+    told = [rich_text(text, style) for text, style in parts if text]
+    return rich_text(" ").join(told) if told else None
 
 
 def _values(reason: Reason) -> dict[str, Any]:
@@ -160,13 +171,11 @@ def _values(reason: Reason) -> dict[str, Any]:
 
 def _update_lines(answer: Answer, reason: Reason) -> Iterator[Text]:
     """Yield a line for each update of an input, with where it is written."""
-    from rich.text import Text
-
     for each in updates(answer, reason):
         where = ", ".join(_where(place) for place in each["at"])
-        yield Text.assemble(
+        yield _parts(
             (f"{each['input']}: ", "bold"),
-            f"{shown(each['record'])} ",
+            (f"{shown(each['record'])} ", ""),
             (f"{each['diff']:+d} at {each['time']}", "green" if each["diff"] > 0 else "red"),
             (f"  ({where})" if where else "", "dim"),
             (f"  {reason.says}" if reason.says else "", "cyan"),
@@ -208,7 +217,7 @@ def to_json(answer: Answer) -> dict[str, Any]:
         "matching": answer.matching,
         "read": answer.read,
         "seconds": round(answer.seconds, 4),
-        "missing": None if answer.missing is None else _missing(answer, answer.missing),
+        "missing": None if answer.missing is None else _missing(answer, answer.missing, set()),
         "records": [
             {
                 "record": _plain_record(answer, each),
@@ -242,13 +251,16 @@ def _reason(answer: Answer, reason: Reason, depth: int = 0) -> dict[str, Any]:
     }
 
 
-def _missing(answer: Answer, missing: Missing) -> dict[str, Any]:
+def _missing(answer: Answer, missing: Missing, seen: set[int], depth: int = 0) -> dict[str, Any]:
+    """Return what is missing; what is missing below is said where it is met first."""
+    because = [] if id(missing) in seen else _because(missing, depth)
+    seen.add(id(missing))
     return {
         "collection": answer.names.get(missing.node.fingerprint),
         "values": {name: plain(value) for name, value in missing.values.items()},
         "why": missing.why or None,
         "hindrance": None if missing.hindrance is None else _reason(answer, missing.hindrance),
-        "because": [_missing(answer, each) for each in missing.because],
+        "because": [_missing(answer, each, seen, depth + 1) for each in because],
     }
 
 
@@ -257,5 +269,5 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(each) for each in value]
     if isinstance(value, float):
-        return value if value - value == 0 else None
+        return json_number(value)
     return value if value is None or isinstance(value, bool | int | str) else str(value)

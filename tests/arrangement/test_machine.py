@@ -39,10 +39,13 @@ from ddcli.store.manifest import InputEntry, Manifest, read_newest
 from ddcli.store.sharing import Shared
 from ddcli.store.state import State, batch_directory
 from ddcli.store.upkeep import compact_state, reshard_state
+from tests.secret import SECRET
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "16"))
 STEPS = int(os.environ.get("DD_MACHINE_STEPS", "50"))
 NAME = "arranged"
+NOTHING = {"generations": [], "outline": {"outputs": {}, "nodes": {}}}
+"""What a state says of its plan where it has none."""
 KEYS = {
     "int64": [-3, 0, 1, 2, 2**40],
     "int64?": [-3, 0, 1, 2, None],
@@ -147,7 +150,7 @@ class Machine(RuleBasedStateMachine):
         self.nk = self.key.width
         self.layout = BatchLayout(self.key, self.value, nt)
         self.records = [(value,) for value in KEYS[kind]]
-        self.keys = encode_records(self.records, self.key, Pool())
+        self.keys = encode_records(self.records, self.key, Pool(SECRET))
         self.numbers = {tuple(lanes): number for number, lanes in enumerate(self.keys.tolist())}
         self.grid = np.array(list(itertools.product(range(self.side + 1), repeat=nt)))
         self.updates, self.waiting, self.committed, self.readers = [], [], [], []
@@ -339,7 +342,7 @@ class Machine(RuleBasedStateMachine):
         """Open what is committed, `factor` passes a shard."""
         manifest = read_newest(self.directory)
         passes = self.shards * factor
-        self.pools = [Pool() for _ in range(passes)]
+        self.pools = [Pool(SECRET) for _ in range(passes)]
         self.since = self.upper
         self.kept = StateTraces(
             self.directory,
@@ -376,7 +379,8 @@ class Machine(RuleBasedStateMachine):
                 self.upper.elements,
                 arrangements=self.kept.entries(self.upper),
                 exports={NAME: NAME},
-                cache={"time": {f"t{at}": "int64" for at in range(self.nt)}},
+                cache={"time": {f"t{at}": "int64" for at in range(self.nt)}, "seen": None, "plan": NOTHING},
+                secret=SECRET.hex(),
             )
             transaction.commit(manifest)
         self.committed = [*self.updates]
@@ -411,7 +415,7 @@ class Machine(RuleBasedStateMachine):
         found = []
         for shard, files in enumerate(entry.shards):
             place = batch_directory(self.directory, NAME, shard)
-            stored = [StoredBatch(place / file.name, file, self.layout, Pool()) for file in files]
+            stored = [StoredBatch(place / file.name, file, self.layout, Pool(SECRET)) for file in files]
             assert {path.name for path in place.glob("*")} >= {file.name for file in files}
             for _, run in itertools.groupby(stored, lambda batch: batch.entry.run):
                 parts = sorted((batch.matrix() for batch in run), key=lambda matrix: matrix[0].tolist())
@@ -449,12 +453,14 @@ class Machine(RuleBasedStateMachine):
         if reader.known:
             taken = Frontier(reader.known.upper)
             known = [
-                batch.matrix() for shard in range(shards) for batch in source.batches(taken, shard, shards, Pool())
+                batch.matrix()
+                for shard in range(shards)
+                for batch in source.batches(taken, shard, shards, Pool(SECRET))
             ]
             self.check(known, reader.meant, taken, "what a reader has taken")
         lower = reader.known.upper if reader.known else None
         slices = source.take(self.layout.record.names, lower, manifest.upper, most).slices
-        reader.given += [piece.matrix(self.layout.record, Pool()) for piece in slices]
+        reader.given += [piece.matrix(self.layout.record, Pool(SECRET)) for piece in slices]
         self.check(reader.given, meant, reader.begin, "what a reader was given")
         reader.known = InputEntry(manifest.upper, (), source.schema.to_json())
         reader.meant, reader.pinned = meant, None

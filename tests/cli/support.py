@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from ddcli.cli.main import main
+from tests.store.support import LOCKS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -58,7 +59,7 @@ def snapshot(*directories):
 def files(*directories):
     """Return the bytes of all files below some directories but locks, whose holder a run may note without harm."""
     found = snapshot(*directories).items()
-    return {path: data for path, (_, data) in found if data is not None and path.name != "LOCK"}
+    return {path: data for path, (_, data) in found if data is not None and path.name not in LOCKS}
 
 
 @dataclass

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.support import files
 
@@ -151,6 +152,76 @@ FILES = {
     ),
     "a vanished consumed file": (first(Path.unlink), "in/1.parquet", "has vanished: '1.parquet'", "put the file back"),
 }
+
+
+def rewrite_unseen(path, mend=lambda frame: frame.with_columns(v=pl.col("v") + 1)):
+    """Write a file again with other rows, of the same size and the same time."""
+    stat = path.stat()
+    mend(pl.read_parquet(path)).write_parquet(path)
+    assert path.stat().st_size == stat.st_size
+    os.utime(path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
+
+
+AGAIN = {
+    "rows that waited": (["run", "p.yaml"], "", 3),
+    "a changed pipeline": (["run", "p.yaml", "--until", "1", "--apply"], "  - filter: v > 0\n", 3),
+    "one output anew": (["run", "p.yaml", "--until", "1", "--full-refresh", "c"], "", 3),
+    "a plan": (["plan", "p.yaml"], "", 3),
+    "why": (["why", "p.yaml", "c", "k=a"], "", 3),
+    "all anew": (["run", "p.yaml", "--full-refresh", "all"], "", 0),
+    "nothing to read": (["run", "p.yaml", "--until", "1"], "", 0),
+}
+
+
+@pytest.mark.parametrize("case", AGAIN)
+def test_a_file_that_changed_within_its_time_is_refused_when_it_is_read_again(shop, case):
+    command, more, code = AGAIN[case]
+    shop.write(
+        "p.yaml", f"{HEAD}    - filter: v < 99\noutputs: {{c: out/}}\n".replace("    apply:\n", "    apply:\n  ")
+    )
+    shop.log("in/1.parquet", GOOD, **LOG)
+    assert shop("run", "p.yaml", "--until", "1", "-q").code == 0
+    rewrite_unseen(shop.folder / "in/1.parquet")
+    text = (shop.folder / "p.yaml").read_text()
+    shop.write("p.yaml", text.replace("outputs:", f"{more and '    ' + more}outputs:"))
+    before = files(*shop.kept)
+    result = shop(*command)
+    assert result.code == code, result
+    if code:
+        place, problem, hint = (
+            shop.folder / "in/1.parquet",
+            "it has the same size and other content",
+            "put the file back",
+        )
+        assert result.err.startswith(
+            f"{place}: error: a file that was already taken in has changed: {problem}\nhint: {hint}"
+        )
+        assert files(*shop.kept) == before
+
+
+LAKE = [
+    "run p.yaml",
+    "plan p.yaml",
+    "check p.yaml",
+    "log in",
+    "diff in in",
+    "convert in out --format append",
+    "why p.yaml c k=a",
+]
+
+
+@pytest.mark.parametrize("command", LAKE)
+def test_a_table_with_a_log_is_refused_everywhere(shop, command):
+    """A Delta table of two versions holds three rows, in files of four."""
+    shop.write("p.yaml", f"{HEAD}      - filter: v > 0\noutputs: {{c: out/}}\n")
+    write_deltalake(shop.folder / "in", pl.DataFrame([("a", 1, None, 0, 1), ("b", 2, 5, 1, 1)], LOG, orient="row"))
+    DeltaTable(shop.folder / "in").delete("k = 'a'")
+    result = shop(*command.split())
+    said = result.err + result.out
+    assert result.code == 3, said
+    assert f"{shop.folder / 'in'}: error: " in said or "inputs.t: in: " in said
+    assert "this is a table of Delta Lake: which of its files count, only its log in `_delta_log/` says" in said
+    assert "delta_scan" in said
 
 
 @pytest.mark.parametrize("case", FILES)
@@ -429,3 +500,18 @@ def test_inputs_share_one_type_of_time(shop):
     result = shop("run", "p.yaml")
     assert result.code == 2
     assert result.err.startswith("p.yaml:5:3: error: the time of input 'days' is date, that of 't' is int64\n")
+
+
+@pytest.mark.parametrize("how", ["errors: {quarantine: out/totals/}", "inputs.late"])
+def test_rows_are_not_put_aside_in_another_pipelines_output(orders, how):
+    """They would be among its rows; and what waits there for its state to publish it would go with our leavings."""
+    assert orders("run", "orders.yaml").code == 0
+    waiting = orders.folder / "out/totals/.updates-3-4.parquet.000000002.dd-tmp"
+    waiting.write_bytes(b"committed")
+    text = "dd: 1\nname: other\ninputs: {orders: {path: orders/, late: error}}\noutputs: {orders: out/other/}\n"
+    late = "late: quarantine, quarantine: out/totals/"
+    orders.write("other.yaml", text.replace("late: error", late) if how == "inputs.late" else f"{text}{how}\n")
+    result = orders("run", "other.yaml")
+    assert result.code == 4
+    assert "out/totals: error: late or failed rows can't be put aside here" in result.err
+    assert waiting.read_bytes() == b"committed"

@@ -147,7 +147,7 @@ def test_wrong_use_is_told(orders):
 
 def test_text_steers_no_terminal(shop):
     shop.log("log.parquet", [("a\nb\x1b[31m", 0, 1)], v=pl.String, time=pl.Int64, diff=pl.Int64)
-    assert shop("log", "log.parquet").out.splitlines()[1].split() == ["a\\nb\ufffd[31m", "0", "1"]
+    assert shop("log", "log.parquet").out.splitlines()[1].split() == ["a\\nb\\x1b[31m", "0", "1"]
 
 
 def test_parquet_is_kept_from_a_terminal(orders):

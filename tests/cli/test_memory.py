@@ -192,6 +192,34 @@ def test_a_loop_keeps_to_its_memory(tmp_path):
     assert not (tmp_path / "little/.dd/labels/spill").exists()
 
 
+LARGE_GROUPS = """\
+dd: 1
+name: p
+inputs: {a: a.parquet}
+collections:
+  c: {from: a, apply: [{filter: k < 1000000}, {reduce: {by: [v], n: count(*), w: sum(w)}}]}
+outputs: {c: out/}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("equal", [False, True], ids=["different rows", "equal rows"])
+def test_a_row_group_larger_than_memory_is_read_in_parts(tmp_path, equal):
+    """Of different rows its columns don't fit, as they are on disk; equal ones are a few pages, and all of one key."""
+    rows, given = 12_000_000, 300 << 20
+    k, v, w = (np.zeros(rows, np.int64),) * 3
+    if not equal:
+        k, v, w = np.random.default_rng(1).integers(0, 1 << 62, (3, rows))
+        k[::1000] = 5
+    frame = pl.DataFrame({"k": k, "v": v, "w": w, "time": 0, "diff": 1})
+    frame.write_parquet(tmp_path / "a.parquet", row_group_size=rows)
+    (tmp_path / "p.yaml").write_text(LARGE_GROUPS)
+    peak = measure(dd("run", tmp_path / "p.yaml", "--memory", str(given))).peak
+    assert peak <= MORE * given, f"{peak >> 20} MiB were resident"
+    kept = frame.filter(pl.col("k") < 1_000_000).group_by("v").agg(n=pl.len().cast(pl.Int64), w=pl.col("w").sum())
+    assert log(tmp_path / "out").select("v", "n", "w").sort("v").equals(kept.sort("v"))
+
+
 # What is put away.
 
 DEADLY = """\

@@ -161,7 +161,7 @@ def test_an_upper_is_a_box_or_several(lengths):
     assert result.err.splitlines()[0].startswith("lengths: times to before 3,4, ")
     assert upper(lengths, "--until", "6,2") == "3,4 or 6,2"
     progress = json.loads((lengths.folder / "out/lengths/_progress.json").read_text())
-    assert progress == {"upper": [[None, 4], [3, 2], [6, None]]}
+    assert progress["upper"] == [[None, 4], [3, 2], [6, None]]
     again = lengths("run", "lengths.yaml", "--until", "6,1").err
     assert again == "lengths: nothing new (times before 3,4 or 6,2 are closed)\n"
     result = lengths("run", "lengths.yaml")
@@ -265,7 +265,7 @@ def test_a_pipeline_reads_what_another_writes_and_closes_what_both_its_inputs_ha
     # Nothing changes from here on, and that is progress too.
     lengths("run", "lengths.yaml", "--until", "9,9")
     assert upper(lengths, pipeline="short.yaml") == "9,9"
-    assert (lengths.folder / "out/short/_progress.json").read_text() == '{"upper": [[null, 9], [9, null]]}\n'
+    assert (lengths.folder / "out/short/_progress.json").read_text().startswith('{"upper": [[null, 9], [9, null]], ')
 
 
 def test_coordinates_have_types_of_their_own(shop):

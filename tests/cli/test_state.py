@@ -17,6 +17,7 @@ from ddcli.store.lock import Lock
 from ddcli.store.manifest import manifest_path, read_newest
 from ddcli.store.upkeep import compact_state, files_of, verify
 from tests.cli.support import contents, files, write_log
+from tests.store.support import LOCKS
 
 NEEDED = {"export": ["copy"], "show": ["-a", "x"], "release": ["--reader", "x"], "reshard": ["--shards", 2]}
 """What commands can't do without."""
@@ -114,7 +115,7 @@ def test_show_lists_the_batches_of_one_arrangement(ran):
 
 def test_verify_names_every_bad_file(ran):
     good = asked(ran, "verify", "orders.yaml")
-    assert list(good) == ["manifest", "files", "bytes", "bad"]
+    assert list(good) == ["manifest", "files", "bytes", "bad", "strange"]
     assert (good["manifest"], good["bad"]) == (3, [])
     logs = sorted((ran.folder / "out/totals").glob("*.parquet"))
     assert good["files"] == len(batches(ran)) + len(logs)
@@ -225,14 +226,41 @@ def test_compact_leaves_what_a_reader_has_not_taken(ran):
     assert len(batches(ran)) < len(before)
 
 
+def test_what_others_have_put_into_a_state_is_left_alone_and_named(ran):
+    """Neither a name that is none of ours in a directory of ours, nor a directory or link of its own."""
+    state = ran.folder / ".dd/orders"
+    assert asked(ran, "verify", "orders.yaml")["strange"] == []
+    strange = ["arrangements/music", "arrangements/note.txt", "link", "mine", "spill/letter.txt"]
+    (state / "spill").mkdir()
+    (state / "spill/letter.txt").write_text("mine")
+    (state / "spill/000007").write_text("what a run that died has left")
+    (state / "arrangements/note.txt").write_text("mine")
+    (state / "arrangements/music").symlink_to(ran.folder)
+    (state / "link").symlink_to("mine")
+    (state / "mine/deep").mkdir(parents=True)
+    expected = [str(state / name) for name in strange]
+    assert asked(ran, "verify", "orders.yaml")["strange"] == expected
+    collected = asked(ran, "gc", "orders.yaml")
+    assert collected["strange"] == expected
+    assert [found["file"] for found in collected["removed"]] == [str(state / "spill/000007")]
+    told = ran("state", "gc", "orders.yaml").err.splitlines()
+    assert told == [
+        *(f"{path}: note: left alone, as `dd` did not write it" for path in expected),
+        "removed 0 files, 0 B",
+    ]
+    assert (state / "spill/letter.txt").read_text() == "mine"
+
+
 def test_an_export_is_a_state_that_a_run_goes_on_from(ran):
     facts = asked(ran, "ls", "orders.yaml")
     assert list(found := asked(ran, "export", "orders.yaml", "copy/of/it")) == ["copy", "manifest", "files", "bytes"]
     copy = ran.folder / "copy/of/it"
     named = {path.relative_to(ran.folder / ".dd/orders"): path.read_bytes() for path in batches(ran)}
     there = {path.relative_to(copy): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    assert {path: data for path, data in there.items() if path.parent.name != "manifest"} == named
-    assert sorted(path.name for path in there.keys() - named.keys()) == ["000000003.json"]
+    assert {
+        path: data for path, data in there.items() if path.parent.name != "manifest" and path.name not in LOCKS
+    } == named
+    assert sorted(path.name for path in there.keys() - named.keys()) == ["000000003.json", "LOCK"]
     assert found == {"copy": str(copy), "manifest": 3, "files": len(named), "bytes": facts["bytes"]}
     assert asked(ran, "ls", "--state", copy) == facts | {"state": str(copy)}
     assert not asked(ran, "verify", "--state", copy)["bad"]
@@ -302,7 +330,7 @@ def test_an_export_goes_on_by_the_newer_manifest_when_a_commit_drops_what_it_cop
 
 
 def test_gc_removes_what_no_manifest_names(ran):
-    assert asked(ran, "gc", "orders.yaml") == {"removed": [], "bytes": 0}
+    assert asked(ran, "gc", "orders.yaml") == {"removed": [], "bytes": 0, "strange": []}
     leaving = batches(ran)[0].with_name("000000009-0000.parquet")
     leaving.write_bytes(b"x" * 1000)
     half = ran.folder / f"out/totals/.updates-5-6.parquet.000000004{TEMPORARY}"

@@ -162,8 +162,23 @@ def test_a_round_in_progress_is_given_up(orders, watch):
             assert watching.process.poll() is None
         ended, rest = watching.end(number)
         assert (ended, rest[-1]["event"]) == (code, "stopped")
-        assert not (orders.folder / "out").exists()
+        assert not list((orders.folder / "out").rglob("*.parquet"))
         assert orders("state", "ls", "orders.yaml").code == 4, "nothing was committed"
+
+
+def test_another_text_of_a_function_is_another_pipeline(orders, watch):
+    """Also where its module is imported already: what was kept is never mixed with what another function gives."""
+    orders.write("prices.py", "def price(record):\n    return record\n")
+    price = "- map: {function: prices:price, columns: {region: string?, amount: int64?}}\n      - reduce"
+    orders.write("orders.yaml", (orders.folder / "orders.yaml").read_text().replace("- reduce", price))
+    watching = watch(orders.folder)
+    watching.run()
+    orders.write("prices.py", "def price(record):\n    return record | {'amount': 2 * record['amount']}\n")
+    arrive(orders, "orders/9.parquet", ("north", 1, 9, 1))
+    error = watching.until("error")["error"]
+    assert error["exit_code"] == 4
+    assert "prices:price" in error["problem"]
+    assert watching.process.wait() == 4
 
 
 def test_a_person_is_told_in_lines(orders):

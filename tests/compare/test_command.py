@@ -103,7 +103,7 @@ def test_values_that_json_has_no_word_for(shop):
     frame.clear().write_parquet("b.parquet")
     result = shop("diff", "a.parquet", "b.parquet", "--key", "id", "-o", "jsonl")
     assert json.loads(result.out)["row"] == {
-        "nan": "nan",
+        "nan": "NaN",
         "price": "1.10",
         "at": "1970-01-01 00:00:00.000000001",
         "bin": "ff",

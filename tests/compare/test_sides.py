@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from ddcli import diff
+from ddcli.compare import text_types
 from ddcli.errors import DdError, InputError, UsageError
 
 ROWS = pl.DataFrame(
@@ -66,7 +67,9 @@ def test_text_takes_the_types_of_the_other_side(folder):
     assert found.notes == ("A is text: types of B",)
 
 
-def test_text_alone_has_the_narrowest_types_in_which_all_its_values_can_be_read(folder):
+@pytest.mark.parametrize("together", [text_types.TOGETHER, 2])
+def test_text_alone_has_the_narrowest_types_in_which_all_its_values_can_be_read(folder, monkeypatch, together):
+    monkeypatch.setattr(text_types, "TOGETHER", together)
     (folder / "a.csv").write_text(
         "id,zip,amount,day,at,zoned,flag,big,empty\n"
         "1,01234,1,2024-01-01,2024-01-01 10:00,2024-01-01T10:00:00Z,true,9223372036854775808,\n"
@@ -280,3 +283,15 @@ def test_a_lazy_frame_and_a_file(folder):
     write(folder / "a.parquet", TYPED)
     assert diff(TYPED.lazy(), "a.parquet").same
     assert json.loads(json.dumps(diff(TYPED, "a.parquet").a.to_json()))["name"] == "A"
+
+
+def test_files_of_csv_have_the_same_columns_in_any_order(folder):
+    write(folder / "parts/0.csv", ROWS.head(2))
+    write(folder / "parts/1.csv", ROWS.tail(1).select(reversed(ROWS.columns)))
+    write(folder / "whole.csv", ROWS)
+    assert diff("parts", "whole.csv").same
+    write(folder / "parts/2.csv", ROWS.drop("name"))
+    with pytest.raises(InputError) as caught:
+        diff("parts", "whole.csv")
+    assert "the file has no column 'name', and the first file one of string" in str(caught.value)
+    assert "parts/2.csv" in str(caught.value)

@@ -2,12 +2,28 @@
 
 import pytest
 
+import ddcli.importing
+import ddcli.store.register
 import ddcli.store.state
-from tests.crash.nursery import Nursery
+from tests.crash.nursery import IDENTITY, LATELY, Nursery
 from tests.crash.shop import Shop, stages
+from tests.secret import SECRET
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package", autouse=True)
+def one_identity():
+    """Have all states be one, and have one secret, so that what they write can be compared byte by byte; have segments early.
+
+    In this package only: tests of others come after these in one process.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ddcli.importing, "new_secret", lambda: SECRET)
+        patch.setattr(ddcli.store.register, "LATELY", LATELY)
+        patch.setattr(ddcli.store.state, "new_identity", lambda: IDENTITY)
+        yield
+
+
+@pytest.fixture(scope="package")
 def every_stage(tmp_path_factory):
     """Return the shop's runs."""
     return stages(tmp_path_factory.mktemp("stages"))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddcli.store.files import Files
+from ddcli.store.lock import OF_OUTPUT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,7 @@ class Recorder(Files):
         if operation in {"sync", "remove"} and path.is_dir():
             operation += " directory"
         result = super().do(operation, path, action)
-        if path.name != "LOCK":
+        if path.name != OF_OUTPUT and operation != "open":  # nothing hangs on who wrote an output last
             self.log.append(Operation(operation, path, path.read_bytes() if operation == "write" else b""))
         return result
 

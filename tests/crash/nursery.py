@@ -18,6 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+IDENTITY = "0" * 32
+"""Of the states of all shops, where what they write is compared byte by byte."""
+LATELY = 1
+"""Entries of a register that stand in a manifest: a shop's runs make segments."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -41,7 +45,7 @@ class Nursery:
         """Start runs in a folder side by side and return how each ended: `code` (negative: a signal), `said`, `seconds`.
 
         A run may have: `options` of `ddcli.pipeline.run`, `die_at` (the file operation before which it exits), `kill`
-        (the seconds after which it is killed).
+        (the seconds after which it is killed), `large` (the updates of an output that are written by themselves).
         """
         assert self.process.stdin
         assert self.process.stdout
@@ -88,9 +92,13 @@ def start(folder: Path, run: dict[str, Any]) -> tuple[int, int, float]:
 
 def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
     """Do a run as the command does, and return its exit code and message."""
+    import ddcli.importing
+    import ddcli.publishing
+    import ddcli.store.register
     import ddcli.store.state
     from ddcli.errors import DdError
     from ddcli.pipeline import run as pipeline
+    from tests.secret import SECRET
     from tests.store.support import Faulty
 
     class Exit(Faulty):
@@ -99,6 +107,12 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
                 os._exit(9)
             return super().do(operation, path, action)
 
+    ddcli.store.register.LATELY = LATELY
+    if "identity" in run:
+        ddcli.store.state.new_identity = lambda: run["identity"]
+        ddcli.importing.new_secret = lambda: SECRET
+    if "large" in run:
+        ddcli.publishing.LARGE = run["large"]
     if "die_at" in run:
         ddcli.store.state.Files = lambda: Exit(run["die_at"])
     try:

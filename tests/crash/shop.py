@@ -14,6 +14,7 @@ from ddcli.sizes import BASE
 from ddcli.store.manifest import read_newest
 from ddcli.store.runs import RUNS as RECORDS
 from ddcli.store.state import State
+from tests.store.support import LOCKS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,7 +92,7 @@ class Shop:
             str(path.relative_to(self.folder)): path.read_bytes()
             for part in (self.state, self.folder / "out")
             for path in sorted(part.rglob("*"))
-            if path.is_file() and path.name != "LOCK" and path.parent.name != RECORDS
+            if path.is_file() and path.name not in LOCKS and path.parent.name != RECORDS
         }
 
     def settled(self) -> dict[str, bytes]:
@@ -166,7 +167,9 @@ def stages(folder: Path) -> dict[str, Stage]:
         shop.supply(step)
         before = shop.copy(folder / name)
         if name == "change":
-            found["out of core"] = stage(step, replace(shop.copy(folder / "out of core"), options={"memory": BASE}))
+            found["out of core"] = stage(
+                step, replace(shop.copy(folder / "out of core"), options={"memory": BASE, "workers": 1})
+            )
         shop.run()
         found[name] = Stage(step, before, shop.files())
     batches = [

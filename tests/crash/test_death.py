@@ -6,6 +6,7 @@ from itertools import count
 
 import pytest
 
+from tests.crash.nursery import IDENTITY
 from tests.store.support import Dead, Faulty
 
 
@@ -33,7 +34,7 @@ def test_one_death_after_the_other(stage, tmp_path, through, seed):
     shop = stage.shop.copy(tmp_path / "shop")
     deaths = []
     while True:
-        files = Faulty(draw.choice([draw.randrange(45), draw.randrange(10)]), after=draw.random() < 0.5)
+        files = Faulty(draw.choice([draw.randrange(120), draw.randrange(10)]), after=draw.random() < 0.5)
         try:
             through(shop, files)
         except Dead:
@@ -46,6 +47,6 @@ def test_one_death_after_the_other(stage, tmp_path, through, seed):
 def test_a_process_that_exits(stage, tmp_path, nursery):
     for at in (3, 12, 17, 20, 23):
         shop = stage.shop.copy(tmp_path / str(at))
-        assert nursery.run(shop.folder, {"options": shop.options, "die_at": at})[0]["code"] == 9
-        assert nursery.run(shop.folder, {"options": shop.options})[0]["code"] == 0
+        assert nursery.run(shop.folder, {"options": shop.options, "die_at": at, "identity": IDENTITY})[0]["code"] == 9
+        assert nursery.run(shop.folder, {"options": shop.options, "identity": IDENTITY})[0]["code"] == 0
         assert shop.settled() == stage.after, at

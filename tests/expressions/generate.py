@@ -68,6 +68,7 @@ TEXTS = [
     "nan",
     "%_",
 ]
+TEXTS += ["1e400", "-1e39", "0000-01-01", "9999-12-31", "0000-12-31 23:59:59"]
 TEXTS += ["2013-01-31", "2013-02-30", "2013-01-31 10:20:30.5", "07:08:09", "99999999999999999999", "A\nb", "abcabc"]
 
 
@@ -80,6 +81,7 @@ def _decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
 
 
 MOMENTS = st.datetimes(dt.datetime.fromisoformat("1900-01-01"), dt.datetime.fromisoformat("2100-01-01"))
+ENDS = [dt.datetime.fromisoformat("0001-01-01"), dt.datetime.fromisoformat("9999-12-31 23:59:59.999999")]
 VALUES: dict[str, st.SearchStrategy[object]] = {
     "int64": st.one_of(st.integers(-5, 5), st.sampled_from(INTEGERS), st.integers(-(2**63), 2**63 - 1)),
     "int8": st.integers(-128, 127),
@@ -89,8 +91,8 @@ VALUES: dict[str, st.SearchStrategy[object]] = {
     "decimal(38, 6)": _decimals(38, 6),
     "string": st.sampled_from(TEXTS),
     "bool": st.booleans(),
-    "date": st.dates(dt.date(1900, 1, 1), dt.date(2100, 1, 1)),
-    "datetime[us]": MOMENTS,
+    "date": st.one_of(st.dates(dt.date(1900, 1, 1), dt.date(2100, 1, 1)), st.sampled_from([dt.date.min, dt.date.max])),
+    "datetime[us]": st.one_of(MOMENTS, st.sampled_from(ENDS)),
     "time": st.times(),
     "duration[us]": st.timedeltas(dt.timedelta(days=-400), dt.timedelta(days=400)),
     "list[string]": st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", "12"])), max_size=3),
@@ -184,6 +186,8 @@ FORMS = {
         "trunc({float}, 1)",
         "epoch({moment})",
         "seconds({span})",
+        "cast(cast({float} as float32) as float64)",
+        "cast(cast({text} as float32) as float64)",
         "try_divide({float}, {float})",
     ],
     "decimal": [
@@ -274,9 +278,13 @@ FORMS = {
         "cast({moment} as date)",
         "({date} + interval '30' day)",
         "({date} - interval '1' month)",
+        "({date} + interval '3000000' day)",
+        "add_months({date}, {int})",
+        "add_months({date}, k)",
         "date_trunc('quarter', {date})",
         "date_trunc('week', {date})",
         "make_date(2013, {int}, k)",
+        "make_date({int}, 1, 1)",
     ],
     "moment": [
         *_forms("moment", ANY),
@@ -284,6 +292,8 @@ FORMS = {
         "cast({date} as timestamp)",
         "({moment} + {span})",
         "({moment} - interval '13' month)",
+        "({moment} - interval '100000' week)",
+        "({date} + interval '36' hour)",
         "date_trunc('hour', {moment})",
         "date_trunc('week', {moment})",
     ],

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ddcli.errors import InputError, SpecError
-from ddcli.expressions import execute
+from ddcli.expressions import execute, lower
 from ddcli.expressions.stage import Map, Stage
 from tests.expressions.generate import COLUMNS, any_expression, rows
 from tests.expressions.support import frame_of, scalar, schema
@@ -29,11 +29,11 @@ def agree(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("way", ["small", "large", "in steps"])
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(written=any_expression(), records=st.lists(rows(), min_size=1, max_size=4))
-def test_values_and_failures_agree(large: bool, written: str, records: list[dict[str, object]]) -> None:
-    """Each row alone, so that a failing row is told from the others; the path of large frames too."""
+def test_values_and_failures_agree(way: str, written: str, records: list[dict[str, object]]) -> None:
+    """Each row alone, so that a failing row is told from the others; the paths of large frames and of deep trees too."""
     try:
         expression = scalar(written, COLUMNS)
     except SpecError as error:
@@ -42,7 +42,10 @@ def test_values_and_failures_agree(large: bool, written: str, records: list[dict
         raise
     stage = Stage(SCHEMA, (Map((("value", expression),)),))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execute, "LARGE", 1 if large else 10**9)
+        patch.setattr(execute, "LARGE", 1 if way == "large" else 10**9)
+        if way == "in steps":
+            patch.setattr(lower, "SHALLOW", 0)
+            patch.setattr(lower, "STEP", 1)
         fine = []
         for record in records:
             try:

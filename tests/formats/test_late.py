@@ -117,3 +117,60 @@ def test_what_was_put_aside_stays_there_when_the_pipeline_changes(tmp_path, late
     for output in ("out", "more"):
         found = pl.read_parquet(tmp_path / output / "*.parquet")
         assert dict(found.select("a", "diff").iter_rows()) == want, output
+
+
+@pytest.mark.parametrize("refresh", [frozenset(), frozenset(["a"])], ids=["all", "one output"])
+def test_what_was_put_aside_stays_there_when_all_is_computed_anew(tmp_path, refresh):
+    place = Place(tmp_path, late="quarantine")
+    place.write("a", pl.DataFrame([(1, 5, 1)], ROW, orient="row"))
+    place.run()
+    place.write("b", pl.DataFrame([(2, 3, 1), (3, 6, 1)], ROW, orient="row"))
+    place.run()
+    place.run(refresh=refresh)
+    assert place.at(9, "a") == {(1,): 1, (3,): 1}
+    assert aside(place) == {(2, 3): 1}
+    place.write("c", pl.DataFrame([(4, 7, 1)], ROW, orient="row"))
+    place.run()
+    assert place.at(9, "a") == {(1,): 1, (3,): 1, (4,): 1}
+    assert aside(place) == {(2, 3): 1}
+
+
+@pytest.mark.parametrize("now", [[(2, 6, 1), (4, 2, 1), (3, 6, 1)], [(3, 6, 1)], None])
+def test_the_log_of_late_rows_follows_a_file_that_was_replaced(tmp_path, now):
+    """Each row of the files as they are is in the output or in the log, and what is in neither file any more is in none."""
+    place = Place(tmp_path, late="quarantine")
+    place.write("a", pl.DataFrame([(1, 5, 1)], ROW, orient="row"))
+    place.run()
+    late = place.write("b", pl.DataFrame([(2, 3, 1), (3, 6, 1)], ROW, orient="row"))
+    place.run()
+    late.unlink() if now is None else place.write("b", pl.DataFrame(now, ROW, orient="row"))
+    place.run(refresh=frozenset())
+    rows = [(1, 5, 1), *(now or [])]
+    in_time = [a for a, time, _ in rows if time >= 5]
+    assert place.at(9, "a") == {(a,): 1 for a in in_time}
+    assert aside(place) == {(a, time): 1 for a, time, _ in rows if time < 5}
+
+
+def test_a_late_snapshot_that_was_put_aside_is_no_table_when_all_is_read_again(tmp_path):
+    place = Place(tmp_path, format="snapshots", late="quarantine")
+    place.write("a", pl.DataFrame({"a": [1, 2], "time": [1, 1]}))
+    place.run(until="10")
+    place.write("b", pl.DataFrame({"a": [3, 4], "time": [7, 12]}))
+    place.run(until="11")
+    text = place.spec.read_text()
+    place.spec.write_text(text + "  more: {path: more/, from: a}\n")
+    place.run(until="11")
+    place.run(until="11", refresh=frozenset())
+    for output in ("out", "more"):
+        log = pl.concat([pl.read_parquet(file) for file in (tmp_path / output).glob("*.parquet")])
+        held = log.group_by("a").agg(pl.col("diff").sum()).filter(pl.col("diff") != 0)
+        assert dict(held.iter_rows()) == {1: 1, 2: 1}, output
+
+
+def aside(place):
+    """Return what the log of late rows says now, by row and time."""
+    found = Counter()
+    for file in (place.root / ".dd/p/late/a").glob("*.parquet"):
+        for a, time, diff in pl.read_parquet(file).select("a", "time", "diff").iter_rows():
+            found[a, time] += diff
+    return {row: count for row, count in found.items() if count}

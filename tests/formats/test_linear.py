@@ -6,7 +6,7 @@ from collections import Counter
 import polars as pl
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ddcli.errors import InputError, SpecErrors
@@ -214,6 +214,8 @@ def test_the_change_feed_of_a_delta_table(tmp_path_factory, steps, data):
             tuple(row.values()) for row in DeltaTable(table).to_pyarrow_table().to_pylist()
         )
     last = DeltaTable(table).version()
+    # Of two rows that an update makes equal deltalake's feed has one: such a feed isn't that of its table.
+    assume(summed(pl.DataFrame(DeltaTable(table).load_cdf(starting_version=0, ending_version=last))) == held[last])
     start = 0
     for end in sorted({*data.draw(st.lists(st.integers(0, last), max_size=2)), last}):
         feed = DeltaTable(table).load_cdf(starting_version=start, ending_version=end)
@@ -224,6 +226,15 @@ def test_the_change_feed_of_a_delta_table(tmp_path_factory, steps, data):
             break
     for version, want in held.items():
         assert place.at(version, "id", "v") == want, version
+
+
+def summed(feed):
+    """Return the rows that the changes of a feed add up to."""
+    diffs = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
+    found = Counter()
+    for *row, change in feed.select("id", "v", "_change_type").iter_rows():
+        found[tuple(row)] += diffs[change]
+    return Counter({row: count for row, count in found.items() if count})
 
 
 def test_changes_of_no_known_type_are_refused(tmp_path):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from ddcli.errors import EngineError, InputError
 from ddcli.expressions import stage
@@ -27,6 +28,7 @@ from tests.judge.frontiers import BEGINNING, Frontier, grid, is_closed
 from tests.reference.expressions import Fails
 from tests.reference.model import Collection, LoopDiverges, Model, Time, accumulate
 from tests.reference.values import canonical
+from tests.store.support import LOCKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -174,7 +176,7 @@ class _Judged:
 
     def _snapshot(self) -> dict[str, bytes]:
         """Return the bytes of state and outputs."""
-        files = [path for path in self.root.rglob("*") if path.is_file() and path.name != "LOCK"]
+        files = [path for path in self.root.rglob("*") if path.is_file() and path.name not in LOCKS]
         named = {path.relative_to(self.root).as_posix(): path for path in files}
         return {name: path.read_bytes() for name, path in named.items() if not name.startswith("in/")}
 
@@ -193,7 +195,8 @@ class _Judged:
             assert path.name.startswith("updates-"), path.name
             frame = pl.read_parquet(path)
             assert dict(frame.schema) == schema, f"{name}: {frame.schema}, not {schema}"
-            assert frame.select(times).equals(frame.select(times).sort(times)), f"{path.name} is not in order of time"
+            for part in row_groups(path, frame.select(times)):
+                assert part.equals(part.sort(times)), f"{path.name} has rows that are not in order of time"
             for *values, diff in frame.with_columns(pl.col(times).to_physical()).rows():
                 record, time = values[: -len(times)], tuple(values[-len(times) :])
                 row = (canonical(record), time)
@@ -229,3 +232,13 @@ def same(got: Collection, wanted: Collection, what: str) -> None:
 def operators_used(cases: Iterable[Case]) -> Counter[str]:
     """Count node classes of cases' graphs: what a search has covered."""
     return Counter(type(node).__name__ for case in cases for node in graph_of(case).nodes())
+
+
+def row_groups(path, frame):
+    """Yield the rows of each row group of a file: a file that was written in parts is in order of time in each of them."""
+    metadata, start = pq.read_metadata(path), 0
+    for at in range(metadata.num_row_groups):
+        count = metadata.row_group(at).num_rows
+        yield frame[start : start + count]
+        start += count
+    assert start == frame.height, path

@@ -121,10 +121,10 @@ def cuts(draw, inputs: dict[str, list], nt: int = 1) -> tuple[Run, ...]:
 
 
 @st.composite
-def cases(draw, *, nt: int = 1, looping: bool = False, fallible: bool = False) -> Case:
+def cases(draw, *, nt: int = 1, looping: bool = False, nested: bool = False, fallible: bool = False) -> Case:
     """Give a pipeline over 1 to 3 inputs whose times have `nt` coordinates, their logs, and the runs."""
     columns = {name: draw(declared_columns(looping=looping)) for name in ("p", "q", "w")[: draw(st.integers(1, 3))]}
     valid = draw(st.booleans())
     logs = {name: draw(updates(kinds, nt, valid=valid, looping=looping)) for name, kinds in columns.items()}
     runs = draw(cuts(logs, nt))
-    return Case(draw(pipelines(columns, nt=nt, looping=looping, fallible=fallible)), runs)
+    return Case(draw(pipelines(columns, nt=nt, looping=looping, nested=nested, fallible=fallible)), runs)

@@ -18,7 +18,6 @@ from ddcli.expressions.tree import quoted
 from tests.judge.columns import KINDS, Columns, expressions
 from tests.judge.operators import Sketch, enter, operators, pairs, subset
 
-DEEPEST = 2
 SIMPLE = tuple(kind for kind in KINDS if kind != "dec")  # sums are of decimals of equal types only
 CLIP = {"threshold": "greatest(least(count, 3), -3)"}
 """Keeps counts small where a body multiplies them in each round."""
@@ -27,7 +26,16 @@ CLIP = {"threshold": "greatest(least(count, 3), -3)"}
 @st.composite
 def loops(draw, sketch: Sketch) -> str:
     """Add a loop to a section, with what it begins from, and return the name of what leaves it."""
-    forms = [closures, extremes, bounded, *([components] if sketch.depth + 1 < DEEPEST else []), closures, unsettled]
+    forms = [
+        closures,
+        extremes,
+        bounded,
+        *([components] if sketch.depth + 1 < sketch.deepest else []),
+        closures,
+        unsettled,
+    ]
+    if sketch.nested and not sketch.depth:
+        forms.remove(extremes)
     form = draw(st.sampled_from(forms))
     return draw(form(sketch))
 
@@ -113,7 +121,7 @@ def closures(draw, sketch: Sketch, constant: list[str] | None = None) -> str:
         empty = {"from": beginning, "apply": [{"filter": "false"}]}
         variables[name] = empty if draw(st.integers(0, 4)) == 4 else beginning
         more += [name, beginning]
-    if sketch.depth + 1 < DEEPEST and draw(st.integers(0, 2)) == 2:
+    if sketch.depth + 1 < sketch.deepest and ((sketch.nested and not sketch.depth) or draw(st.integers(0, 2)) == 2):
         known = set(body.columns)
         draw(closures(body, constant))
         more += [name for name in body.columns if name not in known]
@@ -256,8 +264,9 @@ def _anything(draw, sketch: Sketch) -> tuple[Sketch, dict[str, Any]]:
         texts = {column: draw(_value(columns, kind)) for column, kind in kinds.items()}
         variables[name] = {"from": source, "apply": [{"map": texts}]}
         body.columns[name] = replace(columns, kinds=kinds)
-    for _ in range(draw(st.integers(0, 2))):
-        if body.depth < DEEPEST and draw(st.booleans()):
+    deepens = sketch.nested and not sketch.depth
+    for at in range(draw(st.integers(int(deepens), 2))):
+        if body.depth < body.deepest and ((deepens and not at) or draw(st.booleans())):
             draw(loops(body))
             continue
         apply, columns = draw(_changing(body, source := draw(_near(body, outside))))

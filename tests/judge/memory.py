@@ -19,11 +19,18 @@ from ddcli.errors import EngineError
 from ddcli.plan.lower import lower
 from tests.judge.frontiers import BEGINNING, closing, is_closed
 from tests.judge.harness import Meaning, same
+from tests.judge.rounds import Rounds
 from tests.reference.model import accumulate
 from tests.reference.values import canonical, plain
+from tests.secret import SECRET
 
 if TYPE_CHECKING:
+    import random
+    from pathlib import Path
+
     from ddcli.engine.lanes import Layout
+    from ddcli.expressions.types import Type
+    from ddcli.plan.physical import PhysicalGraph
     from tests.judge.case import Case
     from tests.judge.frontiers import Frontier as Antichain
     from tests.reference.model import Time
@@ -45,15 +52,35 @@ def _each_time(times: list[Time]) -> list[Antichain]:
     return [closing(order[: at + 1], order) for at in range(len(order))]
 
 
+class Resident:
+    """A dataflow that stays in memory from step to step."""
+
+    def __init__(self, graph: PhysicalGraph, types: list[Type], shards: int) -> None:
+        self.pool, nt = Pool(SECRET), len(types)
+        scope = Scope(nt, workers=Workers(shards))
+        self.made = assemble(graph, scope, Traces(nt), self.pool, lambda *_: None, types, parted=shards > 1)
+        self.step = self.made.step
+
+
 def judge_in_memory(case: Case, shards: int = 1, *, finely: bool = False) -> None:
     """Step the dataflow of a case; raise AssertionError if its outputs are wrong at any closed time.
 
     Its runs are the steps, or `finely` each time that occurs is one.
     """
-    meaning, nt, pool, workers = Meaning(case), len(case.times), Pool(), Workers(shards)
-    scope = Scope(nt, workers=workers)
-    graph, parted = lower(meaning.graph), shards > 1
-    made = assemble(graph, scope, Traces(nt), pool, lambda _label, _updates: None, case.time_types, parted=parted)
+    meaning = Meaning(case)
+    _judge(case, meaning, Resident(lower(meaning.graph), case.time_types, shards), finely=finely)
+
+
+def judge_by_rounds(case: Case, shards: int, chance: random.Random, folder: Path, *, finely: bool = False) -> Rounds:
+    """Judge a case as `judge_in_memory` does, each step done in another way; return how. See `rounds`."""
+    meaning = Meaning(case)
+    rounds = Rounds(lower(meaning.graph), case.time_types, shards, chance, folder)
+    _judge(case, meaning, rounds, finely=finely)
+    return rounds
+
+
+def _judge(case: Case, meaning: Meaning, flow: Resident | Rounds, *, finely: bool) -> None:
+    made, pool, nt = flow.made, flow.pool, len(case.times)
     closed = Frontier([(BEGINNING,) * nt])
     said: dict[str, Counter] = {name: Counter() for name in made.outputs}
     for upper in _each_time(meaning.times()) if finely else case.uppers():
@@ -70,7 +97,7 @@ def judge_in_memory(case: Case, shards: int = 1, *, finely: bool = False) -> Non
             tail = np.array([(*time, diff) for _, time, diff in new], np.int64).reshape(-1, nt + 1)
             fed[name] = Delta(np.concatenate([lanes, tail], axis=1))
         try:
-            found = made.step(fed, interval)
+            found = flow.step(fed, interval)
         except EngineError:
             assert diverges, "the step was refused"
             return

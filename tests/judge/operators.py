@@ -21,11 +21,13 @@ HOWS = ("inner", "left", "right", "full")
 class Sketch:
     """A section of collections while it is drawn, the file's or that of a loop's body: what can be referred to, fresh names.
 
-    `depth` loops are around it; times have `nt` coordinates.
+    `depth` loops are around it; times have `nt` coordinates. Loops go `deepest` deep; of `nested` ones each has one within.
     """
 
     nt: int = 1
     depth: int = 0
+    deepest: int = 2
+    nested: bool = False
     collections: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, Columns] = field(default_factory=dict)
     names: Iterator[int] = field(default_factory=lambda: count(1))

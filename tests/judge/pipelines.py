@@ -16,10 +16,16 @@ MOST_OPERATORS = 6
 
 @st.composite
 def pipelines(
-    draw, inputs: dict[str, dict[str, str]], *, nt: int = 1, looping: bool = False, fallible: bool = False
+    draw,
+    inputs: dict[str, dict[str, str]],
+    *,
+    nt: int = 1,
+    looping: bool = False,
+    nested: bool = False,
+    fallible: bool = False,
 ) -> str:
-    """Give the text of a pipeline over declared inputs whose times have `nt` coordinates."""
-    sketch = Sketch(nt)
+    """Give the text of a pipeline over declared inputs whose times have `nt` coordinates; its loops may all be `nested`."""
+    sketch = Sketch(nt, deepest=3 if nested else 2, nested=nested)
     for name, columns in inputs.items():
         kinds = {column: KIND_OF[kind.removesuffix("?")] for column, kind in columns.items()}
         sketch.columns[name] = Columns(kinds, fallible)
@@ -31,7 +37,7 @@ def pipelines(
     left = max(1, sum(draw(st.integers(0, 3)) > 0 for _ in range(MOST_OPERATORS)))
     wanted = []
     if looping:
-        left //= 2
+        left //= 4 if nested else 2
         at = draw(st.integers(0, left))
     while left:
         here = draw(st.integers(1, left))

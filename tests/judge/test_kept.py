@@ -13,6 +13,7 @@ from ddcli.plan.generations import plan
 from tests.judge.harness import graph_of
 from tests.judge.logs import cases
 from tests.judge.test_random import SEARCH
+from tests.secret import SECRET
 
 
 class Asked:
@@ -32,6 +33,6 @@ def test_the_plan_knows_which_nodes_keep_state(case):
     """A node that it forgot would lose its state with the next change of the file."""
     graph, nt = plan(graph_of(case)).graph, len(case.times)
     asked = Asked()
-    assemble(graph, Scope(nt), asked, Pool(), lambda label, updates: None, case.time_types)
+    assemble(graph, Scope(nt), asked, Pool(SECRET), lambda label, updates: None, case.time_types)
     told = {node.fingerprint for node in graph.nodes if keeps_state(node, nt)}
     assert told == {identity.removesuffix(WAITING) for identity in asked.identities}

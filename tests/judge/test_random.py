@@ -14,7 +14,7 @@ from tests.judge.logs import cases
 from tests.judge.memory import judge_in_memory
 from tests.judge.sizes import AS_THEY_ARE, cut, few
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "20"))
 # Drawing a whole pipeline with its logs is much drawing, and much of it is thrown away when a failure is made small.
 SEARCH = settings(
     max_examples=EXAMPLES,

@@ -1,4 +1,4 @@
-"""Random pipelines whose state is cut into another number of shards between runs, whichever way these are done."""
+"""Random pipelines whose state is cut into another number of shards, or hashed anew, between runs, whichever way these are done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ddcli.store import upkeep
 from ddcli.store.manifest import read_newest
-from ddcli.store.upkeep import compact_state, reshard_state, verify
+from ddcli.store.state import State
+from ddcli.store.upkeep import compact_state, rekey, reshard_state, verify
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
@@ -27,9 +28,9 @@ def contents(directory, manifest):
     for name, entry in manifest.arrangements.items():
         found[name] = Counter()
         for shard in range(len(entry.shards)):
-            layout, stored = upkeep._stored(directory, name, entry, shard)
+            layout, stored = upkeep._stored(directory, manifest, name, shard, manifest.secret_bytes)
             for batch in stored:
-                frame = layout.to_frame(batch.matrix(), batch._pool)
+                frame = layout.to_frame(batch.matrix(), batch.pool)
                 for *record, diff in frame.rows():
                     found[name][repr(record)] += diff
     return found
@@ -50,13 +51,23 @@ def resharded(directory, shards):
     assert not wrong
 
 
+def hashed_anew(directory, secret):
+    """Hash a state's values under another secret; nothing that it holds may change."""
+    held = contents(directory, read_newest(directory))
+    with State.open(directory, {}) as state:
+        rekey(state, secret)
+    assert contents(directory, read_newest(directory)) == held
+    _, _, wrong = verify(directory)
+    assert not wrong
+
+
 @SEARCH
 @given(
     st.tuples(st.sampled_from([1, 1, 2, 3]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
     st.sampled_from([1, 2, 3]),
     st.integers(0, 2**32),
 )
-def test_the_number_of_shards_may_change_between_runs(case, shards, seed):
+def test_the_number_of_shards_and_the_secret_may_change_between_runs(case, shards, seed):
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), started(Here(seed)):
         engines = switching(seed, 0.3)
@@ -67,6 +78,8 @@ def test_the_number_of_shards_may_change_between_runs(case, shards, seed):
                     resharded(directory, chance.choice([1, 2, 3, 4, 6, 8]))
                     if chance.random() < 0.2:
                         compact_state(directory)
+                    if chance.random() < 0.4:
+                        hashed_anew(directory, chance.randbytes(16))
             return engines()
 
         judge(case, Path(folder), how)

@@ -26,8 +26,10 @@ def fresh(tmp_path, monkeypatch):
     monkeypatch.setattr(settings, "_listener", lines.append)
     monkeypatch.setattr(settings, "_cache_dir", tmp_path / "cache")
     monkeypatch.setattr(loader, "modules", lambda: iter([MODULE]))
+    settings.private_dir.cache_clear()
     loader.reset()
     yield tmp_path / "cache", lines
+    settings.private_dir.cache_clear()
     loader.reset()
 
 
@@ -74,8 +76,10 @@ def test_a_folder_that_is_not_writable_gives_way_to_a_temporary_one(fresh, monke
     assert len(lines) == 1
     (private,) = (tmp_path / "temporary").iterdir()
     assert private.stat().st_mode & 0o777 == 0o700
+    settings.private_dir.cache_clear()
     private.chmod(0o777)
-    assert cache._private_folder() != private
+    assert settings.private_dir() == settings.private_dir() != private
+    settings.private_dir.cache_clear()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     with pytest.raises(kernels.KernelError, match="can be kept neither"):
         shard()

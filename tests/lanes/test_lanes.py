@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal, assert_series_equal
 
@@ -23,6 +23,8 @@ from ddcli.engine.lanes import Layout, decode, decode_records, encode, encode_re
 from ddcli.engine.pool import Pool
 from ddcli.errors import InputError
 from ddcli.expressions.types import INTEGERS, Type
+from ddcli.expressions.years import PER_DAY, limits
+from tests.secret import SECRET
 
 FIXED = [
     *(Type(kind) for kind in (*INTEGERS, "float32", "float64", "bool", "date", "time")),
@@ -69,7 +71,12 @@ def values(column: Type) -> st.SearchStrategy[Any]:
         return st.dates() | st.just(dt.date(1969, 12, 31))
     if kind == "time":
         return st.sampled_from([0, 1, 86_399_999_999_999]) | st.integers(0, 86_399_999_999_999)
-    if kind in ("datetime", "duration"):
+    if kind == "datetime":
+        first, last = limits(column)
+        if column.zone and column.unit != "ns":  # in its zone, too, it is in these years
+            first, last = first + PER_DAY[column.unit or "us"], last - PER_DAY[column.unit or "us"]
+        return st.sampled_from([0, -1, 1, first, last]) | st.integers(first, last)
+    if kind == "duration":
         return st.sampled_from([0, -1, 1, -(2**63), 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
     if kind == "decimal":
         most = 10**column.precision - 1
@@ -108,11 +115,12 @@ def columns(draw: st.DrawFn, types: list[Type] = TYPES) -> tuple[Type, pl.Series
     return column, whole
 
 
+@settings(max_examples=max(25, settings.default.max_examples // 4))
 @given(columns())
 def test_a_column_survives(typed: tuple[Type, pl.Series]) -> None:
     """Encode, then decode: the same values, nulls and dtype."""
     column, whole = typed
-    pool, layout = Pool(), Layout({"x": column})
+    pool, layout = Pool(SECRET), Layout({"x": column})
     matrix = encode(whole.to_frame(), layout, pool)
     assert matrix.shape == (len(whole), layout.width)
     assert_series_equal(decode(matrix, layout, pool)["x"], whole)
@@ -123,7 +131,7 @@ def test_a_frame_survives_between_other_lanes(typed: list[tuple[Type, pl.Series]
     """Encode into the middle of a wider matrix, and decode some columns in another order."""
     height = min(len(whole) for _, whole in typed)
     frame = pl.DataFrame([whole[:height].alias(f"c{i}") for i, (_, whole) in enumerate(typed)])
-    pool, layout = Pool(), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
+    pool, layout = Pool(SECRET), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
     out = np.full((height, layout.width + 3), 77, np.int64)
     assert encode(frame, layout, pool, out, 2) is out
     assert (out[:, [0, 1, -1]] == 77).all()
@@ -148,7 +156,7 @@ def test_lanes_are_ordered_as_values(column: Type, data: st.DataObject) -> None:
     """Sorting tuples of lanes sorts values, nulls last, and equal lanes are equal values."""
     column = column.or_null(data.draw(st.booleans()))
     items = data.draw(st.lists(maybe_null(column), max_size=12))
-    lanes = encode(series(items, column).to_frame(), Layout({"x": column}), Pool())
+    lanes = encode(series(items, column).to_frame(), Layout({"x": column}), Pool(SECRET))
     keys = [tuple(row) for row in lanes.tolist()]
     for item, key in zip(items, keys, strict=True):
         for item_2, key_2 in zip(items, keys, strict=True):
@@ -164,7 +172,7 @@ def test_lanes_are_equal_as_values(column: Type, data: st.DataObject) -> None:
     """Two values of a type share their lanes exactly when they are equal, in whichever batch they come."""
     column = column.or_null(data.draw(st.booleans()))
     items = data.draw(st.lists(maybe_null(column), max_size=8))
-    pool, layout = Pool(), Layout({"x": column})
+    pool, layout = Pool(SECRET), Layout({"x": column})
     frames = [series([item], column).to_frame() for item in items]
     keys = [tuple(encode(frame, layout, pool)[0].tolist()) for frame in frames]
     for frame, key in zip(frames, keys, strict=True):
@@ -176,20 +184,20 @@ def test_lanes_are_equal_as_values(column: Type, data: st.DataObject) -> None:
 def test_a_null_where_none_is_allowed_is_refused(column: Type) -> None:
     """Name the column and the first row."""
     nulls = series([None], column, "fare")
-    present = encode(nulls.to_frame(), Layout({"fare": column.or_null()}), Pool())
+    present = encode(nulls.to_frame(), Layout({"fare": column.or_null()}), Pool(SECRET))
     assert NULL in present[0] or present[0].tolist() == [1, 0]
     frame = pl.concat([series([], column, "fare"), nulls]).to_frame()
     with pytest.raises(NullInRequired, match="column 'fare' has a null in row 0") as caught:
-        encode(frame, Layout({"fare": column}), Pool())
+        encode(frame, Layout({"fare": column}), Pool(SECRET))
     assert (caught.value.column, caught.value.row, caught.value.exit_code) == ("fare", 0, 3)
 
 
 def test_the_null_type_is_all_nulls() -> None:
     """Carry a column that never had a value."""
     layout, frame = Layout({"x": Type("null", nullable=True)}), pl.DataFrame({"x": [None, None]})
-    matrix = encode(frame, layout, Pool())
+    matrix = encode(frame, layout, Pool(SECRET))
     assert matrix.tolist() == [[NULL], [NULL]]
-    assert_frame_equal(decode(matrix, layout, Pool()), frame)
+    assert_frame_equal(decode(matrix, layout, Pool(SECRET)), frame)
 
 
 def test_integers_are_not_copied_into_the_pool() -> None:
@@ -203,7 +211,7 @@ def test_integers_are_not_copied_into_the_pool() -> None:
 def test_a_frame_of_another_dtype_is_a_bug_of_the_caller() -> None:
     """Refuse to guess a cast."""
     with pytest.raises(AssertionError, match="column 'x' is Int32, not int64"):
-        encode(pl.DataFrame({"x": [1]}).cast(pl.Int32), Layout({"x": Type("int64")}), Pool())
+        encode(pl.DataFrame({"x": [1]}).cast(pl.Int32), Layout({"x": Type("int64")}), Pool(SECRET))
 
 
 def test_a_layout_knows_the_lanes_of_its_columns() -> None:
@@ -219,7 +227,7 @@ def test_a_layout_knows_the_lanes_of_its_columns() -> None:
 
 def test_a_record_without_columns_keeps_its_rows() -> None:
     """Count rows even where nothing is in them."""
-    assert decode(np.empty((3, 2), np.int64), Layout({}), Pool()).height == 3
+    assert decode(np.empty((3, 2), np.int64), Layout({}), Pool(SECRET)).height == 3
 
 
 # Python's own times end at microseconds and at the year 9999; see the next test.
@@ -231,7 +239,7 @@ def test_records_and_frames_have_the_same_lanes(typed) -> None:
     """Python records encode as the frame of the same values does, and come back as polars gives them."""
     height = min((len(whole) for _, whole in typed), default=3)
     frame = pl.DataFrame([whole[:height].alias(f"c{i}") for i, (_, whole) in enumerate(typed)])
-    pool, layout = Pool(), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
+    pool, layout = Pool(SECRET), Layout({f"c{i}": column for i, (column, _) in enumerate(typed)})
     matrix = encode(frame, layout, pool) if typed else np.empty((3, 0), np.int64)
     records = frame.rows() if typed else [()] * 3
     found = decode_records(np.column_stack([matrix, matrix[:, :0]]), layout, pool)
@@ -244,7 +252,7 @@ def test_records_of_times_are_encoded() -> None:
     moment = dt.datetime(2013, 1, 1, 5, 17, 0, 1)  # noqa: DTZ001 - a column without a zone
     layout = Layout({"t": Type("datetime", unit="us"), "d": Type("duration", True, unit="us"), "c": Type("time")})
     records = [(moment, dt.timedelta(days=-1, microseconds=1), dt.time(23, 59)), (moment, None, dt.time(0, 0))]
-    assert decode_records(encode_records(records, layout, Pool()), layout, Pool()) == records
+    assert decode_records(encode_records(records, layout, Pool(SECRET)), layout, Pool(SECRET)) == records
 
 
 @pytest.mark.parametrize(
@@ -269,7 +277,7 @@ def test_records_of_times_are_encoded() -> None:
 def test_a_value_of_another_type_is_refused(column: Type, value: Any) -> None:
     """Name the column, the value and the type."""
     with pytest.raises(InputError, match="column 'x' can't hold") as caught:
-        encode_records([(value,)], Layout({"x": column}), Pool())
+        encode_records([(value,)], Layout({"x": column}), Pool(SECRET))
     assert repr(value) in caught.value.problem
     assert str(column) in caught.value.problem
 
@@ -278,6 +286,6 @@ def test_a_record_of_another_length_is_refused() -> None:
     """Say what columns there are."""
     layout = Layout({"p": Type("int64"), "m": Type("int64")})
     with pytest.raises(InputError, match=r"the record \(1,\) has 1 values, not one for each of: p, m"):
-        encode_records([(1, 2), (1,)], layout, Pool())
+        encode_records([(1, 2), (1,)], layout, Pool(SECRET))
     with pytest.raises(NullInRequired, match="column 'm' has a null in row 1"):
-        encode_records([(1, 2), (1, None)], layout, Pool())
+        encode_records([(1, 2), (1, None)], layout, Pool(SECRET))

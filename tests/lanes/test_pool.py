@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,15 +20,22 @@ from ddcli.engine import arrow
 from ddcli.engine import pool as pool_module
 from ddcli.engine.columns import NULL
 from ddcli.engine.kernels import loader, pool_table
+from ddcli.engine.kernels import siphash as siphash_module
 from ddcli.engine.kernels.hashing import hash_bytes, hash_ranges
 from ddcli.engine.pool import HashCollision, Pool
+from ddcli.engine.secret import PUBLIC
 from ddcli.errors import EngineError
 from ddcli.expressions.types import Type
+from tests.flooding import meeting, meeting_anyhow
+from tests.reference.siphash import siphash
+from tests.reference.xxhash64 import xxhash64
+from tests.secret import SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 STRING, BINARY = Type("string", nullable=True), Type("binary", nullable=True)
+LIST = Type("list", nullable=True, inner=STRING)
 # Made with the reference implementation (xxhsum): lengths around each of the algorithm's steps.
 PUBLISHED = {
     b"": 0xEF46DB3751D8E999,
@@ -57,10 +67,97 @@ def test_a_hash_that_looks_like_null_is_moved() -> None:
     assert hash_bytes(np.array([0, 8]), data).tolist() == [NULL - 1]
 
 
+def pythons(data: list[bytes], seed: int) -> list[int]:
+    """Return what a process of this Python with a fixed seed makes of bytes: SipHash-1-3, under a key that it stretches the seed to."""
+    script = "import sys; print(*(hash(bytes.fromhex(text)) for text in sys.argv[1:]))"
+    given = [sys.executable, "-c", script, *(value.hex() for value in data)]
+    done = subprocess.run(given, env={"PYTHONHASHSEED": str(seed)}, capture_output=True, text=True, check=True)
+    return list(map(int, done.stdout.split()))
+
+
+def stretched(seed: int) -> bytes:
+    """Return the key that Python makes of a seed: of 0 all zeros, else bytes of a linear congruential generator."""
+    found = bytearray()
+    while seed and len(found) < 16:
+        seed = (seed * 214013 + 2531011) % 2**32
+        found.append(seed >> 16 & 0xFF)
+    return bytes(found).ljust(16, b"\0")
+
+
+@pytest.mark.skipif(sys.hash_info.algorithm != "siphash13", reason="this Python hashes otherwise")
+@pytest.mark.parametrize("seed", [0, 1, 2026])
+def test_the_reference_of_siphash_is_what_python_hashes_with(seed: int) -> None:
+    data = [bytes(range(length, 2 * length)) for length in range(1, 80)]
+    signed = [siphash(stretched(seed), value) for value in data]
+    signed = [value - 2**64 if value >= 2**63 else value for value in signed]
+    assert pythons(data, seed) == [-2 if value == -1 else value for value in signed]
+
+
+@given(st.lists(st.binary(max_size=70)), st.binary(min_size=16, max_size=16))
+def test_hashes_under_a_secret_are_those_of_the_reference(values: list[bytes], secret: bytes) -> None:
+    """Wherever the bytes lie: nothing beside them is looked at."""
+    lanes = Pool(secret).intern_bytes(values, BINARY)
+    assert lanes.view(np.uint64).tolist() == [siphash(secret, value) for value in values]
+
+
+@pytest.mark.parametrize("length", [*range(70), 1000, 65_536])
+def test_each_length_is_hashed_as_by_the_reference(length: int) -> None:
+    value = bytes(at * 167 % 256 for at in range(length))
+    assert Pool(SECRET).intern_bytes([value], BINARY).view(np.uint64).tolist() == [siphash(SECRET, value)]
+
+
+def test_a_hash_under_a_secret_that_looks_like_null_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No value is known whose hash is it, so the kernel runs as Python and is told of one."""
+    monkeypatch.setenv("DDCLI_KERNELS", "python")
+    monkeypatch.setattr(siphash_module, "siphash13", lambda *_: np.uint64(NULL))
+    loader.reset()
+    assert Pool(SECRET).intern_bytes([b"x"], BINARY).tolist() == [NULL - 1]
+    monkeypatch.undo()
+    loader.reset()
+
+
+@given(st.data())
+def test_ranks_are_the_lanes_of_a_pool_without_a_secret(data: st.DataObject) -> None:
+    """So who comes first of equals is the same under every secret; for lists, of hashed values at any depth, too."""
+    kind = data.draw(st.sampled_from([STRING, BINARY, LIST, Type("list", nullable=True, inner=LIST)]))
+    leaf = st.none() | (st.binary(max_size=20) if kind == BINARY else st.text(max_size=20))
+    nested = {STRING: leaf, BINARY: leaf, LIST: st.none() | st.lists(leaf, max_size=3)}
+    values = data.draw(st.lists(nested.get(kind, st.none() | st.lists(nested[LIST], max_size=3)), max_size=8))
+    series, pool = pl.Series(values, dtype=kind.to_polars()), Pool(SECRET)
+    assert pool.ranks(pool.intern(series, kind), kind).tolist() == Pool(PUBLIC).intern(series, kind).tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_xxhash64_meets_under_its_seed_and_under_any_other(seed: int) -> None:
+    """Why it is no hash for values that others choose, however secret its seed."""
+    random = Random(seed)
+    one, other = meeting(random)
+    assert one != other
+    assert one.isprintable()
+    assert xxhash64(one.encode()) == xxhash64(other.encode())
+    with pytest.raises(HashCollision):
+        Pool(PUBLIC).intern(pl.Series([one, other]))
+    values = meeting_anyhow(random)
+    assert len(set(values)) == 3
+    for _ in range(50):
+        secret = random.getrandbits(64)
+        first, *others = (xxhash64(value, secret) for value in values)
+        assert others.count(first) == 1
+    for _ in range(50):
+        lanes = Pool(random.randbytes(16)).intern(pl.Series([one.encode(), other.encode(), *values]))
+        assert len(set(lanes.tolist())) == 5
+
+
 def weak(starts: np.ndarray, lengths: np.ndarray, data: np.ndarray, out: np.ndarray) -> None:
     """Hash by length alone."""
     del starts, data
     out[:] = np.where(lengths < 0, NULL, lengths)
+
+
+@pytest.fixture
+def weakly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have pools hash by length alone."""
+    monkeypatch.setattr(pool_module, "hasher", lambda secret: weak)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +172,8 @@ def weak(starts: np.ndarray, lengths: np.ndarray, data: np.ndarray, out: np.ndar
         (Type("list", inner=Type("string")), ["ab"], ["abc"]),
     ],
 )
-def test_a_collision_names_both_values(kind: Type, first: Any, second: Any) -> None:
-    pool = Pool(weak)
+def test_a_collision_names_both_values(kind: Type, first: Any, second: Any, weakly: None) -> None:
+    pool = Pool(SECRET)
     dtype = kind.to_polars()
     assert len(set(pool.intern(pl.Series([first, None, first], dtype=dtype)).tolist())) == 2
     with pytest.raises(HashCollision, match="two different values have the same 64-bit hash") as caught:
@@ -87,8 +184,8 @@ def test_a_collision_names_both_values(kind: Type, first: Any, second: Any) -> N
     assert caught.value.exit_code == 5
 
 
-def test_a_long_value_is_cut_in_the_message() -> None:
-    pool = Pool(weak)
+def test_a_long_value_is_cut_in_the_message(weakly: None) -> None:
+    pool = Pool(SECRET)
     with pytest.raises(HashCollision) as caught:
         pool.intern(pl.Series(["a" * 5000, "b" * 5000]))
     assert len(caught.value.problem) < 600
@@ -96,7 +193,7 @@ def test_a_long_value_is_cut_in_the_message() -> None:
 
 def test_kinds_never_mix() -> None:
     """A string and a binary of the same bytes may share a lane, for each kind has its own table."""
-    pool = Pool()
+    pool = Pool(SECRET)
     texts = pl.Series(["a", "b"])
     lanes = pool.intern(texts)
     assert pool.intern(texts.cast(pl.Binary)).tolist() == lanes.tolist()
@@ -105,7 +202,7 @@ def test_kinds_never_mix() -> None:
 
 
 def test_a_list_has_one_lane_whatever_its_type_says_about_nulls() -> None:
-    pool = Pool()
+    pool = Pool(SECRET)
     lists = pl.Series([[1, 2], []])
     kinds = [Type("list", inner=Type("int64", nullable=nullable)) for nullable in (False, True)]
     assert pool.intern(lists, kinds[0]).tolist() == pool.intern(lists, kinds[1]).tolist() == pool.intern(lists).tolist()
@@ -113,7 +210,7 @@ def test_a_list_has_one_lane_whatever_its_type_says_about_nulls() -> None:
 
 def test_the_pool_grows_over_many_batches() -> None:
     """Early batches decode as before after every growth."""
-    pool, kept = Pool(), []
+    pool, kept = Pool(SECRET), []
     for batch in range(60):
         texts = pl.Series([f"{batch * number} of a batch {'.' * (number % 30)}" for number in range(batch, batch + 40)])
         kept.append((texts, pool.intern(texts)))
@@ -137,7 +234,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_values_lie_in_windows_of_memory(small_windows: None) -> None:
     """A value may begin in one window and end in the next."""
-    pool = Pool()
+    pool = Pool(SECRET)
     texts = pl.Series([f"{number}:{'x' * (number % 60)}" for number in range(60)])
     lists = pl.Series([list(range(number % 8)) for number in range(60)], dtype=pl.List(pl.Int32))
     lanes, list_lanes = pool.intern(texts), pool.intern(lists)
@@ -148,19 +245,19 @@ def test_values_lie_in_windows_of_memory(small_windows: None) -> None:
 
 def test_a_value_longer_than_a_window_is_refused(small_windows: None) -> None:
     with pytest.raises(EngineError, match="a value of 64 bytes is too long"):
-        Pool().intern(pl.Series(["x" * 63, "x" * 64]))
+        Pool(SECRET).intern(pl.Series(["x" * 63, "x" * 64]))
 
 
 @given(st.lists(st.none() | st.text(max_size=15), max_size=30), st.integers(0, 10), st.integers(0, 30))
 def test_slices_are_read_where_they_begin(texts: list[str | None], start: int, length: int) -> None:
     """A slice shares its buffers with the whole series; so does its bitmap of nulls."""
-    pool, part = Pool(), pl.Series(texts, dtype=pl.String)[start : start + length]
+    pool, part = Pool(SECRET), pl.Series(texts, dtype=pl.String)[start : start + length]
     assert_series_equal(pool.values(pool.intern(part), STRING), part)
 
 
 @given(st.lists(st.none() | st.binary(max_size=20)))
 def test_bytes_go_the_quick_way_to_the_same_lanes(values: list[bytes | None]) -> None:
-    pool = Pool()
+    pool = Pool(SECRET)
     lanes = pool.intern_bytes(values, BINARY)
     assert lanes.tolist() == pool.intern(pl.Series(values, dtype=pl.Binary)).tolist()
     assert pool.bytes_of(lanes, BINARY) == values
@@ -170,7 +267,7 @@ def test_many_buffers_are_one() -> None:
     """A gathered concatenation points into several buffers of its parts."""
     parts = [pl.Series([f"{number} in the part {'x' * number}" for number in range(50)]) for _ in range(5)]
     whole = pl.concat(parts).gather(list(range(249, -1, -1)))
-    pool = Pool()
+    pool = Pool(SECRET)
     assert_series_equal(pool.values(pool.intern(whole), STRING), whole)
 
 
@@ -178,7 +275,7 @@ def test_decoded_values_outlive_the_pool() -> None:
     """Polars keeps the memory that it was lent, and gives it back."""
     gc.collect()
     before = len(arrow._lent)
-    pool, texts = Pool(), pl.Series([None, "short", "long enough to lie in memory"])
+    pool, texts = Pool(SECRET), pl.Series([None, "short", "long enough to lie in memory"])
     lists = pl.Series([["short"], [], None, ["long enough to lie in memory", None]])
     decoded = pool.values(pool.intern(texts), STRING)
     decoded_lists = pool.values(pool.intern(lists), Type("list", nullable=True, inner=STRING))
@@ -195,7 +292,7 @@ def test_decoded_values_outlive_the_pool() -> None:
 
 def test_threads_share_a_pool() -> None:
     """Shards intern at the same time."""
-    pool, found = Pool(), {}
+    pool, found = Pool(SECRET), {}
     texts = [pl.Series([f"value {number % 997} of the shards" for number in range(at, at + 5000)]) for at in range(8)]
 
     def work(at: int) -> None:
@@ -212,11 +309,11 @@ def test_threads_share_a_pool() -> None:
 
 def test_a_lane_of_no_value_is_a_bug() -> None:
     with pytest.raises(AssertionError, match="lane 5 is not of this pool"):
-        Pool().values(np.array([5]), STRING)
+        Pool(SECRET).values(np.array([5]), STRING)
 
 
 def test_an_empty_column_interns_nothing() -> None:
-    pool = Pool()
+    pool = Pool(SECRET)
     assert pool.intern(pl.Series([], dtype=pl.String)).tolist() == []
     assert pool.values(np.empty(0, np.int64), STRING).to_list() == []
     hash_ranges(*np.empty((2, 0), np.int64), np.empty(0, np.uint8), np.empty(0, np.int64))

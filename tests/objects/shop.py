@@ -16,6 +16,7 @@ from ddcli.store.objects import locate
 from ddcli.store.runs import RUNS
 from ddcli.store.state import State
 from tests.crash.shop import OUTPUTS, PIPELINE, Shop
+from tests.store.support import LOCKS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +74,7 @@ class Remote:
     def names(self) -> list[str]:
         """Return the names of all objects but inputs, lock and records of runs, without marks."""
         found = [path.relative_to(self.bucket) for path, _ in self.bucket.below()]
-        kept = [path for path in found if path.parts[0] != "in" and path.name != "LOCK" and path.parent.name != RUNS]
+        kept = [path for path in found if path.parts[0] != "in" and path.name not in LOCKS and path.parent.name != RUNS]
         return sorted(MARK.sub("", path.inner) for path in kept)
 
     def rows(self) -> dict[str, Counter]:

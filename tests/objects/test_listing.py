@@ -89,3 +89,13 @@ def test_paths_in_manifests_find_what_they_were_made_of(tmp_path):
             assert locate(base, relative(path, base)) == path
     assert str(near / "x" / ".." / "y") == "s3://bucket/a/out/x/../y"
     assert str(near.parent.with_name("b")) == "s3://bucket/b"
+
+
+@pytest.mark.parametrize("path", ["lake", "lake/t", "lake/t/day=1", "lake/t/data/day=1", "lake/**/*.parquet"])
+@pytest.mark.parametrize("log", ["_delta_log/0.json", "metadata/0.metadata.json"])
+def test_a_table_with_a_log_is_refused(bucket, tmp_path, path, log):
+    for name in (log, "day=1/a.parquet", "data/day=1/a.parquet"):
+        (bucket / "lake/t" / name).put(b"x")
+    with pytest.raises(InputError, match="a table of") as caught:
+        list_input(f"{bucket}/{path}", tmp_path)
+    assert caught.value.place == str(bucket / "lake/t")

@@ -1,20 +1,25 @@
 """Pipelines whose state, inputs and outputs are in an object store do as those in files do."""
 
 import sys
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import combinations, count
 
 import pytest
 
+import ddcli.publishing
 import ddcli.store.objects
 import ddcli.store.state
+import ddcli.tasks
 from ddcli.choosing import Choosing
 from ddcli.cli.main import main
-from ddcli.errors import EngineError, SpecErrors, StateError, UsageError
+from ddcli.errors import EngineError, LockedError, SpecErrors, StateError, UsageError
 from ddcli.pipeline import run
 from ddcli.sizes import BASE
 from ddcli.store.files import Files
 from ddcli.store.holds import Hold, holding, read_holds, release, write_hold
+from ddcli.store.joint_file import JointFile
+from ddcli.store.lock import take_lock
 from ddcli.store.manifest import read_newest
 from ddcli.store.objects import ObjectPath
 from ddcli.store.state import batch_files
@@ -102,6 +107,60 @@ def test_tasks_meet_in_the_bucket(tmp_path, bucket):
     manifest = read_newest(there.state)
     named = {path.name for path, _ in batch_files(there.state, manifest)}
     assert {path.name for path, _ in (there.state / "arrangements").below()} == named
+
+
+def test_a_commit_is_one_object_of_an_output(tmp_path, bucket, monkeypatch):
+    """Shards write parts of it, tasks objects whose row groups are put together."""
+    monkeypatch.setattr(ddcli.publishing, "LARGE", 1)
+    monkeypatch.setattr(ddcli.tasks, "FEW", 1)
+    there, joined = make(tmp_path, bucket), []
+    path = there.local.folder / "shop.yaml"
+    path.write_text(path.read_text().replace("name: shop\n", "name: shop\nshards: 3\n"))
+    add, add_file = JointFile.add, JointFile.add_file
+    monkeypatch.setattr(JointFile, "add", lambda *given: joined.append("part") or add(*given))
+    monkeypatch.setattr(JointFile, "add_file", lambda *given: joined.append("object") or add_file(*given))
+    with started(Here(7)):
+        for step, options in enumerate([{}, *[{"engine": "spark"}] * 2, {"memory": BASE}]):
+            there.supply(step)
+            there.run(**options)
+    assert set(joined) == {"part", "object"}
+    assert there.rows() == there.local.meant(4)
+    found = [name for name in there.names() if "updates-" in name and "known" in name]
+    assert found == [f"out/known/updates-{span}.parquet" for span in ("1-2", "2-3", "3-4", "start-1")]
+    assert not any("dd-tmp" in name for name in there.names())
+    assert not list(verify_state(there.state, read_newest(there.state)))
+
+
+def test_a_large_object_is_copied_in_blocks(bucket, monkeypatch):
+    """A store copies no object of more than 5 GB by itself."""
+    monkeypatch.setattr(ddcli.store.objects, "COPIED", 100)
+    data = bytes(range(256)) * 1000
+    (bucket / "from").put(data)
+    (bucket / "from").replace(bucket / "to")
+    assert (bucket / "to").read_bytes() == data
+    assert not (bucket / "from").is_file()
+
+
+def test_two_states_of_one_output(tmp_path, bucket):
+    shop = make(tmp_path, bucket)
+    shop.supply(0)
+    with (
+        open_lock(shop.place("out/known"), bucket / "other"),
+        pytest.raises(LockedError, match="is being written from"),
+    ):
+        shop.run()
+    assert shop.run().changed
+    with pytest.raises(StateError, match="'known' belongs to another state"):
+        shop.run(state=bucket / "other")
+
+
+@contextmanager
+def open_lock(place, writer):
+    lock = take_lock(place, Files(), writer=writer)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def test_tasks_of_this_machine_meet_here(tmp_path, bucket, monkeypatch):

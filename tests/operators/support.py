@@ -9,7 +9,16 @@ from fractions import Fraction
 import numpy as np
 
 from ddcli.engine.columns import NULL, float_lanes, float_values
-from ddcli.engine.operators.reduce_aggregates import Count, CountDistinct, First, FloatSum, Gather, Sum, TopK
+from ddcli.engine.operators.reduce_aggregates import (
+    Count,
+    CountDistinct,
+    First,
+    FloatMean,
+    FloatSum,
+    Gather,
+    Sum,
+    TopK,
+)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The definition.
@@ -79,16 +88,33 @@ def exact_float_sum(pairs):
         return math.nan
     if up or down:
         return math.inf if up else -math.inf
+    return as_float(total)
+
+
+def as_float(exact):
+    """Return the nearest float, infinite beyond the largest."""
     try:
-        return float(total)
+        return float(exact)
     except OverflowError:
-        return math.inf if total > 0 else -math.inf
+        return math.inf if exact > 0 else -math.inf
+
+
+def large_mean(exact, count):
+    """Return the mean of what has a sum beyond the floats: the sum is rounded 128 bits lower, as others are."""
+    try:
+        return math.ldexp(float(exact / 2**128) / count, 128)
+    except OverflowError:
+        return math.inf if (exact > 0) == (count > 0) else -math.inf
 
 
 def in_order(aggregate, group):
     def rank(value):
-        rest = [lane for at, lane in enumerate(value) if at not in aggregate.order]
-        return [value[lane] for lane in aggregate.order] + rest
+        hashed = list(getattr(aggregate, "hashed", ()))
+        ranked = np.array(value)
+        if hashed:
+            ranked[hashed] = aggregate.ranks(ranked[None, hashed])[0]
+        rest = [int(lane) for at, lane in enumerate(ranked) if at not in aggregate.order]
+        return [value[lane] for lane in aggregate.order] + rest + [value[lane] for lane in hashed]
 
     candidates = [value for value, count in group.items() if count > 0 and not is_null(aggregate.skip, value)]
     return sorted(candidates, key=rank, reverse=aggregate.last)
@@ -111,6 +137,14 @@ def lanes_for(aggregate, group):
         case FloatSum(column):
             pairs = [(lane_float(v[column.number]), c) for v, c in group.items() if not is_null(column, v)]
             return (float_lane(exact_float_sum(pairs)),)
+        case FloatMean(column):
+            pairs = [(lane_float(v[column.number]), c) for v, c in group.items() if not is_null(column, v)]
+            number_of = sum(c for _, c in pairs)
+            total = exact_float_sum(pairs)
+            if math.isinf(total) and number_of and all(math.isfinite(value) for value, _ in pairs):
+                exact = sum(Fraction(value) * c for value, c in pairs)
+                return (float_lane(large_mean(exact, number_of)), 1)
+            return (float_lane(total), number_of)
         case CountDistinct(column):
             counts = Counter()
             for value, count in group.items():

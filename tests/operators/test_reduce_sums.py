@@ -14,6 +14,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     Column,
     Count,
     CountDistinct,
+    FloatMean,
     FloatSum,
     Sum,
     TopK,
@@ -75,7 +76,7 @@ floats = st.one_of(
 def test_float_sums_are_rounded_once(rows, cut):
     batch = [((1, float_lane(x)), (t,), diff) for x, diff, t in rows]
     early, late = [u for u in batch if u[1][0] < cut], [u for u in batch if u[1][0] >= cut]
-    run(Reduce(1, 1, 1, [FloatSum(Column(0))]), [early, late])
+    run(Reduce(1, 1, 1, [FloatSum(Column(0)), FloatMean(Column(0))]), [early, late])
 
 
 @given(rows=st.lists(st.floats(-1e300, 1e300), max_size=40))

@@ -21,6 +21,7 @@ from ddcli.engine.operators.shift import Delay, EnterAt, PythonShift, Shift
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.expressions.types import Type
+from tests.secret import SECRET
 
 ALL = Frontier()
 GRID = range(4)
@@ -196,7 +197,7 @@ RESULT = Layout({"y": Type("int64")})
 
 def python_shift(logic, nt):
     """Return the operator and the input: three records at different times and diffs."""
-    pool = Pool()
+    pool = Pool(SECRET)
     names = pool.intern_bytes([b"a", b"b", b"c"], Type("string"))
     rows = [
         [x, name, *([t] * nt), d]

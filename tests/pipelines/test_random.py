@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.pipelines.support import Copy
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "16"))
 EPOCHS = 6
 NODES = "abcdef"
 DAYS = range(0, 150, 25)  # in and out of the 60 days for which an attendance counts

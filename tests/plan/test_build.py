@@ -1,5 +1,8 @@
 """Names and types of a pipeline: what each operator gives, and what is said where one is wrong."""
 
+import itertools
+import re
+
 import pytest
 
 from tests.plan.support import chain, logical, problems, schema
@@ -113,7 +116,7 @@ WRONG = {
     "one alias twice": (["join: {with: u, as: x, on: [k]}", "join: {with: u, as: x, on: [k]}"], "9:9 collections.c.apply[1].join: the left side has columns 's' and 'x.s' already", "otherwise than 'x'"),
     "concat columns": (["concat: u"], "8:9 collections.c.apply[0].concat: `concat` sums collections with the same columns; these are not in all of them: d, f, n, v, w", "`project`"),
     "concat types": (["map: {a: k}", "concat: {from: t, apply: [{map: {a: s}}]}"], "9:9 collections.c.apply[1].concat: `concat`: column 'a' is int64 in one collection and string in another", "cast one of them"),
-    "module": (["map: {function: 'no.such:f', columns: {a: int64}}"], "8:25 collections.c.apply[0].map: module `no.such` can't be imported", "beside the pipeline file"),
+    "module": (["map: {function: 'no.such:f', columns: {a: int64}}"], "8:25 collections.c.apply[0].map: there is no module `no.such`", "beside the pipeline file"),
     "function": (["map: {function: 'math:ceill', columns: {a: int64}}"], "8:25 collections.c.apply[0].map: module `math` has no function `ceill`", "did you mean `ceil`?"),
     "reducer": (["reduce: {by: [k], function: 'math:ceill', columns: {a: int64}}"], "8:37 collections.c.apply[0].reduce: module `math` has no function `ceill`", "did you mean `ceil`?"),
     "in place": (["join: {with: {from: u, apply: [{filter: q > 1}]}, on: [k], as: x}"], "8:49 collections.c.apply[0].join.with.apply[0].filter: no column is named `q`", "in scope"),
@@ -156,3 +159,25 @@ def test_an_output_has_no_column_that_a_log_has_itself(name):
     assert problem == f"9:11 outputs.c: 'c' has a column '{name}', as the log itself has"
     assert f"rename: {{{name}: {name}_1}}" in hint
     assert logical(wrong + chain(f"drop: [{name}]", source="c", name="e"), "{e: out/}").outputs["e"]
+
+
+IN_CIRCLES = """\
+  low:
+    iterate:
+      variables: {known: t, next: t}
+      body:
+        middle: {from: next, apply: [distinct]}
+        next: {from: [known, middle]}
+        known: {from: middle}
+      result: known
+"""
+
+
+def test_the_order_in_which_a_body_is_written_is_nothing_to_it():
+    """A variable that has the name of a collection of the body is not that collection: what looks like a circle is none."""
+    body = re.findall(r"^ {8}\w+: .*\n", IN_CIRCLES, re.MULTILINE)
+    graphs = {
+        logical(IN_CIRCLES.replace("".join(body), "".join(order)), "{low: out/}").fingerprint
+        for order in itertools.permutations(body)
+    }
+    assert len(graphs) == 1

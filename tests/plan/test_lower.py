@@ -10,6 +10,7 @@ from ddcli.engine.operators.linear import Linear, Permute
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from tests.plan.support import chain, kinds, nodes, plan, planned
+from tests.secret import SECRET
 
 
 class Traces:
@@ -20,7 +21,7 @@ class Traces:
 def operators(graph):
     """Return the operators that the engine runs for a graph."""
     scope = Scope()
-    assemble(graph, scope, Traces(), Pool(), print)
+    assemble(graph, scope, Traces(), Pool(SECRET), print)
     return [operator for place in scope.places for operator in place.shards]
 
 

@@ -55,8 +55,13 @@ def aggregated(call: AggregateCall, rows: Rows) -> Any:
     if number == 0 and (call.function == "avg" or call.type.nullable):
         return None
     if call.args[0].type.is_float:
-        total = float_sum(_net(call, rows))
-        return total / number if call.function == "avg" else total
+        net = _net(call, rows)
+        total = float_sum(net)
+        if call.function == "sum":
+            return total
+        if math.isfinite(total) or not all(map(math.isfinite, net)):
+            return total / number
+        return large_mean(sum(Fraction(value) * count for value, count in net.items()), number)
     return aggregate(call, rows)
 
 
@@ -64,7 +69,23 @@ def float_sum(net: dict[float, int]) -> float:
     """Return the sum of values times counts, rounded once; infinities and NaN as in IEEE."""
     if not all(map(math.isfinite, net)):
         return sum(value * count for value, count in net.items() if not math.isfinite(value))
-    return float(sum(Fraction(value) * count for value, count in net.items()))
+    return as_float(sum(Fraction(value) * count for value, count in net.items()))
+
+
+def large_mean(exact: Fraction | int, count: int) -> float:
+    """Return the mean of what has a sum beyond the floats: the sum is rounded 128 bits lower, as others are."""
+    try:
+        return math.ldexp(float(Fraction(exact) / 2**128) / count, 128)
+    except OverflowError:
+        return math.inf if (exact > 0) == (count > 0) else -math.inf
+
+
+def as_float(exact: Fraction | int) -> float:
+    """Return the nearest float, infinite beyond the largest."""
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
 
 
 def _net(call: AggregateCall, rows: Rows) -> dict[Any, int]:

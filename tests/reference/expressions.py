@@ -10,6 +10,7 @@ import datetime as dt
 import itertools
 import math
 import re
+import struct
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cmp_to_key
@@ -493,7 +494,7 @@ def cast(value: Any, source: Type, target: Type) -> Any:
     if target.kind == "string":
         return to_text(value)
     if target.is_float:
-        return float(value)
+        return single(float(value)) if target.kind == "float32" else float(value)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise Fails
@@ -516,6 +517,14 @@ def cast(value: Any, source: Type, target: Type) -> Any:
     return value.time() if target.kind == "time" else value
 
 
+def single(value: float) -> float:
+    """Return the nearest float of 32 bits; raises Fails beyond the largest."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        raise Fails from None
+
+
 def whole_number(value: int, target: Type) -> int:
     low, high = integer_range(target.kind)
     if not low <= value <= high:
@@ -531,7 +540,10 @@ def from_text(text: str, target: Type) -> Any:
     if target.kind == "decimal":
         return to_decimal(Fraction(matched(number, text)), target)
     if target.is_float:
-        return float(matched(f"(?i){number}(e[+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", text))
+        found = float(matched(f"(?i){number}(e[+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", text))
+        if math.isinf(found) and any(character.isdigit() for character in text):
+            raise Fails
+        return single(found) if target.kind == "float32" else found
     if target.kind == "bool":
         return matched("(?i)true|false", text).lower() == "true"
     clock = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?"
@@ -665,17 +677,21 @@ def float_sum(present: list[tuple[float, int]]) -> float:
     try:
         return float(exact)
     except OverflowError:
-        return math.copysign(math.inf, exact)
+        return math.inf if exact > 0 else -math.inf
 
 
 def mean(call: AggregateCall, present: list[tuple[Any, int]]) -> Any:
     count = sum(count for _, count in present)
     kind = call.args[0].type
-    if kind.is_float and any(not math.isfinite(value) for value, _ in present):
-        return float_sum(present) / count
+    if kind.is_float:
+        total = float_sum(present)
+        if math.isfinite(total) or any(not math.isfinite(value) for value, _ in present):
+            return total / count
     if kind.kind == "duration":
         return truncated(sum((value // MICROSECOND) * n for value, n in present), count) * MICROSECOND
     exact = sum(Fraction(value) * n for value, n in present) / count
+    if kind.is_float:  # the sum is rounded where it is a float, 128 bits lower
+        return math.ldexp(float(exact * count / 2**128) / count, 128)
     return to_decimal(exact, call.type) if call.type.kind == "decimal" else float(exact)
 
 
@@ -684,6 +700,8 @@ def spread(call: AggregateCall, present: list[tuple[Any, int]]) -> float | None:
     sample = call.function.endswith("samp")
     if count - sample <= 0:
         return None
+    if any(not math.isfinite(value) for value, _ in present):
+        return math.nan
     middle = sum(Fraction(value) * n for value, n in present) / count
     variance = sum((Fraction(value) - middle) ** 2 * n for value, n in present) / (count - sample)
     return math.sqrt(variance) if call.function.startswith("std") else float(variance)

@@ -1,7 +1,7 @@
-"""xxHash64 in plain Python: the order in which the engine keeps texts that nothing else tells apart.
+"""xxHash64 in plain Python: with the seed 0 the order of texts that nothing else tells apart.
 
 The order of hashes means nothing, but it is the same everywhere and at all times, which is what breaking ties asks for.
-Follows the specification by Yann Collet (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md), seed 0.
+Follows the specification by Yann Collet (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ def _rotated(value: int, bits: int) -> int:
     return ((value << bits) | (value >> (64 - bits))) & MASK
 
 
-def _round(accumulator: int, lane: int) -> int:
+def round_of(accumulator: int, lane: int) -> int:
+    """Return an accumulator with one more word in it."""
     return _rotated((accumulator + lane * P2) & MASK, 31) * P1 & MASK
 
 
-def xxhash64(data: bytes) -> int:
+def xxhash64(data: bytes, seed: int = 0) -> int:
     """Return the hash as an unsigned number.
 
     >>> hex(xxhash64(b""))
@@ -27,19 +28,19 @@ def xxhash64(data: bytes) -> int:
     >>> hex(xxhash64(b"abc"))
     '0x44bc2cf5ad770999'
     """
-    at, found = 0, P5
+    at, found = 0, (seed + P5) & MASK
     if len(data) >= 32:
-        lanes = [(P1 + P2) & MASK, P2, 0, -P1 & MASK]
+        lanes = [(seed + start) & MASK for start in (P1 + P2, P2, 0, -P1)]
         while at <= len(data) - 32:
             for number in range(4):
-                lanes[number] = _round(lanes[number], int.from_bytes(data[at : at + 8], "little"))
+                lanes[number] = round_of(lanes[number], int.from_bytes(data[at : at + 8], "little"))
                 at += 8
         found = sum(_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)) & MASK
         for lane in lanes:
-            found = ((found ^ _round(0, lane)) * P1 + P4) & MASK
+            found = ((found ^ round_of(0, lane)) * P1 + P4) & MASK
     found = (found + len(data)) & MASK
     while at + 8 <= len(data):
-        found = (_rotated(found ^ _round(0, int.from_bytes(data[at : at + 8], "little")), 27) * P1 + P4) & MASK
+        found = (_rotated(found ^ round_of(0, int.from_bytes(data[at : at + 8], "little")), 27) * P1 + P4) & MASK
         at += 8
     if at + 4 <= len(data):
         found = (_rotated(found ^ int.from_bytes(data[at : at + 4], "little") * P1 & MASK, 23) * P2 + P3) & MASK

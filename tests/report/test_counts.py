@@ -252,7 +252,7 @@ def test_what_is_torn_is_no_record(path):
 
 
 def test_only_the_last_are_kept(tmp_path):
-    summary = {"seconds": 1.0, "inputs": {}, "state_bytes": 0}
+    summary = {"seconds": 1.0, "inputs": {}, "outputs": {}, "state_bytes": 0}
     for number in range(1, KEPT + 5):
         write_run(tmp_path, RunRecord(number, "", summary, Counts()), Files())
     found = [record.number for record in read_runs(tmp_path)]

@@ -134,7 +134,8 @@ def test_runs_are_plotted(pages, seen):
 
 def test_texts_stay_texts(seen):
     there = seen[0]["evil"]
-    shown = "".join(letter if letter.isprintable() else "?" for letter in EVIL)
+    escapes = {letter: f"\\u{ord(letter):04x}" if ord(letter) > 0xFF else f"\\x{ord(letter):02x}" for letter in EVIL}
+    shown = "".join(letter if letter.isprintable() else escapes[letter] for letter in EVIL)
     assert there["title"] == f"{shown}: operators"
     assert there["heading"] == shown
     assert there["scripts"] == 1

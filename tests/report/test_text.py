@@ -155,5 +155,7 @@ def test_durations(seconds, told):
 
 def test_words_are_clipped_by_what_they_take():
     assert clipped("日本語", 5) == "日本…"
+    assert clipped("e\u0301" * 3, 2) == "e\u0301…"
+    assert clipped("x" * 300_000, 3) == "xx…"  # in linear time: a `map` has any number of columns
     assert cells(clipped(EVIL, 20)) <= 20
     assert wrapped(["a" * 50, "b", "c"], 20, 3) == ["a" * 20, "a" * 20, "a" * 10 + " …"]

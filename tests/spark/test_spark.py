@@ -22,6 +22,7 @@ from tests.judge.logs import cases
 from tests.judge.sizes import cut
 from tests.judge.test_random import SEARCH
 from tests.spark.support import at_the_second_try, bug, switching
+from tests.store.support import LOCKS
 
 pytestmark = pytest.mark.spark
 
@@ -82,7 +83,12 @@ def wanted(path):
 
 
 def files(path):
-    return {found: found.read_bytes() for found in path.parent.rglob("*") if found.is_file() and found.name != "LOCK"}
+    """Return what is beside a pipeline, but for what Python keeps of the modules that it imports."""
+    return {
+        found: found.read_bytes()
+        for found in path.parent.rglob("*")
+        if found.is_file() and found.name not in LOCKS and found.suffix != ".pyc"
+    }
 
 
 @settings(SEARCH, max_examples=5)
@@ -130,8 +136,8 @@ def test_a_large_output_is_written_by_the_tasks(spark, tmp_path):
     count = 60_000
     frame = pl.DataFrame({"k": range(count), "word": [f"w{at % 1000}" for at in range(count)]})
     frame.with_columns(time=0, diff=1).write_parquet(tmp_path / "in/0.parquet")
-    summary = run(path, **SPARK)
-    assert summary.outputs["b"].files == 2
+    run(path, **SPARK)
+    assert [path.name for path in (tmp_path / "out/b").glob("*.parquet")] == ["updates-start-1.parquet"]
     assert log(path, "b").drop("diff").equals(frame.sort("k"))
 
 
@@ -158,6 +164,18 @@ def test_a_python_error_in_a_task_names_function_and_row_and_leaves_nothing(spar
     assert "odd_functions:odd" in caught.value.problem
     assert "unlucky" in caught.value.problem
     assert files(shop) == before
+
+
+def test_tasks_look_for_modules_where_the_driver_does(spark, shop):
+    """Neither in the folder that Spark was started in, nor, once a function's module is imported, in the pipeline's."""
+    (shop.parent / "looking_functions.py").write_text(
+        "import os\nimport sys\n\n\ndef looks(record):\n    here = os.path.dirname(__file__)\n"
+        "    raise ValueError(f'{sys.flags.safe_path} {here in sys.path}')\n"
+    )
+    function = "{function: looking_functions:looks, columns: {shop: string, amount: int64}}"
+    shop.write_text(PIPELINE.replace("      - reduce", f"      - map: {function}\n      - reduce"))
+    with pytest.raises(InputError, match="ValueError: True False"):
+        run(shop, **SPARK)
 
 
 def test_a_bug_in_a_task_is_told_in_a_line_and_leaves_nothing(spark, shop, monkeypatch):

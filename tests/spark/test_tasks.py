@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import tempfile
 from pathlib import Path
@@ -205,6 +206,85 @@ def test_what_waited_for_a_time_is_there_in_its_round(tmp_path, monkeypatch, eng
     ways = iter([engines[0], *engines, *engines])
     with cut(1, 0), started(Here(1)):
         judge(case, tmp_path, lambda: {"engine": next(ways)})
+
+
+MET_LATER = """
+dd: 1
+name: judged
+inputs: {q: {path: in/q/, columns: {k: int64, v: int64}}}
+collections:
+  links: {from: q, apply: [{map: {k: v, v: k}}, distinct]}
+  far:
+    iterate:
+      variables: {x: links}
+      body:
+        known: {from: x, apply: [distinct]}
+        near:
+          iterate:
+            variables: {y: known}
+            body:
+              ends: {from: y, apply: [{join: {with: known, as: known, on: {v: v}}}]}
+              y: {from: known, apply: [{join: {with: y, as: y, on: {v: k}}}, {map: {k: k, v: y.v}}, {concat: known}, distinct]}
+            result: [ends]
+        x: {from: x, apply: [{join: {with: links, as: links, on: {v: k}}}, {map: {k: k, v: links.v}}, {concat: links}, distinct]}
+      result: near.ends
+outputs: {far: out/far/}
+"""
+
+TOUCHED_WITHIN = """
+dd: 1
+name: judged
+inputs: {p: {path: in/p/, columns: {k: int64}}, q: {path: in/q/, columns: {k: int64}}}
+collections:
+  far:
+    iterate:
+      variables: {x: p}
+      body:
+        near:
+          iterate:
+            variables: {y: x}
+            body:
+              y: {from: y, apply: [{semijoin: {with: q, on: [k]}}, {map: {k: "least(k + 10, 30 + k % 10)"}}, {concat: x}, distinct]}
+            result: y
+        x: {from: x, apply: [{map: {k: "least(k + 1, 4)"}}, {concat: p}, distinct]}
+      result: near
+outputs: {far: out/far/}
+"""
+
+BY_TURNS = {
+    # What of an inner loop's join is of a later round of the outer one: two keys meet that are of other rounds each.
+    "met later": Case(
+        MET_LATER,
+        (
+            Run((Arrival("q", (((2, 4), (0,), 2), ((4, 2), (0,), 1))),)),
+            Run((Arrival("q", (((2, 3), (1,), 1),)),)),
+        ),
+    ),
+    # Only the inner loop has something to do in later rounds of the outer one.
+    "touched within": Case(
+        TOUCHED_WITHIN,
+        (
+            Run((Arrival("p", (((1,), (0,), 1),)), Arrival("q", ()))),
+            Run((Arrival("q", (((1,), (1,), 1), ((2,), (1,), 1), ((3,), (1,), 1))),)),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_TURNS)
+@pytest.mark.parametrize("which", [1, 2, 3, 6])
+def test_what_waits_in_a_loop_goes_from_one_way_to_go_through_it_to_the_other(tmp_path, monkeypatch, name, which):
+    """One loop, or the rest of one, is gone through in memory, all before and after it round by round."""
+    asked = itertools.count()
+
+    def how():
+        nonlocal asked
+        asked = itertools.count()
+        return {"engine": "spark"}
+
+    monkeypatch.setattr(Rule, "wants_memory", lambda *_: next(asked) == which)
+    with cut(3, 1), started(Here(1)):
+        judge(BY_TURNS[name], tmp_path, how)
 
 
 CHAIN = """

@@ -20,6 +20,28 @@ def applied(apply, source="orders"):
 
 # name: text, then for each error "line:column problem" and the hint
 BROKEN = {
+    "long_number": (
+        f"dd: 1\nname: p\nshards: {'9' * 5_000}\ninputs: {{a: in/}}\noutputs: {{a: out/}}\n",
+        f"3:9 shards: wants a whole number from 1 to 4096, found '{'9' * 60}...'",
+        None,
+    ),
+    "long_name": (
+        f"dd: 1\nname: {'x' * 256}\ninputs: {{a: in/}}\noutputs: {{a: out/}}\n",
+        "2:7 name: 'xxxxxxxxxxxxxxxxxxxx...' is too long for a name",
+        "a name in a path has at most 255 bytes, a path 3000",
+    ),
+    "nul_in_path": (
+        'dd: 1\nname: p\ninputs: {a: in/}\noutputs: {a: "out\\0/"}\n',
+        "4:14 outputs.a: 'out\\x00/' can't be a path",
+        "leave out the NUL",
+    ),
+    "long_path": (
+        f"dd: 1\nname: p\ninputs: {{a: in/{'ß' * 128}/}}\noutputs: {{a: {'out/' * 751}}}\n",
+        "3:13 inputs.a: 'in/ßßßßßßßßßßßßßßßßß...' is too long for a path",
+        "a name in a path has at most 255 bytes, a path 3000",
+        "4:14 outputs.a: 'out/out/out/out/out/...' is too long for a path",
+        "a name in a path has at most 255 bytes, a path 3000",
+    ),
     "unknown_name": (
         applied("- distinct", "order"),
         "6:11 collections.big: no input or collection is named 'order'",

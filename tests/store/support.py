@@ -9,8 +9,12 @@ from ddcli.store.batches import append
 from ddcli.store.files import Files
 from ddcli.store.manifest import ArrangementEntry, FileEntry, Manifest, OutputEntry
 from ddcli.store.objects import ObjectPath
-from ddcli.store.progress import PROGRESS, progress_bytes
-from ddcli.store.state import State, relative_output
+from ddcli.store.output import write_progress
+from ddcli.store.outputs import relative_output
+from ddcli.store.state import State
+
+LOCKS = ("LOCK", "_lock")
+"""The names of locks: of a state, of an output."""
 
 
 def batch_bytes(matrix, layout, pool):
@@ -47,7 +51,7 @@ class Faulty(Files):
                 data = path.read_bytes()
                 super().do(operation, path, action)
                 path.put(data)
-        elif operation == "write" and path.name != "LOCK":
+        elif operation == "write" and path.name not in LOCKS:
             super().do(operation, path, action)
             os.truncate(path, path.stat().st_size // 2)
         if self.error is Dead:
@@ -60,18 +64,18 @@ class Faulty(Files):
 
 
 def tree(*directories: Path) -> dict[str, str]:
-    """Return the content of all files below some directories but the lock."""
+    """Return the content of all files below some directories but locks."""
     return {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest()
         for directory in directories
         for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != "LOCK"
+        if path.is_file() and path.name not in LOCKS
     }
 
 
 def names(directory: Path) -> list[str]:
-    """Return the relative paths of all files below a directory but the lock."""
-    return sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file() and p.name != "LOCK")
+    """Return the relative paths of all files below a directory but locks."""
+    return sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file() and p.name not in LOCKS)
 
 
 def commit_step(state: State, output: Path, step: int, *, replace: bool = False) -> Manifest:
@@ -83,7 +87,7 @@ def commit_step(state: State, output: Path, step: int, *, replace: bool = False)
         path = output / f"updates-{step}-{step + 1}.parquet"
         written = transaction.add_output(path, b"updates %d" % step)
         update = FileEntry(path.name, 1, written.size, written.checksum, ((step,),), ((step + 1,),))
-        transaction.add_output(output / PROGRESS, progress_bytes(((step + 1,),)))
+        write_progress(transaction, output, ((step + 1,),))
         old = () if replace or not state.manifest else before.arrangements["people"].shards[0]
         files = before.outputs["out"].files if state.manifest else ()
         upper = ((step + 1,),)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine.lanes import Layout, encode
+from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import Pool
+from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
@@ -21,6 +22,7 @@ from ddcli.store.batches import BatchLayout, StoredBatch, write_batch
 from ddcli.store.manifest import ArrangementEntry, Manifest
 from ddcli.store.state import State, batch_directory
 from ddcli.store.verify import verify_state
+from tests.secret import SECRET
 from tests.store.domains import TYPES, column
 from tests.store.support import batch_bytes
 
@@ -44,7 +46,7 @@ def store(directory, matrix, layout, pool, group=None):
             entry = write_batch(
                 transaction, "people", 0, batch_bytes(matrix, layout, pool), len(matrix), LOWER, UPPER, SINCE
             )
-            people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {}, ((entry,),))
+            people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {"k": "int64"}, ((entry,),))
             transaction.commit(Manifest("p", ((9,),), arrangements={"people": people}))
     return batch_directory(directory.resolve(), "people", 0) / entry.name, entry
 
@@ -70,7 +72,7 @@ def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows
     record = schema(texts)
     key = Layout(dict(list(record.items())[: len(keys)]))
     layout = BatchLayout(key, Layout(dict(list(record.items())[len(keys) :])), nt)
-    pool = Pool()
+    pool = Pool(SECRET)
     matrix = np.array([[0] * layout.record.width + [row[4] % 3, row[5] % 3][:nt] + [1 + row[5] % 2] for row in rows])
     frame = pl.DataFrame(
         [column(name, text, [row[at] for row in rows]) for at, (name, text) in enumerate(texts.items())]
@@ -80,13 +82,13 @@ def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows
     matrix = in_order(matrix)
     path, entry = store(place, matrix, layout, pool, group=3)
     assert (entry.rows, entry.lower, entry.upper, entry.since) == (len(matrix), ((0,),), ((9,),), ((3,),))
-    batch = StoredBatch(path, entry, layout, Pool())
+    batch = StoredBatch(path, entry, layout, Pool(SECRET))
     assert (batch.rows, batch.lower, batch.upper, batch.since) == (len(matrix), LOWER, UPPER, SINCE)
     wanted = in_order(matrix[data.draw(st.lists(st.integers(0, len(matrix) - 1), max_size=4)), : key.width])
     for together in (128, 1):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(batch_file, "TOGETHER", together)
-            check_lookup(StoredBatch(path, entry, layout, Pool()), matrix, wanted)
+            check_lookup(StoredBatch(path, entry, layout, Pool(SECRET)), matrix, wanted)
             first, end = sorted(data.draw(st.integers(0, len(matrix))) for _ in range(2))
             check_range(batch, matrix, first, end)
     assert np.array_equal(batch.matrix(), matrix)
@@ -113,7 +115,7 @@ def check_range(batch, matrix, first, end):
     records = [row[:width] for row in matrix.tolist()]
     bounds = [None if at == len(matrix) else matrix[at : at + 1, :width] for at in (first, end)]
     low, high = (None if bound is None or not width else bound[0].tolist() for bound in bounds)
-    found = batch.between(*(bound if width else None for bound in bounds), Pool())
+    found = batch.between(*(bound if width else None for bound in bounds), Pool(SECRET))
     expected = [
         row
         for row, record in zip(matrix.tolist(), records, strict=True)
@@ -131,8 +133,8 @@ def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys
     place = tmp_path_factory.mktemp("state")
     layout = BatchLayout(Layout(schema({"a": "int64", "b": "int64"})), Layout(schema({"v": "int64"})), 1)
     matrix = in_order(np.array([(*row, at, 0, 1) for at, row in enumerate(rows)]))
-    path, entry = store(place, matrix, layout, Pool(), group=3)
-    batch = StoredBatch(path, entry, layout, Pool())
+    path, entry = store(place, matrix, layout, Pool(SECRET), group=3)
+    batch = StoredBatch(path, entry, layout, Pool(SECRET))
     wanted = in_order(np.array(keys, np.int64).reshape(-1, 2))
     check_lookup(batch, matrix, wanted)
     held = sum(1 for row in matrix.tolist() if tuple(row[:2]) in set(keys))
@@ -147,7 +149,7 @@ PEOPLE = BatchLayout(Layout(schema({"name": "string?"})), Layout(schema({"age": 
 
 
 def people(rows=100_000):
-    pool = Pool()
+    pool = Pool(SECRET)
     frame = pl.DataFrame(
         {"name": [f"p{at}" for at in range(rows)], "age": [at if at % 7 else None for at in range(rows)]}
     )
@@ -155,6 +157,27 @@ def people(rows=100_000):
     encode(frame, PEOPLE.record, pool, matrix)
     matrix[:, -1] = 1
     return in_order(matrix), pool
+
+
+def test_a_batch_of_another_secret_is_looked_into_by_no_key(place):
+    """Its rows are in another order, so that what is there would not be found; sorted anew, it is the same batch."""
+    matrix, pool = people(1000)
+    path, entry = store(place, matrix, PEOPLE, pool)
+    for secret in (PUBLIC, bytes(16)):
+        other = Pool(secret)
+        batch = StoredBatch(path, entry, PEOPLE, other)
+        for read in (
+            batch.matrix,
+            lambda batch=batch: batch.for_keys(matrix[:1, :1]),
+            lambda batch=batch: list(batch.parts()),
+        ):
+            with pytest.raises(StateError, match="the batch was written under another secret"):
+                read()
+        found = batch.rehashed()
+        assert np.array_equal(in_order(found), found)
+        assert sorted(decode(found, PEOPLE.record, other).rows(), key=str) == sorted(
+            decode(matrix, PEOPLE.record, pool).rows(), key=str
+        )
 
 
 def test_a_lookup_of_few_keys_reads_few_row_groups(place):
@@ -167,16 +190,16 @@ def test_a_lookup_of_few_keys_reads_few_row_groups(place):
         ([], 0),
         (range(0, 100_000, 500), 13),
     ):
-        batch = StoredBatch(path, entry, PEOPLE, Pool())
+        batch = StoredBatch(path, entry, PEOPLE, Pool(SECRET))
         keys = matrix[list(rows), :1].reshape(-1, 1)
         assert np.array_equal(batch.for_keys(keys), matrix[list(rows)])
         assert batch.file.groups_read == groups
 
 
 def test_keys_that_are_not_there_read_what_could_have_them(place):
-    path, entry = store(place, np.array([[at, 0, 1] for at in range(10, 90, 10)]), NUMBERS, Pool(), group=2)
+    path, entry = store(place, np.array([[at, 0, 1] for at in range(10, 90, 10)]), NUMBERS, Pool(SECRET), group=2)
     for key, groups in ((5, 0), (15, 1), (25, 1), (75, 1), (95, 0)):
-        batch = StoredBatch(path, entry, NUMBERS, Pool())
+        batch = StoredBatch(path, entry, NUMBERS, Pool(SECRET))
         assert len(batch.for_keys(np.array([[key]]))) == 0
         assert batch.file.groups_read == groups
 
@@ -199,7 +222,7 @@ def test_any_reader_sees_real_columns_and_row_groups_with_statistics(place):
     assert [rows for rows, _ in groups] == [8192] * 12 + [1696]
     assert [least for _, least in groups] == matrix[::8192, 0].tolist()
     integers = BatchLayout(Layout(schema({"k": "int32"})), Layout({}), 2)
-    path, _ = store(place / "other", np.array([[1, 0, 0, 1]]), integers, Pool())
+    path, _ = store(place / "other", np.array([[1, 0, 0, 1]]), integers, Pool(SECRET))
     assert list(pl.read_parquet_schema(path)) == ["k", "_time0", "_time1", "_diff"]
 
 
@@ -243,11 +266,11 @@ def test_verification_finds_every_damaged_file(place):
 def test_the_index_says_where_row_groups_are(place):
     matrix, pool = people(40_000)
     path, entry = store(place, matrix, PEOPLE, pool)
-    index = StoredBatch(path, entry, PEOPLE, Pool()).file.index
+    index = StoredBatch(path, entry, PEOPLE, Pool(SECRET)).file.index
     assert index.group == batches.GROUP
     metadata = pq.read_metadata(path)
     begins = [metadata.row_group(at).column(0).dictionary_page_offset for at in range(metadata.num_row_groups)]
     assert begins == [4, *index.ends[:-1]]
     fewer = replace(entry, rows=1)
     with pytest.raises(StateError, match="damaged"):
-        StoredBatch(path, fewer, PEOPLE, Pool()).for_keys(matrix[:1, :1])
+        StoredBatch(path, fewer, PEOPLE, Pool(SECRET)).for_keys(matrix[:1, :1])

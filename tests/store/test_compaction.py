@@ -24,6 +24,7 @@ from ddcli.store.compaction import FUEL, LEAST, MOST, RATIO, Fresh, compact, com
 from ddcli.store.files import Files
 from ddcli.store.manifest import ArrangementEntry, Manifest
 from ddcli.store.state import State, batch_directory
+from tests.secret import SECRET
 
 NONE = Frontier()
 PAIRS = BatchLayout(Layout({"k": parse_type("int64")}), Layout({"v": parse_type("int64")}), 1)
@@ -119,12 +120,14 @@ class Shard:
         self.came = Counter()
 
     def stored(self, pool=None):
-        return [StoredBatch(self.directory / entry.name, entry, self.layout, pool or Pool()) for entry in self.entries]
+        return [
+            StoredBatch(self.directory / entry.name, entry, self.layout, pool or Pool(SECRET)) for entry in self.entries
+        ]
 
     def updates(self, records):
         """Return the fresh updates of records {(k, v): diff}, at the next time."""
         records = {record: diff for record, diff in records.items() if diff}
-        pool = Pool()
+        pool = Pool(SECRET)
         columns = list(zip(*records, strict=True)) or [[], []]
         schema = {name: kind.to_polars() for name, kind in self.layout.record.schema.items()}
         frame = pl.DataFrame(dict(zip(schema, columns, strict=True)), schema=schema)
@@ -282,13 +285,13 @@ def test_state_stays_in_proportion_to_what_is_live_over_a_thousand_runs_of_churn
         with State.open(tmp_path, {}, files=Quick()) as state:
             entries = state.manifest.arrangements["a"].shards[0] if state.manifest else ()
             directory = batch_directory(state.directory, "a", 0)
-            stored = [StoredBatch(directory / entry.name, entry, PAIRS, Pool()) for entry in entries]
+            stored = [StoredBatch(directory / entry.name, entry, PAIRS, Pool(SECRET)) for entry in entries]
             fresh = shard.updates(records)
             with state.begin() as transaction:
                 work = compact(PAIRS, stored, fresh, since=fresh.upper, through=NONE)
                 files = work.write(transaction, "a", 0)
                 times = fresh.upper.elements
-                arrangement = ArrangementEntry("a", times, times, ("k",), {}, (files,))
+                arrangement = ArrangementEntry("a", times, times, ("k",), {"k": "int64"}, (files,))
                 transaction.commit(Manifest("p", times, arrangements={"a": arrangement}))
         on_disk = list(Path(directory).iterdir())
         assert {path.name for path in on_disk} == {entry.name for entry in files}

@@ -14,6 +14,7 @@ from ddcli.store.batches import BatchLayout, StoredBatch, write_batch
 from ddcli.store.manifest import ArrangementEntry, Manifest, manifest_path, read_newest
 from ddcli.store.state import State, batch_directory
 from ddcli.store.verify import verify_state
+from tests.secret import SECRET
 from tests.store.support import batch_bytes
 
 ROWS = 40
@@ -24,7 +25,7 @@ LAYOUT = BatchLayout(Layout({"name": parse_type("string?")}), Layout({"age": par
 def state(tmp_path_factory):
     """Make a state of one batch, of 5 row groups; return its directory, the batch's path and entry, and its updates."""
     directory = tmp_path_factory.mktemp("state").resolve()
-    pool = Pool()
+    pool = Pool(SECRET)
     frame = pl.DataFrame(
         {"name": [f"somebody called {at}" for at in range(ROWS)], "age": [at if at % 7 else None for at in range(ROWS)]}
     )
@@ -39,7 +40,7 @@ def state(tmp_path_factory):
             data = batch_bytes(matrix, LAYOUT, pool)
             bounds = [Frontier([(time,)]) for time in (0, 9, 0)]
             entry = write_batch(transaction, "people", 0, data, ROWS, *bounds)
-            people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {}, ((entry,),))
+            people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {"k": "int64"}, ((entry,),))
             transaction.commit(Manifest("p", ((9,),), arrangements={"people": people}))
     return directory, batch_directory(directory, "people", 0) / entry.name, entry, matrix
 
@@ -74,7 +75,7 @@ READS = {
     "one key": lambda batch, matrix: (batch.for_keys(matrix[20:21, :1]), matrix[20:21]),
     "many keys": lambda batch, matrix: (batch.for_keys(np.ascontiguousarray(matrix[::2, :1])), matrix[::2]),
     "a key that is not there": lambda batch, matrix: (batch.for_keys(matrix[20:21, :1] + 1), matrix[:0]),
-    "a range": lambda batch, matrix: (batch.between(matrix[9:10, :-2], matrix[30:31, :-2], Pool()), matrix[9:30]),
+    "a range": lambda batch, matrix: (batch.between(matrix[9:10, :-2], matrix[30:31, :-2], Pool(SECRET)), matrix[9:30]),
 }
 
 
@@ -88,7 +89,7 @@ def test_damage_to_a_batch_is_noticed_or_harmless(state, how):
             path.write_bytes(data)
 
             def read():
-                return READS[how](StoredBatch(path, entry, LAYOUT, Pool()), matrix)[0]
+                return READS[how](StoredBatch(path, entry, LAYOUT, Pool(SECRET)), matrix)[0]
 
             expected = READS[how](Memory(matrix), matrix)[1]
             if noticed(read, expected, path):
@@ -125,7 +126,7 @@ def test_damage_while_a_batch_is_open_is_noticed(state):
     whole = path.read_bytes()
     try:
         for data in (whole[:100], whole[:50] + b"\xff" + whole[51:]):
-            batch = StoredBatch(path, entry, LAYOUT, Pool())
+            batch = StoredBatch(path, entry, LAYOUT, Pool(SECRET))
             assert len(batch.for_keys(matrix[-1:, :1])) == 1
             path.write_bytes(data)
             assert noticed(batch.matrix, matrix, path)

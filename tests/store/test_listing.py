@@ -112,6 +112,26 @@ def test_a_changed_consumed_file_is_refused(tmp_path, data, change):
     assert "compute all anew" in caught.value.hint
 
 
+def test_a_file_that_was_rewritten_within_its_time_is_refused_when_it_is_read_again(tmp_path):
+    file = write(tmp_path / "a.parquet")
+    stamp = file.stat().st_mtime_ns
+    (entry,) = list_input(".", tmp_path).new
+    file.write_bytes(b"y")
+    os.utime(file, ns=(stamp, stamp))
+    for consumed, again in (
+        (entry, lambda listing: listing),
+        (replace(entry, done=True), lambda listing: listing.past()),
+        (replace(entry, done=True), lambda listing: listing.whole()),
+    ):
+        listing = list_input(".", tmp_path, [consumed])  # looks at names, sizes and times alone
+        with pytest.raises(InputError, match="changed: it has the same size and other content") as caught:
+            again(listing).verify()
+        assert caught.value.exit_code == 3
+        assert caught.value.place == str(file)
+        assert "put the file back" in caught.value.hint
+    list_input(".", tmp_path, [replace(entry, done=True)]).verify()
+
+
 def test_a_vanished_consumed_file_is_refused(tmp_path):
     file = write(tmp_path / "log" / "a.parquet")
     consumed = done(list_input("log", tmp_path))

@@ -22,6 +22,7 @@ from ddcli.store.formats.base import Append, Updates
 from ddcli.store.listing import list_input
 from ddcli.store.log_schema import LogSchema
 from ddcli.store.logs import LogReader
+from tests.secret import SECRET
 
 PLAIN = pl.DataFrame({"a": [1, 2, 3], "s": ["x", None, "z"], "time": [5, 6, 7], "diff": [1, 1, -1]})
 
@@ -401,7 +402,7 @@ def test_slices_are_read_side_by_side(log):
         log.write(f"{at}.parquet", pl.DataFrame({"a": range(at * 10, at * 10 + 10), "time": 0}))
     taken = log.reader().take(["a"], None, ((1,),), 4)
     with ThreadPoolExecutor(4) as threads:
-        reads = list(threads.map(lambda part: part.matrix(Layout(schema(a="int64")), Pool()), taken.slices))
+        reads = list(threads.map(lambda part: part.matrix(Layout(schema(a="int64")), Pool(SECRET)), taken.slices))
     assert [len(read) for read in reads] == [part.rows for part in taken.slices] == [4, 4, 2] * 3
     assert np.concatenate(reads)[:, 0].tolist() == list(range(30))
     assert taken.rows == 30

@@ -1,6 +1,7 @@
 """Manifests: what is written is read back, and what is damaged or newer is refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from ddcli.errors import StateError
 from ddcli.store.files import Files, checksum
 from ddcli.store.manifest import (
     FORMAT,
+    OLDEST,
     ArrangementEntry,
     FileEntry,
     InputEntry,
@@ -28,7 +30,11 @@ MANIFEST = Manifest(
     plan="cd",
     engine="1.0",
     inputs={
-        "in": InputEntry(FRONTIER, (InputFile("a/b.parquet", 5, 6, "ff", done=True), InputFile("c", 1, 2)), {"k": [1]})
+        "in": InputEntry(
+            FRONTIER,
+            (InputFile("a/b.parquet", 5, 6, "ff", done=True), InputFile("c", 1, 2)),
+            {"columns": {"k": "int64"}, "time": {"t": "date"}, "diff": True},
+        )
     },
     arrangements={
         "arr": ArrangementEntry(
@@ -37,12 +43,22 @@ MANIFEST = Manifest(
             FRONTIER,
             ("k",),
             {"k": "int64?"},
-            ((FileEntry("x", 1, 2, "cc", None, FRONTIER, ((0, 0),)),), ()),
+            ((FileEntry("000000001-0000.parquet", 1, 2, "cccccccc", None, FRONTIER, ((0, 0),)),), ()),
         )
     },
-    outputs={"out": OutputEntry("../out", {"k": "string"}, (FileEntry("u", 1, 2, "cc", FRONTIER, ()),))},
-    publish=(("../out/.t", "../out/t"),),
-    cache={"quick": {"a": 1}},
+    outputs={
+        "out": OutputEntry(
+            "../out", {"k": "string"}, (FileEntry("updates-0-1.parquet", 1, 2, "cccccccc", FRONTIER, ()),)
+        )
+    },
+    publish=(("../out/.updates-0-1.parquet.000000007.dd-tmp", "../out/updates-0-1.parquet"),),
+    secret="0f" * 16,
+    cache={
+        "time": {"time": "int64"},
+        "seen": [2],
+        "plan": {"generations": [], "outline": {"nodes": {"a": ["filter", "x", []]}, "outputs": {"out": "a"}}},
+    },
+    identity="0123456789abcdef" * 2,
 )
 
 
@@ -52,6 +68,20 @@ def written(tmp_path):
     path.parent.mkdir()
     path.write_bytes(MANIFEST.to_bytes())
     return path
+
+
+def rewrite(path, changes, drop=()):
+    """Change fields of a manifest's JSON."""
+    tree = json.loads(path.read_bytes()) | changes
+    for name in ("crc32", *drop):
+        del tree[name]
+    rest = json.dumps(tree, separators=(",", ":")).encode()[1:]
+    path.write_bytes(b'{"crc32":"%s",' % checksum(rest).encode() + rest)
+
+
+def test_a_manifest_of_the_last_format_is_read(written):
+    rewrite(written, {"format": 3}, ["identity", "secret"])
+    assert read_manifest(written) == replace(MANIFEST, identity="", secret="")
 
 
 def test_a_manifest_is_read_as_it_was_written(written, tmp_path):
@@ -91,13 +121,18 @@ def test_a_damaged_newest_manifest_is_never_skipped(written, tmp_path):
 
 
 def test_an_older_format_asks_for_its_version(written):
-    data = written.read_bytes().replace(b'"format":%d' % FORMAT, b'"format":%d' % (FORMAT - 1))
-    rest = data[data.index(b",") + 1 :]
-    written.write_bytes(b'{"crc32":"%s",' % checksum(rest).encode() + rest)
+    rewrite(written, {"format": OLDEST - 1})
     with pytest.raises(StateError, match="older version") as caught:
         read_manifest(written)
     assert caught.value.place == str(written)
     assert "compute them anew" in caught.value.hint
+
+
+@pytest.mark.parametrize("secret", ["5", "zz" * 16, "ab" * 15, 5, None])
+def test_a_secret_of_another_form_is_refused(written, secret):
+    rewrite(written, {"secret": secret})
+    with pytest.raises(StateError, match="says what none that we write says"):
+        read_manifest(written)
 
 
 def test_a_newer_format_asks_for_a_newer_version(written):
@@ -109,7 +144,7 @@ def test_a_newer_format_asks_for_a_newer_version(written):
 
 def test_ten_thousand_consumed_files_are_read_quickly(written):
     files = tuple(InputFile(f"part-{i:05d}.parquet", 1000 + i, 10**18 + i, "ab" * 16, done=True) for i in range(10_000))
-    many = Manifest("p", ((1,),), inputs={"in": InputEntry(((1,),), files)})
+    many = Manifest("p", ((1,),), number=7, inputs={"in": InputEntry(((1,),), files)})
     written.write_bytes(many.to_bytes())
     assert read_manifest(written) == many
 

@@ -18,11 +18,13 @@ from ddcli.expressions.types import from_polars, parse_type
 from ddcli.store.formats.base import Updates
 from ddcli.store.listing import list_input
 from ddcli.store.logs import LogReader
-from ddcli.store.manifest import Manifest, OutputEntry
-from ddcli.store.output import frontier_name, output_bytes, write_progress, write_updates
+from ddcli.store.manifest import FileEntry, Manifest, OutputEntry
+from ddcli.store.output import file_name, frontier_name, output_bytes, write_progress
+from ddcli.store.outputs import relative_output
 from ddcli.store.parquet import CHUNK
 from ddcli.store.progress import PROGRESS, read_progress
-from ddcli.store.state import State, relative_output
+from ddcli.store.state import State
+from tests.secret import SECRET
 from tests.store.support import names
 
 INTEGER = {"time": parse_type("int64")}
@@ -32,7 +34,10 @@ def write(place, frame, lanes, time, lower, upper):
     """Write an output in one commit; return the entry and the directory."""
     out = place / "out"
     with State.open(place / "state", {}) as state, state.begin() as transaction:
-        pool, layout = Pool(), Layout({name: from_polars(dtype, nullable=True) for name, dtype in frame.schema.items()})
+        pool, layout = (
+            Pool(SECRET),
+            Layout({name: from_polars(dtype, nullable=True) for name, dtype in frame.schema.items()}),
+        )
         lanes = np.array(lanes, np.int64).reshape(-1, len(time) + 1)
         updates = np.empty((frame.height, layout.width + lanes.shape[1]), np.int64)
         encode(frame, layout, pool, updates)
@@ -40,7 +45,9 @@ def write(place, frame, lanes, time, lower, upper):
         entry = None
         if len(lanes):
             data = output_bytes(updates, layout, pool, time)
-            entry = write_updates(transaction, out, data, len(lanes), time, lower, upper)
+            name = file_name(time, lower, upper)
+            written = transaction.add_output(out / name, data)
+            entry = FileEntry(name, len(lanes), written.size, written.checksum, lower, upper)
         write_progress(transaction, out, upper)
         files = state.manifest.outputs["out"].files if state.manifest else ()
         outputs = {"out": OutputEntry(relative_output(state.directory, out), {}, (*files, *([entry] if entry else [])))}

@@ -14,6 +14,7 @@ from ddcli.errors import EngineError
 from ddcli.expressions.types import Type
 from ddcli.store.files import Files
 from ddcli.store.spill import Spill
+from tests.secret import SECRET
 
 NUMBERS = Layout({"a": Type("int64"), "b": Type("int64")})
 WORDS = Layout({"word": Type("string", nullable=True), "n": Type("int64")})
@@ -34,7 +35,7 @@ def rows(matrices):
 )
 def test_lanes_come_back(tmp_path_factory, parts, room, twice):
     spill = Spill(tmp_path_factory.mktemp("state"), Files(), room)
-    bucket, pool = spill.bucket(NUMBERS), Pool()
+    bucket, pool = spill.bucket(NUMBERS), Pool(SECRET)
     matrices = [np.array(part, np.int64) for part in parts]
     for matrix in matrices:
         bucket.add(matrix, pool)
@@ -53,13 +54,13 @@ def test_values_come_back_in_another_pool(tmp_path, room):
     said = []
     for part in (["ape", None, "x" * 40], ["ape", ""], [None]):
         frame = pl.DataFrame({"word": pl.Series(part, dtype=pl.String), "n": range(len(part))})
-        pool = Pool()
+        pool = Pool(SECRET)
         matrix = np.empty((len(part), WORDS.width + 2), np.int64)
         encode(frame, WORDS, pool, matrix)
         matrix[:, -2:] = 7, 1
         bucket.add(matrix, pool)
         said += part
-    pool = Pool()
+    pool = Pool(SECRET)
     found = bucket.take(pool, last=True)
     assert pool.values(found[:, 0], WORDS.schema["word"]).to_list() == said
     assert found[:, -2:].tolist() == [[7, 1]] * len(said)
@@ -69,8 +70,8 @@ def test_the_largest_are_written_first(tmp_path):
     spill = Spill(tmp_path, Files(), 3_000)
     small, large = spill.bucket(NUMBERS), spill.bucket(NUMBERS)
     wide = np.random.default_rng(1).integers(-(2**62), 2**62, (100, 4))
-    small.add(wide[:10], Pool())
-    large.add(wide, Pool())
+    small.add(wide[:10], Pool(SECRET))
+    large.add(wide, Pool(SECRET))
     assert (small.held, large.held) == (320, 0)
     assert [path.name for path in spill.directory.iterdir()] == [large.path.name]
 
@@ -78,14 +79,14 @@ def test_the_largest_are_written_first(tmp_path):
 def test_a_scratch_file_that_was_cut_is_noticed(tmp_path):
     spill = Spill(tmp_path, Files(), 0)
     bucket = spill.bucket(NUMBERS)
-    bucket.add(np.arange(40).reshape(10, 4), Pool())
+    bucket.add(np.arange(40).reshape(10, 4), Pool(SECRET))
     bucket.path.write_bytes(bucket.path.read_bytes()[:-1])
     with pytest.raises(EngineError, match="shorter"):
-        bucket.take(Pool(), last=True)
+        bucket.take(Pool(SECRET), last=True)
 
 
 def test_scratch_files_of_a_run_that_died_are_removed(tmp_path):
-    Spill(tmp_path, Files(), 0).bucket(NUMBERS).add(np.arange(8).reshape(2, 4), Pool())
+    Spill(tmp_path, Files(), 0).bucket(NUMBERS).add(np.arange(8).reshape(2, 4), Pool(SECRET))
     assert list((tmp_path / "spill").iterdir())
     Spill(tmp_path, Files(), 0)
     assert not list((tmp_path / "spill").iterdir())

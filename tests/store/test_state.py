@@ -8,15 +8,19 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import ddcli.store.state
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files import Files
+from ddcli.store.lock import take_lock
 from ddcli.store.manifest import ArrangementEntry, FileEntry, Manifest, manifest_path, read_newest
+from ddcli.store.outputs import check_outputs
 from ddcli.store.progress import PROGRESS, progress_bytes, read_progress
-from ddcli.store.state import State, check_outputs, unpublished
+from ddcli.store.state import State, unpublished
 from tests.store.support import Dead, Faulty, commit_step, names, tree
 
 
@@ -108,7 +112,7 @@ def test_threads_add_files_at_once(place, commits):
         assert named == [[f"000000001-000{at}.parquet" for at in range(3)]] * 20
         if commits:
             entries = [tuple(FileEntry(name, 1, 3, "", None, ((1,),)) for name in shard) for shard in named]
-            people = ArrangementEntry("f", ((1,),), ((1,),), ("k",), {}, tuple(entries))
+            people = ArrangementEntry("f", ((1,),), ((1,),), ("k",), {"k": "int64"}, tuple(entries))
             transaction.commit(Manifest("p", ((1,),), arrangements={"people": people}))
     if not commits:
         assert [path.name for directory in place for path in directory.rglob("*")] == ["LOCK"]
@@ -127,7 +131,7 @@ def test_beginning_and_opening_write_nothing_but_the_lock(place):
     files = Faulty()
     with open_state(place, files=files) as state:
         state.begin()
-    assert [path.name for _, path in files.log] == ["LOCK", "LOCK"]
+    assert [path.name for _, path in files.log] == ["LOCK", "LOCK", "_lock", "_lock"]
 
 
 def operations(place, base):
@@ -169,7 +173,8 @@ def test_death_at_every_operation_leaves_the_state_before_or_after(place, tmp_pa
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_death_in_the_first_run_leaves_no_trace_that_matters(place, after):
+def test_death_in_the_first_run_leaves_no_trace_that_matters(place, after, monkeypatch):
+    monkeypatch.setattr(ddcli.store.state, "new_identity", lambda: "0" * 32)
     run(place, 0)
     committed = tree(*place)
     at = 0
@@ -301,7 +306,7 @@ def test_what_a_run_of_another_state_writes_is_left_alone(place, tmp_path):
     run(place, 0)
     copy = shutil.copytree(place[0], tmp_path / "copy")
     run(place, 1)
-    writing = place[1] / ".updates-2-3.parquet.dd-tmp"
+    writing = place[1] / ".updates-2-3.parquet.000000003.dd-tmp"
     writing.touch()
     with pytest.raises(StateError):
         open_state((copy, place[1]))
@@ -409,10 +414,70 @@ def test_a_state_whose_manifest_was_lost_keeps_its_batches(tmp_path):
         name, written = transaction.add_batch("people", 0, b"batch")
         transaction.add_output(out / "updates-start-1.parquet", b"updates")
         entry = FileEntry(name, 1, written.size, written.checksum, None, ((1,),))
-        people = ArrangementEntry("f", ((1,),), ((1,),), ("k",), {}, ((entry,),))
+        people = ArrangementEntry("f", ((1,),), ((1,),), ("k",), {"k": "int64"}, ((entry,),))
         transaction.commit(Manifest("p", ((1,),), arrangements={"people": people}))
     (manifest,) = (tmp_path / "state" / "manifest").iterdir()
     manifest.rename(tmp_path / "lost.json")
     with pytest.raises(StateError, match="missing"):
         State.open(tmp_path / "state", {"out": out})
     assert (tmp_path / "state" / "arrangements" / "people" / "0" / name).read_bytes() == b"batch"
+
+
+EVIL = (
+    ("evil.txt", "../elsewhere/.profile"),
+    (".updates-0-1.parquet.000000001.dd-tmp", "../elsewhere/updates-0-1.parquet"),
+    ("../elsewhere/.updates-0-1.parquet.000000001.dd-tmp", "../elsewhere/updates-0-1.parquet"),
+    ("arrangements/people/0/000000001-0000.parquet", "../elsewhere/.profile"),
+    ("../out/updates-0-1.parquet", "../out/_progress.json"),
+)
+
+
+@pytest.mark.parametrize("pair", EVIL)
+def test_a_manifest_gives_no_file_a_name_elsewhere(place, pair):
+    """Whoever writes to a shared disk writes manifests, too, with checksums."""
+    manifest = run(place, 0)
+    elsewhere = place[0].parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".profile").write_text("mine")
+    for at in (elsewhere, place[0], place[1]):
+        for name in ("evil.txt", ".updates-0-1.parquet.000000001.dd-tmp"):
+            (at / name).write_text("evil")
+    before = tree(elsewhere)
+    manifest_path(place[0], 1).write_bytes(replace(manifest, publish=(pair,)).to_bytes())
+    with pytest.raises(StateError):
+        open_state(place).close()
+    assert tree(elsewhere) == before
+    assert (place[0] / "evil.txt").read_text() == "evil"
+
+
+def test_only_what_has_a_name_of_ours_is_swept_away(place):
+    """Other people's files may lie in directories that are called as ours are."""
+    run(place, 0)
+    strange = ["arrangements/music/1/take5.parquet", "arrangements/note.txt", "manifest/.draft.dd-tmp", "mine/x"]
+    ours = ["arrangements/people/7/000000009-0000.parquet", "manifest/.000000002.json.000000002.dd-tmp"]
+    for name in (*strange, *ours):
+        (place[0] / name).parent.mkdir(parents=True, exist_ok=True)
+        (place[0] / name).write_text("x")
+    (place[1] / ".draft.dd-tmp").write_text("x")
+    open_state(place).close()
+    assert all((place[0] / name).exists() for name in strange)
+    assert not any((place[0] / name).exists() for name in ours)
+    assert (place[1] / ".draft.dd-tmp").exists()
+
+
+def test_an_outputs_lock_goes_with_whoever_held_it_and_locks_all_others_out_meanwhile(tmp_path):
+    """Of threads that take and release one lock all the time, no two ever hold it: one that waited for a file that is gone begins anew."""
+    inside, most = [], []
+
+    def take(_):
+        for _ in range(40):
+            lock = take_lock(tmp_path, Files(), "wait", tmp_path / "state")
+            inside.append(1)
+            most.append(len(inside))
+            inside.pop()
+            lock.release()
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(take, range(8)))
+    assert most == [1] * 320
+    assert not list(tmp_path.iterdir())

@@ -27,7 +27,8 @@ import llvmlite.binding as llvm
 from ddcli.engine import kernels as package
 from ddcli.engine.kernels import loader
 from ddcli.engine.kernels.errors import KernelError
-from ddcli.engine.kernels.settings import announce, cache_dir
+from ddcli.engine.kernels.ownership import is_own, strangers
+from ddcli.engine.kernels.settings import announce, cache_dir, private_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,7 @@ _keys: dict[str, str] = {}
 
 def addresses(module: str) -> dict[str, int]:
     """Return the address of every kernel of a module by name; compiles all kernels that the cache lacks."""
-    for place in (cache_dir, _private_folder):
+    for place in (cache_dir, private_dir):
         folder = place()
         code = read(folder / file_name(module))
         if code is not None:
@@ -98,9 +99,12 @@ def key(module: str) -> str:
 
 
 def read(path: Path) -> list[Entry] | None:
-    """Return the kernels in a file, or None where it is missing or damaged."""
+    """Return the kernels in a file, or None where it is missing or damaged, or not a plain file of this user's (or root's)."""
     try:
-        data = path.read_bytes()
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            if not is_own(os.fstat(file.fileno())):
+                return None
+            data = file.read()
     except OSError:
         return None
     body = data[DIGEST:]
@@ -212,13 +216,16 @@ def _compile_missing(folder: Path) -> None:
     weights = {name: Path(str(sys.modules[name].__file__)).stat().st_size for name in missing}
     for name in sorted(missing, key=lambda name: -weights[name]):
         min(shares, key=lambda share: sum(weights[other] for other in share)).append(name)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    # We may have been found through a folder that is not on the path any more: that of `python -m`.
+    ours = str(Path(__file__).parents[3])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (*sys.path, ours)))}
     running = [
         subprocess.Popen(  # noqa: S603 - this Python, our own module
             # -P: the sources are those of this process, not what happens to be in the current folder.
             [sys.executable, "-P", "-m", f"{package.__name__}.compile", str(folder)]
             + [f"{name}={file_name(name)}" for name in share],
             env=environment,
+            cwd=folder,  # numba looks for its settings where it is
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -233,23 +240,10 @@ def _compile_missing(folder: Path) -> None:
 
 
 def _writable(folder: Path) -> bool:
-    """Say whether files can be made in a folder, making it where it is missing."""
+    """Say whether files can be made in a folder, making it where it is missing, and it is this user's alone when it is made."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            return True
+            return folder.resolve() == folder and strangers(folder) is None
     except OSError:
         return False
-
-
-def _private_folder() -> Path:
-    """Return a folder for temporary files of this user alone: code is run from it, so no one else may write there."""
-    folder = Path(tempfile.gettempdir()) / f"ddcli-{os.getuid()}"
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.stat(follow_symlinks=False)
-    except OSError:
-        return folder
-    if status.st_uid == os.getuid() and not status.st_mode & 0o022 and not folder.is_symlink():
-        return folder
-    return Path(tempfile.mkdtemp(prefix="ddcli-"))

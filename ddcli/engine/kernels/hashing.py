@@ -1,6 +1,7 @@
 """xxHash64 with seed 0 of ranges of bytes, as published (github.com/Cyan4973/xxHash, doc/xxhash_spec.md).
 
-The order of rows in state files and the shard of a record depend on it, so it must never change.
+It breaks ties, the same everywhere and at all times, and it is the hash of states without a secret, on which the order of their
+rows and the shard of a record depend: so it must never change. Anyone can write values whose hashes meet: see `siphash`.
 All arithmetic is in uint64, which wraps around in compiled code and in numpy alike; a mixed uint64 and int64 would
 become a float in one of them.
 """

@@ -261,6 +261,11 @@ class PoolTable:
         assert missing == 0, f"lane {lanes[-1 - missing]} is not of this pool"
         return views, [memory[at : min(at + 2 * WINDOW, used)] for at in range(0, used, WINDOW)]
 
+    def has(self, lanes: np.ndarray) -> bool:
+        """Say whether there is a value for each lane."""
+        with self._lock:
+            return find_views(self._slots, self._entries, lanes, np.empty((len(lanes), 2), np.int64)) == 0
+
     def bytes_of(self, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (offsets, data): the bytes of the lanes' values, one after the other; none for null."""
         views, _ = self.views(lanes)

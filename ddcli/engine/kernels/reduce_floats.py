@@ -56,8 +56,8 @@ def to_digits(limbs: np.ndarray, low: int, digits: np.ndarray) -> int:
 
 
 @inline
-def rounded(digits: np.ndarray) -> int:
-    """Return the bits of the float nearest to the digits, half to even."""
+def rounded(digits: np.ndarray, scale: int) -> int:
+    """Return the bits of the float nearest to the digits, half to even; over 2**scale where the sum is that large."""
     top = LIMBS - 1
     while top >= 0 and digits[top] == 0:
         top -= 1
@@ -88,17 +88,19 @@ def rounded(digits: np.ndarray) -> int:
             if whole == 1 << 53:
                 whole >>= 1
                 drop += 1
+    drop -= scale
     if drop + 1 >= 0x7FF:
         return INFINITY
     return int(((drop + 1) << 52) | (whole & FRACTION))
 
 
-@kernel("MiiiVVVVVV")
+@kernel("MiiiiVVVVVV")
 def sum_floats(
     m: np.ndarray,
     lane: int,
     null_lane: int,
     null: int,
+    scale: int,
     starts: np.ndarray,
     order: np.ndarray,
     first: np.ndarray,
@@ -107,6 +109,8 @@ def sum_floats(
     out: np.ndarray,
 ) -> int:
     """Sum a lane of floats over each group, running along its instances, each sum rounded once.
+
+    With a `scale` sums are given over 2**scale; then those below 2**(scale - 1022) mean nothing.
 
     The rows of instance i are those that order[starts[i]:starts[i + 1]] numbers; the last lane is the diff. `limbs`
     (all zero, and left so) and `digits` are scratch of LIMBS lanes. `out` gets the float's lane of each instance.
@@ -166,7 +170,7 @@ def sum_floats(
                 out[i] = 0
             else:
                 sign = to_digits(limbs, least, digits)
-                bits = rounded(digits)
+                bits = rounded(digits, scale)
                 out[i] = bits if sign == 0 or bits == 0 else -1 - bits
         for c in range(least, most):
             limbs[c] = 0

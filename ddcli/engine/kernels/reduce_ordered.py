@@ -110,7 +110,7 @@ def skip_nulls(sources: list[np.ndarray], cursor: np.ndarray, lane: int, null: i
         cursor[RIGHT, s] = low
 
 
-@kernel("LMiiVMiiiiVVMVMiM")
+@kernel("LMiiVMiiiiiVVMVMiVM")
 def first_values(
     sources: list[np.ndarray],
     bounds: np.ndarray,
@@ -120,6 +120,7 @@ def first_values(
     times: np.ndarray,
     k: int,
     backwards: int,
+    deciding: int,
     null_lane: int,
     null: int,
     take: np.ndarray,
@@ -128,6 +129,7 @@ def first_values(
     present: np.ndarray,
     cursor: np.ndarray,
     lane: int,
+    tied: np.ndarray,
     out: np.ndarray,
 ) -> int:
     """Find the first k records (the last, if `backwards`) of each instance's group, counting multiplicities.
@@ -140,6 +142,9 @@ def first_values(
     source. If `lane` is -1, `out` receives rows [instance | lanes in `take` (absolute) | count], group by group.
     Otherwise, for a k of 1, the lanes of instance i are written to its row i from `lane` on, and `present` says which instances have
     a record; those that have none, but whose group is not empty, have the lanes `nothing`, unless those are none at all.
+
+    Of the value lanes the first `deciding` say which of two records comes first; the order by the others is not to be relied on. If
+    these are fewer than `nv`, `tied` receives 1 for each group where that matters, else 0: no rows of such a group are given.
     Returns how many records were found, NO_ROOM, or OVERFLOW.
     """
     o = 0
@@ -160,6 +165,13 @@ def first_values(
         rewind(cursor, bounds, g)
         if backwards and null_lane == nk:
             skip_nulls(sources, cursor, nk, null)
+        # Records that are alike in the deciding lanes follow each other. It matters which is first if one is taken and another is not.
+        begun = o
+        ties = 0
+        alike = 0
+        closed = 0
+        before = -1
+        before_row = 0
         while unpainted > 0:
             b = next_value(sources, cursor, nk, nv, backwards)
             if b < 0:
@@ -170,6 +182,17 @@ def first_values(
                 if null_lane == nk and not backwards:
                     break
                 continue
+            if deciding < nv:
+                alike = 0
+                if (
+                    before >= 0
+                    and compare_at(matrix_of(sources, before), before_row, nk, model, row, nk, deciding) == 0
+                ):
+                    alike = 1
+                    ties |= closed
+                closed &= alike
+                before = b
+                before_row = row
             count = 0
             s = b if len(sources) == 1 else next_in_run(sources, cursor, at)
             while s >= 0:
@@ -208,7 +231,21 @@ def first_values(
                     if wanted[i] == 0:
                         following[i] = i + 1
                         unpainted -= 1
+                        closed = 1
+                        if alike and some < count:
+                            ties = 1
                     i = find_open(following, i + 1)
+        if deciding < nv:
+            if closed and not ties:
+                b = next_value(sources, cursor, nk, nv, backwards)
+                if b >= 0:
+                    model = matrix_of(sources, b)
+                    row = cursor[RUN, b]
+                    if compare_at(matrix_of(sources, before), before_row, nk, model, row, nk, deciding) == 0:
+                        ties = 1
+            if ties:
+                o = begun
+            tied[g] = ties
         if unpainted == 0 or nothing.size == 0:
             continue
         # Some instance has no candidate: only then must all of the group be read, to tell an empty group from

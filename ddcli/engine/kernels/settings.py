@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ddcli.engine.kernels.ownership import strangers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +21,8 @@ def to_stderr(line: str) -> None:
 
 
 _cache_dir: Path | None = None
+_refused: set[Path] = set()
+"""The folders of which it was said why they are not used."""
 _listener: Callable[[str], None] = to_stderr
 
 
@@ -27,7 +33,47 @@ def set_cache_dir(folder: Path | None) -> None:
 
 
 def cache_dir() -> Path:
-    """Return the folder for compiled kernels: as set, else DDCLI_CACHE_DIR, else the user's cache folder."""
+    """Return the folder for compiled kernels, and whatever else is run that we write: the one that is named if it is this user's
+    alone, which is said if not, else a private one. It has no links in it, so it stays the one that was looked at.
+    """
+    folder = named_dir()
+    try:
+        found = folder.resolve()
+        why = strangers(found)
+    except (OSError, RuntimeError) as error:  # links in a circle
+        why = str(error)
+    if why is None:
+        return found
+    private = private_dir()
+    if folder not in _refused:
+        _refused.add(folder)
+        announce(f"compiled kernels are kept in {private}, not in {folder}: {why}")
+    return private
+
+
+@cache
+def private_dir() -> Path:
+    """Return a folder for temporary files that is this user's alone; where its place is taken, one that goes with the process."""
+    import tempfile
+
+    folder = Path(tempfile.gettempdir()).resolve() / f"ddcli-{os.getuid()}"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_dir() and strangers(folder) is None:
+        return folder
+    import atexit
+    import shutil
+
+    try:
+        own = Path(tempfile.mkdtemp(prefix="ddcli-"))
+    except OSError:
+        return folder  # nothing can be made there: whoever wants to write is told
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return own
+
+
+def named_dir() -> Path:
+    """Return the folder that is named: as set, else DDCLI_CACHE_DIR, else the user's cache folder."""
     if _cache_dir is not None:
         return _cache_dir
     named = os.environ.get("DDCLI_CACHE_DIR")

@@ -25,8 +25,10 @@ from ddcli.engine.operators.reduce_difference import Output, Single, collect, di
 from ddcli.engine.operators.reduce_evaluate import (
     Sources,
     Sums,
+    break_ties,
     evaluate,
     first_records,
+    in_order_of_instances,
     presence,
     replay,
     search_for,
@@ -183,7 +185,7 @@ class Reduce:
         """Return what the aggregates give: one record an instance, or rows [instance | output | count]."""
         if self._searches:
             groups = Sources(sources, bounds, self.nk, self.nv, instances.first, instances.times)
-            return top_rows(self._searches[0], groups) if self._several else first_records(self._searches, groups)
+            return self._top(groups, instances) if self._several else first_records(self._searches, groups)
         rows = replay(instances, sources, bounds, self.nv)
         if self._several:
             (alone,) = self.aggregates
@@ -195,3 +197,14 @@ class Reduce:
             lanes.append(out)
             present = present if some is None else present & some
         return Single(np.concatenate(lanes, axis=1), present)
+
+    def _top(self, groups: Sources, instances: Instances) -> Lanes:
+        """Return the rows [instance | output | count] of a top-k that finds its groups in order."""
+        (top,) = self.aggregates
+        assert isinstance(top, TopK)
+        found, tied = top_rows(self._searches[0], groups)
+        if not tied.any():
+            return found
+        bounds = np.where(tied[:, None], groups.bounds, 0)
+        rows = replay(instances, groups.matrices, bounds, self.nv)
+        return in_order_of_instances(found, break_ties(top, rows))

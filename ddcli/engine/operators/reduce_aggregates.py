@@ -105,6 +105,20 @@ class FloatSum:
 
 
 @dataclass(frozen=True, slots=True)
+class FloatMean:
+    """Sum and number of a column of floats, nulls left out, whose quotient is the mean. Two lanes.
+
+    Where the sum leaves the floats and the mean doesn't, they are the mean and 1.
+    """
+
+    column: Column
+
+    @property
+    def width(self) -> int:
+        return 2
+
+
+@dataclass(frozen=True, slots=True)
 class CountDistinct:
     """The number of distinct values of a column whose accumulated count is not zero, nulls left out. One lane."""
 
@@ -148,13 +162,16 @@ def maximum(column: Column) -> First:
 class TopK:
     """The first `k` records by their `order` lanes, counting multiplicities; ties by their other lanes.
 
-    Gives several rows a group, so it is the only aggregate of its reduction. `last` takes them from the end.
+    Gives several rows a group, so it is the only aggregate of its reduction. `last` takes them from the end. Lanes that are `hashed`
+    under a secret break no ties: what `ranks` makes of those lanes (n, hashed) does, in their place.
     """
 
     k: int
     order: tuple[int, ...]
     take: tuple[int, ...]
     last: bool = False
+    hashed: tuple[int, ...] = ()
+    ranks: Callable[[Lanes], Lanes] | None = None
 
     @property
     def skip(self) -> Column | None:
@@ -189,4 +206,4 @@ class Gather:
     single: bool = True
 
 
-Aggregate = Count | Sum | FloatSum | CountDistinct | First | TopK | Gather
+Aggregate = Count | Sum | FloatSum | FloatMean | CountDistinct | First | TopK | Gather

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ddcli.engine import kernels
+from ddcli.engine.columns import NULL, float_lanes, float_values
 from ddcli.engine.kernels import reduce_floats, reduce_ordered, reduce_rows, reduce_sums
 from ddcli.engine.kernels.errors import DiffOverflow
 from ddcli.engine.operators.reduce_aggregates import (
@@ -19,6 +20,7 @@ from ddcli.engine.operators.reduce_aggregates import (
     Count,
     CountDistinct,
     First,
+    FloatMean,
     FloatSum,
     Gather,
     Gathered,
@@ -32,12 +34,19 @@ from ddcli.engine.operators.reduce_instances import Instances, sizes
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.operators.reduce_instances import Lanes
 
+ALL = 1 << 62
+"""More lanes than a value has."""
+NONE = np.empty(0, np.int64)
 LIMBS = {"signed": 4, "unsigned": 4, "wide": 6}
+SCALE = 128
+"""More than the bits by which a sum of floats can leave them: those of a diff and of a number of rows."""
 
 
 class SumOverflow(EngineError):
@@ -80,7 +89,11 @@ class Replay:
         if lanes == tuple(range(self.nv)):
             return self
         take = [0, *(1 + lane for lane in lanes), self.nv + 1, self.nv + 2]
-        rows = kernels.consolidate(np.ascontiguousarray(self.rows[:, take]))
+        return self.of(np.ascontiguousarray(self.rows[:, take]))
+
+    def of(self, rows: Lanes) -> Replay:
+        """Return the same instances with other rows, which are consolidated."""
+        rows = kernels.consolidate(rows)
         starts = np.empty_like(self.starts)
         reduce_rows.runs(rows, 0, starts)
         return Replay(self.instances, rows, starts, self.first)
@@ -123,6 +136,9 @@ def evaluate(aggregate: Aggregate, rows: Replay, position: int) -> tuple[Lanes, 
             return out, None
         case FloatSum():
             return float_sums(aggregate.column, rows)[:, None], None
+        case FloatMean():
+            number, _ = evaluate(Count(aggregate.column), rows, position)
+            return float_means(number[:, 0], lambda scale: float_sums(aggregate.column, rows, scale)), None
         case CountDistinct():
             return _distinct(aggregate.column, rows)[:, None], None
         case First():
@@ -142,7 +158,16 @@ def several(aggregate: TopK | Gather, rows: Replay) -> Lanes:
     if isinstance(aggregate, Gather):
         given = gathered(aggregate, rows)
         return given[np.argsort(given[:, 0], kind="stable")]
-    return top_rows(*_ordered(aggregate, rows))
+    found, tied = top_rows(*_ordered(aggregate, rows))
+    if not tied.any():
+        return found
+    return in_order_of_instances(found, break_ties(aggregate, rows.of(rows.rows[tied[rows.rows[:, 0]]])))
+
+
+def in_order_of_instances(*parts: Lanes) -> Lanes:
+    """Return rows [instance | lanes | count] together."""
+    rows = np.concatenate(parts)
+    return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
 class Sums:
@@ -195,17 +220,59 @@ class Sums:
         return out, present
 
 
-def float_sums(column: Column, rows: Replay) -> Lanes:
-    """Return the lane of a column's float sum at each instance."""
+def float_sums(column: Column, rows: Replay, scale: int = 0) -> Lanes:
+    """Return the lane of a column's float sum at each instance, over 2**scale where that is a normal float."""
     starts, order = np.empty(len(rows.instances) + 1, np.int64), np.empty(len(rows.rows), np.int64)
     reduce_rows.by_lane(rows.rows, rows.nv + 1, starts, order)
-    null = null_test(column, 1)
-    out = np.empty(len(rows.instances), np.int64)
+    return _sum_floats(rows.rows, 1 + column.number, null_test(column, 1), scale, starts, order, rows.first)
+
+
+def _sum_floats(rows: Lanes, lane: int, null: NullTest, scale: int, starts: Lanes, order: Lanes, first: Lanes) -> Lanes:
+    out = np.empty(len(starts) - 1, np.int64)
     limbs, digits = np.zeros(reduce_floats.LIMBS, np.int64), np.zeros(reduce_floats.LIMBS, np.int64)
-    reduce_floats.sum_floats(
-        rows.rows, 1 + column.number, null.lane, null.value, starts, order, rows.first, limbs, digits, out
-    )
+    reduce_floats.sum_floats(rows, lane, null.lane, null.value, scale, starts, order, first, limbs, digits, out)
     return out
+
+
+def float_means(numbers: Lanes, sums: Callable[[int], Lanes]) -> Lanes:
+    """Return the lanes of `FloatMean`, from numbers of rows and a function that gives their sums over 2**scale."""
+    out = np.column_stack([sums(0), numbers])
+    large = np.flatnonzero(np.isinf(float_values(out[:, 0])) & (numbers != 0))
+    if len(large):
+        scaled = float_values(sums(SCALE)[large])
+        # A sum that is infinite whatever its scale has an infinity in it.
+        large, scaled = large[np.isfinite(scaled)], scaled[np.isfinite(scaled)]
+        with np.errstate(over="ignore"):
+            out[large, 0] = float_lanes(np.ldexp(scaled / numbers[large], SCALE))
+        out[large, 1] = 1
+    return out
+
+
+def distinct_floats(given: Gathered, column: Column, *, mean: bool) -> Lanes:
+    """Return rows [instance | float | 1]: the exact sum, rounded once, of a column's values, each once; null for none.
+
+    With `mean` that over their number.
+    """
+    instances = given.rows[:, 0][np.flatnonzero(np.diff(given.rows[:, 0], prepend=-1))]
+    null = null_test(column, 1)
+    there = given.rows[:, -1] > 0
+    if null.lane >= 0:
+        there &= given.rows[:, null.lane] != null.value
+    pairs = np.unique(given.rows[there][:, [0, 1 + column.number]], axis=0)
+    starts = np.append(np.searchsorted(pairs[:, 0], instances), len(pairs))
+    once = np.column_stack([pairs, np.ones(len(pairs), np.int64)])
+    order, first = np.arange(len(pairs)), np.arange(len(instances) + 1)
+
+    def sums(scale: int) -> Lanes:
+        return _sum_floats(once, 1, NullTest(-1, 0), scale, starts, order, first)
+
+    numbers = np.diff(starts)
+    if mean:
+        totals = float_means(numbers, sums)
+        found = float_lanes(float_values(totals[:, 0].copy()) / np.maximum(totals[:, 1], 1))
+    else:
+        found = sums(0)
+    return np.column_stack([instances, np.where(numbers > 0, found, NULL), np.ones_like(instances)])
 
 
 def _distinct(column: Column, rows: Replay) -> Lanes:
@@ -221,6 +288,7 @@ class Search(NamedTuple):
 
     k: int
     last: int
+    deciding: int
     null: NullTest
     take: Lanes
     nothing: Lanes
@@ -228,6 +296,8 @@ class Search(NamedTuple):
 
 def search_for(aggregate: First | TopK, offset: int, where: Sequence[int] | None = None) -> Search:
     """Return the search in sources whose value lanes begin at `offset`, or are moved: lane i to offset + where[i]."""
+    hashed = aggregate.hashed if isinstance(aggregate, TopK) else ()
+    deciding = min((lane if where is None else where[lane] for lane in hashed), default=ALL)
     null = null_test(aggregate.skip, offset)
     take = np.array(aggregate.take, np.int64)
     if where is not None:
@@ -235,7 +305,7 @@ def search_for(aggregate: First | TopK, offset: int, where: Sequence[int] | None
         if aggregate.skip is not None and null.lane >= 0:
             null = null._replace(lane=offset + where[aggregate.skip.lane])
     k, nothing = (aggregate.k, None) if isinstance(aggregate, TopK) else (1, aggregate.nothing)
-    return Search(k, int(aggregate.last), null, take + offset, np.array(nothing or (), np.int64))
+    return Search(k, int(aggregate.last), deciding, null, take + offset, np.array(nothing or (), np.int64))
 
 
 class Sources(NamedTuple):
@@ -260,28 +330,44 @@ def first_records(searches: Sequence[Search], sources: Sources) -> Single:
     lane = 0
     for search in searches:
         here = present if not lane else np.empty(instances, np.int64)
-        _seek(search, sources, here, lane, lanes)
+        _seek(search, sources, here, lane, NONE, lanes)
         if lane:
             present &= here
         lane += len(search.take)
     return Single(lanes, present)
 
 
-def top_rows(search: Search, sources: Sources) -> Lanes:
-    """Return the rows [instance | lanes | count] of the first records, group by group."""
+def top_rows(search: Search, sources: Sources) -> tuple[Lanes, NDArray[np.bool_]]:
+    """Return the rows [instance | lanes | count] of the first records, group by group, and which groups' ties are still to be broken."""
     room = int((np.minimum(sizes(sources.bounds), search.k) * np.diff(sources.first)).sum())
     out = np.empty((room, len(search.take) + 2), np.int64)
-    return out[: _seek(search, sources, np.empty(0, np.int64), -1, out)]
+    tied = np.zeros(len(sources.first) - 1, np.int64)
+    return out[: _seek(search, sources, NONE, -1, tied, out)], tied != 0
 
 
-def _seek(search: Search, sources: Sources, present: Lanes, lane: int, out: Lanes) -> int:
+def break_ties(aggregate: TopK, rows: Replay) -> Lanes:
+    """Return the rows [instance | lanes | count] of the first records of groups whose ties hashes would break: ranks do."""
+    assert aggregate.ranks is not None, "without ranks every lane decides"
+    values = rows.rows[:, 1 : 1 + rows.nv]
+    hashed = list(aggregate.hashed)
+    ranked = values.copy()
+    ranked[:, hashed] = aggregate.ranks(values[:, hashed])
+    beside = np.concatenate([rows.rows[:, :1], ranked, values[:, hashed], rows.rows[:, -2:]], axis=1)
+    moved = {lane: rows.nv + at for at, lane in enumerate(hashed)}
+    take = tuple(moved.get(lane, lane) for lane in aggregate.take)
+    found, _ = top_rows(*_ordered(TopK(aggregate.k, aggregate.order, take, aggregate.last), rows.of(beside)))
+    return found
+
+
+def _seek(search: Search, sources: Sources, present: Lanes, lane: int, tied: Lanes, out: Lanes) -> int:
     matrices, bounds, nk, nv, first, times = sources
     scratch = np.empty((2, len(times) + 1), np.int64)
     cursor = np.empty((4, len(matrices)), np.int64)
-    k, last, null, take, nothing = search
+    k, last, deciding, null, take, nothing = search
+    how = (k, last, min(deciding, nv), *null, take, nothing)
     return checked(
         reduce_ordered.first_values(
-            matrices, bounds, nk, nv, first, times, k, last, *null, take, nothing, scratch, present, cursor, lane, out
+            matrices, bounds, nk, nv, first, times, *how, scratch, present, cursor, lane, tied, out
         )
     )
 

@@ -64,6 +64,11 @@ class Format:
     """What becomes of rows at times that were closed: `error`, `advance` or `quarantine`."""
 
     @property
+    def adds_up(self) -> bool:
+        """Whether rows are updates, of which two that are equal are one of twice the diff; others come once each."""
+        return not self.key
+
+    @property
     def data(self) -> Schema | None:
         """The declared data columns, if any are declared."""
         if self.columns is None:

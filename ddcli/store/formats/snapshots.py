@@ -17,5 +17,9 @@ class Snapshots(Format):
 
     key: tuple[str, ...] = field(default=(), kw_only=True)  # type: ignore[misc]
 
+    @property
+    def adds_up(self) -> bool:
+        return False
+
     def wanted(self, columns: Sequence[str]) -> list[str]:
         return list(dict.fromkeys([*self.key, *columns]))

@@ -1,0 +1,53 @@
+"""Whether a directory is this user's alone: code that is kept in it is run, so nobody else may write there, or put another in its place."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def strangers(folder: Path) -> str | None:
+    """Return why others could write into a directory, or in place of it; None if they can't. It need not be there yet.
+
+    `folder` has no links in it (`Path.resolve`). Whoever may write into a parent could put another directory in its place, but for a
+    sticky one like /tmp, in which all may write: there only the owner of what lies in it can. Root may do anything anyhow.
+    """
+    for path in (folder, *folder.parents):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"{path} can't be looked at: {error.strerror}"
+        if status.st_uid not in (0, os.getuid()):
+            return f"{path} belongs to another user"
+        sticky = path != folder and status.st_mode & stat.S_ISVTX
+        if status.st_mode & OTHERS and not sticky and not _is_private(status):
+            return f"others may write into {path}"
+    return None
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Say whether an open file is a plain one that nobody but this user, or root, may write."""
+    own = status.st_uid in (0, os.getuid()) and (not status.st_mode & OTHERS or _is_private(status))
+    return own and stat.S_ISREG(status.st_mode)
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Say whether only a group may write that is the user's own, named like him and with nobody else: many systems give each user one."""
+    if status.st_mode & stat.S_IWOTH:
+        return False
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(status.st_gid)
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}

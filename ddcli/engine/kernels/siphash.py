@@ -1,0 +1,102 @@
+"""SipHash-1-3 of ranges of bytes under a secret of 128 bits (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012).
+
+One round a word and three at the end, as the hash tables of Rust, Ruby and Python have it. Without the secret nobody finds two
+values with one hash, nor many that begin alike, not even one who sees in which order rows come out. A secret seed
+would not do that for xxHash64: its two rounds of 32 bytes cancel under every seed (`tests/lanes/test_flooding.py` shows it).
+A value of 8 bytes takes 6 ns, where xxHash64 takes 3; of values of mixed lengths both take 15.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ddcli.engine.kernels.hashing import NULL, U8, U32, half, rotate, whole
+from ddcli.engine.kernels.loader import inline, kernel
+
+INITIAL: Final = (
+    0x736F6D6570736575,
+    0x646F72616E646F6D,
+    0x6C7967656E657261,
+    0x7465646279746573,
+)  # the letters of a sentence
+LAST: Final = np.uint64(0xFF)
+R13: Final = np.uint64(13)
+R16: Final = np.uint64(16)
+R17: Final = np.uint64(17)
+R21: Final = np.uint64(21)
+
+
+@inline
+def last_bytes(data: np.ndarray, at: np.uint64, left: int) -> np.uint64:
+    """Return fewer than 8 bytes as one word, little-endian: read in pieces that overlap, as nothing may be read beyond them."""
+    word = np.uint64(0)
+    if left >= 4:
+        word = half(data, at) | half(data, at + np.uint64(left - 4)) << np.uint64(8 * left - 32)
+    elif left > 0:
+        middle = np.uint64(left >> 1)
+        word = np.uint64(data[at]) | np.uint64(data[at + middle]) << middle * U8
+        word |= np.uint64(data[at + np.uint64(left - 1)]) << np.uint64(8 * left - 8)
+    return word
+
+
+@inline
+def siphash13(data: np.ndarray, start: int, length: int, s: np.ndarray) -> np.uint64:
+    """Return the SipHash-1-3 of data[start : start + length]; `s` is what `initial_words` makes of the secret."""
+    a = s[0]
+    b = s[1]
+    c = s[2]
+    d = s[3]
+    at = np.uint64(start)
+    for _ in range(length >> 3):
+        word = whole(data, at)
+        at += U8
+        d ^= word
+        a += b
+        c += d
+        b = rotate(b, R13) ^ a
+        d = rotate(d, R16) ^ c
+        a = rotate(a, U32)
+        c += b
+        a += d
+        b = rotate(b, R17) ^ c
+        d = rotate(d, R21) ^ a
+        c = rotate(c, U32)
+        a ^= word
+    word = last_bytes(data, at, length & 7) | np.uint64(length) << np.uint64(56)
+    d ^= word
+    for step in range(4):
+        a += b
+        c += d
+        b = rotate(b, R13) ^ a
+        d = rotate(d, R16) ^ c
+        a = rotate(a, U32)
+        c += b
+        a += d
+        b = rotate(b, R17) ^ c
+        d = rotate(d, R21) ^ a
+        c = rotate(c, U32)
+        if step == 0:
+            a ^= word
+            c ^= LAST
+    h: np.uint64 = a ^ b ^ c ^ d
+    return h
+
+
+@kernel("VVBUV")
+def keyed_ranges(starts: np.ndarray, lengths: np.ndarray, data: np.ndarray, s: np.ndarray, out: np.ndarray) -> int:
+    """Write the lane of each range data[start : start + length] to `out`; a negative length means null."""
+    for i in range(starts.shape[0]):
+        if lengths[i] < 0:
+            out[i] = NULL
+        else:
+            h = np.int64(siphash13(data, starts[i], lengths[i], s))
+            out[i] = h - (h == NULL)
+    return 0
+
+
+def initial_words(secret: bytes) -> np.ndarray:
+    """Return the four words with which hashing under a secret of 16 bytes begins."""
+    k = [int.from_bytes(secret[at : at + 8], "little") for at in (0, 8)]
+    return np.array([word ^ k[at % 2] for at, word in enumerate(INITIAL)], np.uint64)

@@ -1,0 +1,193 @@
+"""The syntax of text in a block of bytes: fields of CSV records, keys of JSON objects. A sieve: what it passes is sound.
+
+CSV is as Python's `csv` reads it strictly: a quote counts where a field begins with it. Of JSON it looks only at what a parser of
+values passes over: whether a key is in an object twice, and at escapes of half a character.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ddcli.engine.kernels.loader import inline, kernel
+
+RECORD: Final = 0
+FIELD: Final = 1
+PLAIN: Final = 2
+QUOTED: Final = 3
+QUOTE: Final = 4
+RETURN: Final = 5
+"""Where a block of CSV ends: before a record, before a field, in one, in one in quotes, after a quote in that, after a carriage return."""
+
+COMMA: Final = 44
+QUOTATION: Final = 34
+LINE: Final = 10
+CARRIAGE: Final = 13
+BACKSLASH: Final = 92
+MOST_KEYS: Final = 64
+DEEPEST: Final = 32
+PRIME: Final = np.uint64(0x100000001B3)
+BASIS: Final = np.uint64(0xCBF29CE484222325)
+
+
+@kernel("BiiV")
+def csv_is_sound(data: np.ndarray, length: int, wanted: int, state: np.ndarray) -> int:
+    """Return 1 if all records that end in data[:length] are blank or have as many fields as wanted, else 0.
+
+    `state` is where the block before ended and how many commas its last record had; it becomes that of this one.
+    """
+    at = state[0]
+    commas = state[1]
+    i = 0
+    while i < length:
+        byte = data[i]
+        if at == QUOTED:
+            while i < length and data[i] != QUOTATION:
+                i += 1
+            if i < length:
+                at = QUOTE
+            i += 1
+            continue
+        if at == PLAIN:
+            while i < length and data[i] != COMMA and data[i] != LINE and data[i] != CARRIAGE:
+                i += 1
+            if i == length:
+                break
+            byte = data[i]
+        i += 1
+        if at == RETURN and byte != LINE:
+            return 0
+        if byte == COMMA:
+            commas += 1
+            at = FIELD
+        elif byte == LINE:
+            if at != RECORD and commas + 1 != wanted:
+                return 0
+            at = RECORD
+            commas = 0
+        elif byte == CARRIAGE:
+            if at == RECORD:  # a blank line
+                commas = wanted - 1
+            at = RETURN
+        elif byte == QUOTATION:
+            if at in (QUOTE, RECORD, FIELD):
+                at = QUOTED
+        elif at == QUOTE:
+            return 0
+        else:
+            at = PLAIN
+    state[0] = at
+    state[1] = commas
+    return 1
+
+
+@inline
+def string_end(data: np.ndarray, start: int, end: int) -> int:
+    """Return where a JSON string ends that begins at `start`, after its quote; -1 where it doesn't, or escapes half a character."""
+    i = start
+    while i < end:
+        byte = data[i]
+        if byte == QUOTATION:
+            return i
+        if byte == BACKSLASH:
+            half = half_character(data, i, end)
+            if half == 1:
+                if half_character(data, i + 6, end) != 2:
+                    return -1
+                i += 10
+            elif half == 2:
+                return -1
+            i += 1
+        i += 1
+    return -1
+
+
+@inline
+def half_character(data: np.ndarray, i: int, end: int) -> int:
+    """Return 1 if an escape at `i` is the first half of a pair of surrogates, 2 if it is the second, else 0."""
+    if i + 5 >= end or data[i] != BACKSLASH or data[i + 1] != 117 or (data[i + 2] | 32) != 100:
+        return 0
+    digit = data[i + 3] | 32
+    if digit in (56, 57, 97, 98):
+        return 1
+    return 2 if digit >= 99 and digit <= 102 else 0
+
+
+@inline
+def line_is_sound(data: np.ndarray, start: int, end: int, hashes: np.ndarray, first: np.ndarray) -> int:
+    """Return 1 if a line has no object with two keys of equal hashes, else 0; also 0 where that is not to be seen easily."""
+    depth = 0
+    keys = 0
+    awaited = False
+    i = start
+    while i < end:
+        byte = data[i]
+        if byte == QUOTATION:
+            last = string_end(data, i + 1, end)
+            if last < 0:
+                return 0
+            if awaited:
+                h = BASIS
+                for k in range(i + 1, last):
+                    if data[k] == BACKSLASH:
+                        return 0
+                    h = (h ^ np.uint64(data[k])) * PRIME
+                if keys == MOST_KEYS:
+                    return 0
+                for k in range(first[depth - 1], keys):
+                    if hashes[k] == h:
+                        return 0
+                hashes[keys] = h
+                keys += 1
+                awaited = False
+            i = last
+        elif byte in (123, 91):  # { [
+            if depth == DEEPEST:
+                return 0
+            awaited = byte == 123
+            first[depth] = keys if awaited else -1
+            depth += 1
+        elif byte in (125, 93):  # } ]
+            if depth == 0:
+                return 0
+            depth -= 1
+            if first[depth] >= 0:
+                keys = first[depth]
+            awaited = False
+        elif byte == COMMA:
+            awaited = depth > 0 and first[depth - 1] >= 0
+        i += 1
+    return 1 if depth == 0 else 0
+
+
+@inline
+def is_blank(data: np.ndarray, start: int, end: int) -> bool:
+    """Say whether a line has nothing but white space."""
+    i = start
+    while i < end and (data[i] == 32 or data[i] == 9 or data[i] == CARRIAGE):
+        i += 1
+    return i == end
+
+
+@kernel("BiUVVV")
+def doubtful_lines(
+    data: np.ndarray, length: int, hashes: np.ndarray, first: np.ndarray, blank: np.ndarray, out: np.ndarray
+) -> int:
+    """Write where the lines of data[:length] begin that are not seen to be sound; return how many, at most as many as `out` holds.
+
+    `hashes` and `first` are scratch of MOST_KEYS and DEEPEST; blank[0] becomes 1 if a line is blank.
+    """
+    found = 0
+    start = 0
+    while start < length and found < out.shape[0]:
+        end = start
+        while end < length and data[end] != LINE:
+            end += 1
+        if is_blank(data, start, end):
+            blank[0] = 1
+        elif line_is_sound(data, start, end, hashes, first) == 0:
+            out[found] = start
+            found += 1
+        start = end + 1
+    return found

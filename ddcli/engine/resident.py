@@ -1,0 +1,183 @@
+"""What does a schedule in memory: operators stay from leg to leg, each leg is done for all shards, and what waits are deltas."""
+
+from __future__ import annotations
+
+import time as clock
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from ddcli.engine import kernels
+from ddcli.engine.loop import Leaving
+from ddcli.engine.nest import HERE, LATE, Address, Wake
+from ddcli.engine.schedule import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ddcli.engine.nest import Nest, Path
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.places import Deltas, Pass, Place
+    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.schedule import Found, Leg
+    from ddcli.engine.stages import Stage
+
+
+class Resident:
+    """A nest that is stepped once, or a loop of it. What it begins with, and what waits when it is done, is in its `schedule`."""
+
+    def __init__(self, nest: Nest, interval: Interval) -> None:
+        self.nest = nest
+        self.interval = interval
+        self.schedule: Schedule[Deltas] = Schedule(nest, range(1))
+        self._outputs: dict[int, Deltas] = {}
+        self._left: dict[Path, dict[int, list[Leaving]]] = defaultdict(dict)
+        self._stepped: dict[Path, set[int]] = defaultdict(set)
+        self._moved: dict[Path, int] = defaultdict(int)
+        self._entered: dict[Path, float] = {}
+
+    def begin(self, path: Path) -> None:
+        """Have operators say in which rounds something waits since earlier intervals."""
+        for inner in self.nest.below(path):
+            for index, place in enumerate(self.nest.scopes[inner].places):
+                for operator in place.shards:
+                    for rounds in operator.begin(self.interval):
+                        self.schedule.wake(Wake((*inner, index), rounds, 0))
+
+    def run(self, legs: Iterable[tuple[Leg, Found[Deltas]]]) -> dict[int, Deltas]:
+        """Do legs; return the updates of the places that the outermost scope keeps."""
+        for leg, found in legs:
+            action, path, rounds = leg[:3]
+            if action == "stage":
+                self._stage(leg, found)
+            elif action == "seal":
+                self.seal(path, rounds)
+            elif action == "enter":
+                self._enter(path, rounds, found)
+            else:
+                self._end(path, rounds)
+        return self._outputs
+
+    def seal(self, path: Path, rounds: Rounds) -> None:
+        """Have the traces of operators that have stepped take in what they gave: all have read it."""
+        scope, interval = self.nest.scopes[path], self.interval.at(rounds)
+        stepped = self._stepped[path]
+        for index in stepped:
+            for shard in range(scope.workers.count):
+                scope.seal_shard(index, shard, interval)
+        stepped.clear()
+        if path and scope.counted:
+            scope.turns.turn(rounds[-1], self._moved.pop(path, 0))
+
+    # --- stages ---------------------------------------------------------------------------------------------------
+
+    def _stage(self, leg: Leg, found: Found[Deltas]) -> None:
+        """Have the shards go through a stage."""
+        path, scope = leg.path, self.nest.scopes[leg.path]
+        stage = scope.stages[leg.stage]
+        if not path:
+            scope.announce(stage)
+        if not (found or leg.due):
+            return
+        given: dict[int, Deltas] = {}
+        late: dict[int, Deltas] = {}
+        while found:
+            at, parts = found.popitem()
+            if at.what == LATE:
+                late[at.place[-1]] = scope.joined(parts)
+            elif at.place[:-1] == path:
+                given[at.place[-1]] = scope.joined(parts)
+            else:
+                for place, origin in self.nest.arriving(path):
+                    if origin == at.place and place[-1] in stage.members:
+                        given[place[-1]] = scope.joined(parts)
+            del parts
+        # Where an arrangement enters, its updates are all that there is to do.
+        due = {wake.place[-1] for wake in leg.due if wake.place not in self.nest.origins} if leg.due else set()
+        if given or late or due:
+            self._take(leg, stage, scope.step_stage(stage, given, late, due, self.interval.at(leg.rounds)))
+
+    def _take(self, leg: Leg, stage: Stage, passes: Sequence[Pass]) -> None:
+        """Tell the schedule what the shards gave in a stage."""
+        path, rounds = leg.path, leg.rounds
+        scope, feeds = self.nest.scopes[path], self.nest.feeds(path)
+        for index in self.nest.gives(path, leg.stage):
+            none, filled = scope.places[index].none, False
+            deltas = []
+            for each in passes:
+                delta = each.found.pop(index, none)
+                deltas.append(delta)
+                filled = filled or delta is not none
+            if not filled:
+                continue
+            # What a loop is fed waits already where it was fed, but for arrangements: those wait outside.
+            if index in stage.exports and (index not in feeds or (*path, index) in self.nest.origins):
+                self.schedule.add(Address((*path, index), HERE, 0, rounds), deltas)
+            if index in scope.kept:
+                self._leave(path, index, deltas, rounds)
+        stepped = self._stepped[path]
+        for shard, each in enumerate(passes):
+            stepped.update(each.stepped)
+            self._moved[path] += each.rows
+            for index, when in each.wakes:
+                self.schedule.wake(Wake((*path, index), when, 0))
+            for index, when, delta in each.later:
+                held = [scope.places[index].none] * scope.workers.count
+                held[shard] = delta
+                self.schedule.add(Address((*path, index), LATE, 0, when), held)
+
+    # --- loops ----------------------------------------------------------------------------------------------------
+
+    def _enter(self, path: Path, outer: Rounds, found: Found[Deltas]) -> None:
+        """Begin a loop in some rounds of those around: what enters is fed to its places."""
+        loop, place = self.nest.loop(path), self._place(path)
+        if len(path) == 1:
+            around = self.nest.scopes[()]
+            around.announce(next(stage for stage in around.stages if path[0] in stage.places))
+        joined = {at.place: loop.scope.joined(parts) for at, parts in found.items()}
+        given = [joined.get(each) for each in self.nest.inputs(path)]
+        if loop.scope.counted:
+            self._entered[path] = clock.perf_counter()
+            place.count(0).rows_in += sum(len(delta.updates) for deltas in given for delta in deltas or ())
+        loop.restart()
+        for index, number, deltas in loop.enter(given):
+            self.schedule.add(Address((*path, index), HERE, 0, (*outer, number)), deltas)
+
+    def _leave(self, path: Path, index: int, deltas: Deltas, rounds: Rounds) -> None:
+        """Have what a place gave leave the scope, and come back in the next round, as far as it does."""
+        if not path:
+            self._outputs[index] = deltas
+            return
+        loop = self.nest.loop(path)
+        if index in loop.leaving:
+            left = self._left[path].setdefault(index, [])
+            left += [Leaving() for _ in deltas[len(left) :]]
+            for shard, delta in zip(left, deltas, strict=True):
+                shard.add(delta.updates)
+        if loop.limit.bound is None and rounds[-1] >= loop.limit.guard:
+            loop.check_settled({index: deltas})
+        later = (*rounds[:-1], rounds[-1] + 1)
+        for variable in loop.variables:
+            if variable.result.index == index and (back := loop.fed_back(deltas, later)):
+                self.schedule.add(Address((*path, variable.place.index), HERE, 0, later), back)
+
+    def _end(self, path: Path, outer: Rounds) -> None:
+        """End a loop in some rounds of those around: what has left it comes to its ports."""
+        place, left = self._place(path), self._left.pop(path, {})
+        rows = inserted = 0
+        counted = self.nest.scopes[path].counted
+        for index, port in zip(self.nest.loop(path).leaving, place.ports, strict=True):
+            if index in left:
+                deltas = [shard.delta() for shard in left[index]]
+                self.schedule.add(Address((*path[:-1], port), HERE, 0, outer), deltas)
+                if counted:
+                    rows += sum(len(delta.updates) for delta in deltas)
+                    inserted += sum(kernels.inserted(delta.updates) for delta in deltas)
+        if counted:
+            count = place.count(0)
+            count.rows_out += rows
+            count.inserted += inserted
+            count.seconds += clock.perf_counter() - self._entered.pop(path, clock.perf_counter())
+
+    def _place(self, path: Path) -> Place:
+        """Return the place of a loop."""
+        return self.nest.scopes[path[:-1]].places[path[-1]]

@@ -1,0 +1,19 @@
+"""The secret of a state: 16 random bytes under which values are hashed, so that nobody can write values whose hashes meet.
+
+Under a secret two equal hashes are an accident that no input can bring about (see `kernels.siphash`); should it happen, the
+state gets another secret (see `ddcli.store.upkeep.rekey`). Who can read a state can read its secret; who only sends it data can't.
+"""
+
+from __future__ import annotations
+
+from secrets import token_bytes
+
+SIZE = 16
+"""Bytes of a secret."""
+PUBLIC = b""
+"""No secret: xxHash64 with seed 0, under which states of format 3 were made."""
+
+
+def new_secret() -> bytes:
+    """Return a secret that nobody knows."""
+    return token_bytes(SIZE)

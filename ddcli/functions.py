@@ -1,0 +1,73 @@
+"""The Python functions that a pipeline file names, all of them before anything is computed: forbidden, or loaded."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import SpecError, SpecErrors
+from ddcli.spec.model import Function
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ddcli.spec.model import Spec
+
+NO_CODE = "DDCLI_NO_CODE"
+
+
+def functions_of(spec: Spec) -> Iterator[Function]:
+    """Yield the functions that a file names, wherever it does."""
+    pending: list[Any] = [*spec.collections.values()]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, Function):
+            yield each
+        elif is_dataclass(each):
+            pending += [getattr(each, field.name) for field in fields(each)]
+        elif isinstance(each, tuple | dict):
+            pending += each.values() if isinstance(each, dict) else each
+
+
+def refuse_code(spec: Spec, *, no_code: bool = False) -> None:
+    """Raise SpecErrors at each function that a file names, and at what it says of Spark, if none of its code may run.
+
+    `no_code`, or DDCLI_NO_CODE, says so. What the command line says of Spark is not the file's.
+    """
+    if not no_code and os.environ.get(NO_CODE, "") in ("", "0"):
+        return
+    word = "--no-code" if no_code else f"{NO_CODE}={os.environ[NO_CODE]}"
+    errors = []
+    for function in functions_of(spec):
+        name = function.name.value
+        problem = f"the Python function `{name}` would run, which {word} forbids"
+        hint = f"read module `{name.partition(':')[0]}`, and leave {word} out if you trust it; `check`, `plan` and `explain` run no code"
+        errors.append(SpecError(problem, span=function.name.span, hint=hint))
+    spark = spec.spark
+    for text in (
+        () if spark is None else (*filter(None, (spark.master, spark.remote)), *(name for name, _ in spark.conf))
+    ):
+        # Settings name jars, programs and agents, and who is elsewhere sends us what we unpickle.
+        if not text.value.startswith("local"):
+            problem = f"`spark`: '{text.value}' may bring code to run, which {word} forbids"
+            errors.append(SpecError(problem, span=text.span, hint="say where Spark is with --master and --conf"))
+    if errors:
+        raise SpecErrors(errors)
+
+
+def load_functions(spec: Spec, folder: Path) -> None:
+    """Import the modules of all functions that a file names. Raises SpecErrors with each that can't be, at its place."""
+    errors = []
+    for function in functions_of(spec):
+        from ddcli.expressions.definition import define
+        from ddcli.expressions.python import Named, load_function
+
+        name = function.name
+        try:
+            load_function(Named(name.value, str(folder), define(name.value, str(folder)).text, span=name.span))
+        except SpecError as error:
+            errors.append(SpecError(error.problem, span=name.span, hint=error.hint))
+    if errors:
+        raise SpecErrors(errors)

@@ -1,0 +1,165 @@
+r"""Text for a screen: a terminal, a log of GitHub, a comment, a page.
+
+What people are shown comes from pipeline files, data, file names and other people's exceptions. `visible` is the one
+function between these and a screen: each character that would steer a terminal, begin a line, change the order of letters
+or not be seen at all is written as Python writes it, `\x1b` or `\u202e`. Whoever composes a line puts what is not its own
+through `visible`, or hands the line to `say`, which does it with the whole; doing it twice changes nothing.
+
+JSON has escapes of its own (`json_text`): what is read back is what was there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from functools import cache
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LOGGING = r"##(?=\w*\[)"
+"""What begins a command of GitHub or Azure anywhere in a line, `##[error]`."""
+HIDDEN = (
+    r"\x7f-\x9f"  # DEL, C1
+    "\u2028\u2029"  # separators of lines and paragraphs
+    "\ufff9-\ufffb\U00013430-\U0001343f"  # marks of annotations and of hieroglyphs' layout
+    # Unicode's Default_Ignorable_Code_Point: marks of direction, joiners, fillers, variation selectors, tags
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufff8\ufffe\uffff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+SUSPECT, JSON_SUSPECT = rf"[\x00-\x1f{HIDDEN}]|##", f"[{HIDDEN}]|##"
+"""Patterns, for polars, that find all text, and all JSON, that `visible` and `json_visible` change, and hardly any other."""
+_COMMAND = re.compile(r"(\s*):(?=:)")
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~])")
+_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+def visible(text: str) -> str:
+    r"""Return a text on one line, with what would not be shown as it is in escapes.
+
+    >>> print(visible("a\x1b[31m\nb\u202e"), visible("\udcff"), visible("##[error]"), visible("größer → 日本"))
+    a\x1b[31m\nb\u202e \udcff \x23#[error] größer → 日本
+    """
+    if text.isascii() and text.isprintable() and "##" not in text:
+        return text  # as nearly all are: what finds the others takes 10 ms to compile
+    return unseen().sub(_escape, text)
+
+
+@cache
+def unseen() -> re.Pattern[str]:
+    """Return the pattern of what is not shown as it is."""
+    return re.compile(rf"[\x00-\x1f{HIDDEN}\ud800-\udfff]|{LOGGING}")
+
+
+def _escape(found: re.Match[str]) -> str:
+    return r"\x23#" if found[0] == "##" else found[0].encode("unicode_escape").decode()
+
+
+def as_line(text: str) -> str:
+    """Return a text as a line of its own: in GitHub Actions, where `::` at its beginning gives commands, that is escaped, too."""
+    text = visible(text)
+    return _COMMAND.sub(r"\1\\x3a", text, count=1) if in_actions() and _COMMAND.match(text) else text
+
+
+def in_actions() -> bool:
+    """Say whether this is a step of a workflow in GitHub Actions."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def say(*lines: str, err: bool = False, file: TextIO | None = None, styled: bool = False) -> None:
+    """Write lines to stdout, stderr or a file. Each is one: a newline in it is an escape.
+
+    Where a line is `styled` it keeps colours; who put them there has made the rest visible.
+    """
+    import click
+
+    shown = map(_styled if styled else as_line, lines)
+    click.echo("\n".join(shown), file, err=err)
+
+
+def _styled(line: str) -> str:
+    return "".join(part if at % 2 else visible(part) for at, part in enumerate(_STYLE.split(line)))
+
+
+def markup(text: str) -> str:
+    r"""Return a text as HTML and XML have it, in elements and in attributes.
+
+    >>> print(markup("<a href='x'> & \x07"))
+    &lt;a href=&#x27;x&#x27;&gt; &amp; \x07
+    """
+    from html import escape
+
+    return escape(visible(text), quote=True)
+
+
+def markdown(text: str) -> str:
+    r"""Return a text as Markdown has it, outside of code: nothing in it means anything.
+
+    >>> print(markdown("<b> | *a*"))
+    &lt;b&gt; \| \*a\*
+    """
+    from html import escape
+
+    return _MARKDOWN.sub(r"\\\1", escape(visible(text), quote=False))
+
+
+def rich_text(text: str, style: str = "") -> Text:
+    """Return text for rich, in one style."""
+    from rich.text import Text
+
+    return Text(visible(text), style)
+
+
+def say_own(text: str, *, err: bool = False) -> None:
+    """Write a text as it is: a script, or a workflow command, in which all that is not ours is escaped already."""
+    import click
+
+    click.echo(text, err=err)
+
+
+def json_text(tree: Any, indent: int | None = None) -> str:
+    r"""Return JSON in ASCII, on one line without an `indent`. NaN and infinities must be words already: see `json_number`.
+
+    >>> json_text({"a": "\x1b\u202e"})
+    '{"a": "\\u001b\\u202e"}'
+    """
+    import json
+
+    return json_visible(json.dumps(tree, indent=indent, allow_nan=False))
+
+
+def json_visible(text: str) -> str:
+    r"""Return JSON with what would not be shown as it is in JSON's escapes: it says the same.
+
+    >>> json_visible('["größer\u202e"]')
+    '["größer\\u202e"]'
+    """
+    return unseen().sub(_json_escape, text)
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    import json
+
+    if found[0] == "\n":
+        return "\n"  # between values: in a string JSON has it in an escape
+    return r"\u0023#" if found[0] == "##" else json.dumps(found[0])[1:-1]
+
+
+def json_number(value: float) -> float | str:
+    """Return a float as JSON says it: what JSON has no number for as the text that `cast(text as float64)` reads.
+
+    >>> json_number(1.5), json_number(float("nan")), json_number(float("-inf"))
+    (1.5, 'NaN', '-Infinity')
+    """
+    if value - value == 0:
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124
+
+
+def prepare() -> None:
+    """Have stdout take any text: what its encoding lacks is written as an escape, as on stderr."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

@@ -1,0 +1,108 @@
+"""Who reads the outputs of the shop, at any moment, without asking anybody: what each of them sees.
+
+Run as a program it looks again and again until its input ends, and then writes all that it has seen, as JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+
+import ddcli
+from ddcli.errors import InputError
+from tests.crash.shop import OUTPUTS
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def by_duckdb(directory: Path) -> list[tuple]:
+    sql = f"select * exclude (diff), sum(diff)::bigint from '{directory}/*.parquet' group by all having sum(diff) <> 0"
+    with duckdb.connect() as connection:
+        try:
+            return connection.sql(sql).fetchall()
+        except duckdb.IOException:
+            return []
+
+
+def by_polars(directory: Path) -> list[tuple]:
+    try:
+        log = pl.scan_parquet(directory / "*.parquet").collect()
+    except (pl.exceptions.ComputeError, FileNotFoundError):
+        return []
+    summed = log.group_by(pl.exclude("diff")).agg(pl.col("diff").sum()).filter(pl.col("diff") != 0)
+    return summed.rows()
+
+
+def by_log(directory: Path) -> list[tuple]:
+    try:
+        return ddcli.read_log(directory, consolidate=True).rows()
+    except InputError:
+        return []
+
+
+READERS: dict[str, Callable[[Path], list[tuple]]] = {"duckdb": by_duckdb, "polars": by_polars, "dd log": by_log}
+
+
+def digest(rows: list[tuple]) -> str:
+    """Return what tells contents apart."""
+    return hashlib.sha256(repr(sorted(map(tuple, rows))).encode()).hexdigest()
+
+
+def look(folder: Path) -> dict[str, dict[str, str]]:
+    """Return what each reader sees of each output, as digests."""
+    return {reader: {name: digest(read(folder / "out" / name)) for name in OUTPUTS} for reader, read in READERS.items()}
+
+
+def contents(rows: dict[str, Counter], before: int) -> dict[str, str]:
+    """Return the digests of outputs with these accumulated updates, of which those before a time count."""
+    return {
+        name: digest([(*update, diff) for update, diff in found.items() if diff and update[-1] < before])
+        for name, found in rows.items()
+    }
+
+
+@contextmanager
+def looping(folder: Path) -> Iterator[dict[str, dict[str, Any]]]:
+    """Have a process for each reader look again and again; fills in what it has seen, and how often it has looked."""
+    found: dict[str, dict[str, Any]] = {}
+    command = [sys.executable, "-m", "tests.crash.readers", str(folder)]
+    processes = {
+        reader: subprocess.Popen([*command, reader], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for reader in READERS
+    }
+    try:
+        yield found
+    finally:
+        for reader, process in processes.items():
+            said, _ = process.communicate("", timeout=60)
+            found[reader] = json.loads(said)
+
+
+def main(folder: Path, reader: str) -> None:
+    """Look until the input ends."""
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    seen: dict[str, set[str]] = {name: set() for name in OUTPUTS}
+    looks = 0
+    while not ended.is_set():
+        for name in OUTPUTS:
+            seen[name].add(digest(READERS[reader](folder / "out" / name)))
+        looks += 1
+    print(json.dumps({"looks": looks, "seen": {name: sorted(digests) for name, digests in seen.items()}}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,221 @@
+"""A dataflow whose steps are done by turns in memory, as tasks, and as tasks that leave what goes between them in files.
+
+What a run on a cluster does, less its state: each task makes operators of its own, with traces as the step before left them, and
+finds what was sent to it. No process is started, so that many cases can be judged.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ddcli.assemble.graph import assemble
+from ddcli.assemble.lazily import Lazily
+from ddcli.engine.arrangement.trace import Trace
+from ddcli.engine.dataflow import Scope
+from ddcli.engine.nest import Address, Nest
+from ddcli.engine.outofcore import OutOfCore
+from ddcli.engine.pool import Pool
+from ddcli.engine.schedule import Schedule
+from ddcli.engine.times import Frontier
+from ddcli.engine.workers import Workers
+from ddcli.store.batches import BatchLayout
+from ddcli.store.exchange import Exchange
+from ddcli.store.files import Files
+from tests.judge.frontiers import BEGINNING
+from tests.secret import SECRET
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from ddcli.assemble.graph import Assembled
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.operators.base import Delta, Interval
+    from ddcli.engine.places import Deltas
+    from ddcli.engine.schedule import Leg
+    from ddcli.expressions.types import Type
+    from ddcli.plan.physical import PhysicalGraph
+
+
+class Lasting(Pool):
+    """A pool that stays with its traces."""
+
+    def forget(self) -> None:
+        """Keep all."""
+
+
+class Kept:
+    """Traces as the last step left them, by whom they are made anew for each task."""
+
+    def __init__(self, nt: int) -> None:
+        self.beginning = Frontier([(BEGINNING,) * nt])
+        self.layouts: dict[str, Layout] = {}
+        self.known: dict[tuple[str, int], Trace] = {}
+        self.left: dict[tuple[str, int], Trace] = {}
+        self.made: dict[int, tuple[Trace, tuple[str, int]]] = {}
+
+    def trace(self, identity: str, key: Layout, value: Layout, nt: int, shard: int, _by: object = None) -> Trace:
+        known = self.known.get((identity, shard))
+        layout = self.layouts.get(identity)
+        if layout is None:
+            layout = self.layouts[identity] = BatchLayout(key, value, nt).record
+        if known is None:
+            trace = Trace(key.width, value.width, nt, since=self.beginning, layout=layout)
+        else:
+            trace = Trace(key.width, value.width, nt, since=known.since, batches=known.batches, layout=layout)
+            trace.upper = known.upper
+        self.made[id(trace)] = trace, (identity, shard)
+        return trace
+
+    def hand_over(self, trace: Trace) -> None:
+        """Take in a trace that is done with its step."""
+        _, name = self.made[id(trace)]
+        assert name not in self.left, f"{name} was handed over twice"
+        assert not trace.runs
+        self.left[name] = trace
+
+    def commit(self) -> None:
+        """Have the next step begin with what this one left."""
+        self.known |= self.left
+        self.left, self.made = {}, {}
+
+
+class Parcel(NamedTuple):
+    """What was sent, in memory."""
+
+    to: Address
+    updates: np.ndarray
+
+    @property
+    def size(self) -> int:
+        return self.updates.nbytes
+
+
+@dataclass
+class Post:
+    """What a task sends and finds, in memory (the engine's protocol `Exchange`)."""
+
+    incoming: Mapping[Address, Iterable[Parcel]]
+    sent: list[Parcel] = field(default_factory=list)
+
+    def add(self, to: Address, updates: np.ndarray, _layout: Layout, _pool: Pool) -> None:
+        self.sent.append(Parcel(to, updates.copy()))
+
+    def take(self, at: Address, layout: Layout, pool: Pool, *, last: bool) -> np.ndarray | None:
+        assert last in (True, False)
+        parts = self.parts(at, layout, pool)
+        return np.concatenate(parts) if parts else None
+
+    def parts(self, at: Address, _layout: Layout, _pool: Pool) -> list[np.ndarray]:
+        return [parcel.updates.copy() for parcel in self.incoming.get(at, ())]
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+
+class Rounds:
+    """Steps of a physical graph, each done as chance will have it. Files are left in `folder`."""
+
+    def __init__(
+        self,
+        graph: PhysicalGraph,
+        types: list[Type],
+        shards: int,
+        chance: random.Random,
+        folder: Path,
+    ) -> None:
+        assert shards > 1, "tasks are of shards"
+        self.graph, self.types, self.shards, self.chance, self.folder = graph, types, shards, chance, folder
+        self.pool = Lasting(SECRET)
+        self.kept = Kept(len(types))
+        self.written = 0
+        self.share = chance.choice([0, 0.1, 0.3, 0.6])
+        self.made = self._assembled()
+        self.legs: list[Leg] = []
+        """What was done as tasks."""
+
+    def step(self, fed: Mapping[str, Delta], interval: Interval) -> dict[str, Deltas]:
+        """Close an interval; return the outputs' updates."""
+        made = self.made = self._assembled()
+        self.way = self.chance.choice(["memory", "tasks", "files"])
+        if self.way == "memory":
+            found = made.step(fed, interval)
+            for trace, _ in list(self.kept.made.values()):
+                self.kept.hand_over(trace)
+        else:
+            found = self._as_tasks(made, fed, interval)
+        self.kept.commit()
+        return found
+
+    def _assembled(self) -> Assembled:
+        scope = Scope(len(self.types), workers=Workers(self.shards, 1))
+        pools = [self.pool] * self.shards
+        return assemble(self.graph, scope, self.kept, pools, lambda *_: None, self.types, parted=True, lazily=True)
+
+    def _little(self, _moving: int, _kept: int) -> bool:
+        return self.chance.random() < self.share
+
+    def _as_tasks(self, made: Assembled, fed: Mapping[str, Delta], interval: Interval) -> dict[str, Deltas]:
+        found: dict[str, Deltas] = defaultdict(list)
+        names = defaultdict(list)
+        for name, handle in made.leaving.items():
+            names[handle.index].append(name)
+
+        def give(index: int, _shard: int, delta: Delta) -> None:
+            for name in names[index]:
+                found[name].append(delta)
+
+        schedule = Schedule(Nest(made.scope), range(self.shards), self._little, lambda sent: sent.size)
+        memos = {}
+        for leg, waiting in schedule.legs():
+            self.legs.append(leg)
+            for shards in self._groups(leg):
+                _renew(made.scope)
+                mine = {at: parts for at, parts in waiting.items() if at.shard in shards}
+                exchange = self._exchange(mine)
+                known = {at: memo for at, memo in memos.items() if at[1] in shards}
+                task = OutOfCore(
+                    made.scope, [self.pool] * self.shards, exchange, give, self.kept.hand_over, memos=known
+                )
+                if not leg.path and made.scope.stages[leg.stage].first:
+                    parts = [(made.sources[name].index, lambda _, m=delta.updates: m) for name, delta in fed.items()]
+                    task.step_first(made.scope.stages[leg.stage], shards[0], parts if 0 in shards else [], interval)
+                else:
+                    task.perform(leg, shards, mine, interval)
+                exchange.flush()
+                for sent in exchange.sent:
+                    schedule.add(sent.to, sent)
+                for wake in task.wakes:
+                    schedule.wake(wake)
+                memos |= task.memos
+        moving, _ = schedule.left()
+        assert not moving, f"nobody has read {list(moving)}"
+        return found
+
+    def _groups(self, leg: Leg) -> list[tuple[int, ...]]:
+        """Return the shards of a leg's tasks, in any order."""
+        if leg.action in ("whole", "rest"):
+            return [leg.shards]
+        shards = self.chance.sample(leg.shards, len(leg.shards))
+        at = self.chance.choice([len(shards), len(shards), self.chance.randint(1, len(shards))])
+        return [group for group in (tuple(shards[:at]), tuple(shards[at:])) if group]
+
+    def _exchange(self, mine: Mapping[Address, list]) -> Post | Exchange:
+        if self.way == "tasks":
+            return Post(mine)
+        self.written += 1
+        return Exchange(self.folder, Files(), str(self.written), mine)
+
+
+def _renew(scope: Scope) -> None:
+    """Have operators be made anew."""
+    for place in scope.places:
+        if isinstance(place.shards, Lazily):
+            place.shards._made.clear()
+        if place.inner is not None:
+            _renew(place.inner.scope)

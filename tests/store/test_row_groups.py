@@ -1,0 +1,186 @@
+"""Files put together from row groups: any reader finds the rows of all parts, in order."""
+
+import io
+import random
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+
+import duckdb
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+import ddcli.store.joint_file
+from ddcli.errors import EngineError
+from ddcli.store.files import Files, Written, checksum
+from ddcli.store.joint_file import JointFile
+from ddcli.store.row_groups import MAGIC, RowGroups, footer_of
+from ddcli.store.thrift import I32, STRUCT, fields, number_bytes, struct_bytes, structs, structs_bytes
+
+VALUES = {
+    "i": (pl.Int64, [None, 0, -1, 2**63 - 1]),
+    "u": (pl.UInt8, [None, 0, 255]),
+    "s": (pl.String, [None, "", "a", "ä" * 40]),
+    "x": (pl.Float64, [None, 0.5, float("inf"), -0.0]),
+    "b": (pl.Boolean, [None, True, False]),
+    "d": (pl.Date, [None, date(2013, 1, 1)]),
+    "t": (pl.Datetime("us"), [None, datetime(2013, 1, 1, 1, 2, 3, 4)]),  # noqa: DTZ001 - a type of its own
+    "p": (pl.Duration("ms"), [None, timedelta(seconds=1)]),
+    "m": (pl.Decimal(38, 2), [None, Decimal("1.25")]),
+    "y": (pl.Binary, [None, b"", b"\x00\xff"]),
+    "l": (pl.List(pl.String), [None, [], ["a", None]]),
+}
+
+
+def part(draw, schema, most=60):
+    rows = draw.choice([0, 1, draw.randrange(most)])
+    frame = pl.DataFrame({name: [draw.choice(VALUES[name][1]) for _ in range(rows)] for name in schema}, schema)
+    data = io.BytesIO()
+    options = {
+        "row_group_size": draw.choice([None, 1, 7]),
+        "compression": draw.choice(["zstd", "uncompressed", "lz4"]),
+        "statistics": draw.choice([True, False, "full"]),
+    }
+    if draw.random() < 0.7:
+        frame.write_parquet(data, **options)
+    else:  # another writer, whose files have an index of pages
+        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+        version = {"row_group_size": options["row_group_size"], "write_page_index": True}
+        pq.write_table(table, data, compression="snappy", **version)
+        return frame, data.getvalue(), "pyarrow"
+    return frame, data.getvalue(), "polars"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_reader_reads_what_was_put_together(tmp_path, seed):
+    draw = random.Random(seed)
+    schema = {name: VALUES[name][0] for name in draw.sample(list(VALUES), draw.randrange(1, 6))}
+    parts = [part(draw, schema) for _ in range(draw.randrange(1, 6))]
+    writer = parts[0][2]
+    parts = [each for each in parts if each[2] == writer]  # columns of another's files are others
+    path = tmp_path / "joint.parquet"
+    joint = JointFile(Files(), path)
+    for at, (_, data, _) in enumerate(parts):
+        if draw.random() < 0.5:
+            joint.add(data)
+            continue
+        place = tmp_path / f"part{at}"
+        joint.add_file(place, Files().write(place, data))
+        assert not place.exists()
+    assert joint.finish() == Written(path.stat().st_size, checksum(path.read_bytes()))
+    meant = pl.concat([frame for frame, *_ in parts])
+    assert pl.read_parquet(path).equals(meant)
+    assert pl.scan_parquet(path).collect(engine="streaming").equals(meant)
+    table = pq.read_table(path)
+    assert pl.from_arrow(table).cast(schema).equals(meant)
+    assert table.num_rows == pq.read_metadata(path).num_rows == meant.height
+    rows = duckdb.sql(f"select count(*), {', '.join(f'count({name})' for name in schema)} from '{path}'").fetchall()
+    assert rows == [(meant.height, *(meant[name].count() for name in schema))]
+    if len(parts) == 1:
+        assert path.read_bytes() == parts[0][1]
+
+
+def test_row_groups_are_found_by_their_statistics(tmp_path):
+    """Each row group's offsets lead to its own pages: rows that a filter wants are read from the middle."""
+    path = tmp_path / "joint.parquet"
+    joint = JointFile(Files(), path)
+    for at in range(20):
+        data = io.BytesIO()
+        pl.DataFrame({"a": range(at * 1000, at * 1000 + 1000)}).write_parquet(data, row_group_size=100)
+        joint.add(data.getvalue())
+    joint.finish()
+    for low in (0, 999, 7_350, 19_999):
+        assert pl.scan_parquet(path).filter(pl.col("a") == low).collect()["a"].to_list() == [low]
+        assert duckdb.sql(f"select a from '{path}' where a = {low}").fetchall() == [(low,)]
+    assert pq.ParquetFile(path).read_row_group(123)["a"].to_pylist() == list(range(12_300, 12_400))
+
+
+def test_threads_add_parts_at_once(tmp_path):
+    path = tmp_path / "joint.parquet"
+    joint = JointFile(Files(), path)
+
+    def add(at):
+        data = io.BytesIO()
+        pl.DataFrame({"a": [at] * 100}).write_parquet(data)
+        joint.add(data.getvalue())
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(add, range(50)))
+    written = joint.finish()
+    assert written == Written(path.stat().st_size, checksum(path.read_bytes()))
+    assert sorted(pl.read_parquet(path)["a"].to_list()) == sorted(list(range(50)) * 100)
+
+
+def test_a_large_part_is_read_in_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(ddcli.store.joint_file, "BLOCK", 100)
+    frame = pl.DataFrame({"a": range(10_000)})
+    joint = JointFile(Files(), tmp_path / "joint.parquet")
+    for at in range(2):
+        frame.write_parquet(tmp_path / f"{at}")
+        data = (tmp_path / f"{at}").read_bytes()
+        joint.add_file(tmp_path / f"{at}", Written(len(data), checksum(data)))
+    joint.finish()
+    assert pl.read_parquet(tmp_path / "joint.parquet").equals(pl.concat([frame, frame]))
+
+
+def test_a_part_that_is_not_what_was_written_is_refused(tmp_path):
+    path = tmp_path / "part"
+    pl.DataFrame({"a": range(100)}).write_parquet(path)
+    data = bytearray(path.read_bytes())
+    written = Written(len(data), checksum(data))
+    data[10] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(EngineError, match="isn't what was written"):
+        JointFile(Files(), tmp_path / "joint.parquet").add_file(path, written)
+
+
+def test_parts_of_other_columns_are_refused():
+    groups = RowGroups()
+    for at, name in enumerate("ab"):
+        data = io.BytesIO()
+        pl.DataFrame({name: [1]}).write_parquet(data)
+        view = data.getvalue()
+        footer = footer_of(len(view), lambda start, end, view=view: view[start:end])
+        if at:
+            with pytest.raises(ValueError, match="different columns"):
+                groups.add(len(view), footer)
+        else:
+            groups.add(len(view), footer)
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1PAR1", b"PAR1\xff\xff\xff\x7fPAR1", b"x" * 100])
+def test_what_is_no_parquet_is_refused(data):
+    with pytest.raises(ValueError, match=r"footer|as Parquet"):
+        RowGroups().add(len(data), footer_of(len(data), lambda start, end: data[start:end]))
+
+
+def test_damaged_footers_raise_value_errors_only():
+    data = io.BytesIO()
+    pl.DataFrame({"a": [1, 2], "s": ["x", None]}).write_parquet(data)
+    view = data.getvalue()
+    good = footer_of(len(view), lambda start, end: view[start:end])
+    draw = random.Random(0)
+    for _ in range(2000):
+        footer = bytearray(good)
+        for _ in range(draw.randrange(1, 4)):
+            footer[draw.randrange(len(footer))] = draw.randrange(256)
+        groups = RowGroups()
+        try:
+            groups.add(len(view), good)
+            groups.add(len(view), bytes(footer[: draw.randrange(len(footer))]))
+        except ValueError:
+            continue
+
+
+def test_structs_are_written_as_they_were_read():
+    data = io.BytesIO()
+    pl.DataFrame({name: [values[-1]] for name, (_, values) in VALUES.items()}).write_parquet(data)
+    view = data.getvalue()
+    footer = footer_of(len(view), lambda start, end: view[start:end])
+    assert struct_bytes(fields(footer)) + footer[-8:] == footer
+    many = [struct_bytes({at: (I32, number_bytes(-at))}) for at in (1, 15, 16, 200)] * 5
+    assert structs(structs_bytes(many)) == many
+    assert fields(structs_bytes(many[:1])[1:]) == {1: (I32, number_bytes(-1))}
+    assert STRUCT == 12
+    assert view.startswith(MAGIC)

@@ -1,0 +1,418 @@
+"""The schedule by itself: random scopes with toys for operators, and tokens for updates. Whoever does the legs, the same happens.
+
+What has to happen is found without a schedule, token by token in any order. Then the legs are done as tasks do them, as they are done in
+memory, and in mixtures; each token has to be where it belongs exactly once, in no round that is over, and what is kept of a
+trace is found by all who read it. `DD_JUDGE_EXAMPLES=5000 pytest tests/test_schedule.py` draws so many.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddcli.engine.dataflow import Scope
+from ddcli.engine.loop import Entry, Limit, Loop, Variable
+from ddcli.engine.nest import APART, BROUGHT, HERE, KEPT, LATE, Address, Nest, Wake
+from ddcli.engine.schedule import Schedule
+from ddcli.engine.workers import Workers
+from ddcli.errors import Text
+from tests.judge.test_random import SEARCH
+
+if TYPE_CHECKING:
+    from ddcli.engine.places import Handle
+
+DEEPEST = 3
+GATHERING = 2
+
+
+class Toy:
+    """Stands for an operator."""
+
+    shared = False
+
+
+def mixed(*parts) -> int:
+    """Return a number that depends on all parts."""
+    return hash((17, *parts)) % (1 << 40)
+
+
+@dataclass
+class World:
+    """A random nest, and what its toys do: all of it depends on nothing but what they are given."""
+
+    chance: random.Random
+    shards: int
+    nest: Nest = field(init=False)
+    fed: list[tuple[int, int]] = field(default_factory=list)
+    """Places outside of loops, and the tokens that they are fed."""
+
+    def __post_init__(self) -> None:
+        scope = self._scope(0)
+        sources = [scope.source(1) for _ in range(3)]
+        self._fill(scope, list(sources), 0)
+        self.nest = Nest(scope)
+        filled = self.chance.sample(sources, self.chance.choice([1, 2]))
+        self.fed = [(self.chance.choice(filled).index, at) for at in range(self.chance.randint(1, 6))]
+
+    def _scope(self, depth: int) -> Scope:
+        return Scope(1 + depth, depth, Workers(self.shards, 1))
+
+    def _fill(self, scope: Scope, handles: list[Handle], depth: int) -> None:
+        """Add operators and loops that read what is there."""
+        arranged: set[int] = set()
+        for _ in range(self.chance.randint(2, 5)):
+            if depth < DEEPEST and self.chance.random() < 0.35:
+                handles += self._loop(scope, handles, arranged, depth + 1)
+                continue
+            inputs = self.chance.sample(handles, min(len(handles), self.chance.choice([1, 1, 2])))
+            route = [0] if len(inputs) == 1 and self.chance.random() < 0.5 else []
+            arranges = bool(route) and self.chance.random() < 0.5
+            shifts = not arranges and self.chance.random() < 0.3
+            toys = [Toy() for _ in range(self.shards)]
+            handle = scope.add(toys, *inputs, width=1, route=route, shifts=shifts, arranges=arranges)
+            handles.append(handle)
+            if arranges:
+                arranged.add(handle.index)
+
+    def _loop(self, outside: Scope, handles: list[Handle], arranged: set[int], depth: int) -> list[Handle]:
+        """Add a loop, and return its ports."""
+        scope = self._scope(depth)
+        initials = self.chance.sample(handles, min(len(handles), self.chance.choice([1, 2])))
+        entering = self.chance.sample(handles, self.chance.randint(0, min(2, len(handles))))
+        kept = [handle for handle in handles if handle.index in arranged and handle not in entering]
+        entering += kept if self.chance.random() < 0.5 else []
+        variables = [scope.source(1) for _ in initials]
+        entries = []
+        for handle in entering:
+            if handle.index in arranged:
+                toys = [Toy() for _ in range(self.shards)]
+                entries.append(Entry(scope.fed(toys, 1 + 1 + depth), toys))
+            else:
+                entries.append(Entry(scope.source(1)))
+        inside = [*variables, *(entry.place for entry in entries)]
+        self._fill(scope, inside, depth)
+        results = [self.chance.choice(inside[len(variables) :] or inside) for _ in variables]
+        leaving = self.chance.sample(inside, min(len(inside), self.chance.choice([1, 2])))
+        limit = Limit(self.chance.choice([None, None, 1, 2, 3]), 1_000)
+        made = [Variable(v, r, Text("v", None)) for v, r in zip(variables, results, strict=True)]
+        loop = Loop(scope, made, entries, leaving, limit, lambda *_: "")
+        return outside.add_inner(loop, *initials, *entering, widths=[1 for _ in leaving])
+
+    def gives(self, place, rounds, by, token):
+        """Return when an operator gives which token for one that it reads, if any; and when it wants to be called."""
+        fuel = token % 8
+        here = mixed(place, by, token)
+        if not fuel or here % 5 == 0:
+            return None, None
+        scope, then = self.nest.scopes[place[:-1]], rounds
+        if scope.places[place[-1]].shifts and here % 3 == 0:
+            # A join of what is of other rounds: of loops around as well.
+            then = tuple(each + mixed(here, at) % 3 % 2 for at, each in enumerate(rounds))
+        wanted = tuple(each + mixed(here, at, 1) % 2 for at, each in enumerate(rounds))
+        wakes = wanted if rounds and wanted != rounds and here % 4 == 0 else None
+        return (then, lowered(here, fuel)), wakes
+
+    def back(self, token):
+        """Return the token that takes another back."""
+        return lowered(mixed(-1, token), token % 8) if token % 8 else None
+
+
+def lowered(number: int, fuel: int) -> int:
+    """Return a token that goes less far."""
+    return number - number % 8 + fuel - 1
+
+
+@dataclass
+class Truth:
+    """What happens, found token by token: which token is given where in which rounds, and who is called."""
+
+    world: World
+    given: Counter = field(default_factory=Counter)
+    called: set = field(default_factory=set)
+    left: list = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.left = [((index,), (), token * 8 + 7) for index, token in self.world.fed]
+        while self.left:
+            self._appear(*self.left.pop())
+
+    def _appear(self, place, rounds, token) -> None:
+        nest = self.world.nest
+        path, index = place[:-1], place[-1]
+        for depth in range(1, len(path) + 1):
+            bound = nest.loop(path[:depth]).limit.bound
+            if bound is not None and rounds[depth - 1] >= bound:
+                return
+        if index not in nest.feeds(path):  # what a loop is fed is seen by who reads it
+            self.given[place, rounds, token] += 1
+        scope = nest.scopes[path]
+        for at, reader in enumerate(scope.places):
+            if index not in reader.inputs or at == index:
+                continue
+            if reader.inner is None:
+                for by, i in enumerate(reader.inputs):
+                    if i == index:
+                        self._step((*path, at), rounds, by, token)
+            else:
+                self._enter((*path, at), rounds, index, token)
+        if path:
+            loop = nest.loop(path)
+            for number, leaving in enumerate(loop.leaving):
+                if leaving == index:
+                    port = nest.scopes[path[:-1]].places[path[-1]].ports[number]
+                    self.left.append(((*path[:-1], port), rounds[:-1], left(token, rounds[-1])))
+            for number, variable in enumerate(loop.variables):
+                if variable.result.index == index and token % 8:
+                    then = (*rounds[:-1], rounds[-1] + 1)
+                    self.left.append(((*path, variable.place.index), then, fed_back(token, number)))
+
+    def _step(self, place, rounds, by, token) -> None:
+        gives, wakes = self.world.gives(place, rounds, by, token)
+        if gives:
+            self.left.append((place, *gives))
+        if wakes and not self._is_over(place[:-1], wakes):
+            self.called.add((place, wakes))
+
+    def _is_over(self, path, rounds) -> bool:
+        bounds = [self.world.nest.loop(path[:depth]).limit.bound for depth in range(1, len(path) + 1)]
+        return any(bound is not None and at >= bound for at, bound in zip(rounds, bounds, strict=True))
+
+    def _enter(self, path, outer, index, token) -> None:
+        for to, number, entering in entered(self.world, path, index, token):
+            self.left.append((to, (*outer, number), entering))
+
+
+def left(token, number):
+    return mixed(-2, token, number) // 8 * 8 + token % 8
+
+
+def fed_back(token, number):
+    return lowered(mixed(-3, token, number), token % 8)
+
+
+def entered(world, path, index, token):
+    """Yield what a loop is fed for a token of a place that it reads: where, in which round."""
+    loop = world.nest.loop(path)
+    for at, (handle, place) in enumerate(zip(world.nest.fed(path), world.nest.inputs(path), strict=True)):
+        if place[-1] == index:
+            yield (*path, handle.index), 0, token
+            if at < len(loop.variables) and (back := world.back(token)) is not None:
+                yield (*path, handle.index), 1, back
+
+
+@dataclass
+class Doing:
+    """The legs of a schedule, done with tokens: as tasks, or in memory where `resident`."""
+
+    world: World
+    resident: bool
+    little: object = None
+    given: Counter = field(default_factory=Counter)
+    called: set = field(default_factory=set)
+    kept: dict = field(default_factory=lambda: defaultdict(set))
+    """What the traces of arrangements have taken in: what whoever reads them has to find."""
+
+    def __post_init__(self) -> None:
+        shards = range(1 if self.resident else self.world.shards)
+        size = {} if self.resident else {"little": self.little, "size": lambda _: 1}
+        self.schedule = Schedule(self.world.nest, shards, **size)
+        self.now: dict = {}
+
+    def run(self) -> None:
+        for index, token in self.world.fed:
+            self._here((index,), token % len(self.schedule.shards), token * 8 + 7, ())
+        self.go(self.schedule.legs())
+        moving, wakes = self.schedule.left()
+        assert not moving
+        assert not wakes
+
+    def go(self, legs) -> None:
+        for leg, found in legs:
+            match leg.action:
+                case "stage":
+                    self._note(leg)
+                    for shard in leg.shards:
+                        self._stage(leg, shard, found)
+                case "enter":
+                    self.now.pop(leg.path, None)
+                    for at, tokens in found.items():
+                        for token in tokens:
+                            self._enter(leg.path, leg.rounds, at, token)
+                case "sum":
+                    for at, tokens in found.items():
+                        for token in tokens:
+                            self._send(at.place, at.shard, token, at.rounds)
+                case "whole" | "rest":
+                    self._go_through(leg, found)
+                case _:
+                    assert leg.action in ("seal", "end")
+
+    def _note(self, leg) -> None:
+        """Refuse a round that comes after a later one of its loop."""
+        if leg.path:
+            before = self.now.get(leg.path)
+            assert before is None or before[:-1] != leg.rounds[:-1] or before <= leg.rounds, (before, leg)
+            self.now[leg.path] = leg.rounds
+
+    def _stage(self, leg, shard, found) -> None:
+        nest, path, rounds = self.world.nest, leg.path, leg.rounds
+        scope = nest.scopes[path]
+        stage = scope.stages[leg.stage]
+        mine = {at: tokens for at, tokens in found.items() if at.shard == shard}
+        called = {(wake.place, wake.rounds) for wake in leg.due if wake.shard == shard}
+        self.called |= {(place, when) for place, when in called if place not in nest.origins}
+        if path and not self.resident:
+            self._check_kept(leg, stage, shard, mine)
+        tokens = self._read(path, rounds, stage, mine)
+        fed = nest.feeds(path) if path else {i for i, place in enumerate(scope.places) if not place.inputs}
+        for index in stage.places:
+            if index not in fed and scope.places[index].shards:
+                tokens[index] += self._operate((*path, index), rounds, shard, tokens, mine)
+            for token in tokens[index]:
+                self._gives(leg, stage, index, shard, token)
+        for index in stage.seals if not self.resident else ():
+            if scope.places[index].arranges:
+                here = tokens[index] if index in stage.members else []
+                self._take_in((*path, index), shard, here or self._waiting(mine, (*path, index), HERE, rounds))
+
+    def _read(self, path, rounds, stage, mine) -> dict[int, list[int]]:
+        """Return what a stage reads of others, and is fed."""
+        tokens = defaultdict(list)
+        for index in stage.reads:
+            tokens[index] += self._waiting(mine, (*path, index), HERE, rounds)
+        for place, origin in self.world.nest.arriving(path) if path and not rounds[-1] else ():
+            if place[-1] in stage.members:
+                tokens[place[-1]] += self._waiting(mine, origin, HERE, rounds[:-1])
+        return tokens
+
+    def _waiting(self, mine, place, what, rounds) -> list[int]:
+        return [token for at, some in mine.items() if at[:2] == (place, what) and at.rounds == rounds for token in some]
+
+    def _operate(self, at, rounds, shard, tokens, mine) -> list[int]:
+        """Return what an operator gives in these rounds; what it gives for others, and when it is to be called, waits."""
+        place, here = self.world.nest.scopes[at[:-1]].places[at[-1]], []
+        for by, index in enumerate(place.inputs):
+            brought = place.route and not self.resident
+            for token in self._waiting(mine, at, BROUGHT, rounds) if brought else tokens[index]:
+                gives, wakes = self.world.gives(at, rounds, by, token)
+                if gives and gives[0] == rounds:
+                    here.append(gives[1])
+                elif gives:
+                    self.schedule.add(Address(at, LATE, shard, gives[0]), gives[1])
+                if wakes:
+                    self.schedule.wake(Wake(at, wakes, shard))
+        return here + self._waiting(mine, at, LATE, rounds)
+
+    def _gives(self, leg, stage, index, shard, token) -> None:
+        path, rounds = leg.path, leg.rounds
+        scope, at = self.world.nest.scopes[path], (*path, index)
+        if index not in self.world.nest.feeds(path):
+            self.given[at, rounds, token] += 1
+        if path and index in scope.kept:
+            self._leave(path, index, shard, token, rounds)
+        if index in stage.exports and (index not in self.world.nest.feeds(path) or at in self.world.nest.origins):
+            self._send(at, shard, token, rounds)
+
+    def _take_in(self, place, shard, tokens) -> None:
+        """Have a trace take in what its place gave."""
+        if len(place) > 1:
+            for token in tokens:
+                self.schedule.add(Address(place, KEPT, shard), token)
+                self.kept[place, shard].add(token)
+
+    def _check_kept(self, leg, stage, shard, mine) -> None:
+        """Refuse a stage that is not given what traces, of its scope or a loop around, have taken in by now."""
+        for place in self.world.nest.read(leg.path, stage):
+            found = {token for at, some in mine.items() if (at.place, at.what) == (place, KEPT) for token in some}
+            assert self.kept[place, shard] <= found, (leg, place, shard)
+
+    def _leave(self, path, index, shard, token, rounds) -> None:
+        nest = self.world.nest
+        loop = nest.loop(path)
+        for number, leaving in enumerate(loop.leaving):
+            if leaving == index:
+                port = nest.scopes[path[:-1]].places[path[-1]].ports[number]
+                self._here((*path[:-1], port), shard, left(token, rounds[-1]), rounds[:-1])
+        then = (*rounds[:-1], rounds[-1] + 1)
+        for number, variable in enumerate(loop.variables):
+            if variable.result.index == index and token % 8:
+                to, back = (*path, variable.place.index), fed_back(token, number)
+                if then[-1] % GATHERING or self.resident:
+                    self._send(to, shard, back, then)
+                else:
+                    self.schedule.add(Address(to, APART, back % self.world.shards, then), back)
+
+    def _enter(self, path, outer, at, token) -> None:
+        for to, number, entering in entered(self.world, path, at.place[-1], token):
+            if to not in self.world.nest.origins:
+                self._send(to, at.shard, entering, (*outer, number))
+
+    def _here(self, place, shard, token, rounds) -> None:
+        self.schedule.add(Address(place, HERE, shard, rounds), token)
+
+    def _send(self, place, shard, token, rounds) -> None:
+        scope, index = self.world.nest.scopes[place[:-1]], place[-1]
+        if self.resident:
+            self._here(place, shard, token, rounds)
+            return
+        for at, reader in enumerate(scope.places):
+            if index in reader.inputs and reader.route:
+                to = (*place[:-1], at)
+                self.schedule.add(Address(to, BROUGHT, token // 8 % self.world.shards, rounds), token)
+        if any(index in other.inputs and not other.route for other in scope.places) or (
+            len(place) > 1 and index in scope.kept
+        ):
+            self._here(place, shard, token, rounds)
+
+    def _go_through(self, leg, found) -> None:
+        """Do a loop, or the rest of it, in memory."""
+        nest, path, outer = self.world.nest, leg.path, leg.rounds
+        memory = Doing(self.world, resident=True, given=self.given, called=self.called)
+        given = nest.given(path)
+        for wake in leg.due:
+            memory.schedule.wake(wake._replace(shard=0))
+        for at, tokens in found.items():
+            place, inside = at.place, at.place[: len(path)] == path != at.place
+            if at.what == KEPT or not (inside or (at.place in given and at.rounds == outer)):
+                continue
+            if at.what == BROUGHT:
+                source = (*place[:-1], *nest.scopes[place[:-1]].places[place[-1]].inputs)
+                readers = [
+                    i for i, p in enumerate(nest.scopes[place[:-1]].places) if source[-1] in p.inputs and p.route
+                ]
+                if readers[0] != place[-1] or any(
+                    (o.place, o.what, o.rounds) == (source, HERE, at.rounds) for o in found
+                ):
+                    continue
+                place = source
+            for token in tokens:
+                memory.schedule.add(Address(place, LATE if at.what == LATE else HERE, 0, at.rounds), token)
+        memory.go(memory.schedule.loop(path, outer, leg.stage, begun=leg.action == "rest"))
+        moving, wakes = memory.schedule.left()
+        for at, tokens in moving.items():
+            for token in tokens if at.place not in given else ():
+                shard = token // 8 % self.world.shards
+                self.schedule.add(at._replace(shard=shard), token)
+        for wake in wakes:
+            for shard in range(self.world.shards):
+                self.schedule.wake(wake._replace(shard=shard))
+
+
+@pytest.mark.parametrize("way", ["memory", "tasks", "mixed"])
+@SEARCH
+@given(st.integers(0, 2**32))
+def test_all_that_has_to_happen_does_once(way, seed):
+    """In memory, round by round as tasks, and where some loops, or the rest of some, are done in memory."""
+    chance = random.Random(seed)
+    world = World(chance, 1 if way == "memory" else chance.randint(2, 3))
+    truth = Truth(world)
+    doing = Doing(world, way == "memory", lambda *_: way == "mixed" and chance.random() < 0.3)
+    doing.run()
+    assert doing.given == truth.given
+    assert truth.called <= doing.called
