@@ -5,16 +5,17 @@ Importing this package costs nothing: the libraries that do the work are importe
 
 TYPE_CHECKING = False  # what type checkers take for true; importing `typing` would cost the hand-over to coreutils 5 ms
 if TYPE_CHECKING:
-    from ddcli.changelog import read_log
+    from ddcli.api import Collection, Dataflow, followed_by
     from ddcli.compare.diff import diff
-    from ddcli.library import Collection, Dataflow, followed_by
+    from ddcli.driver.run import run
+    from ddcli.sources.change_log import read_log
 
-__all__ = ["Collection", "Dataflow", "diff", "followed_by", "read_log"]
+__all__ = ["Collection", "Dataflow", "diff", "followed_by", "read_log", "run"]
 __version__ = "0.1.0"
 
 
-MODULES = {"diff": "ddcli.compare.diff", "read_log": "ddcli.changelog"}
-"""Where public names are; those that are not here are in the library of dataflows."""
+MODULES = {"diff": "ddcli.compare.diff", "read_log": "ddcli.sources.change_log", "run": "ddcli.driver.run"}
+"""The modules of public names; names that are not here are in `ddcli.api`."""
 
 
 def __getattr__(name: str) -> object:
@@ -22,6 +23,11 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         import importlib
 
-        return getattr(importlib.import_module(MODULES.get(name, "ddcli.library")), name)
+        return getattr(importlib.import_module(MODULES.get(name, "ddcli.api")), name)
     message = f"module 'ddcli' has no attribute '{name}'"
     raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not."""
+    return sorted({*globals(), *__all__})

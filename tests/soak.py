@@ -25,7 +25,7 @@ RANDOM = (
     "tests/judge/test_changes.py",
     "tests/pipelines/test_random.py",
     "tests/expressions/test_text.py",
-    "tests/arrangement/test_machine.py",
+    "tests/trace/test_machine.py",
     "tests/formats/test_damaged_text.py",
 )
 """Tests that draw their cases."""

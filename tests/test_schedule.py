@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine.dataflow import Scope
 from ddcli.engine.loop import Entry, Limit, Loop, Variable
-from ddcli.engine.nest import APART, BROUGHT, HERE, KEPT, LATE, Address, Nest, Wake
 from ddcli.engine.schedule import Schedule
+from ddcli.engine.scope import Scope
+from ddcli.engine.scope_tree import APART, BROUGHT, HERE, KEPT, LATE, Address, Nest, Wake
 from ddcli.engine.workers import Workers
 from ddcli.errors import Text
 from tests.judge.test_random import SEARCH

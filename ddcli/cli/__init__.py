@@ -1,1 +1,26 @@
-"""The commands: one module each, imported when its command is called."""
+"""The commands: one module each, imported when its command is called.
+
+* annotations: errors as GitHub workflow commands
+* arguments: pipeline files and names as arguments, with shell completion
+* check: `dd check`
+* columns: columns and types in options
+* completion: `dd completion`
+* convert: `dd convert`
+* coreutils: the scripts' entry point, and the hand-over to the system's `dd`
+* diff: `dd diff`
+* doctor: `dd doctor`
+* explain: `dd explain`
+* init: `dd init`
+* log: `dd log`
+* main: the group of all commands, and how errors end it
+* memory: how the allocator keeps freed memory
+* messages: what a run reports, as lines or as JSON objects
+* plan: `dd plan`
+* process: start and end of the process
+* query: `dd query`
+* run: `dd run`
+* schema: `dd schema`
+* state: `dd state`
+* test: `dd test`
+* why: `dd why`
+"""

@@ -68,7 +68,7 @@ class MemorySize(click.ParamType):  # type: ignore[type-arg]  # generic in newer
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number of bytes."""
-        from ddcli.sizes import parse_size
+        from ddcli.job.sizes import parse_size
 
         try:
             size = parse_size(value)

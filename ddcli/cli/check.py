@@ -45,8 +45,8 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
       dd check pipelines/airborne.yaml
       dd check pipelines/*.yaml --format github
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
-    from ddcli.checking import check
-    from ddcli.summary import plural
+    from ddcli.commands.check import check
+    from ddcli.job.summary import plural
 
     found = [check(path) for path in pipelines]
     errors = [error for each in found for error in each.errors]

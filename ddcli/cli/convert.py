@@ -10,7 +10,7 @@ import click
 from ddcli.screen import json_text, say
 
 if TYPE_CHECKING:
-    from ddcli.summary import RunSummary
+    from ddcli.job.summary import RunSummary
 
 FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
 """As pipeline files have them; a test holds the two together."""
@@ -86,7 +86,7 @@ def command(
       dd convert pipelines/airborne.yaml out/flights --input flights
       dd convert out/airborne out/airborne-600.csv --as-of 600
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
-    from ddcli.store.objects import locate
+    from ddcli.store.files.objects import locate
 
     where = locate(Path.cwd(), target)
     said: dict[str, Any] = {"format": form, "key": list(key), "order_by": order_by, "delete_when": delete_when}
@@ -96,7 +96,7 @@ def command(
         return
     from ddcli.cli.columns import parse_columns
     from ddcli.cli.memory import keep_freed_memory
-    from ddcli.converting import convert_files, convert_input
+    from ddcli.commands.convert import convert_files, convert_input
 
     keep_freed_memory()
     if name is not None:
@@ -123,10 +123,10 @@ def _table(
     output: str,
 ) -> None:
     """Write a log's collection at a time."""
-    from ddcli.changelog import DIFF, ChangeLog
     from ddcli.cli.columns import parse_columns
-    from ddcli.converting import write_table
-    from ddcli.summary import near, plural
+    from ddcli.commands.convert import write_table
+    from ddcli.job.summary import near, plural
+    from ddcli.sources.change_log import DIFF, ChangeLog
 
     time, diff, columns = said.pop("time"), said.pop("diff"), said.pop("columns")
     _refuse(said | {"until": until, "input": name}, "--as-of", "it is of a log, whose rows are updates")
@@ -150,7 +150,7 @@ def _refuse(said: dict[str, Any], option: str, why: str) -> None:
 
 def _say(summary: RunSummary, target: Path, output: str) -> None:
     """Say what was read and written."""
-    from ddcli.summary import near, plural
+    from ddcli.job.summary import near, plural
 
     if output == "json":
         say(json_text(summary.to_json()))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddcli.compare.difference import Difference
+    from ddcli.compare.output import Form
     from ddcli.compare.pipelines import Differences
-    from ddcli.compare.show import Form
 
 DIFFERENT = 1
 SHOWN = 20
@@ -160,8 +160,8 @@ def command(
         give_freed_memory_back()
 
     from ddcli.compare.diff import compare_named
+    from ddcli.compare.output import show
     from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
-    from ddcli.compare.show import show
     from ddcli.compare.sides import Reading
 
     tolerances = parse_tolerances(tolerance)

@@ -100,13 +100,13 @@ def _look_at_spark(
     pipeline: Path | None, where: tuple[str | None, str | None, dict[str, str]], state: str | None, output: str
 ) -> None:
     """Show check after check as it is made; exit with 5 if one failed."""
-    from ddcli.engine.kernels.settings import cache_dir
+    from ddcli.engine.jit.settings import cache_dir
     from ddcli.errors import EngineError
-    from ddcli.request import spark_of, state_of
-    from ddcli.runtime.doctor import checks
-    from ddcli.runtime.options import SparkOptions
+    from ddcli.job.options import SparkOptions
+    from ddcli.job.request import spark_of, state_of
+    from ddcli.runtime.spark.doctor import checks
     from ddcli.spec import load_spec
-    from ddcli.store.objects import locate
+    from ddcli.store.files.objects import locate
 
     options, spec = SparkOptions.of(*where), load_spec(pipeline) if pipeline else None
     place = Path.cwd()
@@ -129,7 +129,7 @@ def _look_at_spark(
 
 def _facts(pipeline: Path | None) -> dict[str, Any]:
     from ddcli import __version__
-    from ddcli.sizes import default_memory, default_workers, machine_memory
+    from ddcli.job.sizes import default_memory, default_workers, machine_memory
 
     packages = {name: _version(name) for name in (*NEEDED, *EXTRAS)}
     facts: dict[str, Any] = {
@@ -158,7 +158,7 @@ def _version(package: str) -> str | None:
 
 def _kernels() -> dict[str, Any]:
     """Return where compiled kernels are, and how many of their modules are compiled as the sources are now."""
-    from ddcli.engine.kernels import cache, settings
+    from ddcli.engine.jit import cache, settings
 
     folder = settings.cache_dir()
     modules = cache.every_module()
@@ -174,9 +174,9 @@ def _kernels() -> dict[str, Any]:
 
 def _java() -> dict[str, Any] | None:
     """Return the Java that Spark would run on, if there is one."""
-    from ddcli.engine.kernels.settings import cache_dir
+    from ddcli.engine.jit.settings import cache_dir
     from ddcli.errors import UsageError
-    from ddcli.runtime.java import java_home, version_of
+    from ddcli.runtime.spark.java import java_home, version_of
 
     try:
         home = java_home(cache_dir()) or os.environ.get("JAVA_HOME")
@@ -188,9 +188,9 @@ def _java() -> dict[str, Any] | None:
 
 def _disk(pipeline: Path | None) -> dict[str, Any] | None:
     """Return how much there is on the disk of a pipeline's state, or of this directory; None for one in an object store."""
-    from ddcli.request import state_of
+    from ddcli.job.request import state_of
     from ddcli.spec import load_spec
-    from ddcli.store.objects import ObjectPath
+    from ddcli.store.files.objects import ObjectPath
 
     path = Path.cwd() if pipeline is None else state_of(load_spec(pipeline), pipeline.absolute().parent)
     if isinstance(path, ObjectPath):
@@ -202,7 +202,7 @@ def _disk(pipeline: Path | None) -> dict[str, Any] | None:
 
 def _problems(facts: dict[str, Any]) -> list[dict[str, str]]:
     """Return what keeps pipelines from running, and what to do about it."""
-    from ddcli.summary import size_of
+    from ddcli.job.summary import size_of
 
     kernels, machine, state = facts["kernels"], facts["machine"], facts["state"]
     found = [
@@ -229,7 +229,7 @@ def _problems(facts: dict[str, Any]) -> list[dict[str, str]]:
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the facts as a person reads them, by name."""
-    from ddcli.summary import size_of
+    from ddcli.job.summary import size_of
 
     machine, kernels, java, state = (facts[name] for name in ("machine", "kernels", "java", "state"))
     versions = {name: version or f"not installed{_how(name)}" for name, version in facts["packages"].items()}

@@ -13,7 +13,7 @@ from ddcli.cli.arguments import PIPELINE
 from ddcli.screen import json_text, say
 
 if TYPE_CHECKING:
-    from ddcli.report.view import View
+    from ddcli.render.view import View
 
 LEAST_COLUMNS, MOST_COLUMNS = 80, 120
 """Of the drawing on a terminal."""
@@ -62,8 +62,8 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
       dd explain pipelines/scc.yaml --format svg --out scc.svg
       dd explain pipelines/airborne.yaml --out airborne.html
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
-    from ddcli.report.explain import explain
-    from ddcli.store.objects import locate
+    from ddcli.commands.explain import explain
+    from ddcli.store.files.objects import locate
 
     said = context.get_parameter_source("form") is click.core.ParameterSource.COMMANDLINE
     if out is not None and not said:
@@ -109,20 +109,20 @@ def _lines(view: View, form: str, terminal: TextIO | None = None) -> list[str]:
     if form == "json":
         return [json_text(view.to_json())]
     if form == "mermaid":
-        from ddcli.report.mermaid import mermaid
+        from ddcli.render.mermaid import mermaid
 
         return mermaid(view)
     if form == "text":
-        from ddcli.report.text import text
+        from ddcli.render.text import text
 
         columns = shutil.get_terminal_size((LEAST_COLUMNS, 0)).columns if terminal and terminal.isatty() else 100
         plain = terminal is not None and not _can_draw(terminal)
         return text(view, min(max(columns, LEAST_COLUMNS), MOST_COLUMNS), ascii_only=plain)
-    from ddcli.report.drawing import draw, svg
+    from ddcli.render.drawing import draw, svg
 
     if form == "svg":
         return [svg(draw(view))]
-    from ddcli.report.page import page
+    from ddcli.render.page import page
 
     return [page(draw(view))]
 

@@ -11,7 +11,7 @@ import click
 from ddcli.screen import say
 
 if TYPE_CHECKING:
-    from ddcli.rows import RowFormat
+    from ddcli.render.rows import RowFormat
 
 NOTHING = 1
 """The exit code where no record has the key."""
@@ -82,12 +82,12 @@ def command(
       dd log out/airborne/ --since 600 --until 660 -o csv
       dd log fixtures/flights/flights --key carrier=HA --key flight=51 --limit 10
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
-    from ddcli.changelog import ChangeLog
     from ddcli.cli.columns import parse_columns
     from ddcli.errors import UsageError
-    from ddcli.rows import batches, write_rows
+    from ddcli.render.rows import batches, write_rows
+    from ddcli.sources.change_log import ChangeLog
     from ddcli.store.key_text import parse_keys
-    from ddcli.store.tables import READ_ERRORS
+    from ddcli.store.tables.files import READ_ERRORS
 
     if as_of is not None and (since is not None or until is not None):
         raise UsageError(

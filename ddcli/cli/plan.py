@@ -40,8 +40,8 @@ def command(pipeline: Path, until: str | None, state: str | None, exit_code: boo
       dd plan pipelines/airborne.yaml
       dd plan pipelines/airborne.yaml --exit-code -o json      # exit 10
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
-    from ddcli.preview import preview
-    from ddcli.store.objects import locate
+    from ddcli.commands.plan import preview
+    from ddcli.store.files.objects import locate
 
     found = preview(pipeline, state=None if state is None else locate(Path.cwd(), state), until=until)
     if output == "json":

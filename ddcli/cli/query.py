@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.query import Lookup
-    from ddcli.rows import RowFormat
+    from ddcli.render.rows import RowFormat
 
 NOTHING = 1
 """The exit code where there is no such record."""
@@ -74,9 +74,9 @@ def command(
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.errors import UsageError
     from ddcli.query import Lookup
-    from ddcli.rows import write_rows
+    from ddcli.render.rows import write_rows
+    from ddcli.store.files.objects import locate
     from ddcli.store.key_text import parse_keys
-    from ddcli.store.objects import locate
 
     if follow and as_of is not None:
         raise UsageError("--as-of is of the past, and --follow of what is to come", hint="give the one or the other")
@@ -98,7 +98,7 @@ def changes(lookup: Lookup, key: dict[str, Any], count: int | None, timeout: flo
     """Yield the records of a key, then after each commit what changed; each batch is to be shown before the next is asked for."""
     import polars as pl
 
-    from ddcli.query.following import commits
+    from ddcli.query.commits import commits
 
     before: pl.DataFrame | None = None
     for _ in commits(lookup, count, timeout):

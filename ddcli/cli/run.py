@@ -16,11 +16,11 @@ from ddcli.screen import json_text, say
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ddcli.cli.speaking import Records, Speaker
+    from ddcli.cli.messages import Records, Speaker
     from ddcli.errors import DdError
-    from ddcli.report.profile import Profile
-    from ddcli.runtime.options import Engine
-    from ddcli.summary import RunSummary
+    from ddcli.job.options import Engine
+    from ddcli.job.summary import RunSummary
+    from ddcli.render.profile import Profile
 
 LEAST_MEMORY = 256 << 20
 BUG, INTERRUPTED, SIGNALLED = 70, 130, 128
@@ -189,12 +189,12 @@ def command(
       dd run pipelines/airborne.yaml --if-locked skip --log-format json --summary run.json
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.cli.memory import keep_freed_memory
-    from ddcli.cli.speaking import Records, Speaker
+    from ddcli.cli.messages import Records, Speaker
+    from ddcli.driver.run import run
     from ddcli.errors import UsageError
-    from ddcli.pipeline import run
     from ddcli.progress import SILENT
-    from ddcli.report.live import LiveProgress
-    from ddcli.store.objects import locate
+    from ddcli.render.live import LiveProgress
+    from ddcli.store.files.objects import locate
 
     if watch and (dry_run or until is not None):
         raise UsageError(
@@ -258,8 +258,8 @@ def command(
 
 def profile_of(pipeline: Path, state: Path | None, summary: RunSummary) -> Profile:
     """Return where the time of a run went."""
-    from ddcli.report.explain import explain
-    from ddcli.report.profile import profile
+    from ddcli.commands.explain import explain
+    from ddcli.render.profile import profile
 
     return profile(explain(pipeline, state), summary)
 
@@ -316,9 +316,9 @@ def stand(
     skips: bool,
 ) -> None:
     """Run whenever inputs change, until it is told to stop."""
+    from ddcli.driver.watch import Standing, Stopped
     from ddcli.errors import LockedError
-    from ddcli.standing import Standing, Stopped
-    from ddcli.summary import near
+    from ddcli.job.summary import near
 
     def refused(error: DdError) -> None:
         if skips and isinstance(error, LockedError):

@@ -14,7 +14,7 @@ from ddcli.screen import json_text, say, visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ddcli.store.upkeep import Size
+    from ddcli.store.state.upkeep import Size
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -67,8 +67,8 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     Example:
       dd state ls pipelines/airborne.yaml
     """  # noqa: D301 - as above
-    from ddcli.store.upkeep import manifest_of, overview
-    from ddcli.summary import size_of
+    from ddcli.job.summary import size_of
+    from ddcli.store.state.upkeep import manifest_of, overview
 
     directory = _directory(pipeline, state)
     facts = overview(directory, manifest_of(directory))
@@ -111,8 +111,8 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
     Example:
       dd state show pipelines/airborne.yaml --arrangement 45e9      # as `dd state ls` says it
     """  # noqa: D301 - as above
-    from ddcli.store.upkeep import details, manifest_of
-    from ddcli.summary import size_of
+    from ddcli.job.summary import size_of
+    from ddcli.store.state.upkeep import details, manifest_of
 
     facts = details(manifest_of(_directory(pipeline, state)), arrangement)
     if output == "json":
@@ -149,9 +149,9 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
       dd state verify pipelines/airborne.yaml
     """  # noqa: D301 - as above
     from ddcli.errors import StateError
-    from ddcli.store.strangers import find_strangers
-    from ddcli.store.upkeep import verify as read
-    from ddcli.summary import plural, size_of
+    from ddcli.job.summary import plural, size_of
+    from ddcli.store.state.strangers import find_strangers
+    from ddcli.store.state.upkeep import verify as read
 
     directory = _directory(pipeline, state)
     number, size, wrong = read(directory)
@@ -186,7 +186,7 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
     """  # noqa: D301 - as above
     from dataclasses import asdict
 
-    from ddcli.store.upkeep import compact_state
+    from ddcli.store.state.upkeep import compact_state
 
     directory, written = _places(pipeline, state)
     before, after = compact_state(
@@ -221,7 +221,7 @@ def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: st
     """  # noqa: D301 - as above
     from dataclasses import asdict
 
-    from ddcli.store.upkeep import reshard_state
+    from ddcli.store.state.upkeep import reshard_state
 
     directory, written = _places(pipeline, state)
     count, before, after = reshard_state(
@@ -255,9 +255,9 @@ def export(pipelines: tuple[Path, ...], directory: str, state: str | None, outpu
       dd state export pipelines/airborne.yaml backup/airborne
     """  # noqa: D301 - as above
     from ddcli.errors import UsageError
-    from ddcli.store.exporting import export_state
-    from ddcli.store.objects import locate
-    from ddcli.summary import plural, size_of
+    from ddcli.job.summary import plural, size_of
+    from ddcli.store.files.objects import locate
+    from ddcli.store.state.export import export_state
 
     if len(pipelines) > 1:
         raise UsageError("a state is copied into one directory", hint="dd state export PIPELINE DIRECTORY")
@@ -282,9 +282,9 @@ def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) ->
     Example:
       dd state gc pipelines/airborne.yaml
     """  # noqa: D301 - as above
-    from ddcli.store.strangers import find_strangers
-    from ddcli.store.upkeep import collect_garbage
-    from ddcli.summary import plural, size_of
+    from ddcli.job.summary import plural, size_of
+    from ddcli.store.state.strangers import find_strangers
+    from ddcli.store.state.upkeep import collect_garbage
 
     directory, written = _places(pipeline, state)
     removed = collect_garbage(directory, written=written, if_locked=if_locked)  # type: ignore[arg-type]
@@ -314,7 +314,7 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
     """  # noqa: D301 - as above
     from dataclasses import asdict
 
-    from ddcli.store.upkeep import release_hold
+    from ddcli.store.state.upkeep import release_hold
 
     found = release_hold(_directory(pipeline, state), reader)
     if output == "json":
@@ -337,7 +337,7 @@ def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -
       dd state unlock pipelines/airborne.yaml
     """  # noqa: D301 - as above
     from ddcli.errors import LockedError
-    from ddcli.store.upkeep import lock_holder, manifest_of, remove_lock
+    from ddcli.store.state.upkeep import lock_holder, manifest_of, remove_lock
 
     directory = _directory(pipeline, state)
     manifest_of(directory)
@@ -359,7 +359,7 @@ def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -
 
 def _name_strangers(directory: Path) -> None:
     """Name on stderr what lies in a state and was not written by us."""
-    from ddcli.store.strangers import find_strangers
+    from ddcli.store.state.strangers import find_strangers
 
     for path in find_strangers(directory):
         say(f"{path}: note: left alone, as `dd` did not write it", err=True)
@@ -367,7 +367,7 @@ def _name_strangers(directory: Path) -> None:
 
 def _went(before: Size, after: Size, nothing: str) -> str:
     """Return the sizes before and after in a line, or `nothing`, why they are the same."""
-    from ddcli.summary import plural, size_of
+    from ddcli.job.summary import plural, size_of
 
     texts = [
         f"{size.rows:,} {plural(size.rows, 'row')}, {size_of(size.bytes)} in "
@@ -385,12 +385,12 @@ def _directory(pipeline: Path | None, state: str | None) -> Path:
 def _places(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path] | None]:
     """Return the directory that is meant, and those that its pipeline writes to, if that is named."""
     from ddcli.errors import UsageError
-    from ddcli.store.access import real
-    from ddcli.store.objects import locate
+    from ddcli.store.files.access import real
+    from ddcli.store.files.objects import locate
 
     given = None if state is None else real(locate(Path.cwd(), state))
     if pipeline is not None:
-        from ddcli.request import read_request
+        from ddcli.job.request import read_request
 
         request = read_request(pipeline, given, None, lambda _line: None)
         return request.state, request.written

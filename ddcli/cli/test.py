@@ -71,9 +71,9 @@ def command(
       dd test pipelines/airborne.yaml -k "in the air" -o json
       dd test pipelines/components.yaml --junit test-results.xml
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
-    from ddcli.store.objects import locate
-    from ddcli.testing import report
-    from ddcli.testing.run import run_tests
+    from ddcli.pipeline_tests import report
+    from ddcli.pipeline_tests.run import run_tests
+    from ddcli.store.files.objects import locate
 
     found = run_tests(pipeline, state=None if state is None else locate(Path.cwd(), state), only=only, no_code=no_code)
     if junit is not None:

@@ -78,15 +78,15 @@ def command(
       dd why pipelines/risk.yaml accused person=Javert  # exit 1
       dd why pipelines/risk.yaml at_risk person=Fantine --at 1 -o json
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
-    from ddcli.store.objects import locate
-    from ddcli.summary import plural
-    from ddcli.why import show
-    from ddcli.why.explain import explain, not_there
+    from ddcli.job.summary import plural
+    from ddcli.provenance import trees
+    from ddcli.provenance.explanation import explain, not_there
+    from ddcli.store.files.objects import locate
 
     where = None if state is None else locate(Path.cwd(), state)
     answer = explain(pipeline, collection, keys, at=at, change=change, state=where, limit=limit, no_code=no_code)
     if output == "json":
-        say(json_text(show.to_json(answer)))
+        say(json_text(trees.to_json(answer)))
         if answer.missing is not None:
             raise not_there(answer)
         return
@@ -95,11 +95,11 @@ def command(
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = UNWRAPPED
-    for tree, each in zip(show.trees(answer), answer.explained, strict=True):
+    for tree, each in zip(trees.trees(answer), answer.explained, strict=True):
         console.print(tree)
-        say(show.verdict(each), err=True)
+        say(trees.verdict(each), err=True)
     if answer.missing is not None:
-        console.print(show.missing_tree(answer, answer.missing))
+        console.print(trees.missing_tree(answer, answer.missing))
         raise not_there(answer)
     if answer.matching > len(answer.explained):
         say(f"and {answer.matching - len(answer.explained):,} records more", err=True)

@@ -10,4 +10,24 @@ over the columns that both sides have (a multiplicity may be negative), and D = 
 
 Values are compared by what they mean, in a type that both sides' types widen to; that types differ is said by itself.
 NaN equals NaN, -0.0 equals 0.0, null equals null.
+
+* buckets: rows divided by a hash of their key, in memory or in scratch files
+* cells: changed values as text and as plain values, exactly
+* columns: the columns two sides share, and the type each is compared in
+* diff: the comparison: both sides read once, divided by key, compared a bucket at a time
+* difference: the result: counts, columns that differ, changed rows
+* markdown: a comparison as Markdown
+* output: a comparison in the format asked for
+* page: a comparison as one HTML page
+* pairs: the definition of a difference, on frames
+* pipelines: two pipeline files compared by their outputs
+* plain_values: a comparison as plain values, for JSON
+* sentences: the lines that text, Markdown and HTML share
+* settings: tolerances and other settings, as options write them
+* side: one open side: rows with multiplicities
+* sides: what an argument names: files, a log or a table, and its types
+* text: a comparison as text
+* text_types: the types of columns of text
+* tolerance: when unequal values count as equal
+* updates: a comparison as a change log
 """

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.compare.matching import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD
+from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD
 from ddcli.expressions.types import from_polars
-from ddcli.rows import as_text
+from ddcli.render.rows import as_text
 from ddcli.screen import json_number, json_visible
 
 if TYPE_CHECKING:

@@ -10,20 +10,20 @@ import polars as pl
 from ddcli.compare.buckets import Bucket, Buckets, Scratch
 from ddcli.compare.columns import compare_columns
 from ddcli.compare.difference import Changes, Difference, Tally
-from ddcli.compare.matching import Matching
+from ddcli.compare.pairs import Matching
 from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
 from ddcli.compare.side import WEIGHT, Side
 from ddcli.compare.sides import Reading, give, open_sides
 from ddcli.compare.tolerance import bound
 from ddcli.errors import EngineError, UsageError
-from ddcli.sizes import default_memory
+from ddcli.job.sizes import default_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.compare.side import Files
-    from ddcli.store.partitions import Partition
+    from ddcli.store.tables.partitions import Partition
 
     Named = str | Path | pl.DataFrame | pl.LazyFrame
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.compare.matching import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD, REMOVED
+from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD, REMOVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Changes:
-    """Changed rows, as `matching` gives them, in no order; what has no room in memory is in scratch files."""
+    """Changed rows, as `pairs` finds them, in no order; what has no room in memory is in scratch files."""
 
     def __init__(self, scratch: Scratch) -> None:
         self.scratch = scratch

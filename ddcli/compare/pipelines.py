@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 from ddcli.compare.diff import compare
 from ddcli.compare.sides import Reading, give, open_sides
 from ddcli.errors import UsageError, did_you_mean
-from ddcli.functions import refuse_code
-from ddcli.request import read_request
-from ddcli.store.access import real
-from ddcli.store.objects import locate
-from ddcli.store.state import State
+from ddcli.job.functions import refuse_code
+from ddcli.job.request import read_request
+from ddcli.store.files.access import real
+from ddcli.store.files.objects import locate
+from ddcli.store.state.directory import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ddcli.compare.difference import Difference
     from ddcli.compare.settings import Settings
-    from ddcli.request import Request
+    from ddcli.job.request import Request
     from ddcli.spec.model import Spec
 
 
@@ -103,7 +103,7 @@ def compare_pipelines(
 
 def run_aside(path: Path, folder: Path, memory: int | None) -> None:
     """Run a pipeline from nothing, with its state and its outputs in a folder that is not there yet."""
-    from ddcli.execute import execute
+    from ddcli.driver.execute import execute
 
     folder.mkdir()
     request = read_request(path, folder / "state", None, lambda _line: None, memory=memory, engine="local")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ddcli.errors import DdError, InputError
-from ddcli.store.tables import READ_ERRORS
+from ddcli.store.tables.files import READ_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.partitions import Partition
+    from ddcli.store.tables.partitions import Partition
 
     Files = tuple[tuple[Path, Partition], ...]
     """The files of a table, each with what its path says of columns."""

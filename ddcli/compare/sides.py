@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 
-from ddcli.changelog import DIFF, LATEST, TIME, ChangeLog
 from ddcli.compare.columns import type_name
 from ddcli.compare.side import WEIGHT, Side
 from ddcli.compare.text_types import TEXT, infer_types, read
 from ddcli.errors import InputError
 from ddcli.expressions.types import Schema, Type, from_polars
-from ddcli.store.footers import CSV, NDJSON, UNREADABLE, name_of_kind
-from ddcli.store.listing import NOT_THERE, list_input
-from ddcli.store.log_scan import find_damaged, not_after
-from ddcli.store.objects import locate
-from ddcli.store.partitions import partition_of
-from ddcli.store.progress import read_progress
-from ddcli.store.tables import FAILING, READ_ERRORS, Tables, damaged
+from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog
+from ddcli.store.files.objects import locate
+from ddcli.store.log.progress import read_progress
+from ddcli.store.log.scan import find_damaged, not_after
+from ddcli.store.parquet.footers import CSV, NDJSON, UNREADABLE, name_of_kind
+from ddcli.store.tables.files import FAILING, READ_ERRORS, Tables, damaged
+from ddcli.store.tables.listing import NOT_THERE, list_input
+from ddcli.store.tables.partitions import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ddcli.store.listing import Listing
+    from ddcli.store.tables.listing import Listing
 
 ONCE = pl.lit(1, pl.Int64).alias(WEIGHT)
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.changelog import DIFF, TIME
-from ddcli.compare.matching import ADDED, CHANGE, COUNT, KEY, NEW, OLD, REMOVED
+from ddcli.compare.pairs import ADDED, CHANGE, COUNT, KEY, NEW, OLD, REMOVED
 from ddcli.errors import UsageError
+from ddcli.sources.change_log import DIFF, TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

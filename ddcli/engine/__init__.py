@@ -1,4 +1,26 @@
 """The engine: updates as matrices of 64-bit lanes, arrangements of them, and the operators that maintain results.
 
 Nothing in here knows a file, a pipeline or a column's name; it is a library of its own.
+
+* arrow: series to memory and back through the Arrow C data interface
+* columns: columns to lanes and back, by type
+* correction: differences at closed times, stated at open ones
+* counts: rows, inserts and seconds of each operator
+* lanes: layouts: frames and records to int64 matrices and back
+* loop: a scope whose times have one more coordinate, the round
+* loop_tasks: a shard's work of a loop between rounds, in tasks
+* out_of_core: a step stage by stage, shard by shard, on disk in between
+* places: where operators stand in a scope, and what they read
+* pool: the value that each 64-bit hash stands for
+* records: Python records to lanes and back
+* resident: executes a schedule in memory
+* rounds: rounds of loops as time lanes
+* schedule: which operator steps when, in which round; pure
+* scope: operators in the order of their data, stepped together
+* scope_tree: a scope and those within it, by path
+* secret: the key of the hashes of a state
+* stages: operators a shard passes between two exchanges
+* times: times and frontiers: the lattice of updates
+* updates: updates as frames and records
+* workers: threads that step shards
 """

@@ -23,10 +23,10 @@ from ddcli.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ddcli.engine.dataflow import Scope
     from ddcli.engine.operators.join import Entered
     from ddcli.engine.places import Deltas, Handle
     from ddcli.engine.rounds import Rounds
+    from ddcli.engine.scope import Scope
     from ddcli.errors import Text
 
 LITTLE = 1_000_000

@@ -12,10 +12,10 @@ from ddcli.engine.operators.base import Delta
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.dataflow import Scope
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Operator
     from ddcli.engine.rounds import Rounds
+    from ddcli.engine.scope import Scope
 
 Deltas = list[Delta]
 """The new updates of a collection, a delta a shard."""

@@ -18,9 +18,9 @@ import numpy as np
 
 from ddcli.engine.arrow import Memory, chunks, to_series
 from ddcli.engine.columns import NULL, POOLED, decode_column, encode_column
-from ddcli.engine.kernels.hashing import hash_ranges
 from ddcli.engine.kernels.pool_table import WINDOW, PoolTable, view_ranges
 from ddcli.engine.kernels.siphash import initial_words, keyed_ranges
+from ddcli.engine.kernels.xxhash import hash_ranges
 from ddcli.engine.secret import PUBLIC
 from ddcli.errors import EngineError
 from ddcli.expressions.types import Type, from_polars

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.loop import Leaving
-from ddcli.engine.nest import HERE, LATE, Address, Wake
 from ddcli.engine.schedule import Schedule
+from ddcli.engine.scope_tree import HERE, LATE, Address, Wake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.engine.nest import Nest, Path
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.places import Deltas, Pass, Place
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.schedule import Found, Leg
+    from ddcli.engine.scope_tree import Nest, Path
     from ddcli.engine.stages import Stage
 
 

@@ -14,13 +14,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
-from ddcli.engine.nest import APART, HERE, KEPT, Address, Wake
+from ddcli.engine.scope_tree import APART, HERE, KEPT, Address, Wake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ddcli.engine.nest import Nest, Path
     from ddcli.engine.rounds import Rounds
+    from ddcli.engine.scope_tree import Nest, Path
     from ddcli.engine.stages import Stage
 
 

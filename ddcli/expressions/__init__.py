@@ -2,4 +2,31 @@
 
 Importing this package imports neither sqlglot nor polars; take what is needed from its modules: `types`, `tree`, `parse`
 (parse_scalar, parse_table, Scope), `aggregates` (parse_reduction), `stage` (Stage and its steps), `functions` (the table).
+
+* aggregates: the table of aggregates
+* bounds: ranges of integer expressions: can it overflow?
+* casts: which casts exist, casts of constants
+* coerce: which types go together
+* definition: a Python function's definition, read from its text
+* execute: runs a stage: values and checks in one query
+* foreign: Python functions in a stage
+* functions: the table of functions
+* lower: the tree to polars: values and checks
+* lower_cast: casts
+* lower_logic: comparisons, conditionals, lists
+* lower_number: arithmetic
+* lower_text: text functions
+* lower_time: dates, times, intervals
+* modules: Python modules that a pipeline names, found and imported
+* operators: typing of operators and conditionals
+* parse: text to a checked, typed tree
+* python: Python functions that a pipeline names
+* reductions: expressions over aggregate calls
+* scope: the names an expression may use
+* signatures: signatures of functions, as text in the table
+* sql: text to sqlglot's tree, every argument used or refused
+* stage: linear steps fused into one
+* tree: the typed tree
+* types: the types of columns
+* years: years 1 to 9999
 """

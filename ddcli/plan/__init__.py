@@ -1,1 +1,24 @@
-"""What is to be done: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. No data here."""
+"""What is to be done: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. No data here.
+
+* build: from a spec to the logical graph, with every error at once
+* changes: what a changed pipeline means for its state
+* descriptions: names and short descriptions of physical nodes
+* engines: the engine that the file asks for, by node
+* error_path: errors with the path of what they are about
+* generations: lowering that keeps what is there
+* iteration: closing a loop: types, body, identity
+* join: which columns a join pairs and gives
+* literals: values of the file in the types of columns
+* logical: the logical graph
+* loops: loop variables and the node that binds them
+* lower: from the logical to the physical graph
+* operators: the operators over relations, and their errors
+* physical: the physical graph
+* prune: the columns that nothing reads
+* reductions: how a reduction is lowered
+* relation: a collection while it is built
+* shape: columns renamed, dropped, computed in few nodes
+* temporal: when a record exists, in units of time
+* test_steps: a file's tests with types
+* union: collections in one schema
+"""

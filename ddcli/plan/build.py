@@ -11,11 +11,11 @@ from ddcli.errors import SpecError, SpecErrors, Text, did_you_mean
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
 from ddcli.plan.engines import Engines, own_nodes
+from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, tell
 from ddcli.plan.iteration import iterate
 from ddcli.plan.operators import HERE, Surroundings, apply_operators
-from ddcli.plan.placing import Unbuilt, each_of, noting, placing, tell
 from ddcli.plan.relation import Relation
-from ddcli.plan.summing import concat
+from ddcli.plan.union import concat
 from ddcli.spec import model
 
 if TYPE_CHECKING:

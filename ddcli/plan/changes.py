@@ -1,7 +1,7 @@
 """What a change of a pipeline means for its state: what is kept, what is built anew and why, which outputs change.
 
 Identity is the fingerprint: an arrangement is kept where the new plan has a node of that identity, an output says the same
-where its plan by itself has the fingerprint that it had. Pure: a manifest and a plan in, words out; `rebuild` does the work.
+where its plan by itself has the fingerprint that it had. Pure: a manifest and a plan in, words out; `migration` does the work.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import logical, physical
 from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import lower, lowered_nodes, read_counts
-from ddcli.plan.pruning import required_columns
+from ddcli.plan.prune import required_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

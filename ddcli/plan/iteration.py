@@ -9,7 +9,7 @@ from ddcli.errors import DdError, SpecError, SpecErrors, Text
 from ddcli.plan.logical import Loop
 from ddcli.plan.loops import Iterate, Leave, Variable, identified
 from ddcli.plan.relation import Relation
-from ddcli.plan.summing import common_schema, with_schema
+from ddcli.plan.union import common_schema, with_schema
 from ddcli.spec.model import GUARD
 
 if TYPE_CHECKING:

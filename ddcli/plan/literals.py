@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from ddcli.errors import SpecError
-from ddcli.spec.reading import describe
+from ddcli.spec.reader import describe
 from ddcli.spec.tree import Broken, Node, Scalar, Sequence
 
 if TYPE_CHECKING:

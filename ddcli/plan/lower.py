@@ -12,9 +12,9 @@ from ddcli.expressions import stage
 from ddcli.expressions.tree import Cast, Column, Expression, Literal
 from ddcli.plan import logical, loops, physical
 from ddcli.plan.engines import Engines, carried
-from ddcli.plan.pruning import required_columns
+from ddcli.plan.prune import required_columns
 from ddcli.plan.reductions import ALL, INT64, UNORDERED_LANES, lower_reduction
-from ddcli.plan.shaping import arrange, column_as, conform, is_not_null, linear, project
+from ddcli.plan.shape import arrange, column_as, conform, is_not_null, linear, project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

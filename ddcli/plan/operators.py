@@ -12,11 +12,11 @@ from ddcli.expressions.python import AtHand, named
 from ddcli.expressions.tree import Column
 from ddcli.expressions.types import INTEGERS, Schema, Type
 from ddcli.plan import logical, loops
-from ddcli.plan.joining import join, match_keys
-from ddcli.plan.placing import Unbuilt, noting, placing, tell
+from ddcli.plan.error_path import Unbuilt, noting, placing, tell
+from ddcli.plan.join import join, match_keys
 from ddcli.plan.relation import Relation
-from ddcli.plan.summing import concat
 from ddcli.plan.temporal import bound
+from ddcli.plan.union import concat
 from ddcli.spec import model
 
 if TYPE_CHECKING:

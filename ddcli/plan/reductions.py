@@ -16,7 +16,7 @@ from ddcli.expressions.scope import Scope
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Schema, Type
 from ddcli.plan import physical
-from ddcli.plan.shaping import arrange, is_not_null, linear, project
+from ddcli.plan.shape import arrange, is_not_null, linear, project
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

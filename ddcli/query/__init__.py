@@ -6,6 +6,12 @@
 What a state keeps are arrangements: collections indexed by key. A collection that is none of them is made, for the keys that are
 asked for, of those below it: a join's rows of both of its sides, a reduction's of what it keeps by group. The operators that
 do it are the ones that runs use.
+
+* answer: the records of a collection for some keys
+* commits: waits for commits
+* kept: records of arrangements, read from files by key
+* lookup: a state opened for questions
+* ways: which arrangements answer a question
 """
 
 from ddcli.query.lookup import Lookup

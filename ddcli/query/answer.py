@@ -13,11 +13,11 @@ import numpy as np
 import polars as pl
 
 from ddcli.engine import kernels
-from ddcli.engine.arrangement.trace import Trace
-from ddcli.engine.dataflow import Scope
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.operators.base import Delta, Interval
+from ddcli.engine.scope import Scope
 from ddcli.engine.times import BEYOND, LEAST, Frontier, box
+from ddcli.engine.trace.spine import Trace
 from ddcli.plan import physical
 from ddcli.plan.generations import physical_graph
 from ddcli.query.kept import DIFF
@@ -119,7 +119,7 @@ class Answer:
 
     def _made(self, node: Node, given: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Return what a graph of one operator gives for records that are there from the time on that is asked for."""
-        from ddcli.assemble.graph import (
+        from ddcli.circuit.graph import (
             assemble,
         )  # all operators there are: what an arrangement answers by itself needs none
 

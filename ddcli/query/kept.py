@@ -15,8 +15,8 @@ from ddcli.errors import UsageError
 from ddcli.expressions.types import parse_type
 from ddcli.plan.changes import describe
 from ddcli.plan.loops import level
-from ddcli.store.batches import BatchLayout, StoredBatch
-from ddcli.store.state import batch_directory
+from ddcli.store.batch.layout import BatchLayout, StoredBatch
+from ddcli.store.state.directory import batch_directory
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Type
     from ddcli.plan.logical import Node
-    from ddcli.store.manifest import ArrangementEntry, Manifest
+    from ddcli.store.state.manifest import ArrangementEntry, Manifest
 
 DIFF = "$diff"
 """What the column of multiplicities is called beside a record's."""

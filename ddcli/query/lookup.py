@@ -14,18 +14,18 @@ import polars as pl
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, did_you_mean
-from ddcli.functions import load_functions, refuse_code
+from ddcli.job.functions import load_functions, refuse_code
+from ddcli.job.request import find_time, read_request
 from ddcli.plan.build import build, build_collections
 from ddcli.plan.generations import known_generations
 from ddcli.plan.generations import plan as make_plan
 from ddcli.query.answer import Answer
 from ddcli.query.kept import DIFF, Kept
 from ddcli.query.ways import Ways
-from ddcli.request import find_time, read_request
-from ddcli.store.log_schema import LogSchema
-from ddcli.store.manifest import read_newest
-from ddcli.store.objects import locate
-from ddcli.store.sharing import find_shared
+from ddcli.store.files.objects import locate
+from ddcli.store.log.schema import LogSchema
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.sharing import find_shared
 from ddcli.store.time_text import format_frontier, parse_time
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Schema, Type
+    from ddcli.job.request import Request
     from ddcli.plan.generations import Plan
     from ddcli.plan.logical import Node
-    from ddcli.request import Request
-    from ddcli.store.manifest import Manifest
+    from ddcli.store.state.manifest import Manifest
 
 ATTEMPTS = 100
 

@@ -1,1 +1,7 @@
-"""Where tasks are done when not in this process."""
+"""Where the work of a run is done: in this process, in others of this machine, on Spark.
+
+* placement: which engine does which stage
+* scheduler: a step as tasks: what each does, what it returned
+* task: a shard or some slices through a stage, in any process
+* threads: tasks in threads of this process
+"""

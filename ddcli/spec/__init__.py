@@ -1,6 +1,20 @@
 """Pipeline files: from YAML text to a checked model, with every error at its place.
 
 Reading is loaded when it is first asked for: nothing but `load_spec` and `parse_spec` needs a YAML parser.
+
+* document: the whole file
+* inputs: inputs and their formats
+* loops: collections and loops
+* model: what a file states, as plain values
+* names: names across a file
+* operators: the operators: one table of shapes
+* reader: places, errors, and reading on after an error
+* shapes: lists, mappings, alternatives
+* syntax: text to a YAML document
+* tests: the tests of a pipeline
+* traps: where YAML's punctuation cuts an expression
+* tree: YAML nodes with places
+* values: texts, expressions, numbers, types, references
 """
 
 from __future__ import annotations

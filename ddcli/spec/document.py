@@ -16,10 +16,10 @@ from ddcli.spec.operators import (
     SOURCE,
     OneOperator,
 )
-from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape, suggest
+from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
 from ddcli.spec.syntax import parse_tree
-from ddcli.spec.testing import Tests
+from ddcli.spec.tests import Tests
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, PathWords, Whole, Words
 

@@ -9,7 +9,7 @@ from typing import Any
 from ddcli.errors import Text
 from ddcli.spec import model
 from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME, TYPED_COLUMNS
-from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape
+from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, Flag, PathWords, Words

@@ -7,7 +7,7 @@ from typing import Any
 from ddcli.spec import model
 from ddcli.spec.names import NO_ONE
 from ddcli.spec.operators import A_SOURCE, FLOW, NAME
-from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape
+from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record
 from ddcli.spec.tree import Mapping, Node
 from ddcli.spec.values import Whole, Words

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from ddcli.spec.reading import Notes, Reference, suggest
+from ddcli.spec.reader import Notes, Reference, suggest
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Text
     from ddcli.spec.model import Input, Output
-    from ddcli.spec.testing import Test
+    from ddcli.spec.tests import Test
 
 NO_ONE = "a loop with a list of results is no one collection"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddcli.errors import Text
 from ddcli.spec import model
-from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape, suggest
+from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Nothing, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, ColumnType, Expression, Flag, PathWords, Referring, Whole, Words

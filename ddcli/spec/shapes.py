@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ddcli.errors import Text, did_you_mean
-from ddcli.spec.reading import JsonSchema, Notes, Place, Refused, Shape, suggest
+from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape, suggest
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddcli.errors import Text
 from ddcli.expressions.types import ALIASES, SIMPLE, Type, parse_type
-from ddcli.spec.reading import JsonSchema, Notes, Place, Reference, Shape, suggest
+from ddcli.spec.reader import JsonSchema, Notes, Place, Reference, Shape, suggest
 from ddcli.spec.traps import unfinished
 from ddcli.spec.tree import Node, Scalar, Sequence
 

@@ -1,1 +1,5 @@
-"""Files: change logs in and out, the state and its commits. Knows of no YAML and no plan."""
+"""Files: change logs in and out, the state and its commits. Knows of no YAML and no plan.
+
+* key_text: keys as people write them
+* time_text: times as people write them
+"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ddcli.store.files import checksum
+from ddcli.store.files.gate import checksum
 from tests.adversary.case import Case, Numbered
 
 if TYPE_CHECKING:

@@ -111,10 +111,10 @@ def main() -> None:
     for module in pkgutil.walk_packages(ddcli.__path__, "ddcli."):
         if "runtime" not in module.name and "starter" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    from ddcli.engine.kernels import loader
+    from ddcli.engine.jit import load
 
-    for module in list(loader.modules()):
-        loader.load_module(module)
+    for module in list(load.modules()):
+        load.load_module(module)
     for line in sys.stdin:
         folder, arguments, seconds = json.loads(line)
         before = sent() if alone else 0

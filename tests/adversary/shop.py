@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ddcli.store.files import checksum
+from ddcli.store.files.gate import checksum
 from tests.adversary.canary import Canary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -119,8 +119,8 @@ def open_shop(around: Path) -> Shop:
 
 
 CALL = """
-import ddcli.store.register
-ddcli.store.register.LATELY = 0
+import ddcli.store.state.register
+ddcli.store.state.register.LATELY = 0
 from ddcli.cli.main import main
 main()
 """

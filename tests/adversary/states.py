@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddcli.store.files import checksum
+from ddcli.store.files.gate import checksum
 from tests.adversary.case import Case
 
 if TYPE_CHECKING:

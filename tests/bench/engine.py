@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.library import Dataflow
+from ddcli.api import Dataflow
 from tests.bench.data import CHANGED, KEYS, NARROW, SEED, random_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.library import Input, Output
+    from ddcli.api import Input, Output
 
 SINGLES = 2_000
 BATCHES = 100

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.library import Dataflow
+from ddcli.api import Dataflow
 
 if TYPE_CHECKING:
-    from ddcli.library import Collection, Input, Output
+    from ddcli.api import Collection, Input, Output
 
 BY_LENGTH = "256 * cast(ceil(log(2, label + 1) / 4) as bigint)"
 """The round in which a label enters: every 256 rounds come those of one hexadecimal digit more.

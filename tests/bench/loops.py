@@ -27,7 +27,7 @@ from tests.bench.peers import scipy_graphs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.library import Dataflow, Input, Output
+    from ddcli.api import Dataflow, Input, Output
 
     Flow = tuple[Dataflow, Input, Output]
     Judge = Callable[[np.ndarray, int], np.ndarray]

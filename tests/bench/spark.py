@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from ddcli.engine.kernels.settings import cache_dir
-from ddcli.pipeline import run
-from ddcli.runtime.options import SparkOptions
-from ddcli.runtime.spark import start
+from ddcli.driver.run import run
+from ddcli.engine.jit.settings import cache_dir
+from ddcli.job.options import SparkOptions
+from ddcli.runtime.spark.session import start
 from tests.bench import data
 from tests.bench.processes import ROOT, dd, measure
 from tests.bench.workspace import BOTH_WAYS, LABELS, SKIP_LEVEL, Workspace
@@ -36,7 +36,7 @@ from tests.spark.servers import children, standalone
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.runtime.classic import Classic
+    from ddcli.runtime.spark.classic import Classic
 
 SQL = """
     select a.employee, a.manager, b.manager as skip_manager, greatest(a.time, b.time) as time, sum(a.diff * b.diff) as diff

@@ -9,7 +9,7 @@ import pytest
 
 import ddcli
 from ddcli.errors import EngineError, InputError, UsageError
-from ddcli.store.progress import PROGRESS, progress_bytes
+from ddcli.store.log.progress import PROGRESS, progress_bytes
 from tests.reference.values import canonical
 
 NAN = float("nan")
@@ -157,7 +157,7 @@ def test_a_range_and_one_time_exclude_each_other(tmp_path):
 
 def test_a_log_in_order_is_not_held(tmp_path):
     """Files that follow each other stream by: no row of the plan sorts. Of others they are sorted."""
-    from ddcli.changelog import ChangeLog
+    from ddcli.sources.change_log import ChangeLog
 
     written(tmp_path / "updates-start-3.parquet", v=[1, 2], time=[0, 2], diff=[1, 1])
     written(tmp_path / "updates-3-9.parquet", v=[3, 4], time=[3, 8], diff=[1, 1])

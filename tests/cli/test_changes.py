@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from ddcli.store.manifest import read_newest
+from ddcli.store.state.manifest import read_newest
 from tests.cli.support import contents, files
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}

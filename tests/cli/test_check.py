@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 
-from ddcli.checking import check
+from ddcli.commands.check import check
 from ddcli.errors import SpecErrors, UsageError
 from ddcli.spec import load_spec
 from tests.cli.support import ROOT, snapshot

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import ddcli.execute
-from ddcli.store.files import Files
-from ddcli.store.lock import Lock
-from ddcli.store.state import Transaction
+import ddcli.driver.execute
+from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import Lock
+from ddcli.store.state.directory import Transaction
 from tests.cli.support import ROOT, contents, files
 
 LOCKS = Path("/proc/locks")
@@ -87,7 +87,7 @@ def test_a_bug_is_called_one(orders, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(ddcli.execute, "execute", broken)
+    monkeypatch.setattr(ddcli.driver.execute, "execute", broken)
     result = orders("run", "orders.yaml")
     assert result.code == 70
     assert result.err.splitlines() == [
@@ -100,7 +100,7 @@ def test_out_of_memory_is_no_bug(orders, monkeypatch):
     def greedy(*_):
         raise MemoryError
 
-    monkeypatch.setattr(ddcli.execute, "execute", greedy)
+    monkeypatch.setattr(ddcli.driver.execute, "execute", greedy)
     result = orders("run", "orders.yaml")
     assert result.code == 5
     assert result.err.startswith("error: out of memory")

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from ddcli.store.manifest import read_newest
+from ddcli.store.state.manifest import read_newest
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 

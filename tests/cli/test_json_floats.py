@@ -9,7 +9,7 @@ import duckdb
 import polars as pl
 import pytest
 
-from ddcli.rows import write_rows
+from ddcli.render.rows import write_rows
 
 VALUES = [1.5, math.nan, math.inf, -math.inf, None, 0.0, 1e300]
 SAID = [1.5, "NaN", "Infinity", "-Infinity", None, 0.0, 1e300]

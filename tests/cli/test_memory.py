@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.sizes import BASE, LEAST_ROWS, WORKING, parse_size, sizes
+from ddcli.job.sizes import BASE, LEAST_ROWS, WORKING, parse_size, sizes
 from tests.bench.processes import dd, measure
 from tests.bench.workspace import BOTH_WAYS, LABELS, Workspace
 
@@ -247,7 +247,7 @@ outputs:
 """
 OUT_OF_CORE = """\
 from pathlib import Path
-from ddcli.pipeline import run
+from ddcli.driver.run import run
 run(Path("deadly.yaml"), memory=1 << 20)
 """
 # The command asks for more, with which 20 000 rows would not be put away.

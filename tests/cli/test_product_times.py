@@ -7,7 +7,7 @@ import json
 import polars as pl
 import pytest
 
-from ddcli.store.progress import progress_bytes
+from ddcli.store.log.progress import progress_bytes
 from tests.cli.support import files, read_log, snapshot
 
 LENGTHS = """\

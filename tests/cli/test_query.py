@@ -12,7 +12,7 @@ import pytest
 
 from ddcli.errors import UsageError
 from ddcli.query import Lookup
-from ddcli.store.manifest import read_newest
+from ddcli.store.state.manifest import read_newest
 from tests.cli.support import ROOT, write_log
 
 SHOP = """\

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from ddcli.cli.arguments import PIPELINE
-from ddcli.report.live import LiveProgress
+from ddcli.render.live import LiveProgress
 from ddcli.screen import visible
 from tests.cli.support import ROOT, Shop, write_log
 from tests.screens import raw, unfit_for_screen

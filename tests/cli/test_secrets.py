@@ -10,16 +10,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from ddcli import choosing, execute, importing
+from ddcli.driver import execute
 from ddcli.engine import pool as pool_module
 from ddcli.engine.columns import NULL
 from ddcli.engine.secret import PUBLIC
-from ddcli.sizes import Sizes
-from ddcli.store.holds import reader_name
-from ddcli.store.manifest import read_newest
-from ddcli.store.outputs import output_paths
-from ddcli.store.state import State
-from ddcli.store.upkeep import rekey
+from ddcli.job.sizes import Sizes
+from ddcli.runtime import placement
+from ddcli.sources import imported
+from ddcli.store.state.directory import State
+from ddcli.store.state.holds import reader_name
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.outputs import output_paths
+from ddcli.store.state.upkeep import rekey
 from tests.cli.support import ROOT, contents, read_log, write_log
 from tests.flooding import meeting
 
@@ -130,9 +132,9 @@ def way(request, monkeypatch):
         "out of core": Sizes(2, 4, 2, 20, 100),
         "tasks": Sizes(2, 2, 1, 20, 100),
     }
-    monkeypatch.setattr(choosing, "sizes", lambda *_, **__: cut[request.param])
+    monkeypatch.setattr(placement, "sizes", lambda *_, **__: cut[request.param])
     if request.param == "tasks":
-        monkeypatch.setattr(choosing.Choosing, "spreads", lambda *_: True)
+        monkeypatch.setattr(placement.Choosing, "spreads", lambda *_: True)
 
 
 def test_a_secret_may_change_between_any_two_runs(before, way):
@@ -176,7 +178,7 @@ def secrets(monkeypatch):
     """Have new states begin with these secrets, one after the other."""
     given = [PUBLIC, SECRET, OTHER]
     following = count()
-    for module in (execute, importing):
+    for module in (execute, imported):
         monkeypatch.setattr(module, "new_secret", lambda: given[next(following)])
     return given
 

@@ -5,12 +5,12 @@ import json
 import polars as pl
 import pytest
 
-from ddcli.store.files import Files
-from ddcli.store.holds import read_holds
-from ddcli.store.lock import Lock
-from ddcli.store.manifest import manifest_numbers, read_newest
-from ddcli.store.sharing import reading
-from ddcli.store.state import batch_files
+from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import Lock
+from ddcli.store.state.directory import batch_files
+from ddcli.store.state.holds import read_holds
+from ddcli.store.state.manifest import manifest_numbers, read_newest
+from ddcli.store.state.sharing import reading
 from tests.cli.support import contents, files
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 from ddcli.cli.state import command
-from ddcli.store.exporting import export_state
-from ddcli.store.files import TEMPORARY, Files
-from ddcli.store.holds import Hold, holding, write_hold
-from ddcli.store.lock import Lock
-from ddcli.store.manifest import manifest_path, read_newest
-from ddcli.store.upkeep import compact_state, files_of, verify
+from ddcli.store.files.gate import TEMPORARY, Files
+from ddcli.store.files.lock import Lock
+from ddcli.store.state.export import export_state
+from ddcli.store.state.holds import Hold, holding, write_hold
+from ddcli.store.state.manifest import manifest_path, read_newest
+from ddcli.store.state.upkeep import compact_state, files_of, verify
 from tests.cli.support import contents, files, write_log
 from tests.store.support import LOCKS
 

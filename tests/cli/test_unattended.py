@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from ddcli.cli.main import cli
-from ddcli.store.files import Files
-from ddcli.store.lock import Lock
+from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import Lock
 from tests.cli.support import ROOT, contents
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
@@ -66,7 +66,7 @@ def test_a_log_of_objects(orders):
 
 
 def test_a_bug_is_an_object_as_well(orders, monkeypatch):
-    monkeypatch.setattr("ddcli.execute.execute", lambda *_: 1 // 0)
+    monkeypatch.setattr("ddcli.driver.execute.execute", lambda *_: 1 // 0)
     failed = orders("run", "orders.yaml", "--log-format", "json", "--summary", "run.json")
     (said,) = objects(failed.err)
     assert failed.code == said["error"]["exit_code"] == 70
@@ -78,7 +78,7 @@ def test_an_interrupt_is_recorded(orders, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ddcli.execute.execute", interrupt)
+    monkeypatch.setattr("ddcli.driver.execute.execute", interrupt)
     failed = orders("run", "orders.yaml", "--summary", "run.json")
     assert failed.code == 130
     assert failed.err == "interrupted; state and outputs are as they were\n"
@@ -174,7 +174,7 @@ def test_the_line_of_a_crontab_that_is_documented_runs(installed):
 
 def cache():
     """Return the cache directory of this machine's user: a bare environment has none, and compiling takes half a minute."""
-    from ddcli.engine.kernels.settings import cache_dir
+    from ddcli.engine.jit.settings import cache_dir
 
     return str(cache_dir().parent)
 

@@ -10,10 +10,10 @@ import threading
 import polars as pl
 import pytest
 
-from ddcli.pipeline import run
-from ddcli.standing import Standing
-from ddcli.store.files import Files
-from ddcli.store.lock import Lock
+from ddcli.driver.run import run
+from ddcli.driver.watch import Standing
+from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import Lock
 from tests.cli.support import ROOT, contents, write_log
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
@@ -197,7 +197,7 @@ def test_a_person_is_told_in_lines(orders):
 
 def test_another_run_is_let_be_and_its_end_waited_for(orders, monkeypatch):
     """What is new is taken in when the state is free, without any input changing."""
-    monkeypatch.setattr("ddcli.standing.UNLOCKED", 0.1)
+    monkeypatch.setattr("ddcli.driver.watch.UNLOCKED", 0.1)
     (orders.folder / ".dd/orders").mkdir(parents=True)
     lock = Lock(orders.folder / ".dd/orders", Files(), "fail")
     told = []

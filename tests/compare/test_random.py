@@ -13,9 +13,9 @@ from ddcli import diff
 from ddcli.compare import buckets
 from ddcli.compare.buckets import Scratch
 from ddcli.compare.markdown import markdown
+from ddcli.compare.output import show
 from ddcli.compare.page import page
-from ddcli.compare.plainly import json_lines, to_json
-from ddcli.compare.show import show
+from ddcli.compare.plain_values import json_lines, to_json
 from ddcli.compare.text import text_lines
 from tests.compare.definition import difference, plain
 

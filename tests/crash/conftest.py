@@ -2,9 +2,9 @@
 
 import pytest
 
-import ddcli.importing
-import ddcli.store.register
-import ddcli.store.state
+import ddcli.sources.imported
+import ddcli.store.state.directory
+import ddcli.store.state.register
 from tests.crash.nursery import IDENTITY, LATELY, Nursery
 from tests.crash.shop import Shop, stages
 from tests.secret import SECRET
@@ -17,9 +17,9 @@ def one_identity():
     In this package only: tests of others come after these in one process.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ddcli.importing, "new_secret", lambda: SECRET)
-        patch.setattr(ddcli.store.register, "LATELY", LATELY)
-        patch.setattr(ddcli.store.state, "new_identity", lambda: IDENTITY)
+        patch.setattr(ddcli.sources.imported, "new_secret", lambda: SECRET)
+        patch.setattr(ddcli.store.state.register, "LATELY", LATELY)
+        patch.setattr(ddcli.store.state.directory, "new_identity", lambda: IDENTITY)
         yield
 
 
@@ -41,7 +41,7 @@ def through(monkeypatch):
 
     def run(shop, files, do=Shop.run):
         with monkeypatch.context() as patch:
-            patch.setattr(ddcli.store.state, "Files", lambda: files)
+            patch.setattr(ddcli.store.state.directory, "Files", lambda: files)
             return do(shop)
 
     return run

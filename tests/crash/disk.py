@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddcli.store.files import Files
-from ddcli.store.lock import OF_OUTPUT
+from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import OF_OUTPUT
 
 if TYPE_CHECKING:
     from pathlib import Path

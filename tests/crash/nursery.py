@@ -44,7 +44,7 @@ class Nursery:
     def run(self, folder: Path, *runs: dict[str, Any]) -> list[dict[str, Any]]:
         """Start runs in a folder side by side and return how each ended: `code` (negative: a signal), `said`, `seconds`.
 
-        A run may have: `options` of `ddcli.pipeline.run`, `die_at` (the file operation before which it exits), `kill`
+        A run may have: `options` of `ddcli.driver.run.run`, `die_at` (the file operation before which it exits), `kill`
         (the seconds after which it is killed), `large` (the updates of an output that are written by themselves).
         """
         assert self.process.stdin
@@ -61,13 +61,13 @@ class Nursery:
 
 def main() -> None:
     """Import and load all that a run needs, then answer."""
-    for module in ("execute", "pipeline", "spec.document", "expressions.reductions", "expressions.execute"):
+    for module in ("driver.execute", "driver.run", "spec.document", "expressions.reductions", "expressions.execute"):
         importlib.import_module(f"ddcli.{module}")
     import tests.store.support  # noqa: F401
-    from ddcli.engine.kernels import loader
+    from ddcli.engine.jit import load
 
-    for module in list(loader.modules()):
-        loader.load_module(module)
+    for module in list(load.modules()):
+        load.load_module(module)
     for line in sys.stdin:
         asked = json.loads(line)
         started = [(*start(Path(asked["folder"]), run), run) for run in asked["runs"]]
@@ -92,12 +92,12 @@ def start(folder: Path, run: dict[str, Any]) -> tuple[int, int, float]:
 
 def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
     """Do a run as the command does, and return its exit code and message."""
-    import ddcli.importing
-    import ddcli.publishing
-    import ddcli.store.register
-    import ddcli.store.state
+    import ddcli.sinks.outputs
+    import ddcli.sources.imported
+    import ddcli.store.state.directory
+    import ddcli.store.state.register
+    from ddcli.driver.run import run as pipeline
     from ddcli.errors import DdError
-    from ddcli.pipeline import run as pipeline
     from tests.secret import SECRET
     from tests.store.support import Faulty
 
@@ -107,14 +107,14 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
                 os._exit(9)
             return super().do(operation, path, action)
 
-    ddcli.store.register.LATELY = LATELY
+    ddcli.store.state.register.LATELY = LATELY
     if "identity" in run:
-        ddcli.store.state.new_identity = lambda: run["identity"]
-        ddcli.importing.new_secret = lambda: SECRET
+        ddcli.store.state.directory.new_identity = lambda: run["identity"]
+        ddcli.sources.imported.new_secret = lambda: SECRET
     if "large" in run:
-        ddcli.publishing.LARGE = run["large"]
+        ddcli.sinks.outputs.LARGE = run["large"]
     if "die_at" in run:
-        ddcli.store.state.Files = lambda: Exit(run["die_at"])
+        ddcli.store.state.directory.Files = lambda: Exit(run["die_at"])
     try:
         summary = pipeline(folder / "shop.yaml", **run.get("options", {}))
     except DdError as error:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.pipeline import run
-from ddcli.sizes import BASE
-from ddcli.store.manifest import read_newest
-from ddcli.store.runs import RUNS as RECORDS
-from ddcli.store.state import State
+from ddcli.driver.run import run
+from ddcli.job.sizes import BASE
+from ddcli.store.state.directory import State
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.runs import RUNS as RECORDS
 from tests.store.support import LOCKS
 
 if TYPE_CHECKING:

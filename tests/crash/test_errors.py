@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ddcli.errors import EngineError, StateError
-from ddcli.store.exporting import export_state
-from ddcli.store.manifest import read_newest
-from ddcli.store.upkeep import reshard_state, verify
+from ddcli.store.state.export import export_state
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.upkeep import reshard_state, verify
 from tests.crash.shop import RUNS
 from tests.store.support import Dead, Faulty, names
 

@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-import ddcli.publishing
-from ddcli.sizes import BASE
-from ddcli.store.manifest import read_newest
-from ddcli.store.state import unpublished
-from ddcli.store.verify import verify_state
+import ddcli.sinks.outputs
+from ddcli.job.sizes import BASE
+from ddcli.store.state.directory import unpublished
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.verify import verify_state
 from tests.crash.readers import contents, look, looping
 from tests.crash.shop import PIPELINE, Shop, changed
 from tests.store.support import Dead, Faulty
@@ -21,7 +21,7 @@ KILLS = int(os.environ.get("DD_CRASH_READ_KILLS", "10"))
 @pytest.fixture(autouse=True)
 def parts(monkeypatch):
     """Have each shard's updates be written by themselves, however few."""
-    monkeypatch.setattr(ddcli.publishing, "LARGE", 1)
+    monkeypatch.setattr(ddcli.sinks.outputs, "LARGE", 1)
 
 
 def sharded(folder):

@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
+from ddcli.api.arguments import HERE
 from ddcli.errors import SpecError, Text
 from ddcli.expressions import modules
 from ddcli.expressions.definition import define
 from ddcli.expressions.python import Named, load_function, named
-from ddcli.library.words import HERE
 
 CASES = int(os.environ.get("DDCLI_MODULE_CASES", "40"))
 """Random folders; more of them with DDCLI_MODULE_CASES=2000 pytest tests/expressions/test_modules.py."""

@@ -12,7 +12,7 @@ import polars as pl
 import yaml
 from hypothesis import strategies as st
 
-from ddcli.pipeline import run
+from ddcli.driver.run import run
 from tests.judge.sizes import cut
 
 if TYPE_CHECKING:

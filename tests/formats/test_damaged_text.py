@@ -18,15 +18,15 @@ from decimal import ROUND_HALF_UP, Decimal
 import polars as pl
 import pytest
 
-from ddcli.changelog import ChangeLog
+from ddcli.commands.convert import convert_files
 from ddcli.compare.diff import diff
-from ddcli.converting import convert_files
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
-from ddcli.store import text_syntax
+from ddcli.sources.change_log import ChangeLog
 from ddcli.store.formats.base import Append
-from ddcli.store.listing import list_input
-from ddcli.store.logs import LogReader
+from ddcli.store.log.reader import LogReader
+from ddcli.store.tables import text_syntax
+from ddcli.store.tables.listing import list_input
 from tests.formats.support import Place
 
 CASES = int(os.environ.get("DD_DAMAGED_CASES", "400"))

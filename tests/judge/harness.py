@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow.parquet as pq
 
+from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
 from ddcli.expressions import stage
-from ddcli.pipeline import run
 from ddcli.plan import logical
 from ddcli.plan.build import build
 from ddcli.spec.document import parse_spec
-from ddcli.store.progress import PROGRESS, progress_bytes, read_progress
+from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
 from tests.judge.case import write_file
 from tests.judge.frontiers import BEGINNING, Frontier, grid, is_closed
 from tests.reference.expressions import Fails

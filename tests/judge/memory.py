@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.assemble.graph import assemble
-from ddcli.engine.arrangement.trace import Trace
-from ddcli.engine.dataflow import Scope
+from ddcli.circuit.graph import assemble
 from ddcli.engine.lanes import decode_records, encode_records
 from ddcli.engine.operators.base import Delta, Interval
 from ddcli.engine.pool import Pool
+from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
+from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
 from ddcli.errors import EngineError
 from ddcli.plan.lower import lower

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ddcli.assemble.graph import assemble
-from ddcli.assemble.lazily import Lazily
-from ddcli.engine.arrangement.trace import Trace
-from ddcli.engine.dataflow import Scope
-from ddcli.engine.nest import Address, Nest
-from ddcli.engine.outofcore import OutOfCore
+from ddcli.circuit.graph import assemble
+from ddcli.circuit.shards import Lazily
+from ddcli.engine.out_of_core import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.engine.schedule import Schedule
+from ddcli.engine.scope import Scope
+from ddcli.engine.scope_tree import Address, Nest
 from ddcli.engine.times import Frontier
+from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
-from ddcli.store.batches import BatchLayout
-from ddcli.store.exchange import Exchange
-from ddcli.store.files import Files
+from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.files.gate import Files
+from ddcli.store.scratch.exchange import Exchange
 from tests.judge.frontiers import BEGINNING
 from tests.secret import SECRET
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from ddcli.assemble.graph import Assembled
+    from ddcli.circuit.graph import Assembled
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Delta, Interval
     from ddcli.engine.places import Deltas

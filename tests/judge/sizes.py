@@ -8,12 +8,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from ddcli import choosing, publishing, rebuild, stepping
+from ddcli.driver import migration, step
 from ddcli.engine import loop, workers
-from ddcli.engine.arrangement import policy
 from ddcli.engine.operators import walk
 from ddcli.engine.operators.reduce import Reduce
-from ddcli.sizes import Sizes
+from ddcli.engine.trace import policy
+from ddcli.job.sizes import Sizes
+from ddcli.runtime import placement
+from ddcli.sinks import outputs
 
 AS_THEY_ARE = 4_096
 """Histories that are walked at most: with all sizes as they are. No history of the judge's is longer."""
@@ -49,9 +51,9 @@ def cut(shards: int, seed: int):
         return Sizes(shards, max(passes, 2 * common if common == 1 else common), threads, chance.randint(1, 4), room)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choosing, "sizes", sizes)
-        patch.setattr(rebuild, "rows_read", lambda _memory: chance.randint(1, 4))
+        patch.setattr(placement, "sizes", sizes)
+        patch.setattr(migration, "rows_read", lambda _memory: chance.randint(1, 4))
         patch.setattr(workers, "FEW", chance.choice([0, workers.FEW]))
-        for module in (publishing, stepping):
-            patch.setattr(module, "LARGE", chance.choice([2, publishing.LARGE]))
+        for module in (outputs, step):
+            patch.setattr(module, "LARGE", chance.choice([2, outputs.LARGE]))
         yield

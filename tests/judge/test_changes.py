@@ -11,10 +11,10 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
-from ddcli.pipeline import run
-from ddcli.store.manifest import read_newest
-from ddcli.store.progress import PROGRESS, progress_bytes
+from ddcli.store.log.progress import PROGRESS, progress_bytes
+from ddcli.store.state.manifest import read_newest
 from tests.judge.case import write_file
 from tests.judge.edits import edits, reformatted
 from tests.judge.frontiers import BEGINNING, is_closed

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.assemble.graph import assemble
-from ddcli.engine.arrangement.trace import Trace
-from ddcli.engine.dataflow import Scope
+from ddcli.circuit.graph import assemble
 from ddcli.engine.pool import Pool
+from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.trace.spine import Trace
 from ddcli.plan.changes import WAITING, keeps_state
 from ddcli.plan.generations import plan
 from tests.judge.harness import graph_of

@@ -10,11 +10,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.store import upkeep
-from ddcli.store.batches import KEY
-from ddcli.store.manifest import read_newest
-from ddcli.store.state import State
-from ddcli.store.upkeep import compact_state, rekey, reshard_state, verify
+from ddcli.store.batch.layout import KEY
+from ddcli.store.state import upkeep
+from ddcli.store.state.directory import State
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.upkeep import compact_state, rekey, reshard_state, verify
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
@@ -31,7 +31,9 @@ def contents(directory, manifest):
         for shard in range(len(entry.shards)):
             layout, stored = upkeep._stored(directory, manifest, name, shard, manifest.secret_bytes)
             for batch in stored:
-                frame = layout.to_frame(batch.matrix(), batch.pool).drop(KEY, strict=False)  # its number depends on the secret
+                frame = layout.to_frame(batch.matrix(), batch.pool).drop(
+                    KEY, strict=False
+                )  # its number depends on the secret
                 for *record, diff in frame.rows():
                     found[name][repr(record)] += diff
     return found

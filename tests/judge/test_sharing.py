@@ -13,10 +13,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli import sizes
-from ddcli.pipeline import run
-from ddcli.store.manifest import read_newest
-from ddcli.store.upkeep import compact_state, reshard_state
+from ddcli.driver.run import run
+from ddcli.job import sizes
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.upkeep import compact_state, reshard_state
 from tests.judge.frontiers import box, is_closed
 from tests.judge.logs import LATEST
 from tests.judge.test_random import SEARCH
@@ -65,7 +65,7 @@ def shards(patch, count):
     def sized(rows, width, kept, threads, memory, wanted=None, **_):
         return plain(rows, width, kept, threads, memory, count)
 
-    patch.setattr("ddcli.choosing.sizes", sized)
+    patch.setattr("ddcli.runtime.placement.sizes", sized)
 
 
 def pipelines(root, nt):

@@ -7,7 +7,7 @@ from itertools import pairwise, permutations
 import polars as pl
 import pytest
 
-from ddcli.pipeline import run
+from ddcli.driver.run import run
 from tests.judge.case import Arrival, Case, Run, write_file
 from tests.judge.frontiers import closing
 from tests.judge.harness import judge

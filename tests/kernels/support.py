@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ddcli.engine.kernels import loader
+from ddcli.engine.jit import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,6 +52,6 @@ def interpreted() -> Iterator[None]:
     """Run kernels as plain Python inside."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DDCLI_KERNELS", "python")
-        loader.reset()
+        load.reset()
         yield
-    loader.reset()
+    load.reset()

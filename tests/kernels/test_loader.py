@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels import cache, errors, loader, settings, shards
-from ddcli.engine.kernels.merging import merge_some
+from ddcli.engine.jit import cache, errors, load, settings
+from ddcli.engine.kernels import shards
+from ddcli.engine.kernels.merge import merge_some
 from tests.kernels.support import interpreted
 
 MODULE = "ddcli.engine.kernels.shards"
@@ -25,12 +26,12 @@ def fresh(tmp_path, monkeypatch):
     lines = []
     monkeypatch.setattr(settings, "_listener", lines.append)
     monkeypatch.setattr(settings, "_cache_dir", tmp_path / "cache")
-    monkeypatch.setattr(loader, "modules", lambda: iter([MODULE]))
+    monkeypatch.setattr(load, "modules", lambda: iter([MODULE]))
     settings.private_dir.cache_clear()
-    loader.reset()
+    load.reset()
     yield tmp_path / "cache", lines
     settings.private_dir.cache_clear()
-    loader.reset()
+    load.reset()
 
 
 def shard() -> list[int]:
@@ -146,7 +147,7 @@ def test_lists_of_matrices_are_checked_through():
 def test_unknown_letters_are_refused():
     """When the kernel is defined."""
     with pytest.raises(ValueError, match="unknown letter"):
-        loader.kernel("MX")(lambda m, x: 0)
+        load.kernel("MX")(lambda m, x: 0)
 
 
 def test_the_place_of_the_cache(monkeypatch, tmp_path):
@@ -176,7 +177,7 @@ def test_the_line_goes_to_stderr_unless_someone_listens(monkeypatch, capsys):
 
 def test_a_layout_that_compiled_code_can_not_read_is_an_error(monkeypatch):
     """Rather than a crash."""
-    loader.check_layout()
-    monkeypatch.setattr(loader, "HEADER_WORDS", loader.HEADER_WORDS - 1)
+    load.check_layout()
+    monkeypatch.setattr(load, "HEADER_WORDS", load.HEADER_WORDS - 1)
     with pytest.raises(errors.KernelError, match="lays out"):
-        loader.check_layout()
+        load.check_layout()

@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from ddcli.engine.kernels import cache, ownership, settings
+from ddcli.engine.jit import cache, ownership, settings
 
 SOMEBODY = 65_534
 

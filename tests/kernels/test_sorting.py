@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels import sorting
+from ddcli.engine.kernels import sort
 from tests.kernels.support import EXTREME, LANES, canonical, interpreted, matrices, matrix
 
 
@@ -30,7 +30,7 @@ def test_consolidate_more_rows_than_insertion_sort_takes(m):
 def test_consolidate_large(case):
     """Matrices that are dealt into pieces, evenly and not."""
     draw = np.random.default_rng(7)
-    n = 3 * sorting.PIECE
+    n = 3 * sort.PIECE
     m = draw.integers(0, n // 2, (n, 4))
     m[:, 3] = draw.integers(-1, 2, n)
     if case == "wide":
@@ -124,7 +124,7 @@ def test_rows_that_few_leading_bits_leave_in_disorder():
         assert how(m).tolist() == canonical(m)
 
 
-@pytest.mark.parametrize("n", [sorting.PIECE + 1, 4 * sorting.PIECE])
+@pytest.mark.parametrize("n", [sort.PIECE + 1, 4 * sort.PIECE])
 def test_a_value_that_fills_more_than_a_piece(n):
     """Half of the rows have one value: dealing that piece again can't make it smaller."""
     lead = np.where(np.arange(3 * n) % 3 == 0, np.arange(3 * n) % 1000 + 1, 0)

@@ -11,7 +11,7 @@ from itertools import count
 
 import pytest
 
-from ddcli.store.objects import ObjectPath
+from ddcli.store.files.objects import ObjectPath
 
 NUMBERS = count()
 SERVER = """

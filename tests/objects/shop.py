@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.pipeline import run
-from ddcli.store.manifest import read_newest
-from ddcli.store.objects import locate
-from ddcli.store.runs import RUNS
-from ddcli.store.state import State
+from ddcli.driver.run import run
+from ddcli.store.files.objects import locate
+from ddcli.store.state.directory import State
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.runs import RUNS
 from tests.crash.shop import OUTPUTS, PIPELINE, Shop
 from tests.store.support import LOCKS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.store.objects import ObjectPath
+    from ddcli.store.files.objects import ObjectPath
 
 MARK = re.compile(r"-[0-9a-f]{12}(?=\.)")
 

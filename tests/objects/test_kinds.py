@@ -5,10 +5,10 @@ import io
 import polars as pl
 import pytest
 
-from ddcli.checking import check
+from ddcli.commands.check import check
+from ddcli.driver.run import run
 from ddcli.errors import InputError
-from ddcli.pipeline import run
-from ddcli.store.objects import ObjectPath
+from ddcli.store.files.objects import ObjectPath
 
 FRAME = pl.DataFrame({"k": [1, 2], "v": ["x", None], "at": [0, 0]})
 WRITERS = {

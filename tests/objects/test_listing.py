@@ -3,8 +3,8 @@
 import pytest
 
 from ddcli.errors import InputError
-from ddcli.store.listing import list_input
-from ddcli.store.objects import ObjectPath, locate, relative
+from ddcli.store.files.objects import ObjectPath, locate, relative
+from ddcli.store.tables.listing import list_input
 
 NAMES = [
     "log/a.parquet",

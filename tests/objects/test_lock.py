@@ -11,11 +11,11 @@ from datetime import timedelta
 import pytest
 
 from ddcli.errors import LockedError
-from ddcli.store import object_lock
-from ddcli.store.files import Files
-from ddcli.store.lock import take_lock
-from ddcli.store.object_lock import ObjectLock
-from ddcli.store.state import State
+from ddcli.store.files import object_lock
+from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import take_lock
+from ddcli.store.files.object_lock import ObjectLock
+from ddcli.store.state.directory import State
 from tests.store.support import LOCKS, commit_step
 
 

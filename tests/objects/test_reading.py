@@ -6,10 +6,10 @@ from collections import Counter
 import pytest
 
 import ddcli
-from ddcli.converting import convert_input
+from ddcli.commands.convert import convert_input
+from ddcli.driver.watch import Standing
 from ddcli.errors import UsageError
 from ddcli.query import Lookup
-from ddcli.standing import Standing
 from tests.crash.shop import Shop
 from tests.objects.shop import Remote
 
@@ -78,7 +78,7 @@ def test_an_input_is_converted_to_there(there):
 
 def test_inputs_are_watched_by_looking(there, monkeypatch):
     """An object store tells of nothing."""
-    monkeypatch.setattr("ddcli.standing.PATIENCE", 0.05)
+    monkeypatch.setattr("ddcli.driver.watch.PATIENCE", 0.05)
     summaries = []
 
     def tell(summary):

@@ -7,23 +7,23 @@ from itertools import combinations, count
 
 import pytest
 
-import ddcli.publishing
-import ddcli.store.objects
-import ddcli.store.state
-import ddcli.tasks
-from ddcli.choosing import Choosing
+import ddcli.runtime.task
+import ddcli.sinks.outputs
+import ddcli.store.files.objects
+import ddcli.store.state.directory
 from ddcli.cli.main import main
+from ddcli.driver.run import run
 from ddcli.errors import EngineError, LockedError, SpecErrors, StateError, UsageError
-from ddcli.pipeline import run
-from ddcli.sizes import BASE
-from ddcli.store.files import Files
-from ddcli.store.holds import Hold, holding, read_holds, release, write_hold
-from ddcli.store.joint_file import JointFile
-from ddcli.store.lock import take_lock
-from ddcli.store.manifest import read_newest
-from ddcli.store.objects import ObjectPath
-from ddcli.store.state import batch_files
-from ddcli.store.verify import verify_state
+from ddcli.job.sizes import BASE
+from ddcli.runtime.placement import Choosing
+from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import take_lock
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.log.joint_file import JointFile
+from ddcli.store.state.directory import batch_files
+from ddcli.store.state.holds import Hold, holding, read_holds, release, write_hold
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.verify import verify_state
 from tests.crash.shop import Shop
 from tests.objects.shop import Remote
 from tests.spark.support import Here, started
@@ -111,8 +111,8 @@ def test_tasks_meet_in_the_bucket(tmp_path, bucket):
 
 def test_a_commit_is_one_object_of_an_output(tmp_path, bucket, monkeypatch):
     """Shards write parts of it, tasks objects whose row groups are put together."""
-    monkeypatch.setattr(ddcli.publishing, "LARGE", 1)
-    monkeypatch.setattr(ddcli.tasks, "FEW", 1)
+    monkeypatch.setattr(ddcli.sinks.outputs, "LARGE", 1)
+    monkeypatch.setattr(ddcli.runtime.task, "FEW", 1)
     there, joined = make(tmp_path, bucket), []
     path = there.local.folder / "shop.yaml"
     path.write_text(path.read_text().replace("name: shop\n", "name: shop\nshards: 3\n"))
@@ -133,7 +133,7 @@ def test_a_commit_is_one_object_of_an_output(tmp_path, bucket, monkeypatch):
 
 def test_a_large_object_is_copied_in_blocks(bucket, monkeypatch):
     """A store copies no object of more than 5 GB by itself."""
-    monkeypatch.setattr(ddcli.store.objects, "COPIED", 100)
+    monkeypatch.setattr(ddcli.store.files.objects, "COPIED", 100)
     data = bytes(range(256)) * 1000
     (bucket / "from").put(data)
     (bucket / "from").replace(bucket / "to")
@@ -203,7 +203,7 @@ def test_death_at_every_operation(tmp_path, bucket, monkeypatch):
         files = Faulty(at)
         try:
             with monkeypatch.context() as patch:
-                patch.setattr(ddcli.store.state, "Files", lambda files=files: files)
+                patch.setattr(ddcli.store.state.directory, "Files", lambda files=files: files)
                 shop.run()
         except Dead:
             committed.add(shop.number)
@@ -270,7 +270,7 @@ def test_the_state_may_be_named_on_the_command_line(tmp_path, bucket, monkeypatc
 
 
 def test_a_store_out_of_reach_is_an_error_of_the_system(tmp_path, bucket, monkeypatch):
-    monkeypatch.setattr(ddcli.store.objects, "PATIENCE", timedelta(seconds=0.2))
+    monkeypatch.setattr(ddcli.store.files.objects, "PATIENCE", timedelta(seconds=0.2))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     shop = make(tmp_path, ObjectPath.parse("s3://nowhere"))
     with pytest.raises(EngineError, match="can't be reached") as caught:

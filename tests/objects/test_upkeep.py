@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 
 from ddcli.cli.main import main
-from ddcli.store.manifest import read_newest
+from ddcli.store.state.manifest import read_newest
 from tests.crash.shop import Shop
 from tests.objects.test_runs import make
 

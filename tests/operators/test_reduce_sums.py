@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine.kernels.errors import DiffOverflow
+from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_aggregates import (
     Column,

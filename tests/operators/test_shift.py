@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.arrangement.batch import MemoryBatch
-from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.kernels import DiffOverflow
 from ddcli.engine.lanes import Layout
 from ddcli.engine.operators.base import Delta, Interval
 from ddcli.engine.operators.shift import Delay, EnterAt, PythonShift, Shift
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.trace.batch import MemoryBatch
+from ddcli.engine.trace.spine import Trace
 from ddcli.expressions.types import Type
 from tests.secret import SECRET
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine.kernels.errors import DiffOverflow
+from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.operators.threshold import Threshold, positive
 from ddcli.errors import EngineError
 from tests.operators.support import FakeTrace, accumulate, less_equal, matrix

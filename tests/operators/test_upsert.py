@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.operators.base import Delta, Interval
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.times import Frontier
+from ddcli.engine.trace.spine import Trace
 from ddcli.errors import EngineError
 from tests.kernels.support import interpreted
 

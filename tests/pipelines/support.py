@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import yaml
 
-from ddcli.pipeline import run
+from ddcli.driver.run import run
 from tests.pipelines.meaning import MEANING
 
 ROOT = Path(__file__).resolve().parent.parent.parent

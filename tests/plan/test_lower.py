@@ -3,12 +3,12 @@
 import polars as pl
 import pytest
 
-from ddcli.assemble.graph import assemble
-from ddcli.engine.arrangement.trace import Trace
-from ddcli.engine.dataflow import Scope
+from ddcli.circuit.graph import assemble
 from ddcli.engine.operators.linear import Linear, Permute
 from ddcli.engine.pool import Pool
+from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
+from ddcli.engine.trace.spine import Trace
 from tests.plan.support import chain, kinds, nodes, plan, planned
 from tests.secret import SECRET
 

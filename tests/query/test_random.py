@@ -12,9 +12,9 @@ import yaml
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from ddcli.driver.run import run
 from ddcli.engine.times import Frontier
 from ddcli.errors import EngineError, InputError, UsageError
-from ddcli.pipeline import run
 from ddcli.plan.build import build_collections
 from ddcli.query import Lookup
 from ddcli.spec.document import parse_spec

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ddcli.engine.kernels.settings import cache_dir
-from ddcli.runtime.options import SparkOptions
-from ddcli.runtime.spark import start
+from ddcli.engine.jit.settings import cache_dir
+from ddcli.job.options import SparkOptions
+from ddcli.runtime.spark.session import start
 
 MASTER = "local[2,4]"
 """Two tasks at once, each tried four times."""

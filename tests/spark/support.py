@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from ddcli import choosing
-from ddcli.tasks import perform
+from ddcli.runtime import placement
+from ddcli.runtime.task import perform
 
 
 class Here:
@@ -57,7 +57,7 @@ class Told(Here):
 def started(cluster):
     """Have runs on Spark done by a cluster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choosing, "start", lambda *_: cluster)
+        patch.setattr(placement, "start", lambda *_: cluster)
         yield cluster
 
 

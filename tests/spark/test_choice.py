@@ -9,12 +9,12 @@ import sys
 import polars as pl
 import pytest
 
-from ddcli import choosing
-from ddcli.choosing import Choosing
+from ddcli.driver.run import run
 from ddcli.errors import SpecErrors, UsageError
-from ddcli.pipeline import run
-from ddcli.request import read_request
-from ddcli.store.manifest import read_newest
+from ddcli.job.request import read_request
+from ddcli.runtime import placement
+from ddcli.runtime.placement import Choosing
+from ddcli.store.state.manifest import read_newest
 from tests.spark.support import Here, Told, started
 
 PIPELINE = """
@@ -46,7 +46,7 @@ def refuse(*_):
 
 def large(monkeypatch):
     """Let a few rows be much."""
-    monkeypatch.setattr(choosing, "HEAVY", 1)
+    monkeypatch.setattr(placement, "HEAVY", 1)
 
 
 def test_a_small_change_starts_no_spark(path, monkeypatch):
@@ -54,7 +54,7 @@ def test_a_small_change_starts_no_spark(path, monkeypatch):
     with started(Here(1)) as cluster:
         summary = run(path, engine="spark")
         assert 0 < summary.spark.tasks <= cluster.done
-    monkeypatch.setattr(choosing, "start", refuse)
+    monkeypatch.setattr(placement, "start", refuse)
     more(path.parent, 1)
     assert run(path).spark is None
 
@@ -73,14 +73,14 @@ def test_what_is_more_than_the_memory_holds_is_much(path):
 
 def test_without_one_it_is_done_here(path, monkeypatch):
     large(monkeypatch)
-    monkeypatch.setattr(choosing, "start", refuse)
+    monkeypatch.setattr(placement, "start", refuse)
     path.write_text(PIPELINE)
     assert run(path).spark is None
 
 
 def test_local_is_local(path, monkeypatch):
     large(monkeypatch)
-    monkeypatch.setattr(choosing, "start", refuse)
+    monkeypatch.setattr(placement, "start", refuse)
     assert run(path, engine="local").spark is None
 
 
@@ -188,7 +188,7 @@ def test_the_body_of_a_loop_is_where_the_loop_is(path):
 
 def test_the_call_counts_more_than_the_file(path, monkeypatch):
     asked = []
-    monkeypatch.setattr(choosing, "start", lambda options, *_: asked.append(options) or Here(1))
+    monkeypatch.setattr(placement, "start", lambda options, *_: asked.append(options) or Here(1))
     run(path, engine="spark", master="local[3]", conf={"spark.ui.enabled": "true", "spark.x": "1"})
     (options,) = asked
     assert options.master == "local[3]"

@@ -13,10 +13,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ddcli.pipeline import run
-from ddcli.store.manifest import read_newest
-from ddcli.store.state import batch_files
-from ddcli.store.upkeep import collect_garbage
+from ddcli.driver.run import run
+from ddcli.store.state.directory import batch_files
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.upkeep import collect_garbage
 from tests.cli.support import ROOT
 from tests.spark.servers import standalone
 
@@ -99,12 +99,12 @@ def when(at, record):
 DRIVER = """
 import json, os, signal, sys
 from pathlib import Path
-from ddcli.engine.kernels.settings import cache_dir
+from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import DdError
-from ddcli.pipeline import run
-from ddcli.runtime.options import SparkOptions
-from ddcli.runtime.spark import start
-from ddcli.store.state import Transaction
+from ddcli.driver.run import run
+from ddcli.job.options import SparkOptions
+from ddcli.runtime.spark.session import start
+from ddcli.store.state.directory import Transaction
 from tests.spark.servers import children
 
 def killing(self):

@@ -7,13 +7,13 @@ import time
 import polars as pl
 import pytest
 
-from ddcli import spreading
+from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError, SpecError, UsageError
-from ddcli.pipeline import run
 from ddcli.progress import Progress
-from ddcli.runtime import connect
-from ddcli.store.manifest import read_newest
-from ddcli.store.state import batch_files
+from ddcli.runtime import scheduler
+from ddcli.runtime.spark import connect
+from ddcli.store.state.directory import batch_files
+from ddcli.store.state.manifest import read_newest
 from tests.spark.servers import connect_server, free_port
 from tests.spark.support import bug
 
@@ -108,7 +108,7 @@ def test_errors_are_told_in_a_line(server, path, monkeypatch):
     path.write_text(PIPELINE)
     with pytest.raises(UsageError, match=r"the setting spark.driver.memory can't be made: \[CANNOT_MODIFY"):
         run(path, engine="spark", remote=server, conf={"spark.driver.memory": "1g"})
-    monkeypatch.setattr(spreading, "perform", bug)
+    monkeypatch.setattr(scheduler, "perform", bug)
     with pytest.raises(EngineError, match=r"a task failed: KeyError: 'gone'"):
         run(path, engine="spark", remote=server)
     assert not list((path.parent / ".dd").rglob("*.parquet"))

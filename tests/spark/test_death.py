@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from ddcli.pipeline import run
-from ddcli.store.manifest import read_newest
-from ddcli.store.state import batch_files
+from ddcli.driver.run import run
+from ddcli.store.state.directory import batch_files
+from ddcli.store.state.manifest import read_newest
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -9,11 +9,11 @@ from pickle import dumps, loads
 import pytest
 
 from ddcli.cli.main import main
-from ddcli.engine.kernels.settings import cache_dir
+from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import EngineError, UsageError
-from ddcli.runtime import doctor
-from ddcli.runtime.options import SparkOptions
-from ddcli.runtime.spark import told
+from ddcli.job.options import SparkOptions
+from ddcli.runtime.spark import doctor
+from ddcli.runtime.spark.session import told
 from tests.spark.support import Here
 
 LOOK = doctor.look

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddcli.runtime import classic
+from ddcli.runtime.spark import classic
 
 
 @pytest.fixture

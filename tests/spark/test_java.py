@@ -9,7 +9,7 @@ import types
 import pytest
 
 from ddcli.errors import UsageError
-from ddcli.runtime import java
+from ddcli.runtime.spark import java
 
 
 def program(path, text):

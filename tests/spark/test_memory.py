@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from ddcli import choosing
-from ddcli.pipeline import run
-from ddcli.runtime.spark import share
+from ddcli.driver.run import run
+from ddcli.runtime import placement
+from ddcli.runtime.spark.session import share
 from tests.spark.support import Here, started
 
 GIB = 1 << 30
@@ -51,8 +51,8 @@ def test_a_run_is_cut_by_it(tmp_path, monkeypatch):
         "collections: {b: {from: a, apply: [distinct]}}\noutputs: {b: out/b/}\n"
     )
     cuts = []
-    sizes = choosing.sizes
-    monkeypatch.setattr(choosing, "sizes", lambda *given, **more: cuts.append(sizes(*given, **more)) or cuts[-1])
+    sizes = placement.sizes
+    monkeypatch.setattr(placement, "sizes", lambda *given, **more: cuts.append(sizes(*given, **more)) or cuts[-1])
     with started(Small(1)):
         run(tmp_path / "p.yaml", engine="local", memory=4 * GIB, dry_run=True)
         run(tmp_path / "p.yaml", engine="spark", memory=4 * GIB)

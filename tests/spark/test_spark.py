@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli import spreading
+from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
-from ddcli.pipeline import run
-from ddcli.runtime.spark import told
-from ddcli.store.manifest import read_newest
-from ddcli.store.state import batch_files
+from ddcli.runtime import scheduler
+from ddcli.runtime.spark.session import told
+from ddcli.store.state.directory import batch_files
+from ddcli.store.state.manifest import read_newest
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import cut
@@ -179,7 +179,7 @@ def test_tasks_look_for_modules_where_the_driver_does(spark, shop):
 
 
 def test_a_bug_in_a_task_is_told_in_a_line_and_leaves_nothing(spark, shop, monkeypatch):
-    monkeypatch.setattr(spreading, "perform", bug)
+    monkeypatch.setattr(scheduler, "perform", bug)
     before = files(shop)
     with pytest.raises(EngineError, match=r"a task failed: KeyError: 'gone'"):
         run(shop, **SPARK)
@@ -188,7 +188,7 @@ def test_a_bug_in_a_task_is_told_in_a_line_and_leaves_nothing(spark, shop, monke
 
 def test_a_task_that_fails_at_first_is_done_again(spark, shop, monkeypatch):
     """What its first attempt wrote is gone."""
-    monkeypatch.setattr(spreading, "perform", at_the_second_try)
+    monkeypatch.setattr(scheduler, "perform", at_the_second_try)
     run(shop, **SPARK)
     assert log(shop).equals(wanted(shop).select(log(shop).columns))
     state = shop.parent / ".dd/sums"

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli import choosing
-from ddcli.choosing import Choosing, Rule
-from ddcli.engine import inside, loop
+from ddcli.driver.run import run
+from ddcli.engine import loop, loop_tasks
 from ddcli.errors import EngineError
-from ddcli.pipeline import run
+from ddcli.runtime import placement
+from ddcli.runtime.placement import Choosing, Rule
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
@@ -66,7 +66,7 @@ def test_loops_are_right_however_they_are_gone_through(case, shards, rows, seed)
     patching = pytest.MonkeyPatch.context()
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), few(rows), started(Here(seed)), patching as patch:
         patch.setattr(Rule, "wants_memory", lambda *_: chance.random() < share)
-        for module in (loop, inside):
+        for module in (loop, loop_tasks):
             patch.setattr(module, "GATHERING", chance.choice([1, 2, 64]))
         judge(case, Path(folder), switching(seed, 0.7))
 
@@ -145,7 +145,7 @@ def test_an_arrangement_that_enters_a_loop_is_read_by_a_later_stage(tmp_path, mo
     (tmp_path / "in").mkdir()
     pl.DataFrame({"k": [0, 1], "time": 0, "diff": 1}).write_parquet(tmp_path / "in/0.parquet")
     (tmp_path / "p.yaml").write_text(ENTERED)
-    monkeypatch.setattr(choosing, "HEAVY", 0)
+    monkeypatch.setattr(placement, "HEAVY", 0)
     with cut(shards, 1), started(Here(1)):
         run(tmp_path / "p.yaml", engine="spark")
     assert pl.read_parquet(tmp_path / "out/*.parquet")["k"].sort().to_list() == [0, 2, 4]
@@ -175,7 +175,7 @@ outputs: {far: out/far/}
 @pytest.mark.parametrize("shards", [1, 3])
 def test_what_enters_a_loop_alone_in_its_stage_is_sent_on(tmp_path, monkeypatch, shards):
     """No other operator is between the exchanges that it is between: a loop is, that it is not read by."""
-    monkeypatch.setattr(choosing, "HEAVY", 0)
+    monkeypatch.setattr(placement, "HEAVY", 0)
     first = Run((Arrival("p", (((0,), (0,), 1),)), Arrival("q", (((2, 3), (0,), 1), ((5, 6), (0,), 1)))))
     second = Run((Arrival("q", (((8, 9), (1,), 1), ((4, 12), (1,), 1), ((2, 3), (1,), -1))),))
     with cut(shards, 1), started(Here(1)):
@@ -200,7 +200,7 @@ outputs: {reached: out/reached/}
 @pytest.mark.parametrize("engines", [("local", "spark"), ("spark", "spark"), ("spark", "local")])
 def test_what_waited_for_a_time_is_there_in_its_round(tmp_path, monkeypatch, engines):
     """The same record comes to be at (0, 2) and (1, 0), in other runs: at (1, 2), that a third one closes, it is there once."""
-    monkeypatch.setattr(choosing, "HEAVY", 0)
+    monkeypatch.setattr(placement, "HEAVY", 0)
     first, second = (Arrival("p", (each,)) for each in [((2, 4), (0, 2), 1), ((0, 1), (1, 0), 1)])
     case = Case(WAITED, (Run((first, second), "1,3"), Run((), "2,2"), Run((), "2,3")), "int64")
     ways = iter([engines[0], *engines, *engines])
@@ -312,7 +312,7 @@ def chain(tmp_path):
 
 @pytest.mark.parametrize(("heavy", "rounds", "whole"), [(0, 38, 0), (1 << 20, 0, 1)])
 def test_what_is_left_of_a_loop_is_one_task_when_it_is_little(chain, monkeypatch, heavy, rounds, whole):
-    monkeypatch.setattr(choosing, "HEAVY", heavy)
+    monkeypatch.setattr(placement, "HEAVY", heavy)
     with started(Told(1)) as cluster:
         run(chain, engine="spark")
     abouts = list(dict.fromkeys(cluster.abouts))
@@ -322,7 +322,7 @@ def test_what_is_left_of_a_loop_is_one_task_when_it_is_little(chain, monkeypatch
 
 
 def test_a_loop_that_does_not_settle_is_refused_by_the_task_that_finds_out(chain, monkeypatch):
-    monkeypatch.setattr(choosing, "HEAVY", 0)
+    monkeypatch.setattr(placement, "HEAVY", 0)
     chain.write_text(CHAIN.replace("result: x", "result: x\n      max_rounds: {guard: 5}"))
     with (
         started(Here(1)),

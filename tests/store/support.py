@@ -4,14 +4,14 @@ import hashlib
 import os
 from pathlib import Path
 
-from ddcli.store.batch_file import BatchWriter
-from ddcli.store.batches import append
-from ddcli.store.files import Files
-from ddcli.store.manifest import ArrangementEntry, FileEntry, Manifest, OutputEntry
-from ddcli.store.objects import ObjectPath
-from ddcli.store.output import write_progress
-from ddcli.store.outputs import relative_output
-from ddcli.store.state import State
+from ddcli.store.batch.file import BatchWriter
+from ddcli.store.batch.layout import append
+from ddcli.store.files.gate import Files
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.log.writer import write_progress
+from ddcli.store.state.directory import State
+from ddcli.store.state.manifest import ArrangementEntry, FileEntry, Manifest, OutputEntry
+from ddcli.store.state.outputs import relative_output
 
 LOCKS = ("LOCK", "_lock")
 """The names of locks: of a state, of an output."""

@@ -17,11 +17,11 @@ from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
-from ddcli.store import batch_file, batches
-from ddcli.store.batches import BatchLayout, StoredBatch, write_batch
-from ddcli.store.manifest import ArrangementEntry, Manifest
-from ddcli.store.state import State, batch_directory
-from ddcli.store.verify import verify_state
+from ddcli.store.batch import file, layout
+from ddcli.store.batch.layout import BatchLayout, StoredBatch, write_batch
+from ddcli.store.state.directory import State, batch_directory
+from ddcli.store.state.manifest import ArrangementEntry, Manifest
+from ddcli.store.state.verify import verify_state
 from tests.secret import SECRET
 from tests.store.domains import TYPES, column
 from tests.store.support import batch_bytes
@@ -41,7 +41,7 @@ def store(directory, matrix, layout, pool, group=None):
     """Write a batch and commit it; return its path and entry."""
     with pytest.MonkeyPatch.context() as patch:
         if group:
-            patch.setattr(batch_file, "GROUP", group)
+            patch.setattr(file, "GROUP", group)
         with State.open(directory, {}) as state, state.begin() as transaction:
             entry = write_batch(
                 transaction, "people", 0, batch_bytes(matrix, layout, pool), len(matrix), LOWER, UPPER, SINCE
@@ -87,7 +87,7 @@ def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows
     wanted = in_order(matrix[data.draw(st.lists(st.integers(0, len(matrix) - 1), max_size=4)), : key.width])
     for together in (128, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(batch_file, "TOGETHER", together)
+            patch.setattr(file, "TOGETHER", together)
             check_lookup(StoredBatch(path, entry, layout, Pool(SECRET)), matrix, wanted)
             first, end = sorted(data.draw(st.integers(0, len(matrix))) for _ in range(2))
             check_range(batch, matrix, first, end)
@@ -267,7 +267,7 @@ def test_the_index_says_where_row_groups_are(place):
     matrix, pool = people(40_000)
     path, entry = store(place, matrix, PEOPLE, pool)
     index = StoredBatch(path, entry, PEOPLE, Pool(SECRET)).file.index
-    assert index.group == batches.GROUP
+    assert index.group == layout.GROUP
     metadata = pq.read_metadata(path)
     begins = [metadata.row_group(at).column(0).dictionary_page_offset for at in range(metadata.num_row_groups)]
     assert begins == [4, *index.ends[:-1]]

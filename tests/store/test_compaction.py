@@ -18,12 +18,12 @@ from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.expressions.types import parse_type
-from ddcli.store import batch_file, compaction
-from ddcli.store.batches import BatchLayout, StoredBatch
-from ddcli.store.compaction import FUEL, LEAST, MOST, RATIO, Fresh, compact, compact_wholly
-from ddcli.store.files import Files
-from ddcli.store.manifest import ArrangementEntry, Manifest
-from ddcli.store.state import State, batch_directory
+from ddcli.store.batch import compaction, file
+from ddcli.store.batch.compaction import FUEL, LEAST, MOST, RATIO, Fresh, compact, compact_wholly
+from ddcli.store.batch.layout import BatchLayout, StoredBatch
+from ddcli.store.files.gate import Files
+from ddcli.store.state.directory import State, batch_directory
+from ddcli.store.state.manifest import ArrangementEntry, Manifest
 from tests.secret import SECRET
 
 NONE = Frontier()
@@ -177,7 +177,7 @@ class Shard:
 def small(patch):
     """Make files, ranges and portions small, so that a few rows go through all of it."""
     for module, name, value in (
-        (batch_file, "GROUP", 3),
+        (file, "GROUP", 3),
         (compaction, "GROUP", 3),
         (compaction, "MOST", 12),
         (compaction, "CHUNK", 6),
@@ -231,7 +231,7 @@ def test_what_is_merged_says_the_same(tmp_path_factory, steps, named, holds):
 
 
 def test_large_runs_are_merged_range_by_range_into_files_of_one_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(batch_file, "GROUP", 100)
+    monkeypatch.setattr(file, "GROUP", 100)
     monkeypatch.setattr(compaction, "GROUP", 100)
     monkeypatch.setattr(compaction, "MOST", 2000)
     monkeypatch.setattr(compaction, "CHUNK", 500)

@@ -9,11 +9,11 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
-from ddcli.store import batch_file
-from ddcli.store.batches import BatchLayout, StoredBatch, write_batch
-from ddcli.store.manifest import ArrangementEntry, Manifest, manifest_path, read_newest
-from ddcli.store.state import State, batch_directory
-from ddcli.store.verify import verify_state
+from ddcli.store.batch import file
+from ddcli.store.batch.layout import BatchLayout, StoredBatch, write_batch
+from ddcli.store.state.directory import State, batch_directory
+from ddcli.store.state.manifest import ArrangementEntry, Manifest, manifest_path, read_newest
+from ddcli.store.state.verify import verify_state
 from tests.secret import SECRET
 from tests.store.support import batch_bytes
 
@@ -35,7 +35,7 @@ def state(tmp_path_factory):
     matrix[:, -1] = 1
     matrix = np.unique(matrix, axis=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_file, "GROUP", 8)
+        patch.setattr(file, "GROUP", 8)
         with State.open(directory, {}) as opened, opened.begin() as transaction:
             data = batch_bytes(matrix, LAYOUT, pool)
             bounds = [Frontier([(time,)]) for time in (0, 9, 0)]

@@ -10,10 +10,10 @@ from pyarrow import parquet
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.spec import parse_spec
-from ddcli.store.footers import Footers
-from ddcli.store.partitions import partition_of
-from ddcli.store.tables import Tables
-from ddcli.store.widening import type_of
+from ddcli.store.parquet.footers import Footers
+from ddcli.store.tables.files import Tables
+from ddcli.store.tables.partitions import partition_of
+from ddcli.store.tables.widening import type_of
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 TEXTS = [

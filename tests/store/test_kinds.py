@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.store.formats.base import Append, Updates
-from ddcli.store.listing import list_input
-from ddcli.store.logs import LogReader
+from ddcli.store.log.reader import LogReader
+from ddcli.store.tables.listing import list_input
 
 COLUMNS = {
     name: parse_type(text)

@@ -19,9 +19,9 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.store.formats.base import Append, Updates
-from ddcli.store.listing import list_input
-from ddcli.store.log_schema import LogSchema
-from ddcli.store.logs import LogReader
+from ddcli.store.log.reader import LogReader
+from ddcli.store.log.schema import LogSchema
+from ddcli.store.tables.listing import list_input
 from tests.secret import SECRET
 
 PLAIN = pl.DataFrame({"a": [1, 2, 3], "s": ["x", None, "z"], "time": [5, 6, 7], "diff": [1, 1, -1]})

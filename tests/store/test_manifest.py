@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from ddcli.errors import StateError
-from ddcli.store.files import Files, checksum
-from ddcli.store.manifest import (
+from ddcli.store.files.gate import Files, checksum
+from ddcli.store.state.manifest import (
     FORMAT,
     OLDEST,
     ArrangementEntry,

@@ -16,14 +16,14 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import LEAST, Frontier, box
 from ddcli.expressions.types import from_polars, parse_type
 from ddcli.store.formats.base import Updates
-from ddcli.store.listing import list_input
-from ddcli.store.logs import LogReader
-from ddcli.store.manifest import FileEntry, Manifest, OutputEntry
-from ddcli.store.output import file_name, frontier_name, output_bytes, write_progress
-from ddcli.store.outputs import relative_output
-from ddcli.store.parquet import CHUNK
-from ddcli.store.progress import PROGRESS, read_progress
-from ddcli.store.state import State
+from ddcli.store.log.progress import PROGRESS, read_progress
+from ddcli.store.log.reader import LogReader
+from ddcli.store.log.writer import file_name, frontier_name, output_bytes, write_progress
+from ddcli.store.parquet.writer import CHUNK
+from ddcli.store.state.directory import State
+from ddcli.store.state.manifest import FileEntry, Manifest, OutputEntry
+from ddcli.store.state.outputs import relative_output
+from ddcli.store.tables.listing import list_input
 from tests.secret import SECRET
 from tests.store.support import names
 

@@ -13,20 +13,20 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-import ddcli.publishing
-import ddcli.store.outputs
-import ddcli.tasks
+import ddcli.runtime.task
+import ddcli.sinks.outputs
+import ddcli.store.state.outputs
+from ddcli.commands.plan import preview
+from ddcli.driver.run import run
 from ddcli.errors import LockedError, SpecErrors, StateError
-from ddcli.pipeline import run
-from ddcli.preview import preview
-from ddcli.sizes import BASE
-from ddcli.store.exporting import export_state
-from ddcli.store.files import Files, checksum
-from ddcli.store.lock import take_lock
-from ddcli.store.manifest import read_newest
-from ddcli.store.progress import PROGRESS, progress_bytes, read_owned
-from ddcli.store.row_groups import footer_of
-from ddcli.store.state import State
+from ddcli.job.sizes import BASE
+from ddcli.store.files.gate import Files, checksum
+from ddcli.store.files.lock import take_lock
+from ddcli.store.log.progress import PROGRESS, progress_bytes, read_owned
+from ddcli.store.parquet.row_groups import footer_of
+from ddcli.store.state.directory import State
+from ddcli.store.state.export import export_state
+from ddcli.store.state.manifest import read_newest
 from tests.crash.shop import PIPELINE, Shop
 from tests.spark.support import Here, started
 from tests.store.support import commit_step, names
@@ -211,7 +211,7 @@ def test_an_owner_at_a_strange_place_is_refused_all_the_same(shop, path):
 
 # --- one at a time ----------------------------------------------------------------------------------------------
 
-RUN = "import sys; from pathlib import Path; from ddcli.pipeline import run; from ddcli.errors import DdError\ntry: run(Path(sys.argv[1]), state=Path(sys.argv[2]))\nexcept DdError as error: print(error.render()); sys.exit(error.exit_code)"
+RUN = "import sys; from pathlib import Path; from ddcli.driver.run import run; from ddcli.errors import DdError\ntry: run(Path(sys.argv[1]), state=Path(sys.argv[2]))\nexcept DdError as error: print(error.render()); sys.exit(error.exit_code)"
 
 
 def test_two_states_that_begin_at_once(tmp_path):
@@ -230,7 +230,7 @@ def test_two_states_that_begin_at_once(tmp_path):
 def test_an_output_that_another_state_is_writing_is_refused(shop, tmp_path, monkeypatch):
     lock = take_lock(shop.folder / "out/known", Files(), writer=tmp_path / "other")
     before = shop.files()
-    monkeypatch.setattr(ddcli.execute, "execute", None)  # refused before anything is computed
+    monkeypatch.setattr(ddcli.driver.execute, "execute", None)  # refused before anything is computed
     with pytest.raises(LockedError) as caught:
         shop.run()
     assert caught.value.exit_code == 75
@@ -288,8 +288,8 @@ def test_a_file_with_other_bytes_is_found_by_the_next_run(shop, how):
 
 def test_a_file_of_each_kind_of_commit_is_known_by_its_footer(tmp_path, monkeypatch):
     """Written at once, put together from parts, or by a task."""
-    monkeypatch.setattr(ddcli.publishing, "LARGE", 1)
-    monkeypatch.setattr(ddcli.tasks, "FEW", 1)
+    monkeypatch.setattr(ddcli.sinks.outputs, "LARGE", 1)
+    monkeypatch.setattr(ddcli.runtime.task, "FEW", 1)
     shop = Shop.make(tmp_path)
     text = (tmp_path / "shop.yaml").read_text()
     (tmp_path / "shop.yaml").write_text(text.replace("name: shop\n", "name: shop\nshards: 3\n"))
@@ -307,16 +307,16 @@ def test_a_file_of_each_kind_of_commit_is_known_by_its_footer(tmp_path, monkeypa
 
 def test_a_run_looks_at_a_bounded_number_of_files(tmp_path, monkeypatch):
     """Of a long log: the newest, and some of the others, each in its turn; those by their footers, whenever they were changed."""
-    monkeypatch.setattr(ddcli.store.outputs, "NEWEST", 2)
-    monkeypatch.setattr(ddcli.store.outputs, "OLDER", 3)
+    monkeypatch.setattr(ddcli.store.state.outputs, "NEWEST", 2)
+    monkeypatch.setattr(ddcli.store.state.outputs, "OLDER", 3)
     shop = Shop.make(tmp_path)
-    looked, check = [], ddcli.store.outputs._check_file
+    looked, check = [], ddcli.store.state.outputs._check_file
 
     def noting(name, path, entry, published):
         looked[-1].append(path.name)
         check(name, path, entry, published)
 
-    monkeypatch.setattr(ddcli.store.outputs, "_check_file", noting)
+    monkeypatch.setattr(ddcli.store.state.outputs, "_check_file", noting)
     for step in range(12):
         shop.supply(step)
         looked.append([])
@@ -327,7 +327,7 @@ def test_a_run_looks_at_a_bounded_number_of_files(tmp_path, monkeypatch):
     } - {"updates-11-12.parquet"}
     path = tmp_path / "out/known/updates-start-1.parquet"
     path.write_bytes(same_size(path, path.read_bytes()))
-    monkeypatch.setattr(ddcli.store.outputs, "_check_file", check)
+    monkeypatch.setattr(ddcli.store.state.outputs, "_check_file", check)
     found = []
     for step in range(12, 18):
         shop.supply(step)
@@ -362,7 +362,7 @@ def test_nothing_of_a_lock_stays(shop, tmp_path):
     other = Shop.make(tmp_path / "other")
     other.supply(0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ddcli.execute, "execute", None)
+        patch.setattr(ddcli.driver.execute, "execute", None)
         with pytest.raises(TypeError):
             other.run()
     assert not (other.folder / "out").exists()

@@ -16,14 +16,15 @@ from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
-from ddcli.store import logs, page_reader, tables
 from ddcli.store.formats.base import Append
 from ddcli.store.formats.snapshots import Snapshots
 from ddcli.store.formats.upsert import Upsert
-from ddcli.store.listing import list_input
-from ddcli.store.logs import LogReader
-from ddcli.store.partitions import partition_of
-from ddcli.store.tables import Tables
+from ddcli.store.log.reader import LogReader
+from ddcli.store.parquet import pages
+from ddcli.store.tables import files
+from ddcli.store.tables.files import Tables
+from ddcli.store.tables.listing import list_input
+from ddcli.store.tables.partitions import partition_of
 from tests.secret import SECRET
 
 ROWS = 1000
@@ -51,8 +52,8 @@ VALUES = {
 
 @pytest.fixture(autouse=True)
 def any_size_is_large(monkeypatch):
-    monkeypatch.setattr(page_reader, "LARGE", 0)
-    monkeypatch.setattr(page_reader, "BATCH", 64)
+    monkeypatch.setattr(pages, "LARGE", 0)
+    monkeypatch.setattr(pages, "BATCH", 64)
 
 
 @pytest.fixture
@@ -119,8 +120,8 @@ def test_threads_and_other_processes_read_side_by_side(file):
 
 def test_slices_in_order_are_one_pass(file, monkeypatch):
     opened = []
-    begin = page_reader._Cursor.__init__
-    monkeypatch.setattr(page_reader._Cursor, "__init__", lambda *args: opened.append(args[2:]) or begin(*args))
+    begin = pages._Cursor.__init__
+    monkeypatch.setattr(pages._Cursor, "__init__", lambda *args: opened.append(args[2:]) or begin(*args))
     reader = Tables()
     for first in range(0, ROWS, 50):
         reader.collect([file], ["row"], (first, 50))
@@ -129,7 +130,7 @@ def test_slices_in_order_are_one_pass(file, monkeypatch):
 
 @pytest.mark.parametrize("nulls", [False, True])
 def test_ends_of_large_row_groups_are_found_slice_by_slice(tmp_path, monkeypatch, nulls):
-    monkeypatch.setattr(tables, "MANY", 10)
+    monkeypatch.setattr(files, "MANY", 10)
     path = tmp_path / "a.parquet"
     times = [random.Random(3).randrange(1000) for _ in range(100)]
     frame = pl.DataFrame({"time": [None, *times] if nulls else times, "v": 1})
@@ -152,7 +153,7 @@ def test_a_damaged_page_is_refused(tmp_path):
 @pytest.mark.parametrize(("log", "rows"), [(Append(), 4), (Snapshots(), 100), (Upsert(key=("a",)), 100)])
 def test_equal_updates_of_a_slice_are_one_where_rows_add_up(tmp_path, monkeypatch, log, rows):
     """Out of core only: the rows of a key that has very many equal ones would come together in one shard."""
-    monkeypatch.setattr(logs, "SAMPLE", 4)
+    monkeypatch.setattr("ddcli.store.log.reader.SAMPLE", 4)
     pl.DataFrame({"a": [1, 2] * 50, "time": 0}).write_parquet(tmp_path / "a.parquet")
     reader = LogReader(list_input("a.parquet", tmp_path), log)
     for most, count in ((None, 100), (50, rows)):

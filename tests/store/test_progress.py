@@ -2,7 +2,7 @@ import pytest
 
 from ddcli.engine.times import LEAST
 from ddcli.errors import InputError
-from ddcli.store.progress import PROGRESS, progress_bytes, read_progress
+from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
 
 
 @pytest.mark.parametrize("upper", [((5,),), ((3, 0), (0, 4)), ((LEAST, 4), (3, LEAST)), ()])

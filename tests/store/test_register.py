@@ -7,13 +7,15 @@ from itertools import pairwise
 
 import pytest
 
-import ddcli.store.register
+import ddcli.store.state.register
+from ddcli.driver.run import run
 from ddcli.errors import StateError
-from ddcli.pipeline import run
-from ddcli.store.exporting import export_state
-from ddcli.store.files import Files, checksum
-from ddcli.store.holds import Hold, holding, write_hold
-from ddcli.store.manifest import (
+from ddcli.store.files.gate import Files, checksum
+from ddcli.store.log.progress import PROGRESS, progress_bytes
+from ddcli.store.state.directory import State
+from ddcli.store.state.export import export_state
+from ddcli.store.state.holds import Hold, holding, write_hold
+from ddcli.store.state.manifest import (
     FORMAT,
     FileEntry,
     InputEntry,
@@ -24,9 +26,7 @@ from ddcli.store.manifest import (
     read_manifest,
     read_newest,
 )
-from ddcli.store.progress import PROGRESS, progress_bytes
-from ddcli.store.register import LATELY, RATIO, SEGMENTS, Register, merged
-from ddcli.store.state import State
+from ddcli.store.state.register import LATELY, RATIO, SEGMENTS, Register, merged
 from tests.crash.shop import OUTPUTS, Shop
 from tests.store.support import Faulty, names
 
@@ -50,7 +50,7 @@ def commit(directory, inputs, outputs=None, files=None):
 @pytest.mark.parametrize("seed", range(6))
 def test_what_was_committed_is_read(tmp_path, seed, monkeypatch):
     """Files come, change, wait, and (in a full refresh) go; the newest manifest says what a dict says."""
-    monkeypatch.setattr(ddcli.store.register, "LATELY", 3)
+    monkeypatch.setattr(ddcli.store.state.register, "LATELY", 3)
     draw, said = random.Random(seed), {}
     wrote = []
     for _ in range(60):
@@ -124,7 +124,7 @@ def test_what_a_commit_writes_does_not_grow(tmp_path):
 
 
 def test_a_manifest_that_somebody_reads_by_keeps_its_segments(tmp_path, monkeypatch):
-    monkeypatch.setattr(ddcli.store.register, "LATELY", 1)
+    monkeypatch.setattr(ddcli.store.state.register, "LATELY", 1)
     state = tmp_path / "state"
     first = commit(state, tuple(map(file, range(5))))
     with holding(state, Files()):
@@ -139,7 +139,7 @@ def test_a_manifest_that_somebody_reads_by_keeps_its_segments(tmp_path, monkeypa
 
 
 def test_a_damaged_or_missing_segment_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(ddcli.store.register, "LATELY", 1)
+    monkeypatch.setattr(ddcli.store.state.register, "LATELY", 1)
     commit(tmp_path / "state", tuple(map(file, range(5))))
     (path,) = (tmp_path / "state" / SEGMENTS).iterdir()
     data = path.read_bytes()
@@ -159,7 +159,7 @@ def test_a_damaged_or_missing_segment_is_named(tmp_path, monkeypatch):
 )
 def test_a_segment_that_says_nonsense_is_refused(tmp_path, data, monkeypatch):
     """Its checksum is right: whoever changes a file may compute another."""
-    monkeypatch.setattr(ddcli.store.register, "LATELY", 1)
+    monkeypatch.setattr(ddcli.store.state.register, "LATELY", 1)
     state = tmp_path / "state"
     manifest = commit(state, tuple(map(file, range(5))))
     (segment,) = manifest.inputs["in"].files.segments
@@ -179,7 +179,7 @@ def test_names_that_lead_elsewhere_are_refused():
 
 
 def test_a_copy_has_its_registers_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(ddcli.store.register, "LATELY", 1)
+    monkeypatch.setattr(ddcli.store.state.register, "LATELY", 1)
     shop = Shop.make(tmp_path / "shop")
     for step in range(4):
         shop.supply(step)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddcli.store.manifest import FileEntry
-from ddcli.store.resharding import gathered
+from ddcli.store.batch.resharding import gathered
+from ddcli.store.state.manifest import FileEntry
 
 
 def entry(name, run, lower, upper):

@@ -11,12 +11,12 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-import ddcli.store.joint_file
+import ddcli.store.log.joint_file
 from ddcli.errors import EngineError
-from ddcli.store.files import Files, Written, checksum
-from ddcli.store.joint_file import JointFile
-from ddcli.store.row_groups import MAGIC, RowGroups, footer_of
-from ddcli.store.thrift import I32, STRUCT, fields, number_bytes, struct_bytes, structs, structs_bytes
+from ddcli.store.files.gate import Files, Written, checksum
+from ddcli.store.log.joint_file import JointFile
+from ddcli.store.parquet.row_groups import MAGIC, RowGroups, footer_of
+from ddcli.store.parquet.thrift import I32, STRUCT, fields, number_bytes, struct_bytes, structs, structs_bytes
 
 VALUES = {
     "i": (pl.Int64, [None, 0, -1, 2**63 - 1]),
@@ -113,7 +113,7 @@ def test_threads_add_parts_at_once(tmp_path):
 
 
 def test_a_large_part_is_read_in_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(ddcli.store.joint_file, "BLOCK", 100)
+    monkeypatch.setattr(ddcli.store.log.joint_file, "BLOCK", 100)
     frame = pl.DataFrame({"a": range(10_000)})
     joint = JointFile(Files(), tmp_path / "joint.parquet")
     for at in range(2):

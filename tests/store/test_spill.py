@@ -12,8 +12,8 @@ from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
 from ddcli.errors import EngineError
 from ddcli.expressions.types import Type
-from ddcli.store.files import Files
-from ddcli.store.spill import Spill
+from ddcli.store.files.gate import Files
+from ddcli.store.scratch.spill import Spill
 from tests.secret import SECRET
 
 NUMBERS = Layout({"a": Type("int64"), "b": Type("int64")})

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-import ddcli.store.state
+import ddcli.store.state.directory
 from ddcli.errors import EngineError, LockedError, StateError
-from ddcli.store.files import Files
-from ddcli.store.lock import take_lock
-from ddcli.store.manifest import ArrangementEntry, FileEntry, Manifest, manifest_path, read_newest
-from ddcli.store.outputs import check_outputs
-from ddcli.store.progress import PROGRESS, progress_bytes, read_progress
-from ddcli.store.state import State, unpublished
+from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import take_lock
+from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
+from ddcli.store.state.directory import State, unpublished
+from ddcli.store.state.manifest import ArrangementEntry, FileEntry, Manifest, manifest_path, read_newest
+from ddcli.store.state.outputs import check_outputs
 from tests.store.support import Dead, Faulty, commit_step, names, tree
 
 
@@ -174,7 +174,7 @@ def test_death_at_every_operation_leaves_the_state_before_or_after(place, tmp_pa
 
 @pytest.mark.parametrize("after", [False, True])
 def test_death_in_the_first_run_leaves_no_trace_that_matters(place, after, monkeypatch):
-    monkeypatch.setattr(ddcli.store.state, "new_identity", lambda: "0" * 32)
+    monkeypatch.setattr(ddcli.store.state.directory, "new_identity", lambda: "0" * 32)
     run(place, 0)
     committed = tree(*place)
     at = 0
@@ -329,7 +329,7 @@ def test_a_state_of_a_newer_version_is_left_alone(place):
 HOLD = """
 import sys, time
 from pathlib import Path
-from ddcli.store.state import State
+from ddcli.store.state.directory import State
 with State.open(Path(sys.argv[1]), {}, if_locked=sys.argv[2]):
     print("locked", flush=True)
     time.sleep(float(sys.argv[3]))
@@ -376,7 +376,7 @@ RACE = """
 import sys
 from pathlib import Path
 from ddcli.errors import LockedError
-from ddcli.store.state import State
+from ddcli.store.state.directory import State
 from tests.store.support import commit_step
 place, done = Path(sys.argv[1]), 0
 while done < 20:

@@ -1,22 +1,45 @@
 """Functions over matrices of updates: sort, consolidate, merge, join. Nothing here knows a column's name.
 
 A matrix is C-contiguous int64, [data lanes | time lanes | diff], a row an update; rows are compared as signed integers, lane by lane.
-How kernels are written, compiled and kept is in `loader` and `cache`.
+How kernels are written, compiled and kept is in `engine.jit`.
+
+* gather: pick rows by key, lanes by number
+* join: join sorted matrices by key
+* merge: merge sorted matrices
+* partition: deal rows to shards
+* pool_table: the hash table of the pool
+* reduce_floats: float sums, rounded once
+* reduce_ordered: the first k values of a group
+* reduce_rows: the rows of the touched keys at each instance
+* reduce_sums: running sums of integers and decimals
+* reduce_times: the interesting times of a reduction
+* reduce_turns: reductions in totally ordered time
+* rows: compare, seek, copy: helpers compiled into each kernel
+* shards: the shard of a key
+* shift: move updates to later times
+* siphash: SipHash-1-3
+* sort: sort and consolidate
+* text_syntax: field counts of CSV, keys of JSON
+* threshold: multiplicities at each instance
+* times: advance times to a frontier
+* upsert: from values by key to updates
+* walk: the histories of a few groups in a loop
+* xxhash: xxHash64
 """
 
-from ddcli.engine.kernels.errors import DiffOverflow, KernelError
-from ddcli.engine.kernels.hashing import hash_bytes
-from ddcli.engine.kernels.joining import join, join_chunks
-from ddcli.engine.kernels.merging import Merge, merge
-from ddcli.engine.kernels.partitioning import exchange
-from ddcli.engine.kernels.picking import concat, distinct_keys, gather, gather_bounds, inserted, locate, take
+from ddcli.engine.jit.errors import DiffOverflow, KernelError
+from ddcli.engine.jit.settings import set_announce, set_cache_dir
+from ddcli.engine.kernels.gather import concat, distinct_keys, gather, gather_bounds, inserted, locate, take
+from ddcli.engine.kernels.join import join, join_chunks
+from ddcli.engine.kernels.merge import Merge, merge
+from ddcli.engine.kernels.partition import exchange
 from ddcli.engine.kernels.pool_table import PoolTable
-from ddcli.engine.kernels.settings import set_announce, set_cache_dir
 from ddcli.engine.kernels.shards import shard_of
-from ddcli.engine.kernels.shifting import enter_at, join_times, shift
-from ddcli.engine.kernels.sorting import consolidate, is_consolidated, is_sorted, sort_by
+from ddcli.engine.kernels.shift import enter_at, join_times, shift
+from ddcli.engine.kernels.sort import consolidate, is_consolidated, is_sorted, sort_by
 from ddcli.engine.kernels.times import advance, rounds_equal
-from ddcli.engine.kernels.walking import walk
+from ddcli.engine.kernels.walk import walk
+from ddcli.engine.kernels.xxhash import hash_bytes
 
 __all__ = [
     "DiffOverflow",

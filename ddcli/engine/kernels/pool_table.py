@@ -18,8 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from ddcli.engine.kernels.hashing import NULL, U32, whole
-from ddcli.engine.kernels.loader import inline, kernel
+from ddcli.engine.jit.load import inline, kernel
+from ddcli.engine.kernels.xxhash import NULL, U32, whole
 
 INLINE: Final = 12  # bytes that a view itself has room for
 WINDOW_BITS: Final = 30

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.engine.kernels.loader import inline, kernel
+from ddcli.engine.jit.load import inline, kernel
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.engine.kernels.loader import inline, kernel, matrix_of
+from ddcli.engine.jit.load import inline, kernel, matrix_of
 from ddcli.engine.kernels.rows import compare, same
 
 if TYPE_CHECKING:

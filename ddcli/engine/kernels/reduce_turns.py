@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ddcli.engine.kernels.joining import settle
-from ddcli.engine.kernels.loader import inline, kernel, matrix_of
+from ddcli.engine.jit.load import inline, kernel, matrix_of
+from ddcli.engine.kernels.join import settle
 from ddcli.engine.kernels.reduce_rows import OVERFLOW, place
 from ddcli.engine.kernels.reduce_times import sort_rows
 from ddcli.engine.kernels.rows import SMALLEST, same

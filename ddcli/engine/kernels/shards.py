@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ddcli.engine.kernels.loader import inline, kernel
+from ddcli.engine.jit.load import inline, kernel
 
 SEED = np.uint64(0x9E3779B97F4A7C15)
 FIRST = np.uint64(0xBF58476D1CE4E5B9)

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from ddcli.engine.kernels.hashing import NULL, U8, U32, half, rotate, whole
-from ddcli.engine.kernels.loader import inline, kernel
+from ddcli.engine.jit.load import inline, kernel
+from ddcli.engine.kernels.xxhash import NULL, U8, U32, half, rotate, whole
 
 INITIAL: Final = (
     0x736F6D6570736575,

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ddcli.engine.kernels.loader import inline, kernel
+from ddcli.engine.jit.load import inline, kernel
 
 RECORD: Final = 0
 FIELD: Final = 1

@@ -1,1 +1,22 @@
-"""Operators: each turns the new updates of its inputs, over an interval of times, into the updates of its result."""
+"""Operators: each turns the new updates of its inputs, over an interval of times, into the updates of its result.
+
+* base: delta in, delta out: what all operators share
+* filtered: an arrangement less what a predicate drops
+* groups: operators over groups, as nodes
+* imported: another dataflow's arrangement
+* join: arrange and join
+* linear: map, filter, concat and others that keep nothing
+* negative: watches for negative multiplicities
+* reduce: the reduction
+* reduce_aggregates: which lanes an aggregate reads and writes
+* reduce_difference: from what is wanted to the updates that lead there
+* reduce_evaluate: values of aggregates; no times
+* reduce_instances: interesting times; no values
+* revisit: what a reduction in a loop reads, and when it looks again
+* shift: moves updates to later times, and keeps them until then
+* snapshots: whole tables, one a time
+* sweep: groups in a loop held in working traces
+* threshold: `threshold` and `distinct`
+* upsert: values by key
+* walk: groups in a loop read from their histories
+"""

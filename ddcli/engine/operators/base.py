@@ -10,10 +10,10 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.times import Frontier, Time
+    from ddcli.engine.trace.spine import Trace
 
 
 class Delta(NamedTuple):

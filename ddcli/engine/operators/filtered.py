@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.engine.arrangement.filtered import FilteredTrace
 from ddcli.engine.operators.base import Delta, Stateless
+from ddcli.engine.trace.filtered import FilteredTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,8 +9,8 @@ from ddcli.engine.operators.base import Delta, Stateless
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.arrangement.imported import FilteredImport, ImportedTrace
     from ddcli.engine.operators.base import Interval
+    from ddcli.engine.trace.imported import FilteredImport, ImportedTrace
 
 
 class Imported(Stateless):

@@ -13,9 +13,9 @@ from ddcli.engine.operators.linear import permute
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.linear import Lane
+    from ddcli.engine.trace.spine import Trace
 
 
 class Arrange(Keeping):

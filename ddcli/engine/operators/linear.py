@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels.errors import DiffOverflow
+from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.operators.base import Delta, Stateless, empty
 from ddcli.errors import InputError

@@ -13,8 +13,8 @@ from ddcli.engine.times import LEAST
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
+    from ddcli.engine.trace.spine import Trace
 
 
 class Negative(Keeping):

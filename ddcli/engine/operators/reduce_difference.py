@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ddcli.engine import kernels
+from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.kernels import reduce_rows, reduce_turns
-from ddcli.engine.kernels.errors import DiffOverflow
 from ddcli.engine.kernels.reduce_times import NO_ROOM
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.columns import NULL, float_lanes, float_values
+from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.kernels import reduce_floats, reduce_ordered, reduce_rows, reduce_sums
-from ddcli.engine.kernels.errors import DiffOverflow
 from ddcli.engine.operators.reduce_aggregates import (
     NUMBERS,
     Column,

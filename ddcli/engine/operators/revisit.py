@@ -34,11 +34,11 @@ from ddcli.engine.times import Frontier
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.times import Time
+    from ddcli.engine.trace.spine import Trace
 
 Lanes = np.ndarray
 NEVER = 2**63 - 1

@@ -12,9 +12,9 @@ from ddcli.engine.operators.base import Delta, Keeping
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.rounds import Rounds
+    from ddcli.engine.trace.spine import Trace
 
 
 class Snapshots(Keeping):

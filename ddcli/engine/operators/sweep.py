@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.arrangement.batch import MemoryBatch
-from ddcli.engine.arrangement.trace import Trace
 from ddcli.engine.operators.reduce_instances import sizes
 from ddcli.engine.rounds import split_rounds, without_rounds
 from ddcli.engine.times import Frontier
+from ddcli.engine.trace.batch import MemoryBatch
+from ddcli.engine.trace.spine import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels.upserting import upsert_rows
+from ddcli.engine.kernels.upsert import upsert_rows
 from ddcli.engine.operators.base import Delta, Keeping
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.rounds import Rounds
+    from ddcli.engine.trace.spine import Trace
 
 
 class Upsert(Keeping):

@@ -16,9 +16,9 @@ from ddcli.engine.rounds import split_rounds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.arrangement.trace import Trace
     from ddcli.engine.operators.base import Interval
     from ddcli.engine.rounds import Rounds
+    from ddcli.engine.trace.spine import Trace
 
 Lanes = np.ndarray
 

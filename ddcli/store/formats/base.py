@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.expressions.types import Schema
-    from ddcli.store.kinds import Footer
+    from ddcli.store.tables.kinds import Footer
 
 INT64 = Type("int64")
 

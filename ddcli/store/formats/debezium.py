@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.expressions.types import Schema
-    from ddcli.store.kinds import Footer
+    from ddcli.store.tables.kinds import Footer
 
 OP, BEFORE, AFTER = "op", "before", "after"
 NO_BEFORE, NO_AFTER = "before is null", "after is null"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.expressions.types import Schema
-    from ddcli.store.kinds import Footer
+    from ddcli.store.tables.kinds import Footer
 
 CHANGE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 DIFFS = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}

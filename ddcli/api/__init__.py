@@ -1,0 +1,45 @@
+"""The interactive surface: a dataflow in a Python program, on the same plan and engine as a pipeline file.
+
+    df = Dataflow()
+    manages = df.input("manages", {"manager": "int64", "employee": "int64"})
+    skip = manages.join(manages, on={"manager": "employee"}, name="up").map(employee="employee", skip="up.manager").output()
+    manages.insert((1, 2)); manages.insert((0, 1)); manages.advance_to(1); manages.flush()
+    df.step()
+    skip.updates()      # [((2, 0), 0, 1)]
+
+Expressions are those of pipeline files. Nothing is emitted for a time until the frontier of every input has passed it.
+
+* arguments: method arguments, as the operators of a pipeline file state them
+* arranged: collections indexed by a key, shared by joins and reductions
+* clock: a program's times as the engine holds them
+* collection: multisets of records that change with time, and their operators
+* dataflow: inputs, collections, outputs, and the steps that close times
+* functions: Python functions as operators
+* loops: loop variables and what closes over them
+* outputs: the updates of a collection, as a program reads them
+* sessions: where a program's updates enter
+* traces: handles on arrangements: read as of a time, import elsewhere
+"""
+
+from ddcli.api.arranged import Arranged
+from ddcli.api.collection import Collection
+from ddcli.api.dataflow import Dataflow
+from ddcli.api.functions import followed_by
+from ddcli.api.loops import Loop, Variable
+from ddcli.api.outputs import Output, Probe
+from ddcli.api.sessions import Input, Upserts
+from ddcli.api.traces import TraceHandle
+
+__all__ = [
+    "Arranged",
+    "Collection",
+    "Dataflow",
+    "Input",
+    "Loop",
+    "Output",
+    "Probe",
+    "TraceHandle",
+    "Upserts",
+    "Variable",
+    "followed_by",
+]

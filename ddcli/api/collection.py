@@ -1,0 +1,299 @@
+"""Collections: multisets of records that change with time. Methods give new ones, named as the operators of a pipeline file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ddcli.api.arguments import assign, keys, needed, orders, pairs, parameter_name, place, said, text, texts
+from ddcli.api.functions import filtering, flat_mapping, joining, mapping, reducing
+from ddcli.api.outputs import Probe
+from ddcli.errors import Text, UsageError
+from ddcli.plan.operators import apply_operators
+from ddcli.spec import model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ddcli.api.arranged import Arranged
+    from ddcli.api.dataflow import Dataflow
+    from ddcli.api.functions import Columns
+    from ddcli.api.outputs import Output
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.relation import Relation
+
+
+class Collection:
+    """A multiset of records that changes with time. Methods give new collections, named as the operators of a pipeline."""
+
+    def __init__(self, dataflow: Dataflow, relation: Relation):
+        self.dataflow = dataflow
+        self._relation = relation
+
+    @property
+    def relation(self) -> Relation:
+        """What the plan knows of the collection."""
+        return self._relation
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, in order, with their types."""
+        return self.relation.schema
+
+    # --- record by record -----------------------------------------------------------------------------------------
+
+    def map(
+        self,
+        to: Callable[..., Any] | Mapping[str, str] | None = None,
+        /,
+        *,
+        columns: Columns | None = None,
+        batch: bool = False,
+        **expressions: str,
+    ) -> Collection:
+        """Give exactly these columns, each by an expression; or what a function makes of each record, of the types `columns`.
+
+        The function gets a tuple that knows its columns by name, and gives a tuple or a dictionary. With `batch` it gets a
+        DataFrame with a column `row` more, and gives one whose `row` says which row each of its rows came from.
+
+        >>> from ddcli import Dataflow
+        >>> edges = Dataflow().input("edges", {"src": "int64", "dst": "int64"})
+        >>> edges.map(src="dst", dst="src").schema == edges.map(lambda e: (e[1], e["src"]), columns=edges.schema).schema
+        True
+        """
+        if to is not None and not isinstance(to, Mapping):
+            given = mapping(to, self.schema, needed(columns, "map"), batch=batch)
+            return self._apply(model.PythonMap(**place("map"), function=given))
+        return self._apply(model.Map(**place("map"), columns=assign(said(to, expressions, columns, "map"))))
+
+    def extend(self, to: Mapping[str, str] | None = None, /, **expressions: str) -> Collection:
+        """Add or replace columns."""
+        return self._apply(model.Extend(**place("extend"), columns=assign(said(to, expressions, None, "extend"))))
+
+    def project(self, *columns: str) -> Collection:
+        """Keep these columns, in this order."""
+        return self._apply(model.Project(**place("project"), columns=texts(columns)))
+
+    def drop(self, *columns: str) -> Collection:
+        """Leave these columns out."""
+        return self._apply(model.Drop(**place("drop"), columns=texts(columns)))
+
+    def rename(self, **columns: str) -> Collection:
+        """Rename columns, old=new."""
+        return self._apply(model.Rename(**place("rename"), columns=assign(columns)))
+
+    def filter(self, condition: str | Callable[..., Any]) -> Collection:
+        """Keep the records for which the condition is true: an expression, or a function of the record."""
+        if isinstance(condition, str):
+            return self._apply(model.Filter(**place("filter"), condition=text(condition)))
+        function = filtering(condition, self.schema)
+        kept = self._apply(model.PythonFlatMap(**place("filter"), function=function))
+        return Collection(self.dataflow, self.relation.over(kept.relation.node))
+
+    def flat_map(
+        self,
+        to: Callable[..., Any] | Mapping[str, str] | None = None,
+        /,
+        *,
+        columns: Columns | None = None,
+        batch: bool = False,
+        **expressions: str,
+    ) -> Collection:
+        """Give a record for each element of a table expression, `word="unnest(split(text, ' '))"`, in a column beside the others.
+
+        Or all records that a function gives for each; see `map`.
+        """
+        if to is not None and not isinstance(to, Mapping):
+            given = flat_mapping(to, self.schema, needed(columns, "flat_map"), batch=batch)
+            return self._apply(model.PythonFlatMap(**place("flat_map"), function=given))
+        ((column, expression), *more) = assign(said(to, expressions, columns, "flat_map"))
+        if more:
+            raise UsageError("`flat_map` takes one expression", hint="write another `flat_map` for the other")
+        return self._apply(model.FlatMap(**place("flat_map"), column=column, expression=expression))
+
+    def join_function(self, function: Callable[..., Any], columns: Columns, *, batch: bool = False) -> Collection:
+        """Give the updates that a function makes of each record: any number of (record, time, diff).
+
+        Each comes at `time`, if the record is there by then, as often as the record times `diff`; None as the time is no delay.
+        `map`, `filter`, `flat_map`, `explode` and `temporal_filter` are instances of it.
+        """
+        given = joining(function, self.schema, columns, batch=batch)
+        return self._apply(model.JoinFunction(**place("join_function"), function=given))
+
+    def temporal_filter(self, from_: str | None = None, until: str | None = None) -> Collection:
+        """Keep each record while `from_ <= now < until`, expressions of the type of time; now is the time one reads at."""
+        lower, upper = (None if bound is None else text(bound) for bound in (from_, until))
+        if lower is upper:
+            raise UsageError("`temporal_filter` takes at least one of `from_` and `until`")
+        return self._apply(model.TemporalFilter(**place("temporal_filter"), lower=lower, upper=upper))
+
+    def explode(self, weight: str) -> Collection:
+        """Multiply each diff by an integer expression."""
+        return self._apply(model.Explode(**place("explode"), weight=text(weight)))
+
+    # --- all together ---------------------------------------------------------------------------------------------
+
+    def negate(self) -> Collection:
+        """Change the sign of every diff."""
+        return self._apply(model.Negate(**place("negate")))
+
+    def concat(self, *others: Collection) -> Collection:
+        """Add the updates of other collections."""
+        names = texts(str(at) for at, _ in enumerate(others))
+        return self._apply(model.Concat(**place("concat"), sources=names), *others)
+
+    def consolidate(self) -> Collection:
+        """Give at most one update for a record and time."""
+        return self._apply(model.Consolidate(**place("consolidate")))
+
+    # --- arrangements ---------------------------------------------------------------------------------------------
+
+    def arrange_by_key(self, *columns: str) -> Arranged:
+        """Return the collection indexed by columns, which is kept from the first step on, for all who join or reduce by them.
+
+        The key is the columns in the order of their names. Outside of loops `trace` gives handles to read it by. A join leaves
+        nulls out of its keys: one by a column that may be null has an arrangement of its own.
+        """
+        if not columns:
+            raise UsageError("`arrange_by_key` takes the columns of the key", hint="`arrange_by_self()` takes all")
+        return self._arranged(sorted(columns))
+
+    def arrange_by_self(self) -> Arranged:
+        """Return the collection indexed by whole records, for all who count them or ask whether they are there."""
+        return self._arranged(list(self.schema))
+
+    def _arranged(self, key: Sequence[str]) -> Arranged:
+        arranged = self._apply(model.Arrange(**place("arrange"), by=texts(key)))
+        return self.dataflow.arranged(arranged.relation)
+
+    # --- by key ---------------------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        other: Collection,
+        on: Sequence[str] | Mapping[str, str],
+        how: model.How = "inner",
+        name: str | None = None,
+    ) -> Collection:
+        """Join by equal columns; `name` qualifies the other side's columns in expressions."""
+        operator = model.Join(**place("join"), right=text("0"), on=pairs(on), how=how, name=text(name or "right"))
+        return self._apply(operator, other)
+
+    def semijoin(self, other: Collection, on: Sequence[str] | Mapping[str, str]) -> Collection:
+        """Keep the records that have a match in `other`."""
+        return self._apply(model.Semijoin(**place("semijoin"), right=text("0"), on=pairs(on)), other)
+
+    def antijoin(self, other: Collection, on: Sequence[str] | Mapping[str, str]) -> Collection:
+        """Keep the records that have no match in `other`."""
+        return self._apply(model.Antijoin(**place("antijoin"), right=text("0"), on=pairs(on)), other)
+
+    def reduce(
+        self,
+        by: Sequence[str] | Mapping[str, str],
+        to: Callable[..., Any] | Mapping[str, str] | None = None,
+        *,
+        columns: Columns | None = None,
+        values: Sequence[str] | None = None,
+        **aggregates: str,
+    ) -> Collection:
+        """Aggregate each group: the columns are `by`, then these, each by an expression of aggregates.
+
+        Or `by` and then what a function gives for each group, of the types `columns`: it gets (key, [(value, count), ...]) and gives
+        [(value, count), ...], all tuples; a value has the columns `values`, by default all that are not in `by`.
+        """
+        if to is not None and not isinstance(to, Mapping):
+            function = reducing(to, needed(columns, "reduce"))
+            chosen = None if values is None else texts(values)
+            return self._apply(model.PythonReduce(**place("reduce"), by=keys(by), function=function, values=chosen))
+        given = said(to, aggregates, columns or values, "reduce")
+        return self._apply(model.Reduce(**place("reduce"), by=keys(by), columns=assign(given)))
+
+    def count(self, by: Sequence[str] | None = None, name: str = "count") -> Collection:
+        """Count how often each record occurs, or, with `by`, the records of each group."""
+        return self._apply(model.Count(**place("count"), name=name, by=None if by is None else texts(by)))
+
+    def distinct(self) -> Collection:
+        """Give each record that is present once."""
+        return self._apply(model.Distinct(**place("distinct")))
+
+    def threshold(self, multiplicity: str) -> Collection:
+        """Give each record the multiplicity that an expression over `count` says."""
+        return self._apply(model.Threshold(**place("threshold"), multiplicity=text(multiplicity)))
+
+    def top_k(self, k: int, order_by: Sequence[str], by: Sequence[str] = ()) -> Collection:
+        """Keep the first `k` records of each group; an order is a column or expression, perhaps with ` desc`."""
+        return self._apply(model.TopK(**place("top_k"), k=k, order_by=orders(order_by), by=texts(by)))
+
+    # --- loops ----------------------------------------------------------------------------------------------------
+
+    def iterate(
+        self, body: Callable[[Collection], Any], *, max_rounds: int | None = None, guard: int = model.GUARD
+    ) -> Any:
+        """Return what `body` makes of the collection when it is done again and again until nothing changes.
+
+        The body is given the loop's variable and returns what that is in the next round. Or a tuple: that, and other
+        collections that leave the loop; then a tuple is returned. See `Dataflow.iterate` for the rest.
+
+        >>> from ddcli import Dataflow
+        >>> df = Dataflow()
+        >>> links = df.input("links", {"src": "int64", "dst": "int64"})
+        >>> reached = links.iterate(
+        ...     lambda far: far.join(links, on={"dst": "src"}, name="next").map(src="src", dst="next.dst").concat(links).distinct()
+        ... ).output()
+        >>> for link in [(1, 2), (2, 3)]:
+        ...     links.insert(link)
+        >>> links.close()
+        >>> df.step_while(lambda: True)
+        >>> sorted(reached.updates())
+        [((1, 2), 0, 1), ((1, 3), 0, 1), ((2, 3), 0, 1)]
+        """
+        return self.dataflow.iterate({parameter_name(body): self}, body, max_rounds=max_rounds, guard=guard)
+
+    def enter(self, at: str | None = None) -> Collection:
+        """Return the collection as it is in the loop whose body is being written: there in every round.
+
+        A body may read what is outside as it is; this is for `at`, an integer expression: each record from that round on.
+        """
+        if self.dataflow.surroundings.loop is None:
+            raise UsageError("`enter` stands outside of a loop", hint="call it in the body of one")
+        return self if at is None else self._apply(model.Enter(**place("enter"), at=text(at)))
+
+    def leave(self) -> Collection:
+        """Return the collection as it is after the last round of the `with df.loop()` around; read it after the block."""
+        loop = self.dataflow.written_loop
+        if loop is None:
+            hint = "`iterate` returns what its body returns; `leave` is for the block of `with df.loop()`"
+            raise UsageError("`leave` stands outside of a loop that is written step by step", hint=hint)
+        return loop.leave(self)
+
+    # --- looking --------------------------------------------------------------------------------------------------
+
+    def inspect(self, show: str | Callable[[tuple[Any, Any, int]], Any] = "") -> Collection:
+        """Give the same, and show each update that passes, (record, time, diff): print it under a label, or call a function.
+
+        In a loop the time is a tuple that ends with the loops' rounds.
+        """
+        label = self.dataflow.shown(show, len(self.schema))
+        passed = self._apply(model.Inspect(**place("inspect"), label=text(label)))
+        self.dataflow.watch(label, passed.relation)
+        return passed
+
+    def output(self) -> Output:
+        """Return a handle from which the collection's updates can be read."""
+        return self.dataflow.output_of(self.relation)
+
+    def probe(self) -> Probe:
+        """Return a handle that says which times can still change."""
+        return Probe(self.dataflow)
+
+    def _apply(self, operator: model.Operator, *others: Collection) -> Collection:
+        if any(other.dataflow is not self.dataflow for other in others):
+            raise UsageError(f"`{operator.place}` is given a collection of another dataflow")
+        relations = {str(at): other.relation for at, other in enumerate(others)}
+
+        def other(source: model.Source) -> Relation:
+            assert isinstance(source, Text), "operators made here refer to others by name"
+            return relations[source.value]
+
+        relation = apply_operators(self.relation, [operator], other, self.dataflow.surroundings)
+        return Collection(self.dataflow, relation)

@@ -1,0 +1,337 @@
+"""A dataflow: inputs, collections over them, outputs, and the steps that close times."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Self
+
+from ddcli.api.arguments import schema as schema_of
+from ddcli.api.arranged import Arranged, Import
+from ddcli.api.clock import Clock
+from ddcli.api.loops import Loop, iterated
+from ddcli.api.outputs import Output
+from ddcli.api.sessions import Feed, Input, Upserts
+from ddcli.api.traces import Kept
+from ddcli.circuit.graph import Assembled, assemble
+from ddcli.engine.lanes import Layout
+from ddcli.engine.operators.base import Interval
+from ddcli.engine.pool import Pool
+from ddcli.engine.scope import Scope
+from ddcli.engine.secret import new_secret
+from ddcli.engine.times import Frontier
+from ddcli.engine.trace.spine import Trace
+from ddcli.engine.workers import Workers
+from ddcli.errors import EngineError, UsageError
+from ddcli.plan import logical
+from ddcli.plan.lower import lower
+from ddcli.plan.operators import Surroundings
+from ddcli.plan.physical import PhysicalGraph
+from ddcli.plan.relation import Relation
+from ddcli.plan.shape import arrange
+from ddcli.spec.model import GUARD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import polars as pl
+
+    from ddcli.api.collection import Collection
+    from ddcli.api.outputs import Update
+    from ddcli.api.traces import TraceHandle
+    from ddcli.expressions.types import Type
+    from ddcli.plan.logical import Loop as LoopName
+
+
+SHARDS = 2
+"""Shards a worker, where there are several: memory of one serves the next again, and none waits long for another."""
+
+SECRET = new_secret()
+"""Under which values are hashed, the same in all dataflows of the process: one may read the arrangements of another."""
+
+
+class Dataflow:
+    """Inputs, collections over them, outputs. The first `step` fixes the graph.
+
+    `time` is the number of coordinates of times, which are integers and begin at 0, or their types: `"date"`,
+    `["date", "int64"]`. With several `workers` each operator is cut by key into shards, which step side by side in as many threads;
+    what is emitted is the same.
+
+    >>> df = Dataflow()
+    >>> numbers = df.input("numbers", {"n": "int64"})
+    >>> even = numbers.filter("n % 2 = 0").output()
+    >>> numbers.insert((2,))
+    >>> numbers.insert((3,))
+    >>> numbers.advance_to(1)
+    >>> print(df.step())
+    1
+    >>> even.updates()
+    [((2,), 0, 1)]
+    """
+
+    def __init__(self, workers: int = 1, time: int | str | Type | Sequence[str | Type] = 1) -> None:
+        if workers < 1:
+            raise UsageError(f"{workers} workers: it takes at least one worker to run a dataflow")
+        self.clock = Clock(time)
+        self.pool = Pool(SECRET)
+        self.frontier = Frontier([self.clock.start])
+        self.surroundings = Surroundings(self.clock.kinds)
+        self.written_loop: Loop | None = None
+        self.workers = workers
+        self._workers = Workers(SHARDS * workers if workers > 1 else 1, workers)
+        self._feeds: dict[str, Feed] = {}
+        self._outputs: dict[str, Output] = {}
+        self._watched: dict[str, Relation] = {}
+        self._showing: dict[str, tuple[int, Callable[[Update], Any]]] = {}
+        self._one_at_a_time = Lock()
+        self._kept: dict[str, Kept] = {}
+        self._assembled: Assembled | None = None
+        self._closed = False
+        self._failed: BaseException | None = None
+
+    # --- building -------------------------------------------------------------------------------------------------
+
+    def input(self, name: str, schema: Mapping[str, str | Type]) -> Input:
+        """Return a new input with these columns; it is a collection, and a session that takes updates."""
+        session = Input(self, self.source(name, schema), name)
+        self._feeds[name] = session
+        return session
+
+    def upsert_input(self, name: str, schema: Mapping[str, str | Type], key: Sequence[str]) -> Upserts:
+        """Return a new input with at most one record a key, whose session takes what a key has now. Time has one coordinate."""
+        if self.clock.count > 1:
+            hint = "`input` takes updates at any time"
+            raise UsageError("of upserts at times of several coordinates none is the last", hint=hint)
+        relation = self.source(name, schema)
+        if not key or any(column not in relation.schema for column in key):
+            raise UsageError(f"input '{name}': the key is some of its columns, not {list(key)}")
+        session = Upserts(self, relation, name, tuple(dict.fromkeys(key)))
+        self._feeds[name] = session
+        return session
+
+    def source(self, name: str, schema: Mapping[str, str | Type]) -> Relation:
+        """Return the collection of an input that is new."""
+        self._open()
+        if name in self._feeds:
+            raise UsageError(f"there is an input '{name}' already")
+        columns = schema_of(schema, f"input '{name}'")
+        return Relation(logical.Source((), columns, name, tuple(self.clock.names)))
+
+    def iterate(
+        self,
+        variables: Mapping[str, Collection],
+        body: Callable[..., Any],
+        *,
+        max_rounds: int | None = None,
+        guard: int = GUARD,
+    ) -> Any:
+        """Return what leaves a loop with several variables, each given by name with what it is in the first round.
+
+        `body` is given the variables, in their order, and returns what each is in the next round: a collection, a tuple in the
+        same order, or a dictionary by name, in which further collections leave too. The same form is returned. It may be called
+        more than once: until the variables' types hold what the body makes of them. The loop goes on until nothing changes,
+        and after `guard` rounds that is an error; or it takes `max_rounds` rounds, and what leaves is as it is then.
+        """
+        return iterated(self, variables, body, max_rounds, guard)
+
+    @contextmanager
+    def loop(self, *, max_rounds: int | None = None, guard: int = GUARD) -> Iterator[Loop]:
+        """Give a loop to write the body of, in a `with` block; see `loops`."""
+        self._open()
+        loop = Loop(self, max_rounds, guard)
+        with self.inside(loop.name, loop):
+            yield loop
+        loop.close()
+
+    @contextmanager
+    def inside(self, name: LoopName, loop: Loop | None = None) -> Iterator[None]:
+        """Take what is written now for a part of a loop's body."""
+        around = self.surroundings, self.written_loop
+        self.surroundings, self.written_loop = replace(self.surroundings, loop=name), loop
+        try:
+            yield
+        finally:
+            self.surroundings, self.written_loop = around
+
+    def import_trace(self, handle: TraceHandle, name: str | None = None) -> Import:
+        """Return the arrangement that a handle of another dataflow reads, as a collection of this one.
+
+        It is not copied. It begins with the contents as of the handle's `since`, at that time, and has each new batch as the other dataflow
+        goes on; this one's frontier waits for the other's. The handle may be closed then.
+        """
+        source = handle.dataflow
+        if source is self:
+            raise UsageError("a dataflow imports from others", hint="use the arrangement itself")
+        if source.clock.kinds != self.clock.kinds:
+            raise UsageError("a dataflow imports from others with the same type of time")
+        if source.workers != self.workers:
+            raise UsageError(
+                f"a dataflow with {self.workers} workers can't import from one with {source.workers}",
+                hint="a shard of one is a shard of the other: give both as many workers",
+            )
+        name = name or f"import {len(self._feeds)}"
+        imported = Import(self, self.source(name, handle.columns), handle.copy())
+        self._feeds[name] = imported
+        return imported
+
+    def arranged(self, relation: Relation) -> Arranged:
+        """Return an arrangement, `relation` being the node of it. Outside of loops it is kept, to be read by handles."""
+        node = relation.node
+        assert isinstance(node, logical.Arrange)
+        if node.free:
+            return Arranged(self, relation, node.by, None)
+        for feed in self._feeds.values():
+            if isinstance(feed, Import) and feed.key == node.by and feed.relation.node == node.inputs[0]:
+                return feed
+        if node.fingerprint not in self._kept:
+            self._open()
+            self._kept[node.fingerprint] = Kept(self, relation, node.by)
+        return Arranged(self, relation, node.by, self._kept[node.fingerprint])
+
+    def output_of(self, relation: Relation) -> Output:
+        """Let the updates of a collection be read."""
+        self._open()
+        if relation.node.free:
+            raise UsageError("a collection of a loop's body is read outside of the loop", hint="let it leave the loop")
+        output = Output(self, relation, Layout(relation.schema))
+        self._outputs[f"output{len(self._outputs)}"] = output
+        return output
+
+    def shown(self, show: str | Callable[[Update], Any], columns: int) -> str:
+        """Return the label under which updates of so many columns are shown by a function, or printed under a text."""
+        self._open()
+        label = f"inspect{len(self._showing)}"
+        self._showing[label] = columns, show if callable(show) else partial(print, *([f"{show}:"] if show else []))
+        return label
+
+    def watch(self, label: str, relation: Relation) -> None:
+        """Have a collection whose updates are shown computed, though nobody may read it. In a loop it is, if the loop is."""
+        if not relation.node.free:
+            self._watched[label] = relation
+
+    def _open(self) -> None:
+        if self._assembled is not None:
+            raise UsageError(
+                "the dataflow has run: its graph is fixed", hint="make all inputs, collections and outputs first"
+            )
+
+    # --- stepping -------------------------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> Any:
+        """Return the time before which all is closed; None where the frontier is not a single one."""
+        return self.clock.value(self.frontier.elements[0]) if len(self.frontier) == 1 else None
+
+    def step(self) -> Frontier:
+        """Close every time that all inputs have passed, and return the new frontier.
+
+        A record that doesn't fit its input's columns stops it before anything is taken in: InputError, and it can go on. What fails
+        later, an expression, or a loop that doesn't settle, leaves the dataflow between two times: it steps no more.
+        """
+        if self._closed:
+            raise UsageError("the dataflow is closed")
+        if self._failed is not None:
+            hint = "make a new dataflow, and feed it without what it can't take"
+            raise EngineError(f"an earlier step failed, and its updates are lost: {self._failed}", hint=hint)
+        assembled = self._assembled or self.assemble()
+        if not self._feeds:
+            return self.frontier
+        first, *others = [feed.frontier for feed in self._feeds.values()]
+        # The meet of several is computed only where they differ: one small step is not to notice it.
+        upper = first if all(other == first for other in others) else Frontier(t for f in (first, *others) for t in f)
+        if upper == self.frontier:
+            return upper
+        for feed in self._feeds.values():
+            feed.flush()
+        try:
+            self._close_times_before(upper, assembled)
+        except BaseException as error:
+            self._failed = error
+            raise
+        self.frontier = upper
+        return upper
+
+    def _close_times_before(self, upper: Frontier, assembled: Assembled) -> None:
+        fed = {}
+        for name, feed in self._feeds.items():
+            updates = feed.take_before(upper)
+            if updates is not None and name in assembled.sources:
+                fed[name] = updates
+        for name, deltas in assembled.step(fed, Interval(self.frontier, upper)).items():
+            if name in self._outputs:
+                self._outputs[name].accept(deltas)
+
+    def step_while(self, condition: Callable[[], bool]) -> None:
+        """Step while `condition` holds and stepping moves the frontier."""
+        while condition():
+            before = self.frontier
+            if self.step() == before:
+                return
+
+    def assemble(self) -> Assembled:
+        """Fix the graph, which the first step does, and the first who reads a trace."""
+        if self._assembled is None:
+            scope = Scope(self.clock.count, workers=self._workers)
+            indexed = {name: feed.indexed() for name, feed in self._indexed().items()}
+            self._assembled = assemble(self._graph(), scope, self, self.pool, self._show, self.clock.kinds, indexed)
+            for name, layout in self._assembled.layouts.items():
+                self._feeds[name].fit(layout)
+            for name, shards in self._assembled.arranged.items():
+                assert len(shards) == self._workers.count, "an import is no arrangement of this dataflow's own"
+                self._kept[name].bind(shards)
+        return self._assembled
+
+    def _graph(self) -> PhysicalGraph:
+        """Return what the engine is asked to do: the outputs, what is shown, and the arrangements that are kept."""
+        roots = {name: output.relation.node for name, output in self._outputs.items()}
+        roots |= {name: relation.node for name, relation in self._watched.items()}
+        roots |= {name: kept.relation.node for name, kept in self._kept.items()}
+        # Of sources that come arranged all columns are read, so that whoever asks for the arrangement asks for the whole.
+        indexed = {name: feed.relation.node for name, feed in self._indexed().items()}
+        lowered = lower(logical.Graph(roots | indexed)).outputs
+        outputs = {
+            name: arrange(node, self._kept[name].key) if name in self._kept else node
+            for name, node in lowered.items()
+            if name in roots
+        }
+        nodes = logical.Graph(outputs | {name: lowered[name] for name in indexed}).nodes()
+        return PhysicalGraph(outputs, tuple(nodes))
+
+    def _indexed(self) -> dict[str, Import | Upserts]:
+        """Return the sources that come arranged."""
+        return {name: feed for name, feed in self._feeds.items() if isinstance(feed, Import | Upserts)}
+
+    def trace(
+        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
+    ) -> Trace:
+        """Return an empty trace: the dataflow's state is its own."""
+        return Trace(key.width, value.width, nt, since=self.frontier)
+
+    def _show(self, label: str, updates: pl.DataFrame) -> None:
+        """Show the updates of a frame that ends with times and diffs; shards step in threads, and take turns here."""
+        columns, show = self._showing[label]
+        count = columns + self.clock.count
+        with self._one_at_a_time:
+            for row in updates.iter_rows():
+                time, rounds = self.clock.value(row[columns:count]), row[count:-1]
+                if rounds:
+                    time = (*time, *rounds) if isinstance(time, tuple) else (time, *rounds)
+                show((row[:columns], time, row[-1]))
+
+    # --- ending ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the workers' threads, and of traces that are imported: the dataflow steps no further."""
+        self._closed = True
+        self._workers.close()
+        for feed in self._feeds.values():
+            if isinstance(feed, Import):
+                feed.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

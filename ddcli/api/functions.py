@@ -1,0 +1,147 @@
+"""Python functions as operators: what a program writes, as functions of pipeline files are called.
+
+Those take and give dictionaries. In a program a record is a tuple: functions get one that gives its values by name as well, and
+give tuples, or dictionaries. They must give the same whenever they are asked the same: the engine asks as it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ddcli.api.arguments import schema, text
+from ddcli.errors import UsageError
+from ddcli.expressions.python import AtHand
+from ddcli.spec import model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ddcli.expressions.types import Schema, Type
+
+    Columns = Mapping[str, str | Type]
+    """The columns that a function gives, with their types, as texts or as they are."""
+
+
+class Row(tuple[Any, ...]):
+    """A record as a function gets it: a tuple of its values, which are found by their columns' names, too.
+
+    >>> row = row_type(["src", "dst"])((1, 2))
+    >>> row[0], row["dst"], {**row, "dst": 3}
+    (1, 2, {'src': 1, 'dst': 3})
+    """
+
+    __slots__ = ()
+    places: ClassVar[dict[str, int]]
+
+    def __getitem__(self, at: Any) -> Any:
+        return super().__getitem__(self.places[at] if isinstance(at, str) else at)
+
+    def keys(self) -> Iterable[str]:
+        """Return the columns' names, so that `{**row}` is a dictionary of it."""
+        return self.places.keys()
+
+
+def row_type(columns: Iterable[str]) -> type[Row]:
+    """Return the class of rows with these columns."""
+    return type("Row", (Row,), {"__slots__": (), "places": {name: at for at, name in enumerate(columns)}})
+
+
+def mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.Function:
+    """Return a function that gives one record for each."""
+    row, names = row_type(given), tuple(columns)
+
+    def call(record: dict[str, Any]) -> dict[str, Any]:
+        return _named(function(row(record.values())), names)
+
+    return _function("map", function, function if batch else call, columns, batch=batch)
+
+
+def flat_mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.Function:
+    """Return a function that gives any number of records for each."""
+    row, names = row_type(given), tuple(columns)
+
+    def call(record: dict[str, Any]) -> list[dict[str, Any]]:
+        return [_named(each, names) for each in function(row(record.values()))]
+
+    return _function("flat_map", function, function if batch else call, columns, batch=batch)
+
+
+def filtering(function: Callable[..., Any], given: Schema) -> model.Function:
+    """Return a function that gives the records for which `function` is true."""
+    row = row_type(given)
+
+    def call(record: dict[str, Any]) -> list[dict[str, Any]]:
+        # By name: what is arranged has its columns in another order, the key first.
+        return [record] if function(row(map(record.__getitem__, given))) else []
+
+    return _function("filter", function, call, given, batch=False)
+
+
+def joining(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.Function:
+    """Return a function that gives any number of (record, time, diff) for each record."""
+    row, names = row_type(given), tuple(columns)
+
+    def call(record: dict[str, Any]) -> Iterator[Any]:
+        for each in function(row(record.values())):
+            if not isinstance(each, tuple) or len(each) != 3:
+                raise TypeError(f"it gave {each!r}, expected (record, time, diff)")
+            yield _named(each[0], names), *each[1:]
+
+    return _function("join_function", function, function if batch else call, columns, batch=batch)
+
+
+def reducing(function: Callable[..., Any], columns: Columns) -> model.Function:
+    """Return a function of groups: (key, [(value, count), ...]) -> [(value, count), ...], of tuples."""
+    return _function("reduce", function, function, columns, batch=False)
+
+
+def followed_by(*functions: Callable[[Any], Iterable[tuple[Any, Any, int]]]) -> Callable[[Any], Iterator[Any]]:
+    """Return the function that is each in turn: of `record -> (record, time, diff)*`, as `join_function` takes them.
+
+    Each gets the records that the one before gives, as it gives them. Times join, diffs multiply; None is no delay.
+
+    >>> double = lambda record: [(record, None, 2)]
+    >>> later = lambda record: [(record, 3, 1), (record, 7, -1)]
+    >>> list(followed_by(later, double)((5,)))
+    [((5,), 3, 2), ((5,), 7, -2)]
+    """
+
+    def composed(record: Any) -> Iterator[tuple[Any, Any, int]]:
+        updates: Iterable[tuple[Any, Any, int]] = [(record, None, 1)]
+        for function in functions:
+            updates = [
+                (after, _join(time, then), diff * factor)
+                for before, time, diff in updates
+                for after, then, factor in function(before)
+            ]
+        return iter(updates)
+
+    return composed
+
+
+def _join(one: Any, other: Any) -> Any:
+    """Return the lattice join of two times, either of which may be None."""
+    if one is None or other is None:
+        return other if one is None else one
+    return tuple(map(max, one, other)) if isinstance(one, tuple) else max(one, other)
+
+
+def _named(given: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return what a function gave as a record by columns' names."""
+    if isinstance(given, tuple) and len(given) == len(names):
+        return dict(zip(names, given, strict=True))
+    if isinstance(given, Mapping):
+        return dict(given)
+    raise TypeError(f"it gave {given!r}, expected a tuple ({', '.join(names)}), or a dictionary of these")
+
+
+def _function(
+    role: str, held: Callable[..., Any], function: Callable[..., Any], columns: Columns, *, batch: bool
+) -> model.Function:
+    if not callable(held):
+        raise UsageError(f"`{role}` takes expressions or a function, not {held!r}")
+    found = schema(columns, f"`{role}` of {getattr(held, '__qualname__', held)}")
+    return model.Function(
+        text(AtHand(function, role, held)), {name: (text(name), kind) for name, kind in found.items()}, batch
+    )

@@ -1,0 +1,217 @@
+"""Loops: variables, which are in each round what the body made of them in the last one.
+
+    labels.iterate(lambda best: best.join(links, ...)...)               # one variable
+    df.iterate({"a": a, "b": b}, lambda a, b: (next_a, next_b))         # several, which may refer to each other
+    with df.loop() as loop:                                             # the same, step by step
+        best = loop.variable(labels)
+        best.set(best.join(links, ...)...)
+        found = best.leave()
+
+What the body reads of outside is there in every round; `enter(at=...)` lets each record come in at a round of its own. A body may hold
+loops. What leaves is as in the last round: when nothing changes any more, or after `max_rounds`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddcli.api.arguments import HERE, text
+from ddcli.api.arguments import schema as schema_of
+from ddcli.api.collection import Collection
+from ddcli.errors import SpecError, UsageError
+from ddcli.plan.iteration import closed, iterate, opened, variable, widened
+from ddcli.plan.union import common_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ddcli.api.dataflow import Dataflow
+    from ddcli.errors import Text
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.plan.logical import Loop as LoopName
+    from ddcli.plan.relation import Relation
+
+
+def iterated(
+    dataflow: Dataflow,
+    variables: Mapping[str, Collection],
+    body: Callable[..., Any],
+    max_rounds: int | None,
+    guard: int,
+) -> Any:
+    """Return what leaves a loop, in the form in which `body` gives it; see `Dataflow.iterate`."""
+    check_rounds(max_rounds, guard)
+    if not variables:
+        raise UsageError("a loop has at least one variable")
+    for name, initial in variables.items():
+        _check_own(initial, dataflow, f"the variable '{name}' begins as")
+    form: Any = None
+    order: list[Any] = []
+
+    def bodies(loop: LoopName, given: Sequence[Relation]) -> tuple[list[Relation], list[Relation]]:
+        nonlocal form, order
+        with dataflow.inside(loop):
+            form = body(*(Collection(dataflow, relation) for relation in given))
+        found = _results(form, list(variables))
+        order = list(found)
+        for name, result in found.items():
+            _check_own(result, dataflow, f"the body of a loop gives for {name!r}")
+        relations = [result.relation for result in found.values()]
+        return relations[: len(variables)], relations[len(variables) :]
+
+    initials = [(text(name), initial.relation) for name, initial in variables.items()]
+    left = [
+        Collection(dataflow, relation)
+        for relation in iterate(initials, bodies, dataflow.surroundings.loop, bound=max_rounds, guard=guard)
+    ]
+    if isinstance(form, Collection):
+        return left[0]
+    return dict(zip(order, left, strict=True)) if hasattr(form, "keys") else tuple(left)
+
+
+def _results(given: Any, variables: list[str]) -> dict[Any, Collection]:
+    """Return what a body gave: a collection for each variable, in their order, then the others that leave."""
+    if hasattr(given, "keys"):
+        missing = [name for name in variables if name not in given]
+        others = [name for name in given if name not in variables]
+        found = {name: given[name] for name in [*variables, *others] if name in given}
+    else:
+        several = list(given) if isinstance(given, tuple | list) else [given]
+        missing = variables[len(several) :]
+        found = dict(enumerate(several))
+    if missing:
+        raise UsageError(
+            f"the body of a loop says nothing of its variable '{missing[0]}'",
+            hint="give a collection for each variable: one, a tuple in their order, or a dictionary by name",
+        )
+    return found
+
+
+def _check_own(given: object, dataflow: Dataflow, what: str) -> None:
+    """Refuse what is no collection of a dataflow."""
+    if not isinstance(given, Collection) or given.dataflow is not dataflow:
+        raise UsageError(f"{what} {given!r}, which is no collection of this dataflow")
+
+
+def check_rounds(max_rounds: int | None, guard: int) -> None:
+    """Refuse numbers of rounds that are none."""
+    for name, rounds in (("max_rounds", max_rounds), ("guard", guard)):
+        if rounds is not None and rounds < 1:
+            raise UsageError(f"`{name}` is a number of rounds, at least 1, not {rounds!r}")
+
+
+class Variable(Collection):
+    """A collection of a loop that is, in the next round, what it is `set` to in this one."""
+
+    def __init__(self, dataflow: Dataflow, relation: Relation, name: str, initial: Relation):
+        super().__init__(dataflow, relation)
+        self.name = name
+        self.initial = initial
+        self.result: Relation | None = None
+
+    def set(self, result: Collection) -> None:
+        """Say what the variable is in the next round."""
+        if self.result is not None:
+            raise UsageError(f"the variable '{self.name}' is set already")
+        _check_own(result, self.dataflow, f"the variable '{self.name}' is set to")
+        self.result = result.relation
+
+
+class Leaving(Collection):
+    """What leaves a loop, to be read when the loop is done."""
+
+    def __init__(self, dataflow: Dataflow, inside: Collection):
+        self.dataflow = dataflow
+        self.inside = inside
+        self.outside: Relation | None = None
+
+    @property
+    def relation(self) -> Relation:
+        """The collection outside of the loop."""
+        if self.outside is None:
+            raise UsageError("what leaves a loop is read outside of it", hint="go on after the `with` block")
+        return self.outside
+
+
+class Loop:
+    """A loop whose body is written step by step, in a `with` block."""
+
+    def __init__(self, dataflow: Dataflow, max_rounds: int | None, guard: int):
+        check_rounds(max_rounds, guard)
+        self.dataflow = dataflow
+        self.max_rounds = max_rounds
+        self.guard = guard
+        self._around = dataflow.surroundings.loop
+        self.name = opened(self._around)
+        self._variables: list[Variable] = []
+        self._leaving: list[Leaving] = []
+
+    def variable(
+        self, initial: Collection, columns: Mapping[str, str | Type] | None = None, name: str | None = None
+    ) -> Variable:
+        """Return a new variable that is `initial` in the first round.
+
+        It has the columns of that, or those of `columns`, whose types must hold whatever the variable ever is. `name` is
+        what messages call it.
+        """
+        _check_own(initial, self.dataflow, "a variable begins as")
+        if self.name in initial.relation.node.free:
+            raise UsageError("a variable begins as what is in its own loop", hint="begin with what comes from outside")
+        name = name or f"variable {len(self._variables)}"
+        schema: Schema = dict(initial.schema)
+        if columns is not None:
+            given = schema_of(columns, f"the variable '{name}'")
+            rule, places = f"the variable '{name}' has the columns that it begins with", ("as said", "at first")
+            if common_schema(given, schema, rule, f"the variable '{name}'", places, HERE) != given:
+                raise UsageError(f"the variable '{name}' does not hold what it is at first", hint=_types(schema))
+            schema = given
+        made = Variable(self.dataflow, variable(self.name, len(self._variables), schema), name, initial.relation)
+        self._variables.append(made)
+        return made
+
+    def leave(self, collection: Collection) -> Collection:
+        """Return a collection of the body as it is in the last round, to be read outside; of a variable, what it is set to then."""
+        left = Leaving(self.dataflow, collection)
+        self._leaving.append(left)
+        return left
+
+    def close(self) -> None:
+        """Put the loop together: what left can be read from now on."""
+        if not self._variables:
+            raise UsageError("a loop has at least one variable", hint="`loop.variable(initial)` makes one")
+        results = []
+        for each in self._variables:
+            if each.result is None:
+                raise UsageError(
+                    f"the variable '{each.name}' is never set", hint="`variable.set(result)` says what it is next"
+                )
+            results.append(each.result)
+        names: list[Text] = [text(each.name) for each in self._variables]
+        schemas = [each.schema for each in self._variables]
+        for name, have, want in zip(names, schemas, widened(names, schemas, results), strict=True):
+            if have != want:
+                problem = f"the variable '{name.value}' becomes in the body what its types don't hold"
+                raise SpecError(problem, span=name.span, hint=_types(want))
+        # What leaves of a variable is its result, which leaves anyway.
+        others = [leaving for leaving in self._leaving if not any(leaving.inside is each for each in self._variables)]
+        left = closed(
+            self.name,
+            self._around,
+            [(name, each.initial) for name, each in zip(names, self._variables, strict=True)],
+            schemas,
+            results,
+            [leaving.inside.relation for leaving in others],
+            bound=self.max_rounds,
+            guard=self.guard,
+        )
+        bodies: list[Collection] = [*self._variables, *(leaving.inside for leaving in others)]
+        for body, relation in zip(bodies, left, strict=True):
+            for leaving in self._leaving:
+                if leaving.inside is body:
+                    leaving.outside = relation
+
+
+def _types(schema: Schema) -> str:
+    """Return a hint that says the types that a variable needs."""
+    columns = ", ".join(f"'{name}': '{kind}'" for name, kind in schema.items())
+    return f"say them: variable(initial, columns={{{columns}}})"

@@ -1,0 +1,251 @@
+"""Sessions: where a program's updates enter a dataflow, each with a frontier that only moves forward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ddcli.api.collection import Collection
+from ddcli.circuit import graph
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout, encode_records
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.trace.holds import before, times_of
+from ddcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from ddcli.api.dataflow import Dataflow
+    from ddcli.api.outputs import Record
+    from ddcli.engine.times import Time
+    from ddcli.plan.relation import Relation
+
+
+class Feed(Protocol):
+    """Something from which a dataflow takes updates."""
+
+    @property
+    def frontier(self) -> Frontier:
+        """Return the frontier before which there will be no more updates."""
+
+    def fit(self, layout: Layout) -> None:
+        """Learn which columns the dataflow reads."""
+
+    def flush(self) -> None:
+        """Have all that was said so far ready to be taken; raise InputError where it doesn't fit, and forget that."""
+
+    def take_before(self, upper: Frontier) -> Delta | list[Delta] | None:
+        """Return the updates at times before `upper`, which must not be after `frontier`, perhaps by shard; the others stay."""
+
+
+class Session(Collection):
+    """A collection that a program feeds.
+
+    Its frontier says which times it may still change at. `time` is the one at which `insert` and its like put their updates: that
+    of the frontier, as long as it is a single one.
+    """
+
+    def __init__(self, dataflow: Dataflow, relation: Relation, name: str):
+        super().__init__(dataflow, relation)
+        self.name = name
+        self.frontier = Frontier([dataflow.clock.start])
+
+    @property
+    def time(self) -> Any:
+        """Return the time of updates that say no other; None where there is no such time."""
+        return self.dataflow.clock.value(self.frontier.elements[0]) if len(self.frontier) == 1 else None
+
+    def advance_to(self, time: Any) -> None:
+        """Promise that no further update is at a time before `time`.
+
+        Of a product that is: every update is at or after it in all coordinates. After `advance_to((1, 1))` nothing comes at
+        (0, 5) any more. A list of times, or a `Frontier`, promises that each update is at or after one of them; so
+        `advance_to([(0, 2), (1, 0)])` closes (0, 0) and (0, 1) alone.
+        """
+        frontier = self.dataflow.clock.frontier(time)
+        if not self.frontier.dominates(frontier):
+            show = self.dataflow.clock.show
+            raise UsageError(
+                f"input '{self.name}' has advanced to {show(self.frontier)}; it can't go back to {show(frontier)}"
+            )
+        self.frontier = frontier
+
+    def close(self) -> None:
+        """Promise that there is no further update at all."""
+        self.frontier = Frontier()
+
+    def _now(self) -> Time:
+        """Return the session's time as the engine holds it."""
+        elements = self.frontier.elements
+        if len(elements) != 1 or LEAST in elements[0]:
+            raise UsageError(
+                f"input '{self.name}' is at {self.dataflow.clock.show(self.frontier)}, which is not one time",
+                hint="say the time of an update with `update_at`, or `advance_to` a time first",
+            )
+        return elements[0]
+
+    def _at(self, time: Any) -> Time:
+        """Return a time that an update may have."""
+        lanes = self.dataflow.clock.time(time)
+        if not self.frontier.less_equal(lanes):
+            raise self._closed(f"time {time} is closed")
+        return lanes
+
+    def _closed(self, what: str) -> UsageError:
+        return UsageError(f"input '{self.name}' has advanced to {self.dataflow.clock.show(self.frontier)}: {what}")
+
+
+class Input(Session):
+    """A collection that a program feeds with changes of multiplicities."""
+
+    def __init__(self, dataflow: Dataflow, relation: Relation, name: str):
+        super().__init__(dataflow, relation, name)
+        self.layout = Layout(relation.schema)
+        self._pending: list[tuple[Record, Time, int]] = []
+        self._flushed: list[np.ndarray] = []
+        self._columns: list[int] | None = None
+
+    def insert(self, record: Record) -> None:
+        """Add a record at the session's time."""
+        self._pending.append((record, self._now(), 1))
+
+    def remove(self, record: Record) -> None:
+        """Take a record away at the session's time."""
+        self._pending.append((record, self._now(), -1))
+
+    def update(self, record: Record, diff: int) -> None:
+        """Change a record's multiplicity at the session's time."""
+        self._pending.append((record, self._now(), diff))
+
+    def update_at(self, record: Record, time: Any, diff: int) -> None:
+        """Change a record's multiplicity at a time that the session has not passed."""
+        self._pending.append((record, self._at(time), diff))
+
+    def insert_many(self, data: np.ndarray, time: Any = None, diff: int | np.ndarray = 1) -> None:
+        """Add a matrix of integers, a row a record, all at once; the columns must be integers that are never null.
+
+        `time` is one for all, or a vector of integers as the engine holds times, a row a record (a matrix for a product).
+        """
+        if data.shape[1] != self.layout.width or any(
+            not kind.is_integer or kind.nullable for kind in self.layout.schema.values()
+        ):
+            raise UsageError(f"input '{self.name}' takes matrices only where every column is an integer, one lane each")
+        width, count = self.layout.width, self.dataflow.clock.count
+        updates = np.empty((len(data), width + count + 1), np.int64)
+        updates[:, :width] = data
+        if isinstance(time, np.ndarray):
+            updates[:, width:-1] = time.reshape(-1, count)
+            if before(updates[:, width:-1], self.frontier).any():
+                raise self._closed("earlier times are closed")
+        else:
+            updates[:, width:-1] = self._now() if time is None else self._at(time)
+        updates[:, -1] = diff
+        self._flushed.append(updates)
+
+    def flush(self) -> None:
+        """Hand what was buffered to the dataflow: all of it, or, where a record doesn't fit its columns, none (InputError)."""
+        if self._pending:
+            pending, self._pending = self._pending, []
+            records = encode_records([record for record, _, _ in pending], self.layout, self.dataflow.pool)
+            count = self.dataflow.clock.count
+            updates = np.empty((len(records), self.layout.width + count + 1), np.int64)
+            updates[:, : self.layout.width] = records
+            for at in range(count):
+                updates[:, self.layout.width + at] = [time[at] for _, time, _ in pending]
+            updates[:, -1] = [diff for _, _, diff in pending]
+            self._flushed.append(updates)
+
+    def fit(self, layout: Layout) -> None:
+        lanes = self.layout.take(layout.names)
+        width = self.layout.width
+        whole = lanes == list(range(width))
+        self._columns = None if whole else [*lanes, *range(width, width + self.dataflow.clock.count + 1)]
+
+    def take_before(self, upper: Frontier) -> Delta | None:
+        due, self._flushed = _cut(self._flushed, upper, self.dataflow.clock.count)
+        if due is None:
+            return None
+        return Delta(due if self._columns is None else kernels.take(due, self._columns))
+
+
+class Upserts(Session):
+    """A collection of one record a key, that a program feeds with what a key has now.
+
+    >>> from ddcli import Dataflow
+    >>> df = Dataflow()
+    >>> prices = df.upsert_input("prices", {"item": "string", "price": "int64"}, key=["item"])
+    >>> output = prices.output()
+    >>> prices.upsert("pen", 3)
+    >>> prices.advance_to(1)
+    >>> prices.upsert("pen", 4)
+    >>> prices.close()
+    >>> df.step_while(lambda: True)
+    >>> output.updates()
+    [(('pen', 3), 0, 1), (('pen', 3), 1, -1), (('pen', 4), 1, 1)]
+    """
+
+    def __init__(self, dataflow: Dataflow, relation: Relation, name: str, key: tuple[str, ...]):
+        super().__init__(dataflow, relation, name)
+        self.key = key
+        self._key = Layout({column: relation.schema[column] for column in key})
+        self._value = Layout({column: kind for column, kind in relation.schema.items() if column not in key})
+        self._pending: list[tuple[Any, Any, Time]] = []
+        self._flushed: list[np.ndarray] = []
+        self._count = 0
+
+    def upsert(self, key: Any, value: Any) -> None:
+        """Say what a key has from the session's time on: values of the other columns, or None for nothing.
+
+        Of several upserts of a key at one time the last counts. A single column needs no tuple.
+        """
+        self._pending.append((key, value, self._now()))
+
+    def upsert_at(self, key: Any, value: Any, time: Any) -> None:
+        """Say what a key has from a time on that the session has not passed."""
+        self._pending.append((key, value, self._at(time)))
+
+    def flush(self) -> None:
+        """Hand what was buffered to the dataflow: all of it, or, where something doesn't fit its columns, none (InputError)."""
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, []
+        present = [at for at, (_, value, _) in enumerate(pending) if value is not None]
+        pool, nk, width = self.dataflow.pool, self._key.width, self._key.width + self._value.width
+        updates = np.zeros((len(pending), width + 4), np.int64)
+        updates[:, :nk] = encode_records([_several(key) for key, _, _ in pending], self._key, pool)
+        values = encode_records([_several(pending[at][1]) for at in present], self._value, pool)
+        updates[present, nk:width] = values
+        updates[present, width] = 1
+        updates[:, width + 1] = np.arange(self._count, self._count + len(pending))
+        updates[:, width + 2] = [time for _, _, (time,) in pending]
+        updates[:, -1] = 1
+        self._count += len(pending)
+        self._flushed.append(updates)
+
+    def indexed(self) -> graph.Upserts:
+        """Return what stands for the collection in the dataflow's graph."""
+        return graph.Upserts(self.key, self._key.schema | self._value.schema)
+
+    def fit(self, layout: Layout) -> None:
+        """Do nothing: what a key has is told by all its columns."""
+
+    def take_before(self, upper: Frontier) -> Delta | None:
+        due, later = _cut(self._flushed, upper, 1)
+        self._flushed = later
+        return None if due is None else Delta(due)
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    return given if isinstance(given, tuple) else (given,)
+
+
+def _cut(flushed: list[np.ndarray], upper: Frontier, count: int) -> tuple[np.ndarray | None, list[np.ndarray]]:
+    """Return the updates before a frontier, and the others; times have so many coordinates."""
+    if not flushed:
+        return None, flushed
+    updates = flushed[0] if len(flushed) == 1 else np.concatenate(flushed)
+    if count == 1 and upper and updates[:, -2].max(initial=LEAST) < upper.elements[0][0]:
+        return updates, []
+    due = before(times_of(updates, count), upper)
+    return (updates, []) if due.all() else (updates[due], [updates[~due]])

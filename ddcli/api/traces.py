@@ -1,0 +1,278 @@
+"""Handles on traces: to read what an arrangement holds, as of times that the handle keeps readable, and to import it elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ddcli.api.arguments import text
+from ddcli.api.functions import filtering
+from ddcli.api.outputs import updates_of
+from ddcli.circuit.linear import keeping
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout, decode_records, encode_records
+from ddcli.engine.times import Frontier
+from ddcli.engine.trace.holds import Hold, before, times_of
+from ddcli.engine.trace.imported import FilteredImport, ImportedTrace
+from ddcli.errors import UsageError
+from ddcli.expressions import stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddcli.api.dataflow import Dataflow
+    from ddcli.api.outputs import Record, Update
+    from ddcli.engine.trace.spine import Trace
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.relation import Relation
+
+
+class Kept:
+    """An arrangement that a dataflow keeps: its key and columns, and, once it has been assembled, the shards' traces."""
+
+    def __init__(self, dataflow: Dataflow, relation: Relation, key: tuple[str, ...]):
+        self.dataflow = dataflow
+        self.relation = relation
+        self.key = key
+        self.schema: Schema = {name: relation.schema[name] for name in key} | relation.schema
+        """The columns as they are arranged: the key first."""
+        self.shards: list[Trace] | None = None
+        self.handles: list[TraceHandle] = []
+
+    def bind(self, shards: list[Trace]) -> None:
+        """Learn the traces, and hold them as the handles that were made before ask for."""
+        self.shards = shards
+        for handle in self.handles:
+            handle.bind(shards)
+        self.handles.clear()
+
+
+class TraceHandle:
+    """A reader of an arrangement. It holds the trace: times at or after `since` stay apart until the handle says otherwise.
+
+    A forgotten handle keeps all history, so close it, or use it in a `with` block.
+
+    >>> from ddcli import Dataflow
+    >>> df = Dataflow()
+    >>> numbers = df.input("numbers", {"k": "int64", "v": "int64"})
+    >>> trace = numbers.arrange_by_key("k").trace()
+    >>> numbers.insert((1, 10))
+    >>> numbers.update_at((1, 20), 3, 2)
+    >>> numbers.advance_to(5)
+    >>> print(df.step())
+    5
+    >>> trace.read(2), trace.read(4)
+    ([((1, 10), 1)], [((1, 10), 1), ((1, 20), 2)])
+    >>> trace.set_logical_compaction(4)
+    >>> trace.close()
+    """
+
+    def __init__(self, kept: Kept, since: Frontier, filters: tuple[stage.Step, ...] = ()):
+        self._kept = kept
+        self._since = since
+        self._through = Frontier()
+        self._filters = filters
+        self._holds: list[Hold] = []
+        self._closed = False
+        if kept.shards is None:
+            kept.handles.append(self)
+        else:
+            self.bind(kept.shards)
+
+    # --- holds ----------------------------------------------------------------------------------------------------
+
+    @property
+    def dataflow(self) -> Dataflow:
+        """The dataflow that keeps the arrangement."""
+        return self._kept.dataflow
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns by which it is arranged."""
+        return self._kept.key
+
+    @property
+    def columns(self) -> Schema:
+        """The columns of its records."""
+        return self._kept.relation.schema
+
+    @property
+    def since(self) -> Frontier:
+        """The frontier from which on times can be read."""
+        return self._since
+
+    @property
+    def upper(self) -> Frontier:
+        """The frontier before which times are closed, and can be read."""
+        return self.dataflow.frontier
+
+    def set_logical_compaction(self, frontier: Any) -> None:
+        """Read from `frontier` on only: earlier times may become equal. A list of no times: don't read any more."""
+        self._set(self.dataflow.clock.frontier(frontier), self._through)
+
+    def set_physical_compaction(self, frontier: Any) -> None:
+        """Keep apart from now on what is before `frontier` and what is not, so that `updates` can tell them.
+
+        Batches that reach beyond it are not merged: a handle that stays behind makes them many. A new handle keeps nothing apart. The
+        first frontier is at or after the dataflow's, each further one at or after the last; a list of no times ends it.
+        """
+        found = self.dataflow.clock.frontier(frontier)
+        earliest = self._through or self.dataflow.frontier
+        if not earliest.dominates(found):
+            show = self.dataflow.clock.show
+            raise UsageError(
+                f"batches may be merged up to {show(earliest)} already; {show(found)} is not after that",
+                hint="set it first to the dataflow's frontier, and from then on forward",
+            )
+        self._set(self._since, found)
+
+    def _set(self, since: Frontier, through: Frontier) -> None:
+        self._open()
+        if not self._since.dominates(since):
+            show = self.dataflow.clock.show
+            raise UsageError(f"the handle reads from {show(self._since)} on; it can't go back to {show(since)}")
+        self._since, self._through = since, through
+        for hold in self._holds:
+            hold.advance(since, through)
+
+    def bind(self, shards: list[Trace]) -> None:
+        """Hold the traces, which are there from now on."""
+        if not self._closed:
+            self._holds = [trace.hold(self._since, self._through) for trace in shards]
+
+    def copy(self) -> TraceHandle:
+        """Return another handle that reads the same, and holds what this one holds."""
+        self._open()
+        other = TraceHandle(self._kept, self._since, self._filters)
+        other._set(self._since, self._through)
+        return other
+
+    def close(self) -> None:
+        """Let go of the trace."""
+        for hold in self._holds:
+            hold.release()
+        self._holds, self._closed = [], True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        if self._closed:
+            raise UsageError("the handle is closed", hint="take another one: `arranged.trace()`")
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def filter(self, condition: str | Callable[..., Any]) -> TraceHandle:
+        """Return another handle on the same trace that reads only the records for which the condition is true.
+
+        It is asked as the trace is read: nothing is arranged anew.
+        """
+        step: stage.Step
+        if isinstance(condition, str):
+            step = stage.Filter(self._kept.relation.scalar(text(condition)))
+        else:
+            function = filtering(condition, self.columns)
+            step = stage.Python(function.name.value, batch=False, output=tuple(self.columns.items()))
+        other = self.copy()
+        other._filters = (*self._filters, step)  # noqa: SLF001
+        return other
+
+    def read(self, time: Any, key: Record | None = None) -> list[tuple[Record, int]]:
+        """Return the collection at a time, (record, count) each, in no order; with `key`, the records of that key alone.
+
+        The time is closed, and at or after one of `since`: UsageError.
+        """
+        self._open()
+        clock = self.dataflow.clock
+        at = clock.time(time)
+        if not self._since.less_equal(at):
+            raise UsageError(f"time {time} can't be read any more: the handle reads from {clock.show(self._since)} on")
+        if self.upper.less_equal(at):
+            raise UsageError(f"time {time} is open: the dataflow is at {clock.show(self.upper)}")
+        found = [matrix[(times_of(matrix, clock.count) <= np.array(at)).all(axis=1)] for matrix in self._matrices(key)]
+        width = Layout(self._kept.schema).width
+        lanes = self._filtered(kernels.consolidate(np.concatenate([self._untimed(matrix) for matrix in found])))
+        counts = lanes[:, width].tolist()
+        return list(
+            zip(decode_records(self._ordered(lanes), Layout(self.columns), self.dataflow.pool), counts, strict=True)
+        )
+
+    def updates(self, after: Any) -> list[Update]:
+        """Return the updates from the frontier `after` on, (record, time, diff) each, in the order of time.
+
+        `after` is not before the handle's physical frontier, which must have been set: UsageError.
+        """
+        self._open()
+        clock = self.dataflow.clock
+        lower = clock.frontier(after)
+        if not self._through or not self._through.dominates(lower):
+            said = f"from {clock.show(self._through)} on" if self._through else "nowhere"
+            raise UsageError(
+                f"batches are kept apart {said}, not at {clock.show(lower)}",
+                hint="`set_physical_compaction` keeps them apart",
+            )
+        parts = [self._untouched(0)]
+        for trace in self._traces():
+            for batch in trace.batches:
+                if not batch.upper.dominates(lower):
+                    matrix = batch.matrix()
+                    parts.append(matrix[~before(times_of(matrix, clock.count), lower)])
+        lanes = self._filtered(kernels.consolidate(np.concatenate(parts)))
+        return updates_of(self._ordered(lanes), Layout(self.columns), self.dataflow)
+
+    @property
+    def arranged(self) -> Schema:
+        """The columns as they are arranged: the key first."""
+        return self._kept.schema
+
+    def imported(self, taken: Frontier) -> list[ImportedTrace | FilteredImport]:
+        """Return the shards' traces for another dataflow to read, which has taken what is before `taken`."""
+        self._open()
+        if not self._since:
+            raise UsageError("the handle reads nothing any more: there is nothing to import")
+        whole = [ImportedTrace(trace, self._since, taken) for trace in self._traces()]
+        if not self._filters:
+            return [*whole]
+        # The values that it reads are those of the dataflow which keeps the trace.
+        keep = keeping(self._kept.schema, self._filters, self.dataflow.pool)
+        return [FilteredImport(trace, keep) for trace in whole]
+
+    def _traces(self) -> list[Trace]:
+        if self._kept.shards is None:
+            self.dataflow.assemble()
+        assert self._kept.shards is not None
+        return self._kept.shards
+
+    def _matrices(self, key: Record | None) -> list[np.ndarray]:
+        found = [self._untouched(0)]
+        if key is None:
+            return found + [matrix for trace in self._traces() for matrix in trace.matrices()]
+        layout = Layout({name: self._kept.schema[name] for name in self.key})
+        keys = encode_records([key], layout, self.dataflow.pool)
+        for trace in self._traces():
+            found += [kernels.gather(matrix, layout.width, keys) for matrix in trace.batches_for(keys)]
+        return found
+
+    def _untouched(self, rows: int) -> np.ndarray:
+        return np.empty((rows, Layout(self._kept.schema).width + self.dataflow.clock.count + 1), np.int64)
+
+    def _untimed(self, matrix: np.ndarray) -> np.ndarray:
+        """Return rows without their times."""
+        width = Layout(self._kept.schema).width
+        return kernels.take(matrix, [*range(width), matrix.shape[1] - 1])
+
+    def _ordered(self, lanes: np.ndarray) -> np.ndarray:
+        """Return rows with their columns in the collection's order, not key first."""
+        layout = Layout(self._kept.schema)
+        order = [*layout.take(self.columns), *range(layout.width, lanes.shape[1])]
+        return kernels.take(lanes, order)
+
+    def _filtered(self, lanes: np.ndarray) -> np.ndarray:
+        """Return the rows that the handle's filters keep, in their order."""
+        if not self._filters:
+            return lanes
+        return keeping(self._kept.schema, self._filters, self.dataflow.pool)(lanes)

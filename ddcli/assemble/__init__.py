@@ -1,1 +1,0 @@
-"""Where plan and engine meet: physical nodes become operators over lanes."""

@@ -1,0 +1,13 @@
+"""Where plan and data meet: the physical plan becomes operators over lanes, with the traces that they read.
+
+* graph: a physical graph as a scope of operators, each loop a scope within
+* groups: aggregate calls as descriptions of lanes or functions of rows
+* linear: linear chains: computed where needed, else lanes of the input
+* operators: the operator of each physical node
+* partition: the columns by which a collection is partitioned
+* retention: how much of the past arrangements keep
+* shards: operator shards that are built when first used
+* shifts: Python functions `record -> (record, time, diff)*`
+* traces: arrangements read from the state's batches and written back
+* trial: a graph run in memory over given updates
+"""

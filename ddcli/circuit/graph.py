@@ -1,0 +1,368 @@
+"""Where plan and engine meet: a physical graph becomes a scope of operators, and each loop in it a scope within.
+
+A node is placed in the scope of the innermost loop whose round it depends on; whoever reads it further inside lets it enter.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import numpy as np
+
+from ddcli.circuit.groups import value_layout
+from ddcli.circuit.operators import INT64, Operators, Surroundings, Traces, route
+from ddcli.circuit.partition import owned
+from ddcli.circuit.shards import Lazily
+from ddcli.engine import kernels
+from ddcli.engine.counts import OUTPUT
+from ddcli.engine.lanes import Layout, decode_records
+from ddcli.engine.loop import Entry, Limit, Loop, Variable
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.join import Arrange, Entered
+from ddcli.engine.operators.linear import Consolidate, Permute
+from ddcli.engine.operators.shift import Delay
+from ddcli.engine.operators.upsert import Upsert
+from ddcli.engine.places import Handle
+from ddcli.engine.pool import Pool
+from ddcli.engine.scope import Scope
+from ddcli.expressions.stage import Explode
+from ddcli.plan import loops, physical
+from ddcli.plan.descriptions import kind
+from ddcli.plan.logical import below, digest
+from ddcli.plan.loops import entering, level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import polars as pl
+
+    from ddcli.circuit.operators import Facts, Failed
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.operators.filtered import Filtered
+    from ddcli.engine.operators.imported import Imported
+    from ddcli.engine.places import Deltas
+    from ddcli.engine.trace.spine import Trace
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.plan.logical import Node
+
+T = TypeVar("T")
+
+SHOWN = 3
+"""Records of a collection that a message shows."""
+
+
+@dataclass
+class Assembled:
+    """A scope that computes a physical graph: where inputs go in, outputs come out, and how both are laid out."""
+
+    scope: Scope
+    sources: dict[str, Handle] = field(default_factory=dict)
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    leaving: dict[str, Handle] = field(default_factory=dict)
+    outputs: dict[str, Layout] = field(default_factory=dict)
+    owned: set[str] = field(default_factory=set)
+    """The outputs of which equal records are in one shard."""
+    arranged: dict[str, list[Trace]] = field(default_factory=dict)
+    """The shards' traces of those outputs that are arrangements: what they hold is read from there."""
+
+    def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
+        """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs.
+
+        An output's updates are one delta, or several that share no record: what each shard gave.
+        """
+        sources = {self.sources[name].index: delta for name, delta in fed.items()}
+        found = self.scope.step(sources, interval)
+        return {name: self._left(name, found.get(handle.index, ())) for name, handle in self.leaving.items()}
+
+    def _left(self, name: str, deltas: Sequence[Delta]) -> Deltas:
+        filled = [delta for delta in deltas if len(delta.updates)]
+        if len(filled) < 2 or name in self.owned:
+            return filled
+        # Rows of two shards may be equal where the key that they were dealt by is gone.
+        return [Delta(kernels.concat([delta.updates for delta in filled]))]
+
+
+def assemble(
+    graph: physical.PhysicalGraph,
+    scope: Scope,
+    traces: Traces,
+    pool: Pool | Sequence[Pool],
+    show: Callable[[str, pl.DataFrame], None],
+    time: Sequence[Type] = (INT64,),
+    indexed: Mapping[str, Import | Upserts] | None = None,
+    *,
+    parted: bool = False,
+    facts: Mapping[str, Facts] | None = None,
+    failed: Failed | None = None,
+    lazily: bool = False,
+) -> Assembled:
+    """Fill `scope` with the operators of `graph`; `show` is given what an `inspect` sees, `time` are its coordinates' types.
+
+    `pool` may be one a shard, where no updates go from one shard to another in memory. `indexed` are the sources that are
+    arranged as they come: arrangements that others keep, fed by shard, and upserts. `parted` asks for outputs of which each
+    shard has whole records, each but once. `facts` tells more of inputs that are upserts or snapshots.
+    `failed` is told of records on which an expression fails; without it they end the run. With `lazily`, an operator of a shard,
+    and its traces, are made when the shard is first taken through its stage.
+    """
+    pools = [pool] * scope.workers.count if isinstance(pool, Pool) else pool
+    left: dict[str, list[int]] = defaultdict(list)
+    for node in graph.nodes:
+        if isinstance(node, loops.Leave):
+            left[node.inputs[0].fingerprint].append(node.which)
+    assembly = _Assembly(
+        scope, None, _Whole(Surroundings(traces, pools, show, time, facts or {}, failed), left, indexed or {}, lazily)
+    )
+    result = Assembled(scope)
+    for name, node in graph.outputs.items():
+        handle = assembly.handle(node)
+        if isinstance(node, physical.Arranged):
+            shards = () if lazily else assembly.operators.arranged[node.fingerprint]
+            result.arranged[name] = [shard.trace for shard in shards if isinstance(shard, Arrange | Upsert)]
+        else:
+            layout = result.outputs[name] = Layout(node.schema)
+            if owned(node) is not None:
+                result.owned.add(name)
+            elif parted and scope.workers.count > 1:
+                parts = [Consolidate() for _ in pools]
+                handle = scope.add(parts, handle, width=layout.width, layout=layout, route=range(layout.width))
+                scope.call(handle, OUTPUT + name, "output")
+                result.owned.add(name)
+            result.leaving[name] = handle
+            scope.keep(handle)
+    for scan in graph.scans().values():
+        handle = assembly.handle(scan)
+        result.sources[scan.name] = assembly.fed.get(scan.name, handle)
+        result.layouts[scan.name] = Layout(scan.schema)
+    return result
+
+
+def _keeps_signs(node: Node) -> bool:
+    """Say whether an operator gives nothing but rows that insert for such rows, whatever it has read before."""
+    if isinstance(node, physical.Linear):
+        return not any(isinstance(step, Explode) for step in node.steps)
+    if isinstance(node, physical.Sum):
+        return -1 not in node.signs
+    plain = physical.Arranged | physical.Consolidate | physical.Show
+    return isinstance(node, plain) and not isinstance(node, physical.Filtered)
+
+
+@dataclass(frozen=True)
+class Import:
+    """An arrangement that another dataflow keeps: its key, all its columns, and its shards."""
+
+    key: tuple[str, ...]
+    schema: Schema
+    shards: Sequence[Imported]
+
+
+@dataclass(frozen=True)
+class Upserts:
+    """A source fed with rows [key | value | present | order]: its key and all its columns. The last row of a key says its value."""
+
+    key: tuple[str, ...]
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """What is the same for all scopes: `left` gives, by loop, which of its bodies are read outside."""
+
+    surroundings: Surroundings
+    left: dict[str, list[int]]
+    indexed: Mapping[str, Import | Upserts]
+    lazily: bool
+
+
+@dataclass
+class _Assembly:
+    """The filling of one scope. A node that depends on no round of the scope's loop is placed outside, and enters."""
+
+    scope: Scope
+    outside: _Assembly | None
+    whole: _Whole
+    handles: dict[str, Handle] = field(default_factory=dict)
+    fed: dict[str, Handle] = field(default_factory=dict)
+    """Of the sources that are arranged as they come: where they are fed."""
+    indexed: dict[str, tuple[Handle, Sequence[Imported | Upsert]]] = field(default_factory=dict)
+    """And where their updates come out, arranged."""
+    ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
+    entering: list[tuple[Node, Entry]] = field(default_factory=list)
+    variables: dict[int, Handle] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.operators = Operators(self.scope, self.whole.surroundings)
+
+    def handle(self, node: Node) -> Handle:
+        """Return the place of a node in this scope."""
+        for each in below(node, lambda known: known.fingerprint in self.handles, self.before):
+            self.handles[each.fingerprint] = self.place(each)
+        return self.handles[node.fingerprint]
+
+    def before(self, node: Node) -> Sequence[Node]:
+        """Return the nodes that have a place in this scope before a node gets its own."""
+        if level(node) < self.scope.depth or isinstance(node, loops.Variable | physical.Scan):
+            return ()
+        if isinstance(node, loops.Leave):
+            (iterate,) = node.inputs
+            assert isinstance(iterate, loops.Iterate)
+            return (*iterate.initials, *entering(iterate))
+        return () if isinstance(node, physical.Arranged) and self.is_source(node) else node.inputs
+
+    def place(self, node: Node) -> Handle:
+        if level(node) < self.scope.depth:
+            return self.enter(node)
+        layout = Layout(node.schema)
+        if isinstance(node, loops.Leave):
+            return self.called(node, self.leave(node))
+        if isinstance(node, loops.Variable):
+            return self.called(node, self.variable(node.index, layout))
+        if isinstance(node, physical.Scan):
+            return self.called(node, self.scan(node))
+        if isinstance(node, physical.Arranged) and (source := self.is_source(node)):
+            handle, self.operators.arranged[node.fingerprint] = self.source(source)
+            return handle
+        inputs = [self.handle(child) for child in node.inputs]
+        shards = self.shards(partial(self.operators.operator, node))
+        if isinstance(node, physical.Arranged):
+            self.operators.arranged[node.fingerprint] = cast("Sequence[Arrange | Filtered]", shards)
+        shifts, wraps = isinstance(node, physical.EquiJoin | physical.EnterAt), isinstance(node, physical.Filtered)
+        handle = self.scope.add(
+            shards,
+            *inputs,
+            width=layout.width,
+            layout=layout,
+            route=route(node),
+            shifts=shifts,
+            wraps=wraps,
+            arranges=isinstance(node, physical.Arranged),
+        )
+        self.scope.call(handle, node.fingerprint, kind(node), keeps_signs=_keeps_signs(node))
+        if self.operators.times > 1 and isinstance(node, physical.EquiJoin):
+            # The lattice join of two closed times may be open: a join's updates wait for it.
+            operators, depth = self.operators, self.scope.depth
+            delays = self.shards(lambda shard: Delay(operators.waiting_trace(node, layout, shard), depth))
+            handle = self.scope.add(delays, handle, width=layout.width, layout=layout, route=range(layout.width))
+        return handle
+
+    def called(self, node: Node, handle: Handle, label: str = "") -> Handle:
+        """Return the place of a node, which is called by the node's fingerprint; with a label for those who watch."""
+        self.scope.call(handle, node.fingerprint, label)
+        return handle
+
+    def shards(self, make: Callable[[int], T]) -> Sequence[T]:
+        """Return the shards of an operator."""
+        count = self.scope.workers.count
+        return Lazily(make, count) if self.whole.lazily else [make(shard) for shard in range(count)]
+
+    # --- sources --------------------------------------------------------------------------------------------------
+
+    def scan(self, node: physical.Scan) -> Handle:
+        """Return the place of a source; where it is arranged as it comes, of its rows column by column as the node says."""
+        layout = Layout(node.schema)
+        indexed = self.whole.indexed.get(node.name)
+        if indexed is None:
+            return self.scope.source(layout.width, layout)
+        handle, shards = self.source(node.name)
+        lanes = Layout(indexed.schema).take(node.schema)
+        permutes = [Permute(lanes, self.scope.nt) for _ in shards]
+        return self.scope.add(permutes, handle, width=layout.width, layout=layout)
+
+    def is_source(self, node: physical.Arranged) -> str | None:
+        """Return the name of the source that is the very arrangement that a node asks for, as it comes."""
+        (scan,) = node.inputs
+        if not isinstance(scan, physical.Scan) or scan.name not in self.whole.indexed:
+            return None
+        indexed = self.whole.indexed[scan.name]
+        same = indexed.key == node.key and list(indexed.schema.items()) == list(node.schema.items())
+        return scan.name if same else None
+
+    def source(self, name: str) -> tuple[Handle, Sequence[Imported | Upsert]]:
+        """Return where the updates of a source that is arranged as it comes are, and what keeps it."""
+        if name not in self.indexed:
+            indexed = self.whole.indexed[name]
+            layout = Layout(indexed.schema)
+            shards: Sequence[Imported | Upsert]
+            if isinstance(indexed, Import):
+                shards = indexed.shards
+                handle = self.fed[name] = self.scope.fed(shards, layout.width + self.scope.nt + 1, layout)
+            else:
+                key = Layout({column: indexed.schema[column] for column in indexed.key})
+                value = value_layout(indexed.schema, indexed.key)
+                trace = self.whole.surroundings.traces.trace
+                shards = self.shards(
+                    lambda shard: Upsert(trace(digest("upserts", name), key, value, self.scope.nt, shard))
+                )
+                fed = Layout(key.schema | value.schema | {"$present": INT64, "$order": INT64})
+                self.fed[name] = self.scope.source(fed.width, fed)
+                handle = self.scope.add(
+                    shards, self.fed[name], width=layout.width, layout=layout, route=range(key.width)
+                )
+            self.indexed[name] = handle, shards
+        return self.indexed[name]
+
+    # --- loops ----------------------------------------------------------------------------------------------------
+
+    def enter(self, node: Node) -> Handle:
+        """Let a collection from outside into the loop: from its first round on, an arrangement as it stands."""
+        assert self.outside is not None
+        self.outside.handle(node)
+        if isinstance(node, physical.Arranged):
+            arranged = self.outside.operators.arranged[node.fingerprint]
+            shards = self.shards(lambda shard: Entered(arranged[shard]))
+            nt = self.operators.times + level(node)
+            layout = Layout(node.schema)
+            handle = self.scope.fed(shards, layout.width + nt + 1, layout)
+            self.operators.arranged[node.fingerprint] = shards
+            self.entering.append((node, Entry(handle, shards)))
+        else:
+            layout = Layout(node.schema)
+            handle = self.scope.source(layout.width, layout)
+            self.entering.append((node, Entry(handle)))
+        return handle
+
+    def leave(self, node: loops.Leave) -> Handle:
+        (iterate,) = node.inputs
+        assert isinstance(iterate, loops.Iterate)
+        if (iterate.fingerprint, node.which) not in self.ports:
+            self.loop(iterate)
+        return self.ports[iterate.fingerprint, node.which]
+
+    def loop(self, node: loops.Iterate) -> None:
+        """Add a loop: a scope of its own with the nodes that depend on its round."""
+        around = self.scope
+        scope = Scope(around.nt + 1, around.depth + 1, around.workers, counted=around.counted)
+        inner = _Assembly(scope, self, self.whole)
+        layouts = [Layout(initial.schema) for initial in node.initials]
+        places = [inner.variable(at, layout) for at, layout in enumerate(layouts)]
+        bodies = [inner.handle(body) for body in node.bodies]
+        left = sorted(set(self.whole.left[node.fingerprint]))
+
+        def show(at: int, changes: np.ndarray) -> str:
+            shown = np.ascontiguousarray(changes[:SHOWN])
+            records = decode_records(shown, layouts[at], self.whole.surroundings.pools[0])
+            return ", ".join(f"{record} {diff:+d}" for record, diff in zip(records, shown[:, -1].tolist(), strict=True))
+
+        loop = Loop(
+            scope,
+            [Variable(*each) for each in zip(places, bodies, node.names, strict=False)],
+            [entry for _, entry in inner.entering],
+            [bodies[which] for which in left],
+            Limit(node.bound, node.guard),
+            show,
+        )
+        inputs = [self.handle(outer) for outer in (*node.initials, *(outer for outer, _ in inner.entering))]
+        out = [Layout(node.bodies[which].schema) for which in left]
+        place = Handle(len(around.places))
+        ports = self.scope.add_inner(loop, *inputs, widths=[layout.width for layout in out], layouts=out)
+        self.called(node, place, kind(node))
+        for which, port in zip(left, ports, strict=True):
+            self.ports[node.fingerprint, which] = port
+
+    def variable(self, index: int, layout: Layout) -> Handle:
+        """Return the place of one of the loop's variables."""
+        if index not in self.variables:
+            self.variables[index] = self.scope.source(layout.width, layout)
+        return self.variables[index]

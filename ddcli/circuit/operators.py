@@ -1,0 +1,360 @@
+"""Where plan and engine meet, node by node: the operator over lanes of each physical node.
+
+The plan knows names and types, the engine lanes; this module is the dictionary between them and decides nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, told, top, value_layout
+from ddcli.circuit.linear import keeping, linear_operator, order_lanes
+from ddcli.circuit.shifts import python_shift
+from ddcli.engine.lanes import Layout, decode_records
+from ddcli.engine.operators.filtered import Filtered
+from ddcli.engine.operators.groups import Accumulate, Group, Multiplicity
+from ddcli.engine.operators.join import Arrange, Entered, Join
+from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
+from ddcli.engine.operators.negative import Negative
+from ddcli.engine.operators.reduce import Reduce
+from ddcli.engine.operators.reduce_evaluate import SumOverflow
+from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
+from ddcli.engine.operators.snapshots import Snapshots
+from ddcli.engine.operators.threshold import Threshold
+from ddcli.engine.operators.upsert import Upsert
+from ddcli.expressions.stage import Filter
+from ddcli.expressions.types import Type
+from ddcli.plan import physical
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import numpy as np
+    import polars as pl
+
+    from ddcli.engine.operators.base import Delta, Interval, Operator
+    from ddcli.engine.operators.imported import Imported
+    from ddcli.engine.operators.reduce_aggregates import Aggregate
+    from ddcli.engine.operators.revisit import Revisiting
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.scope import Scope
+    from ddcli.engine.trace.spine import Trace
+    from ddcli.errors import DdError
+    from ddcli.plan.logical import Node
+
+INT64 = Type("int64")
+
+
+class Failed(Protocol):
+    """Is told of updates on which an expression fails, with their layout, the pool of their values, and why, each."""
+
+    def __call__(self, updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str], /) -> None:
+        """Take them in."""
+
+
+class Facts(Protocol):
+    """What the operators of an input must know of it beside its rows."""
+
+    @property
+    def snapshots(self) -> Sequence[int]:
+        """The times of the run's snapshots, in order: one may have no rows."""
+
+    @property
+    def truncations(self) -> Sequence[tuple[int, int]]:
+        """Times and orders at which all keys of upserts lose what they have."""
+
+    def tied(self, key: dict[str, Any], time: int) -> DdError:
+        """Return the error for a key with two different rows at one time, neither of which is the last."""
+
+    def twice(self, key: dict[str, Any], time: int) -> DdError:
+        """Return the error for a key that is in a snapshot twice."""
+
+    def negative(self, record: dict[str, Any], time: int, count: int, found: int) -> None:
+        """Learn of a record that is there less than no times, the first of those `found` in one shard; may refuse it."""
+
+    def deleted(self, time: int, gone: int, before: int) -> None:
+        """Learn how many of the records before a snapshot are not in it, in one shard."""
+
+
+class Traces(Protocol):
+    """Gives the trace of a stateful node: an empty one, or what a state holds under its fingerprint."""
+
+    def trace(
+        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
+    ) -> Trace:
+        """Return a shard's trace of the arrangement `identity`, whose records have these keys and values.
+
+        `by` are the lanes of its rows that say to which shard they belong, those of the key where none are given.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A reduction whose overflow is told in the words of the pipeline file: the engine knows no columns."""
+
+    operator: Group
+    node: physical.Accumulate | physical.Group
+    pool: Pool
+    shared: ClassVar[bool] = False
+
+    @property
+    def wakes(self) -> list[Rounds]:
+        return self.operator.wakes
+
+    @property
+    def traces(self) -> Sequence[Trace]:
+        return self.operator.traces
+
+    @property
+    def revisiting(self) -> Revisiting | None:
+        return self.operator.revisiting
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        return self.operator.begin(interval)
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        try:
+            return self.operator.step(deltas, interval)
+        except SumOverflow as error:
+            raise told(error, self.node, self.pool) from error
+
+    def seal(self, interval: Interval) -> None:
+        self.operator.seal(interval)
+
+    def close(self, interval: Interval) -> None:
+        self.operator.close(interval)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is the same for all scopes: `pools` has one a shard, which may be the same, `show` is given what an `inspect` sees, `time` are the coordinates' types."""
+
+    traces: Traces
+    pools: Sequence[Pool]
+    show: Callable[[str, pl.DataFrame], None]
+    time: Sequence[Type]
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    failed: Failed | None = None
+
+
+@dataclass
+class Operators:
+    """The operators of the nodes of one scope, and what keeps its arrangements, by node: a shard each."""
+
+    scope: Scope
+    surroundings: Surroundings
+    arranged: dict[str, Sequence[Arrange | Entered | Filtered | Imported | Upsert]] = field(default_factory=dict)
+
+    def pool(self, shard: int) -> Pool:
+        return self.surroundings.pools[shard]
+
+    @singledispatchmethod
+    def operator(self, node: Node, shard: int) -> Operator:
+        """Return a shard of the operator of a node."""
+        raise AssertionError(type(node))
+
+    @operator.register(physical.Linear)
+    def _(self, node: physical.Linear, shard: int) -> Operator:
+        tell = self.surroundings.failed
+        if tell is None or self.scope.depth:  # in a loop a record fails in a round, of which an error log knows nothing
+            return linear_operator(node, self.pool(shard), self.scope.nt)
+        layout, pool = Layout(node.inputs[0].schema), self.pool(shard)
+        return linear_operator(node, pool, self.scope.nt, lambda rows, why: tell(rows, layout, pool, why))
+
+    @operator.register(physical.Sum)
+    def _(self, node: physical.Sum, shard: int) -> Operator:
+        return Concat(node.signs, Layout(node.schema).width + self.scope.nt + 1)
+
+    @operator.register(physical.Consolidate)
+    def _(self, node: physical.Consolidate, shard: int) -> Operator:
+        return Consolidate()
+
+    @operator.register(physical.Show)
+    def _(self, node: physical.Show, shard: int) -> Operator:
+        from ddcli.engine.updates import to_frame
+
+        layout = Layout(node.schema)
+
+        def show(updates: np.ndarray) -> None:
+            self.surroundings.show(node.label, to_frame(updates, layout, self.pool(shard), self.scope.nt))
+
+        return Inspect(show)
+
+    @operator.register(physical.Arranged)
+    def _(self, node: physical.Arranged, shard: int) -> Operator:
+        source = Layout(node.inputs[0].schema)
+        key, value = split_layout(node)
+        return Arrange(source.take(node.schema), self.trace(node, key, value, shard))
+
+    @operator.register(physical.Upserts)
+    def _(self, node: physical.Upserts, shard: int) -> Operator:
+        facts, pool = self.surroundings.facts[node.name], self.pool(shard)
+        key = Layout({name: node.schema[name] for name in node.key})
+
+        def tied(row: np.ndarray) -> DdError:
+            (values,) = decode_records(row[None], key, pool)
+            return facts.tied(dict(zip(node.key, values, strict=True)), int(row[-2]))
+
+        return Upsert(self.output_trace(node, node.key, shard), tied, facts.truncations)
+
+    @operator.register(physical.Snapshots)
+    def _(self, node: physical.Snapshots, shard: int) -> Operator:
+        facts, pool = self.surroundings.facts[node.name], self.pool(shard)
+        key = Layout({name: node.schema[name] for name in node.key or node.schema})
+
+        def twice(row: np.ndarray) -> DdError:
+            (values,) = decode_records(row[None], key, pool)
+            return facts.twice(dict(zip(node.key, values, strict=True)), int(row[-2]))
+
+        trace = self.output_trace(node, node.key or tuple(node.schema), shard)
+        return Snapshots(trace, facts.snapshots, twice if node.key else None, facts.deleted)
+
+    @operator.register(physical.Watched)
+    def _(self, node: physical.Watched, shard: int) -> Operator:
+        facts, pool, layout = self.surroundings.facts[node.name], self.pool(shard), Layout(node.schema)
+
+        def found(rows: np.ndarray) -> None:
+            (values,) = decode_records(rows[:1], layout, pool)
+            time, count = rows[0, -2:].tolist()
+            facts.negative(dict(zip(layout.names, values, strict=True)), time, count, len(rows))
+
+        return Negative(self.output_trace(node, layout.names, shard), found)
+
+    @operator.register(physical.Filtered)
+    def _(self, node: physical.Filtered, shard: int) -> Operator:
+        (whole,) = node.inputs
+        keep = keeping(whole.schema, [Filter(condition) for condition in node.conditions], self.pool(shard))
+        return Filtered(self.arranged[whole.fingerprint][shard], keep)
+
+    @operator.register(physical.EquiJoin)
+    def _(self, node: physical.EquiJoin, shard: int) -> Operator:
+        left, right = node.inputs
+        assert isinstance(left, physical.Arranged)
+        assert isinstance(right, physical.Arranged)
+        lanes = {"left": Layout(left.schema), "right": Layout(right.schema)}
+        nk = split_layout(left)[0].width
+        # [key | left values | right values]: the right's values begin where the left's row ends.
+        offset = {"left": 0, "right": lanes["left"].width - nk}
+        take = [lane + offset[side] for _, side, source in node.columns for lane in lanes[side].lanes(source)]
+        return Join(self.arranged[left.fingerprint][shard], self.arranged[right.fingerprint][shard], take)
+
+    @operator.register(physical.EnterAt)
+    def _(self, node: physical.EnterAt, shard: int) -> Operator:
+        return EnterAt(self.scope.nt)
+
+    @operator.register(physical.Shift)
+    def _(self, node: physical.Shift, shard: int) -> Operator:
+        return Shift(self.scope.nt, lower=node.lower, upper=node.upper)
+
+    @operator.register(physical.PythonShift)
+    def _(self, node: physical.PythonShift, shard: int) -> Operator:
+        return python_shift(node, self.pool(shard), self.surroundings.time, self.scope.nt)
+
+    @operator.register(physical.Delay)
+    def _(self, node: physical.Delay, shard: int) -> Operator:
+        return Delay(self.waiting_trace(node, Layout(node.schema), shard), self.scope.depth)
+
+    @operator.register(physical.OrderLanes)
+    def _(self, node: physical.OrderLanes, shard: int) -> Operator:
+        return Permute(order_lanes(node), self.scope.nt)
+
+    @operator.register(physical.Accumulate)
+    def _(self, node: physical.Accumulate, shard: int) -> Operator:
+        key = Layout({name: node.schema[name] for name in node.by})
+        values = value_layout(node.inputs[0].schema, node.by)
+        reduce = Reduce(key.width, values.width, self.times, accumulations(node))
+        return _Told(
+            Accumulate(
+                reduce, self.output_trace(node, node.by, shard), self.waiting(node, node.by, shard), self.scope.depth
+            ),
+            node,
+            self.pool(shard),
+        )
+
+    @operator.register(physical.Group)
+    def _(self, node: physical.Group, shard: int) -> Operator:
+        return _Told(self.group(node, node.by, aggregates(node, self.pool(shard)), shard), node, self.pool(shard))
+
+    @operator.register(physical.PythonGroup)
+    def _(self, node: physical.PythonGroup, shard: int) -> Operator:
+        return self.group(node, node.by, [python_reducer(node, self.pool(shard))], shard)
+
+    @operator.register(physical.Top)
+    def _(self, node: physical.Top, shard: int) -> Operator:
+        (arranged,) = node.inputs
+        assert isinstance(arranged, physical.Arranged)
+        return self.group(node, arranged.key, [top(node, self.pool(shard))], shard)
+
+    @operator.register(physical.Multiplicity)
+    def _(self, node: physical.Multiplicity, shard: int) -> Operator:
+        arranged = self.own_arranged(node, shard)
+        threshold = Threshold(Layout(node.schema).width, self.times, multiplicity(node.function))
+        if self.scope.nt == 1:
+            return Multiplicity(threshold, arranged)
+        record = tuple(node.schema)
+        output, waiting = self.output_trace(node, record, shard), self.waiting(node, record, shard)
+        return Group(threshold, arranged, output, waiting, self.scope.depth)
+
+    @property
+    def times(self) -> int:
+        """Return the number of time lanes that are no rounds: what a reduction sees of time."""
+        return self.scope.nt - self.scope.depth
+
+    def group(self, node: Node, by: Sequence[str], found: list[Aggregate], shard: int) -> Group:
+        (arranged,) = node.inputs
+        key = Layout({name: node.schema[name] for name in by})
+        reduce = Reduce(key.width, value_layout(arranged.schema, by).width, self.times, found)
+        output, waiting = self.output_trace(node, by, shard), self.waiting(node, by, shard)
+        return Group(reduce, self.own_arranged(node, shard), output, waiting, self.scope.depth)
+
+    def own_arranged(self, node: Node, shard: int) -> Arrange | Imported | Upsert:
+        """Return the arrangement that a reduction reads. It is of this scope: a reduction of what entered would be outside."""
+        arranged = self.arranged[node.inputs[0].fingerprint][shard]
+        assert not isinstance(arranged, Entered | Filtered)
+        return arranged
+
+    def trace(self, node: Node, key: Layout, value: Layout, shard: int) -> Trace:
+        return self.surroundings.traces.trace(node.fingerprint, key, value, self.scope.nt, shard)
+
+    def output_trace(self, node: Node, by: Sequence[str], shard: int) -> Trace:
+        key = Layout({name: node.schema[name] for name in by})
+        return self.trace(node, key, value_layout(node.schema, by), shard)
+
+    def waiting_trace(self, node: Node, data: Layout, shard: int) -> Trace:
+        """Return the trace of what waits for its time: that is the key, the data its value, which says whose shard it is."""
+        nt = self.scope.nt
+        times = Layout({f"$time{at}": INT64 for at in range(nt)})
+        by = range(nt, nt + data.width)
+        return self.surroundings.traces.trace(f"{node.fingerprint}-waiting", times, data, nt, shard, by)
+
+    def waiting(self, node: Node, by: Sequence[str], shard: int) -> Waiting | None:
+        """Return where a reduction keeps what it must evaluate later; in totally ordered time that is nothing."""
+        if self.times == 1:
+            return None
+        return Waiting(
+            self.waiting_trace(node, Layout({name: node.schema[name] for name in by}), shard), self.scope.depth
+        )
+
+
+def route(node: Node) -> Sequence[int]:
+    """Return the lanes of a node's input by which its rows find their shard; none where they stay in theirs."""
+    if isinstance(node, physical.Filtered):
+        return ()
+    if isinstance(node, physical.Arranged):
+        return Layout(node.inputs[0].schema).take(node.key)
+    if isinstance(node, physical.Upserts | physical.Snapshots):
+        return Layout(node.inputs[0].schema).take(node.key or node.schema)
+    if isinstance(node, physical.Accumulate):
+        return range(Layout({name: node.schema[name] for name in node.by}).width)
+    if isinstance(node, physical.Consolidate | physical.Show | physical.Delay | physical.Watched):
+        return range(Layout(node.schema).width)
+    return ()
+
+
+def split_layout(node: physical.Arranged) -> tuple[Layout, Layout]:
+    """Return the layouts of an arrangement's key and value."""
+    key = Layout({name: node.schema[name] for name in node.key})
+    return key, Layout({name: node.schema[name] for name in node.value})

@@ -1,0 +1,294 @@
+"""The traces of a pipeline's state: read from the batches that the manifest names, written back as batches of the next one."""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ddcli.circuit.retention import since as since_of
+from ddcli.engine import kernels
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import Frontier
+from ddcli.engine.trace.spine import Trace
+from ddcli.plan.changes import WAITING
+from ddcli.progress import SILENT, Progress
+from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
+from ddcli.store.batch.layout import BatchLayout, StoredBatch
+from ddcli.store.state.directory import batch_directory
+from ddcli.store.state.holds import Claims
+from ddcli.store.state.manifest import ArrangementEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.trace.batch import Batch
+    from ddcli.job.sizes import Sizes
+    from ddcli.sources.imported import SharedReader
+    from ddcli.store.state.directory import Adding, Transaction
+    from ddcli.store.state.manifest import FileEntry, Manifest
+
+
+@dataclass
+class _Arrangement:
+    """An arrangement as the run leaves it: the files of each shard.
+
+    Of a shard that several passes share: how many have not written yet, and the rows that the others wrote.
+    """
+
+    layout: BatchLayout
+    files: list[tuple[FileEntry, ...]]
+    waiting: list[int]
+    inserted: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A trace that was given to an operator: of which arrangement, and which shard of the state it is of, or is a part of."""
+
+    trace: Trace
+    identity: str
+    shard: int
+    pool: Pool
+    stored: tuple[StoredBatch, ...]
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a trace: files of a shard of the state, all that it has now (`whole`), or what one of several passes adds."""
+
+    identity: str
+    shard: int
+    layout: BatchLayout
+    files: tuple[FileEntry, ...]
+    whole: bool
+
+    def fresh(self, number: int) -> tuple[int, int]:
+        """Return how many rows, and bytes, of the files are of the commit with this number."""
+        files = [file for file in self.files if file.name.startswith(f"{number:09d}-")]
+        return sum(file.rows for file in files), sum(file.size for file in files)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A shard whose files of before may be merged, as all passes have read them; so many rows were inserted."""
+
+    identity: str
+    shard: int
+    layout: BatchLayout
+    inserted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Files of a shard that come in place of others, which are `gone`."""
+
+    identity: str
+    shard: int
+    gone: frozenset[str]
+    files: tuple[FileEntry, ...]
+
+
+@dataclass
+class StateTraces:
+    """Gives the operators their traces, and writes what they have taken in.
+
+    A run of more passes than an arrangement has shards reads each shard in several of them, each the keys that are its own.
+    """
+
+    directory: Path
+    manifest: Manifest | None
+    pools: Sequence[Pool]
+    since: Frontier
+    sizes: Sizes
+    imports: Mapping[str, SharedReader] = field(default_factory=dict)
+    """The arrangements that other pipelines keep, by identity: they are read there, and not written."""
+    claims: Claims = field(default_factory=Claims)
+    """What other pipelines claim of those that are kept here."""
+    past: Mapping[str, int | None] = field(default_factory=dict)
+    """How much of the past is kept, by fingerprint."""
+    only: Collection[str] | None = None
+    """The nodes whose arrangements are to be kept, by fingerprint; None: all."""
+    progress: Progress = SILENT
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """How long writing took, in all threads together, by the fingerprint of the node."""
+    _given: dict[int, _Given] = field(default_factory=dict)
+    _arrangements: dict[str, _Arrangement] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def trace(
+        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
+    ) -> Trace:
+        """Return the trace of one pass: what the state holds under an identity, or an empty one."""
+        if identity in self.imports:
+            pool = self.pools[shard]
+            shared = self.imports[identity].batches(self.since, shard, self.sizes.passes, pool)
+            trace = Trace(key.width, value.width, nt, since=self.since, batches=shared)
+            self._given[id(trace)] = _Given(trace, identity, shard, pool, (), whole=False)
+            return trace
+        entry = self.manifest.arrangements.get(identity) if self.manifest else None
+        count, passes = len(entry.shards) if entry else self.sizes.shards, self.sizes.passes
+        assert passes % count == 0, f"{passes} passes over {count} shards"
+        layout, own, pool = BatchLayout(key, value, nt), shard * count // passes, self.pools[shard]
+        files = entry.shards[own] if entry else ()
+        place = batch_directory(self.directory, identity, own)
+        stored = [StoredBatch(place / file.name, file, layout, pool) for file in files]
+        batches: list[Batch] = [*stored]
+        if count < passes:
+            lanes = tuple(range(key.width)) if by is None else tuple(by)
+            batches = [_Share(batch, lanes, shard, passes) for batch in stored]
+        trace = Trace(key.width, value.width, nt, since=self.since, batches=batches, layout=layout.record)
+        self._given[id(trace)] = _Given(trace, identity, own, pool, tuple(stored), count == passes)
+        self._arrangement(identity, layout)
+        return trace
+
+    def _arrangement(self, identity: str, layout: BatchLayout) -> _Arrangement:
+        """Return an arrangement as the run has left it so far."""
+        if identity not in self._arrangements:
+            entry = self.manifest.arrangements.get(identity) if self.manifest else None
+            count = len(entry.shards) if entry else self.sizes.shards
+            self._arrangements[identity] = _Arrangement(
+                layout, list(entry.shards) if entry else [()] * count, [self.sizes.passes // count] * count, [0] * count
+            )
+        return self._arrangements[identity]
+
+    def traces(self) -> list[Trace]:
+        """Return the traces that have not been written."""
+        return [given.trace for given in self._given.values()]
+
+    def write(
+        self, trace: Trace, transaction: Transaction, upper: Frontier, shared: frozenset[int] | None = None
+    ) -> None:
+        """Write what a trace has taken in, as of `upper`, and let go of it. Threads may do it with different traces at once."""
+        kept = self.store(trace, transaction, upper, shared)
+        rest = self.note(kept) if kept else None
+        if rest:
+            self.replace(self.merge(rest, transaction, upper))
+        if kept:
+            self.progress.wrote(*kept.fresh(transaction.number))
+
+    def store(
+        self, trace: Trace, transaction: Adding, upper: Frontier, shared: frozenset[int] | None = None
+    ) -> Kept | None:
+        """Write what a trace has taken in, and tell of it; None, where others keep the arrangement. See `write`.
+
+        `shared` tells the memory of matrices that others look at (see `memory_of`), None: any may be.
+        """
+        began, given = clock.perf_counter(), self._given.pop(id(trace))
+        if given.identity in self.imports or not self._is_kept(given.identity):
+            trace.batches.clear()
+            return None
+        layout = self._arrangements[given.identity].layout
+        fresh, memory = None, trace.resident()
+        trace.batches.clear()
+        since, through = self._since(given.identity, upper), self.claims.through(given.identity)
+        if memory:
+            updates = kernels.merge(memory)
+            if not through and shared is not None and memory_of(updates) not in shared:
+                # In place, as nobody else looks at it: what compaction is given is as it will be.
+                updates = kernels.advance(updates, since.as_time(), trace.nt, owned=True)
+            fresh = Fresh(updates, self.since, upper, given.pool)
+            del updates
+        memory.clear()
+        stored = given.stored if given.whole else ()
+        work = compact(layout, stored, fresh, since=since, through=through)
+        files = work.write(transaction, given.identity, given.shard)
+        self._spent(given.identity, began)
+        return Kept(given.identity, given.shard, layout, files, given.whole)
+
+    def note(self, kept: Kept) -> Rest | None:
+        """Learn what became of a trace; return what is to be merged, when all passes over a shard have been there."""
+        with self._lock:
+            arrangement, shard = self._arrangement(kept.identity, kept.layout), kept.shard
+            if kept.whole:
+                arrangement.files[shard] = kept.files
+                return None
+            known = arrangement.files[shard]
+            run = next_run(known)
+            arrangement.files[shard] = (*known, *(replace(entry, run=run + entry.run) for entry in kept.files))
+            arrangement.inserted[shard] += sum(entry.rows for entry in kept.files)
+            arrangement.waiting[shard] -= 1
+            if arrangement.waiting[shard]:
+                return None
+            return Rest(kept.identity, shard, kept.layout, arrangement.inserted[shard])
+
+    def merge(self, rest: Rest, transaction: Adding, upper: Frontier) -> Merged:
+        """Merge what is due of the files that a shard had before."""
+        since, through = self._since(rest.identity, upper), self.claims.through(rest.identity)
+        entry = self.manifest.arrangements.get(rest.identity) if self.manifest else None
+        began, place = clock.perf_counter(), batch_directory(self.directory, rest.identity, rest.shard)
+        files = entry.shards[rest.shard] if entry else ()
+        pool = Pool(self.pools[0].secret)
+        stored = [StoredBatch(place / file.name, file, rest.layout, pool) for file in files]
+        work = compact(rest.layout, stored, None, since=since, through=through, inserted=rest.inserted)
+        gone = frozenset(file.name for file in files) - {file.name for file in work.kept}
+        made = tuple(batch.write(transaction, rest.identity, rest.shard) for batch in work.made())
+        self._spent(rest.identity, began)
+        return Merged(rest.identity, rest.shard, gone, made)
+
+    def _spent(self, identity: str, began: float) -> None:
+        with self._lock:
+            self.seconds[identity.removesuffix(WAITING)] += clock.perf_counter() - began
+
+    def replace(self, merged: Merged) -> None:
+        """Learn what a shard's files of before were merged to."""
+        files = self._arrangements[merged.identity].files
+        kept = [entry for entry in files[merged.shard] if entry.name not in merged.gone]
+        files[merged.shard] = (*kept, *merged.files)
+
+    def entries(self, upper: Frontier) -> dict[str, ArrangementEntry]:
+        """Return the arrangements as the next manifest has them, when all traces have been written."""
+        assert not self._given, "traces that were not written"
+        times = upper.elements
+        found = {}
+        for identity, arrangement in self._arrangements.items():
+            if not self._is_kept(identity):
+                continue
+            layout = arrangement.layout
+            schema = {name: str(kind) for name, kind in layout.record.schema.items()}
+            shards = tuple(in_order(files) for files in arrangement.files)
+            since = self._since(identity, upper).elements
+            found[identity] = ArrangementEntry(identity, since, times, layout.key.names, schema, shards)
+        return found
+
+    def _is_kept(self, identity: str) -> bool:
+        return self.only is None or identity.removesuffix(WAITING) in self.only
+
+    def _since(self, identity: str, upper: Frontier) -> Frontier:
+        """Return the frontier to which an arrangement's times may be advanced: what is kept of the past, and for readers, stays apart."""
+        entry = self.manifest.arrangements.get(identity) if self.manifest else None
+        before = Frontier(entry.since) if entry and entry.since is not None else self.since
+        return self.claims.since(identity, since_of(upper, self.past, identity.removesuffix(WAITING), before))
+
+
+class _Share:
+    """Those rows of a batch whose keys are of one pass, of several that share the batch's shard."""
+
+    def __init__(self, batch: StoredBatch, lanes: tuple[int, ...], shard: int, shards: int) -> None:
+        self.batch = batch
+        self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
+        self._of = lanes, shard, shards
+
+    def matrix(self) -> np.ndarray:
+        lanes, shard, shards = self._of
+        matrix: np.ndarray = self.batch.matrix()
+        mine: np.ndarray = matrix[kernels.shard_of(kernels.take(matrix, list(lanes)), len(lanes), shards) == shard]
+        return mine
+
+    def for_keys(self, keys: np.ndarray) -> np.ndarray:
+        return self.batch.for_keys(keys)
+
+    def release(self) -> None:
+        self.batch.release()
+
+
+def memory_of(matrix: np.ndarray) -> int:
+    """Return what tells the memory of one matrix from that of another: views of one share it."""
+    return id(matrix if matrix.base is None else matrix.base)

@@ -1,0 +1,100 @@
+"""A graph run in memory, interval by interval, over updates that are handed in: no file is read, and nothing is kept.
+
+It is the same plan and the same engine as a run's, without a state, so a step of a small graph takes milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.circuit.graph import assemble
+from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta, Interval
+from ddcli.engine.scope import Scope
+from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.trace.spine import Trace
+from ddcli.engine.workers import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ddcli.circuit.operators import Facts
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.expressions.types import Type
+    from ddcli.plan.physical import PhysicalGraph
+
+    Matrix = np.ndarray[Any, np.dtype[np.int64]]
+    """Updates, `[data lanes | time lanes | diff]`."""
+
+
+class Trial:
+    """The dataflow of a graph, with empty arrangements. `layouts` are those of the inputs that it reads, `outputs` of what it gives.
+
+    All values are those of `pool`; trials that share it can be fed the same updates, and their outputs compared lane by lane.
+    Records on which an expression fails are passed over, if it is `lenient`, and end it otherwise.
+    """
+
+    def __init__(
+        self,
+        graph: PhysicalGraph,
+        time: Sequence[Type],
+        pool: Pool,
+        *,
+        facts: Mapping[str, Facts] | None = None,
+        shards: int = 1,
+        lenient: bool = False,
+    ) -> None:
+        self.times = len(time)
+        self.frontier = Frontier([(LEAST,) * self.times])
+        scope = Scope(self.times, workers=Workers(shards, 1))
+        self._assembled = assemble(
+            graph,
+            scope,
+            self,
+            pool,
+            lambda _label, _updates: None,
+            time,
+            parted=shards > 1,
+            facts=facts,
+            failed=(lambda *_: None) if lenient else None,
+        )
+        self.layouts = self._assembled.layouts
+        self.outputs = self._assembled.outputs
+
+    def trace(
+        self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
+    ) -> Trace:
+        """Return an empty trace that tells all times apart."""
+        return Trace(key.width, value.width, nt, since=Frontier([(LEAST,) * self.times]))
+
+    def close(self, upper: Frontier, fed: Mapping[str, Matrix]) -> dict[str, Matrix]:
+        """Close the times before `upper`, of which `fed` has the inputs' updates; return those of each output, consolidated."""
+        if upper == self.frontier:
+            return {name: self._nothing(name) for name in self.outputs}
+        interval, self.frontier = Interval(self.frontier, upper), upper
+        found = self._assembled.step({name: Delta(matrix) for name, matrix in fed.items()}, interval)
+        return {name: self._consolidated(name, deltas) for name, deltas in found.items()}
+
+    def _nothing(self, name: str) -> Matrix:
+        return np.empty((0, self.outputs[name].width + self.times + 1), np.int64)
+
+    def _consolidated(self, name: str, deltas: Sequence[Delta]) -> Matrix:
+        return kernels.consolidate(np.concatenate([self._nothing(name), *(delta.updates for delta in deltas)]))
+
+
+def closed(upper: Frontier, times: Matrix) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which rows of times are closed by a frontier: at or after none of its elements."""
+    still = np.zeros(len(times), np.bool_)
+    for element in upper.elements:
+        still |= (times >= np.array([max(value, LEAST) for value in element])).all(axis=1)
+    return ~still
+
+
+def as_of(matrix: Matrix, times: int, time: Sequence[int]) -> Matrix:
+    """Return the collection at a time that updates accumulate to: rows without times, each with its count."""
+    width = matrix.shape[1] - times - 1
+    then = matrix[(matrix[:, width:-1] <= np.array(time, np.int64)).all(axis=1)]
+    return kernels.consolidate(np.ascontiguousarray(then[:, [*range(width), matrix.shape[1] - 1]]))

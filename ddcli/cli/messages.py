@@ -1,0 +1,134 @@
+"""What a run says to whoever started it: lines for a person, or objects for a program; and what it leaves in files.
+
+With `--log-format json` every line on stderr is one object: {at, level, event, message, ...}. `level` is info, warning or error.
+By `event` there is more in it: `run` has the `summary` (see `--summary`), `error` has `error: {problem, place, hint, exit_code}`,
+`profile` has the `operators`, `incomplete` has the `file` that is not whole yet; `skipped`, `watching`, `stopped` and `message` have no more.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ddcli.cli.annotations import annotation
+from ddcli.errors import DdError
+from ddcli.screen import in_actions, json_text, say, say_own
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddcli.job.summary import RunSummary
+
+Level = Literal["info", "warning", "error"]
+SIGNALLED = 128
+"""What the number of a signal is added to, for an exit code."""
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """Says things on stderr: text or JSON, all or nothing but errors. `line` writes a line of text, whatever is in it."""
+
+    form: Literal["text", "json"]
+    quiet: bool
+    line: Callable[[str], None]
+
+    def say(self, message: str, event: str = "message", level: Level = "info", **facts: Any) -> None:
+        """Say what happens, in a line."""
+        self.lines([message], event, level, **facts)
+
+    def lines(self, lines: list[str], event: str, level: Level = "info", **facts: Any) -> None:
+        """Say what happens, in some lines, which are one message."""
+        if self.quiet and level != "error":
+            return
+        if self.form == "text":
+            for line in lines:
+                self.line(line)
+            return
+        message = "\n".join(lines)
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        say(json_text({"at": at, "level": level, "event": event, "message": message, **facts}), err=True)
+
+    def summary(self, summary: RunSummary, *, rates: bool) -> None:
+        """Say what a run did; of what it had to warn of, in objects of their own."""
+        lines = summary.lines(rates=rates)
+        if self.form == "text":
+            for line in lines:
+                self.say(line)
+            return
+        self.say(lines[0], "run", summary=summary.to_json())
+        for warning in summary.warnings():
+            self.say(warning, "message", "warning")
+
+    def error(self, error: BaseException, code: int) -> None:
+        """Say what went wrong."""
+        lines = error.lines() if isinstance(error, DdError) else [told(error, code)["problem"]]
+        self.lines(lines, "error", "error", error=told(error, code))
+
+    def annotate(self, error: BaseException) -> None:
+        """In GitHub Actions, have an error shown beside the lines of a pull request."""
+        if in_actions() and isinstance(error, DdError):
+            say_own(annotation(error), err=True)
+
+
+def told(error: BaseException, code: int) -> dict[str, Any]:
+    """Return an error as plain values."""
+    if isinstance(error, DdError):
+        place = str(error.span) if error.span else error.place
+        return {"problem": error.problem, "place": place, "hint": error.hint, "exit_code": code}
+    interrupted = code > SIGNALLED
+    problem = "interrupted; state and outputs are as they were" if interrupted else f"{type(error).__name__}: {error}"
+    return {"problem": problem, "place": None, "hint": None, "exit_code": code}
+
+
+@dataclass
+class Records:
+    """What a run leaves in files beside its outputs: its summary, if that is asked for, and a part of the page of a GitHub workflow."""
+
+    pipeline: Path
+    file: Path | None
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def done(self, summary: RunSummary) -> None:
+        """Record a run that came to its end."""
+        self._write(exit_code=0, summary=summary.to_json())
+        self._append(summary.markdown())
+
+    def skipped(self, why: str) -> None:
+        """Record that another run holds the state, and this one was told to let it."""
+        self._write(exit_code=0, skipped=why)
+
+    def failed(self, error: BaseException, exit_code: int) -> None:
+        """Record a run that failed, or was interrupted."""
+        self._write(exit_code=exit_code, error=told(error, exit_code))
+        if isinstance(error, DdError):
+            self._append([f"### {self.pipeline.stem}: failed", "", "```text", *error.lines(), "```"])
+
+    def _write(self, exit_code: int, **facts: Any) -> None:
+        """Put the summary in the place of the last one: whoever reads it reads a whole one."""
+        if self.file is None:
+            return
+        from ddcli.store.files.access import real
+        from ddcli.store.files.gate import Files
+
+        now = datetime.now(UTC)
+        tree = {
+            "pipeline": str(self.pipeline),
+            "began": self.began.isoformat(timespec="milliseconds"),
+            "ended": now.isoformat(timespec="milliseconds"),
+            "exit_code": exit_code,
+        }
+        tree |= {"summary": None, "skipped": None, "error": None} | facts
+        data = json_text(tree, indent=2).encode() + b"\n"
+        self.began = now
+        file = real(self.file.parent) / self.file.name
+        Files().create(file, data, file.with_name(f".{file.name}.{os.getpid()}.tmp"))
+
+    def _append(self, lines: list[str]) -> None:
+        """Add lines to the page that GitHub shows of the workflow's run."""
+        page = os.environ.get("GITHUB_STEP_SUMMARY")
+        if in_actions() and page and lines:
+            with Path(page).open("a", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n\n")

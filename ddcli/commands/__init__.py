@@ -1,0 +1,7 @@
+"""What `check`, `convert`, `plan` and `explain` do, without click.
+
+* check: the errors and warnings of a pipeline, without reading a row
+* convert: any input to a change log, and a log as of a time to a table
+* explain: the plan, state and run records that `dd explain` draws
+* plan: what a run would do, without doing it
+"""

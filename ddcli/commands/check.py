@@ -1,0 +1,191 @@
+"""What is wrong with a pipeline, as far as that can be told without reading a row: `dd check`.
+
+Everything is tried and all errors are told: what the file says, what its inputs' files say of their columns, and the plan of
+what can be planned. Polars is not imported, pyarrow only where a file must say what its columns are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import DdError, InputError, SpecErrors, UsageError
+from ddcli.job.functions import functions_of
+from ddcli.job.request import problems_of, state_of
+from ddcli.plan.error_path import each_of
+from ddcli.sources.input_format import format_of, shared_time
+from ddcli.spec import read_spec
+from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_of
+from ddcli.store.parquet.footers import Footers
+from ddcli.store.state.sharing import find_shared
+from ddcli.store.tables.listing import Listing, list_input
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddcli.expressions.types import Schema
+    from ddcli.spec.model import Input, Spec
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedInput:
+    """An input's columns, in how many files they were found, and the key if another pipeline keeps it."""
+
+    schema: LogSchema
+    files: int = 0
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a pipeline file is about, and what is wrong with it. Without errors all inputs and outputs are known."""
+
+    file: str
+    name: str | None = None
+    inputs: dict[str, CheckedInput] = field(default_factory=dict)
+    outputs: dict[str, Schema] = field(default_factory=dict)
+    errors: tuple[DdError, ...] = ()
+    unseen: dict[str, str] = field(default_factory=dict)
+    """The Python functions of which the text doesn't say how many arguments they take, and why."""
+
+    @property
+    def supposed(self) -> list[str]:
+        """The inputs of which no file is here."""
+        return [name for name, found in self.inputs.items() if not found.files and not found.key]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        inputs = {
+            name: {"columns": _texts(found.schema.columns), "time": _texts(found.schema.time), "files": found.files}
+            for name, found in self.inputs.items()
+        }
+        outputs = {name: _texts(schema) for name, schema in self.outputs.items()}
+        errors = [_told(error) for error in self.errors]
+        return {
+            "file": self.file,
+            "name": self.name,
+            "ok": not errors,
+            "inputs": inputs,
+            "outputs": outputs,
+            "errors": errors,
+        }
+
+
+def _texts(schema: Schema) -> dict[str, str]:
+    return {name: str(kind) for name, kind in schema.items()}
+
+
+def _told(error: DdError) -> dict[str, Any]:
+    place = {"file": error.place, "line": None, "column": None, "length": None}
+    if error.span is not None:
+        place = {name: value for name, value in asdict(error.span).items() if name in place}
+    return place | {"problem": error.problem, "hint": error.hint, "code": error.exit_code}
+
+
+def check(path: Path) -> Checked:
+    """Return what a pipeline file is about and everything that is wrong with it; no row of an input is read.
+
+    An input whose columns are declared needs no file. What its files say is checked where they are on this machine.
+    """
+    try:
+        spec, wrong = read_spec(path)
+    except UsageError as error:
+        return Checked(str(path), errors=each_of(error))
+    if spec is None:
+        return Checked(str(path), errors=SpecErrors(wrong).errors)
+    base = path.absolute().parent
+    errors: list[DdError] = [*wrong, *problems_of(spec, base, state_of(spec, base).absolute())]
+    inputs: dict[str, CheckedInput] = {}
+    for name, given in spec.inputs.items():
+        try:
+            inputs[name] = _check_input(given, base)
+        except DdError as error:
+            errors += [_at_the_input(each, given) for each in each_of(error)]
+    outputs = _plan(spec, inputs, errors)
+    unseen = {} if errors else _unseen(spec, base)
+    return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors, unseen)
+
+
+def _unseen(spec: Spec, base: Path) -> dict[str, str]:
+    from ddcli.expressions.definition import define
+
+    names = dict.fromkeys(function.name.value for function in functions_of(spec))
+    found = {name: define(name, str(base)).unseen for name in names}
+    return {name: why for name, why in found.items() if why}
+
+
+def _check_input(given: Input, base: Path) -> CheckedInput:
+    """Return what an input's files say of their columns, all of them held together, or what is declared."""
+    where = locate(base, given.path.value)
+    if given.arrangement is not None:
+        shared = find_shared(where, given.arrangement.value)
+        return CheckedInput(shared.schema([text.value for text in given.time]), key=shared.entry.key)
+    log = format_of(given)
+    listing = _files_of(given, base)
+    footers = Footers(log.declared(), said_by_paths(log, listing), log.nested, log.time)
+    schema = schema_of(log, listing, footers.footer)
+    bound = log.bound(schema.columns, schema.time)
+    for file in listing.new:
+        path = listing.path(file)
+        check_file(bound, schema, path, bound.footer(path, footers.footer(path)))
+    return CheckedInput(schema, len(listing.new))
+
+
+def _files_of(given: Input, base: Path) -> Listing:
+    """Return the files to hold an input's columns against. Where these are declared there may be none, and no store is asked."""
+    where = locate(base, given.path.value)
+    none = Listing(where, ())
+    if given.columns is not None and isinstance(where, ObjectPath):
+        return none
+    try:
+        return list_input(given.path.value, base)
+    except InputError:
+        if given.columns is None or where.exists():
+            raise
+        return none
+
+
+def _at_the_input(error: DdError, given: Input) -> DdError:
+    """Return an error of an input's files as one at the place where the pipeline names them."""
+    if error.span is not None:
+        return error
+    place = f"{_short(error.place)}: " if error.place else ""
+    return InputError(f"inputs.{given.name.value}: {place}{error.problem}", span=given.path.span, hint=error.hint)
+
+
+def _short(place: str) -> str:
+    """Return a place from where we are, if it is below."""
+    path = Path(place)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else place
+
+
+def _plan(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError]) -> dict[str, Schema]:
+    """Return the columns of the outputs; add what is wrong with the names and types of all that can be planned to the errors."""
+    from ddcli.plan.build import build
+    from ddcli.plan.generations import plan
+    from ddcli.plan.test_steps import check_tests
+
+    if not inputs:
+        return {}
+    schemas = {name: found.schema for name, found in inputs.items()}
+    try:
+        time = shared_time(spec, schemas)
+    except UsageError as error:
+        errors += each_of(error)
+        time = next(iter(schemas.values())).time
+    columns = {name: schema.columns for name, schema in schemas.items()}
+    keys = {name: found.key for name, found in inputs.items() if found.key}
+    try:
+        graph = build(spec, columns, list(time.values()), keys)
+    except UsageError as error:
+        errors += each_of(error)
+        return {}
+    if not errors:
+        plan(graph)
+        try:
+            check_tests(spec, columns, time)
+        except UsageError as error:
+            errors += each_of(error)
+    return {name: node.schema for name, node in graph.outputs.items() if name in spec.outputs}

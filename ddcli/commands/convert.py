@@ -1,0 +1,236 @@
+"""Converting once: any input to a change log of its own, and the collection of a log at a time to a plain table.
+
+An input is converted by a run: a pipeline that copies it, with a state that nobody keeps. So it is read as any pipeline reads
+it, in the same bounded memory, and refused for the same reasons. What is written appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import time as clock
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from ddcli.driver.execute import execute
+from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, did_you_mean
+from ddcli.job.request import Request, problems_of
+from ddcli.job.sizes import default_memory, default_workers
+from ddcli.render.rows import WRITERS, batches
+from ddcli.screen import visible
+from ddcli.spec import load_spec, parse_spec
+from ddcli.spec.model import Output, Spec
+from ddcli.store.files.access import real
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.log.progress import PROGRESS
+from ddcli.store.state.directory import UPDATES, State
+from ddcli.store.tables.files import READ_ERRORS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import polars as pl
+
+    from ddcli.job.summary import RunSummary
+    from ddcli.render.rows import RowFormat
+    from ddcli.sources.change_log import ChangeLog
+
+OPTIONS = "options"
+"""What the text is called that options are made to; no place in it is ever shown."""
+NAME = "log"
+MISSING = re.compile(r".*the key '(\w+)' is missing")
+KINDS: dict[str, RowFormat] = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".ndjson": "jsonl",
+    ".jsonl": "jsonl",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+}
+"""Which kind of file a table is written to, by the ending of its name."""
+
+
+def convert_input(
+    pipeline: Path, name: str, target: Path, *, until: str | None = None, force: bool = False
+) -> RunSummary:
+    """Write an input of a pipeline file as a change log into the directory `target`; return what was read and written.
+
+    Closes the times that a run would. Raises what a run does, and UsageError where `target` has something in it, unless it is a log
+    and `force` lets it be replaced.
+    """
+    spec = load_spec(pipeline)
+    if name not in spec.inputs:
+        near = did_you_mean(name, spec.inputs)
+        hint = f"did you mean '{near}'?" if near else f"inputs: {', '.join(spec.inputs)}"
+        raise UsageError(f"no input is named '{name}'", place=str(pipeline), hint=hint)
+    if spec.inputs[name].arrangement is not None:
+        raise UsageError(f"'{name}' is kept by another pipeline: it has no files", span=spec.inputs[name].name.span)
+    return _converted(spec, name, pipeline.absolute().parent, target, until, force=force)
+
+
+def convert_files(
+    given: Mapping[str, Any], target: Path, *, until: str | None = None, force: bool = False
+) -> RunSummary:
+    """Write files as a change log, `given` being what a pipeline file would say of them as an input. See `convert_input`."""
+    tree = {"dd": 1, "name": NAME, "inputs": {NAME: dict(given)}, "outputs": {NAME: str(target)}}
+    with _without_places():
+        spec = parse_spec(visible(json.dumps(tree, ensure_ascii=False)), OPTIONS)  # escapes that YAML knows, too
+        return _converted(spec, NAME, Path.cwd(), target, until, force=force)
+
+
+def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False) -> int:
+    """Write the collection of a log at a time as a plain table into a file; return how many rows it has.
+
+    A record that is there twice is written twice; one that is there less than no times is an InputError. The ending of the
+    name says which kind of file it is; in memory is what the collection needs.
+    """
+    kind = KINDS.get(target.suffix.lower())
+    if kind is None:
+        hint = f"name it with one of these endings: {', '.join(KINDS)}"
+        raise UsageError(f"'{target.name}' doesn't say which kind of file it is to be", hint=hint)
+    if isinstance(target, ObjectPath):
+        raise UsageError("a table is written into a file of this machine", hint="write it here, then copy it there")
+    if target.exists() and not force:
+        raise UsageError("the file is there already", place=str(target), hint="--force replaces it")
+    rows = log.as_of(as_of)
+    with _appearing(target) as file:
+        writer = WRITERS[kind](file)
+        count = 0
+        try:
+            for batch in batches(rows):
+                table = _repeated(batch, log)
+                writer.add(table)
+                count += table.height
+        except READ_ERRORS as error:
+            raise log.refusal(error) from None
+        writer.end()
+    return count
+
+
+def _repeated(batch: pl.DataFrame, log: ChangeLog) -> pl.DataFrame:
+    """Return each record as often as it is there."""
+    import polars as pl
+
+    counts = batch[log.diff]
+    if (counts < 0).any():
+        row = batch.row((counts < 0).arg_max() or 0, named=True)
+        told = ", ".join(f"{name} = {value!r}" for name, value in row.items() if name != log.diff)
+        raise InputError(
+            f"the record {told} is there {row[log.diff]} times, which no table can say",
+            place=str(log.path),
+            hint="`dd log --as-of` writes records with their counts",
+        )
+    data = batch.drop(log.diff)
+    if (counts == 1).all():
+        return data
+    return data[pl.int_range(batch.height, eager=True).repeat_by(counts).explode(empty_as_null=False)]
+
+
+def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | None, *, force: bool) -> RunSummary:
+    given = replace(spec.inputs[name], late="error", quarantine=None)
+    with _making(target, force=force) as directory, tempfile.TemporaryDirectory(prefix="dd-convert-") as place:
+        output = Output(spec.name, Text(str(target), given.path.span), Text(name, given.name.span))
+        alone = Spec(spec.name, spec.path, {name: given}, {}, {name: output})
+        state, directory = real(Path(place)) / "state", real(directory)
+        if problems := problems_of(alone, base, state):
+            raise SpecErrors(problems)
+        request = Request(
+            alone,
+            "",
+            base,
+            state,
+            {name: directory},
+            until,
+            lambda _line: None,
+            memory=default_memory(),
+            workers=default_workers(),
+            engine="local",
+        )
+        started = clock.perf_counter()
+        with State.open(state, request.outputs) as opened:
+            summary = execute(request, None, opened)
+    return replace(summary, seconds=clock.perf_counter() - started)
+
+
+@contextmanager
+def _making(target: Path, *, force: bool) -> Iterator[Path]:
+    """Give a directory to write a log into that becomes `target` at the end, all at once; in an object store, `target` itself."""
+    there = _entries(target)
+    if there and not force:
+        raise UsageError("there is something already", place=str(target), hint="--force replaces a log")
+    strange = [path.name for path in there if not (path.name.startswith(UPDATES) or path.name == PROGRESS)]
+    if strange:
+        problem = f"'{strange[0]}' lies there, which is no part of a log that `dd` has written"
+        raise UsageError(problem, place=str(target), hint="remove the directory by hand, or name another")
+    if isinstance(target, ObjectPath):
+        if there:
+            raise UsageError("a log in an object store is not replaced", place=str(target), hint="remove it first")
+        yield target
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+    try:
+        made = place / "log"
+        made.mkdir()
+        yield made
+        if target.exists():
+            target.rename(place / "before")
+        made.rename(target)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _appearing(target: Path) -> Iterator[BinaryIO]:
+    """Give a file to write into that gets its name, and takes the place of what has it, when it is whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    waiting = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with waiting.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        waiting.replace(target)
+    finally:
+        waiting.unlink(missing_ok=True)
+
+
+def _entries(directory: Path) -> list[Path]:
+    if directory.exists() and not directory.is_dir():
+        raise UsageError("it is a file, and a log is a directory", place=str(directory))
+    try:
+        return list(directory.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+@contextmanager
+def _without_places() -> Iterator[None]:
+    """Have errors about what options say name no places in a file, as there is none."""
+    try:
+        yield
+    except SpecErrors as errors:
+        raise SpecErrors([_placeless(error) for error in errors.errors]) from None
+    except DdError as error:
+        raise _placeless(error) from None
+
+
+def _placeless(error: DdError) -> DdError:
+    if error.span is not None and error.span.file == OPTIONS:
+        error.span = None
+    if (missing := MISSING.fullmatch(error.problem)) is not None:
+        error.problem, error.hint = f"--{missing[1].replace('_', '-')} is missing", None
+    for prefix in (f"inputs.{NAME}: ", f"inputs.{NAME}.", f"outputs.{NAME}: "):
+        error.problem = error.problem.removeprefix(prefix)
+    if error.hint and "it is relative to the pipeline file" in error.hint:
+        error.hint = "name a directory, a file or a glob; a path is relative to the current directory"
+    if error.hint and "declare them under the input's `columns`" in error.hint:
+        error.hint = error.hint.replace("declare them under the input's `columns`", "say them with --columns")
+        error.hint = error.hint.replace("`columns: {", "`--columns '{").replace("}`", "}'`")
+    return error

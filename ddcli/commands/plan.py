@@ -1,0 +1,203 @@
+"""What a run would do, without doing it: `dd plan`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddcli.job.request import find_inputs, find_time, find_upper, is_idle, read_request
+from ddcli.job.summary import plural, size_of
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.outputs import check_outputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.job.request import Found, Request
+    from ddcli.plan.changes import Changes
+    from ddcli.plan.generations import Plan
+    from ddcli.store.state.manifest import ArrangementEntry, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class InputWork:
+    """What would be taken from an input: rows (or fewer) of files that are new or have rows that wait; and what would be read again."""
+
+    rows: int
+    new_files: int
+    waiting_files: int
+    again_files: int = 0
+    again_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ArrangementWork:
+    """An arrangement that is kept (with what it holds), built, or dropped (then nobody knows any more of what it is); and why."""
+
+    of: str
+    rows: int = 0
+    bytes: int = 0
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputWork:
+    """What becomes of an output: "same", "new", "changed" (then it is given the difference), or "removed"; and why."""
+
+    change: str
+    why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a run would do."""
+
+    name: str
+    lower: str | None
+    upper: str | None
+    work: bool
+    needs_apply: bool = False
+    inputs: dict[str, InputWork] = field(default_factory=dict)
+    kept: tuple[ArrangementWork, ...] = ()
+    built: tuple[ArrangementWork, ...] = ()
+    dropped: tuple[ArrangementWork, ...] = ()
+    outputs: dict[str, OutputWork] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Return it as lines of text."""
+        if not self.work:
+            at = f" (times before {self.upper} are closed)" if self.upper else ""
+            return [f"{self.name}: nothing to do{at}"]
+        since = f" from {self.lower}" if self.lower else ""
+        closes = self.upper is not None and self.lower != self.upper
+        lines = [f"{self.name}: times{since} to before {self.upper}" if closes else f"{self.name}: no times to close"]
+        for name, given in self.inputs.items():
+            if given.new_files or given.waiting_files:
+                waiting = f", {given.waiting_files} with rows that wait" if given.waiting_files else ""
+                files = f"{given.new_files} new {plural(given.new_files, 'file')}{waiting}"
+                lines.append(f"  read    {name}: {files}, {given.rows:,} {plural(given.rows, 'update')}")
+            if given.again_files:
+                files = f"{given.again_files} {plural(given.again_files, 'file')}"
+                lines.append(f"  again   {name}: {files}, {size_of(given.again_bytes)}, to build what is new")
+        if self.kept:
+            rows = sum(each.rows for each in self.kept)
+            count = f"{len(self.kept)} {plural(len(self.kept), 'arrangement')}"
+            lines.append(
+                f"  keep    {count}, {rows:,} {plural(rows, 'row')}, {size_of(sum(e.bytes for e in self.kept))}"
+            )
+        lines += [f"  build   {each.of}{_because(each.why)}" for each in self.built]
+        if self.dropped:
+            count = f"{len(self.dropped)} {plural(len(self.dropped), 'arrangement')}"
+            lines.append(f"  drop    {count}, {size_of(sum(each.bytes for each in self.dropped))}")
+        words = {"new": "begin", "changed": "change", "removed": "forget"}
+        for name, output in self.outputs.items():
+            if output.change in words:
+                told = "; its files stay" if output.change == "removed" else ""
+                lines.append(f"  {words[output.change]:7} {name}{_because(output.why)}{told}")
+        if self.needs_apply:
+            lines.append("  `dd run --apply` writes the difference to the outputs that change, from the frontier on")
+        return lines
+
+
+def _because(why: tuple[str, ...]) -> str:
+    return f": {'; '.join(why)}" if why else ""
+
+
+def preview(path: Path, *, state: Path | None = None, until: str | None = None) -> Preview:
+    """Return what a run of the pipeline file at `path` would do; raise what it would refuse. Changes nothing, takes no lock."""
+    request = read_request(path, state, until, lambda _line: None)
+    manifest = read_newest(request.state)
+    check_outputs(request.state, manifest, request.outputs)
+    if manifest is not None and is_idle(request, manifest):
+        from ddcli.engine.times import Frontier
+        from ddcli.store.time_text import format_frontier
+
+        upper = format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))
+        return Preview(request.spec.name.value, upper, upper, work=False)
+    return _preview(request, manifest)
+
+
+def _preview(request: Request, manifest: Manifest | None) -> Preview:
+    from ddcli.driver.migration import find_changes, is_changed
+    from ddcli.engine.times import Frontier
+    from ddcli.plan.build import build
+    from ddcli.plan.generations import known_generations, plan
+    from ddcli.sources.readers import import_keys, largest_seen, open_logs, time_columns
+    from ddcli.store.time_text import format_frontier
+
+    found = find_inputs(request, manifest)
+    readers = open_logs(request, manifest, found)
+    time = time_columns(request, manifest, readers)
+    schemas = {name: reader.schema.columns for name, reader in readers.items()}
+    wanted = plan(
+        build(request.spec, schemas, list(time.values()), import_keys(readers)),
+        known_generations(manifest.cache["plan"] if manifest else None),
+    )
+    before = Frontier(manifest.upper) if manifest else None
+    upper = find_upper(request, time, found, before, largest_seen(manifest, readers))
+    changes = find_changes(request, manifest, wanted) if manifest and is_changed(request, manifest, wanted) else None
+    again = _again(changes, found)
+    inputs = {}
+    for name, reader in readers.items():
+        known = manifest is not None and name in manifest.inputs
+        closed = manifest.upper if manifest is not None and known else None
+        rows = 0 if upper is None else reader.take((), closed, upper.elements).rows
+        inputs[name] = InputWork(rows, len(reader.listing.new), len(reader.listing.waiting), *again.get(name, (0, 0)))
+    kinds = list(time.values())
+    return Preview(
+        request.spec.name.value,
+        format_frontier(before, kinds) if before else None,
+        format_frontier(upper, kinds) if upper else None,
+        work=upper != before or changes is not None,
+        needs_apply=bool(changes and changes.rewritten),
+        inputs=inputs,
+        **_state_work(wanted, changes, manifest),
+    )
+
+
+def _again(changes: Changes | None, found: dict[str, Found]) -> dict[str, tuple[int, int]]:
+    """Return of the inputs that must be read again how many files, and bytes, there are."""
+    if changes is None:
+        return {}
+    read = [name for name in changes.cut().scans() if name in changes.known.inputs]
+    files = {name: found[name].listing.past().to_read for name in read}
+    return {name: (len(each), sum(file.size for file in each)) for name, each in files.items() if each}
+
+
+def _state_work(wanted: Plan, changes: Changes | None, manifest: Manifest | None) -> dict[str, Any]:
+    """Return what becomes of the arrangements and the outputs."""
+    from ddcli.plan.changes import WAITING, describe, keeps_state
+    from ddcli.plan.logical import EXPORT
+
+    if manifest is None:
+        times = next((node.nt for node in wanted.graph.scans().values()), 1)
+        built = [ArrangementWork(describe(node)) for node in wanted.graph.nodes if keeps_state(node, times)]
+        outputs = {name: OutputWork("new") for name in wanted.graph.outputs if not name.startswith(EXPORT)}
+        return {"built": tuple(built), "outputs": outputs}
+    if changes is None:
+        return {}
+
+    def held(entries: list[ArrangementEntry]) -> tuple[int, int]:
+        files = [file for entry in entries for shard in entry.shards for file in shard]
+        return sum(file.rows for file in files), sum(file.size for file in files)
+
+    def entries(fingerprint: str) -> list[ArrangementEntry]:
+        names = (fingerprint, fingerprint + WAITING)
+        return [manifest.arrangements[name] for name in names if name in manifest.arrangements]
+
+    outputs = {
+        name: OutputWork(change, tuple(changes.why(name)) if change == "changed" else ())
+        for name, change in changes.outputs.items()
+    }
+    return {
+        "kept": tuple(ArrangementWork(describe(node), *held(entries(name))) for name, node in changes.kept.items()),
+        "built": tuple(
+            ArrangementWork(describe(node), why=tuple(changes.why_built(name))) for name, node in changes.built.items()
+        ),
+        "dropped": tuple(ArrangementWork(name, *held([manifest.arrangements[name]])) for name in changes.dropped),
+        "outputs": outputs | {name: OutputWork("removed") for name in changes.removed},
+    }

@@ -1,0 +1,327 @@
+"""A run that has something to do: one step of the dataflow over what is new, and the commit of all that it changed."""
+
+from __future__ import annotations
+
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ddcli import __version__
+from ddcli.circuit.graph import assemble
+from ddcli.circuit.retention import kept_past
+from ddcli.circuit.traces import StateTraces
+from ddcli.driver.meter import Watching, widths_of
+from ddcli.driver.migration import is_changed, rebuild
+from ddcli.driver.step import Stepping, pools_for
+from ddcli.engine.counts import OUTPUT, Count, Counts
+from ddcli.engine.operators.base import Interval
+from ddcli.engine.pool import HashCollision
+from ddcli.engine.scope import Scope
+from ddcli.engine.secret import new_secret
+from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.workers import Workers
+from ddcli.job.functions import load_functions
+from ddcli.job.request import find_inputs, find_upper, nothing_new
+from ddcli.job.sizes import Sizes, rows_held
+from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
+from ddcli.plan.build import build
+from ddcli.plan.generations import known_generations
+from ddcli.plan.generations import plan as make_plan
+from ddcli.runtime.placement import Choosing
+from ddcli.sinks.inspect import seen
+from ddcli.sinks.outputs import Publishing
+from ddcli.sinks.side_logs import ErrorLog, error_directory, late_directory, put_aside
+from ddcli.sources.imported import first_secret, imported
+from ddcli.sources.input_format import InputFacts, facts_of
+from ddcli.sources.readers import import_keys, largest_seen, open_logs, time_columns
+from ddcli.store.state.holds import read_claims
+from ddcli.store.state.manifest import InputEntry, Manifest, OutputEntry, Times
+from ddcli.store.state.upkeep import rekey
+from ddcli.store.time_text import format_frontier
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ddcli.engine.times import Time
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.job.request import Request
+    from ddcli.plan.generations import Plan
+    from ddcli.sources.readers import Reader
+    from ddcli.store.log.reader import Taken
+    from ddcli.store.state.directory import State
+
+ATTEMPTS = 3
+"""Runs that are begun, each with a new secret: that even the second finds a collision is as good as impossible."""
+
+
+def execute(request: Request, manifest: Manifest | None, state: State | None) -> RunSummary:
+    """Take in what is new as of now and commit it to `state`; without a state, a dry run, commit nothing.
+
+    Should two values have one hash, the state gets another secret, and the run begins again.
+    """
+    secret = None
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            with closing(Choosing(request)) as choosing:
+                return _execute(request, manifest, state, choosing, secret)
+        except HashCollision as collision:
+            if not left or (manifest is not None and state is None):
+                raise
+            request.say(f"{collision.problem}; the run begins again under another secret")
+            secret = new_secret()
+            if state is not None and state.manifest is not None:
+                manifest = rekey(state, secret, request.say)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _execute(
+    request: Request, manifest: Manifest | None, state: State | None, choosing: Choosing, secret: bytes | None
+) -> RunSummary:
+    """Do so once; `secret` is what a state without a manifest begins with, None: what suits its imports."""
+    request.progress.begin("looking at the inputs")
+    known = None if request.refreshes_all else manifest
+    found = find_inputs(request, known)
+    readers = open_logs(request, known, found, rows_held(request.memory))
+    time = time_columns(request, manifest, readers)
+    schemas = {name: reader.schema.columns for name, reader in readers.items()}
+    plan = make_plan(
+        build(request.spec, schemas, list(time.values()), import_keys(readers)),
+        known_generations(manifest.cache["plan"] if manifest else None),
+    )
+    load_functions(request.spec, request.base)  # what can't be is told before anything is done
+    if manifest is not None and is_changed(request, manifest, plan):
+        return _changed(request, manifest, state, plan, time, choosing)
+    before = Frontier(manifest.upper) if manifest else None
+    seen = largest_seen(manifest, readers)
+    upper = find_upper(request, time, found, before, seen)
+    if upper is None or upper == before:
+        if manifest is not None:
+            for reader in readers.values():
+                # takes nothing, but refuses new files with rows that come too late
+                reader.take((), manifest.upper, manifest.upper)
+            return nothing_new(request, manifest)
+        return RunSummary(request.spec.name.value, None, None, changed=False)
+    secret = manifest.secret_bytes if manifest else secret or first_secret(found)
+    return _Run(request, manifest, state, secret, plan, readers, time, seen, upper, choosing).run()
+
+
+def _changed(
+    request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema, choosing: Choosing
+) -> RunSummary:
+    """Bring the state to a changed plan, if that is wanted, then take in what is new."""
+    rebuilt, wrote, counts, spark = rebuild(request, manifest, state, plan, time, choosing)
+    upper, (rows, size) = format_frontier(Frontier(manifest.upper), list(time.values())), _held(rebuilt)
+    alone = RunSummary(
+        request.spec.name.value,
+        upper,
+        upper,
+        changed=True,
+        rebuilt=wrote,
+        state_rows=rows,
+        state_bytes=size,
+        spark=spark,
+        counts=counts,
+    )
+    if state is None:
+        return replace(alone, dry=True)
+    summary = _execute(replace(request, refresh=None), rebuilt, state, choosing, None)
+    if not summary.changed:
+        return alone
+    counts.add(summary.counts or Counts())
+    return replace(
+        summary, rebuilt=wrote, spark=spark.and_then(summary.spark) if spark else summary.spark, counts=counts
+    )
+
+
+def _held(manifest: Manifest | None) -> tuple[int, int]:
+    """Return how many rows and bytes a state holds."""
+    entries = manifest.arrangements.values() if manifest else ()
+    files = [file for entry in entries for shard in entry.shards for file in shard]
+    return sum(file.rows for file in files), sum(file.size for file in files)
+
+
+@dataclass
+class _Run:
+    """One run that has something to do: read, step, commit."""
+
+    request: Request
+    manifest: Manifest | None
+    state: State | None
+    secret: bytes
+    plan: Plan
+    readers: dict[str, Reader]
+    time: Schema
+    """The time columns of the outputs and their types, one a coordinate."""
+    seen: Time | None
+    upper: Frontier
+    choosing: Choosing
+    spread: SparkSummary | None = None
+    counts: Counts = field(default_factory=Counts)
+
+    def run(self) -> RunSummary:
+        before = self.manifest.upper if self.manifest else None
+        nt = len(self.time)
+        # The first run begins where every time is at or after.
+        interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
+        taken, cut, spread = self._take(before)
+        pools = pools_for(cut, self.secret)
+        traces = StateTraces(
+            self.request.state,
+            self.manifest,
+            pools,
+            interval.lower,
+            cut,
+            imports=imported(self.plan.graph, self.readers),
+            claims=read_claims(self.request.state),
+            past=kept_past(self.request.spec, self.plan.graph, self.kinds),
+            progress=self.request.progress,
+        )
+        workers = Workers(cut.passes, cut.threads)
+        scope = Scope(nt, workers=workers, counted=True, progress=self.request.progress)
+        kinds = tuple(self.time.values())
+        try:
+            errors = ErrorLog(self.time)
+            failed = errors.add if self.request.spec.errors else None
+            facts = facts_of(self.request.spec, self.readers, before, self.upper.elements)
+            assembled = assemble(
+                self.plan.graph,
+                scope,
+                traces,
+                pools,
+                self._show,
+                kinds,
+                parted=True,
+                facts=facts,
+                failed=failed,
+                lazily=spread,
+            )
+            with nullcontext() if self.state is None else self.state.begin() as transaction:
+                publishing = Publishing(
+                    self.request, self.time, before, self.upper.elements, assembled.outputs, transaction
+                )
+                watching = Watching(self.request.progress)
+                # Tasks tell themselves what they have read.
+                given = taken if spread else watching.watched(taken, self.readers)
+                step = Stepping(assembled, given, cut, pools, traces, publishing, transaction, interval)
+                if spread:
+                    widths = widths_of(taken, self.readers)
+                    self.counts, self.spread = step.run_as_tasks(self.plan.graph, self.choosing, facts, errors, widths)
+                else:
+                    step.run()
+                    self.counts = self._counted(scope, watching, traces, publishing)
+                for each in facts.values():
+                    each.check()
+                read = self._read(taken, facts)
+                if transaction is None:
+                    return self._summary(read, publishing.summaries(), self.manifest, errors)
+                errors.write(transaction, error_directory(self.request), (before, self.upper.elements))
+                put_aside(self.request, transaction, taken, self.time, (before, self.upper.elements))
+                self.request.progress.begin("committing")
+                committed = transaction.commit(self._manifest(taken, traces, publishing))
+        finally:
+            workers.close()
+        return self._summary(read, publishing.summaries(), committed, errors)
+
+    def _counted(self, scope: Scope, watching: Watching, traces: StateTraces, publishing: Publishing) -> Counts:
+        """Return what was counted in a step: an input's time is that of reading it, state and outputs are written in their nodes'."""
+        scans = self.plan.graph.scans()
+        seconds = {scans[name].fingerprint: spent for name, spent in watching.seconds.items() if name in scans}
+        seconds |= {f"{OUTPUT}{name}": spent for name, spent in publishing.seconds.items()}
+        apart = [*seconds.items(), *traces.seconds.items()]
+        return Counts.of([*scope.counts(), *((name, Count(seconds=spent)) for name, spent in apart)])
+
+    def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes, bool]:
+        """Find the updates of each input, how to cut the run, and whether its stages are chosen an engine each.
+
+        An input that no output reads is only checked.
+        """
+        scans = self.plan.graph.scans()
+        columns = {name: tuple(scans[name].schema) if name in scans else () for name in self.readers}
+        upper = self.upper.elements
+        taken = {name: reader.take(columns[name], before, upper) for name, reader in self.readers.items()}
+        rows = sum(taken[name].rows for name in scans)
+        entries = self.manifest.arrangements.values() if self.manifest else ()
+        kept = frozenset(len(entry.shards) for entry in entries)
+        cut, spread = self.choosing.cut(self.plan.graph, len(self.time), rows, kept)
+        most = cut.most or (-(-rows // cut.passes) if cut.passes > 1 else None)
+        if most is not None:
+            taken = {name: reader.take(columns[name], before, upper, most) for name, reader in self.readers.items()}
+        return taken, cut, spread
+
+    def _read(self, taken: dict[str, Taken], facts: dict[str, InputFacts]) -> dict[str, InputSummary]:
+        return {
+            name: InputSummary(
+                taken[name].rows,
+                len(reader.listing.to_read),
+                sum(not file.done for file in taken[name].files),
+                taken[name].late,
+                str(late_directory(self.request, name)) if taken[name].put_aside else None,
+                *(facts[name].negatives() if name in facts else (0, None)),
+                bytes=sum(file.size for file in reader.listing.to_read),
+            )
+            for name, reader in self.readers.items()
+        }
+
+    def _manifest(self, taken: dict[str, Taken], traces: StateTraces, publishing: Publishing) -> Manifest:
+        """Return what the run commits."""
+        times = self.upper.elements
+        return Manifest(
+            name=self.request.spec.name.value,
+            upper=times,
+            pipeline=self.request.digest,
+            plan=self.plan.fingerprint,
+            engine=__version__,
+            inputs={
+                name: InputEntry(times, taken[name].files, reader.schema.to_json())
+                for name, reader in self.readers.items()
+            },
+            arrangements=traces.entries(self.upper),
+            outputs={name: self._output(name, publishing) for name in publishing.layouts},
+            exports=self.plan.exports,
+            secret=self.secret.hex(),
+            cache={
+                "time": {name: str(kind) for name, kind in self.time.items()},
+                "seen": self.seen,
+                "plan": self._outline(),
+            },
+        )
+
+    def _output(self, name: str, publishing: Publishing) -> OutputEntry:
+        known = self.manifest.outputs[name] if self.manifest else None
+        return publishing.entry(name, known, known.fingerprint if known else self.plan.meanings[name])
+
+    def _outline(self) -> Any:
+        return self.manifest.cache["plan"] if self.manifest else self.plan.to_json()
+
+    @property
+    def kinds(self) -> list[Type]:
+        return list(self.time.values())
+
+    def _show(self, label: str, updates: pl.DataFrame) -> None:
+        """Say what an `inspect` sees."""
+        for line in seen(label, updates, self.kinds):
+            self.request.say(line)
+
+    def _summary(
+        self,
+        read: dict[str, InputSummary],
+        wrote: dict[str, OutputSummary],
+        manifest: Manifest | None,
+        errors: ErrorLog,
+    ) -> RunSummary:
+        rows, size = _held(manifest)
+        return RunSummary(
+            name=self.request.spec.name.value,
+            lower=format_frontier(Frontier(self.manifest.upper), self.kinds) if self.manifest else None,
+            upper=format_frontier(self.upper, self.kinds),
+            changed=True,
+            inputs=read,
+            outputs=wrote,
+            state_bytes=size,
+            state_rows=rows,
+            dry=self.state is None,
+            spark=self.spread,
+            counts=self.counts,
+            failed=errors.rows,
+            errors=str(error_directory(self.request)) if errors.rows else None,
+        )

@@ -1,0 +1,67 @@
+"""The inputs of a run while somebody watches: each part that is read is told of, and timed."""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddcli.sources.slices import Fed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.progress import Progress
+    from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import Feed, Slice
+
+
+@dataclass
+class Watching:
+    """Tells `progress` what is read, and sums up by input how long that took, in all threads together (`seconds`)."""
+
+    progress: Progress
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def watched(self, taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, Fed]:
+        """Return what is taken from each input so that reading it is watched."""
+        widths = widths_of(taken, readers)
+        return {
+            name: Fed([WatchedSlice(part, name, widths[name], self) for part in given.slices], given.rows)
+            for name, given in taken.items()
+        }
+
+    def note(self, name: str, rows: int, size: float, seconds: float) -> None:
+        """Learn that some rows of an input were read."""
+        with self._lock:
+            self.seconds[name] += seconds
+        self.progress.read(rows, int(size))
+
+
+def widths_of(taken: Mapping[str, Feed], readers: Mapping[str, Reader]) -> dict[str, float]:
+    """Return how many bytes of an input's files each of its rows is: nobody knows of some, so each is as many as any other."""
+    sizes = {name: sum(file.size for file in readers[name].listing.to_read) for name in taken}
+    return {name: sizes[name] / max(given.rows, 1) for name, given in taken.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedSlice:
+    """Some updates of the input `name`, not read yet, of so many bytes a row (`width`)."""
+
+    part: Slice
+    name: str
+    width: float
+    watching: Watching
+
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+        began = clock.perf_counter()
+        found = self.part.matrix(layout, pool)
+        self.watching.note(self.name, len(found), len(found) * self.width, clock.perf_counter() - began)
+        return found

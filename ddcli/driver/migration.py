@@ -1,0 +1,354 @@
+"""A changed pipeline's state: what is new in the plan is built from what is kept and from the inputs, and outputs are corrected.
+
+The work is that of a run over all times before the frontier, of a graph that begins at the arrangements which are kept.
+Outputs that say something else now are given the difference, at the frontier: no closed time changes. One commit for all.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ddcli import __version__
+from ddcli.circuit.graph import assemble
+from ddcli.circuit.traces import StateTraces
+from ddcli.driver.step import Stepping, pools_for
+from ddcli.engine.counts import Counts
+from ddcli.engine.lanes import Layout
+from ddcli.engine.operators.base import Interval
+from ddcli.engine.scope import Scope
+from ddcli.engine.secret import PUBLIC
+from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.workers import Workers
+from ddcli.errors import StateError
+from ddcli.expressions.types import parse_type
+from ddcli.job.request import find_inputs
+from ddcli.job.sizes import rows_held, rows_read
+from ddcli.plan.changes import CONTENTS, WAITING, Changes, Known
+from ddcli.plan.generations import physical_graph
+from ddcli.plan.physical import Scan, Snapshots, Sum, Upserts
+from ddcli.sinks.outputs import Publishing
+from ddcli.sinks.side_logs import ErrorLog, correct_aside, error_directory
+from ddcli.sources.imported import SharedReader, first_secret
+from ddcli.sources.input_format import facts_of
+from ddcli.sources.readers import open_logs
+from ddcli.sources.slices import Contents, Fed, Said, Settled
+from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.state.directory import batch_directory
+from ddcli.store.state.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
+from ddcli.store.state.outputs import same_outputs
+from ddcli.store.state.verify import check_bytes
+
+if TYPE_CHECKING:
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.job.request import Found, Request
+    from ddcli.job.summary import OutputSummary, SparkSummary
+    from ddcli.plan.generations import Plan
+    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.runtime.placement import Choosing
+    from ddcli.sources.readers import Reader
+    from ddcli.sources.slices import Slice
+    from ddcli.store.state.directory import State, Transaction
+
+    Rebuilt = tuple[Manifest, dict[str, OutputSummary], Counts, SparkSummary | None]
+
+SAID = "said:"
+"""Begins the names of sources that say what an output has said so far; no input's name has a colon."""
+
+
+def is_changed(request: Request, manifest: Manifest, plan: Plan) -> bool:
+    """Say whether a state is not what the plan wants, or where the file wants it, or is to be computed anew."""
+    if request.refresh is not None or manifest.plan != plan.fingerprint:
+        return True
+    return same_outputs(request.state, manifest, request.outputs).keys() != request.outputs.keys()
+
+
+def find_changes(request: Request, manifest: Manifest, plan: Plan) -> Changes:
+    """Return what the plan changes of a state, and what the request wants to be computed anew."""
+    everything = request.refreshes_all
+    known = Known(
+        frozenset() if everything else frozenset(manifest.arrangements),
+        {now: manifest.outputs[before].fingerprint for now, before in renamed(request, manifest).items()},
+        frozenset() if everything else frozenset(manifest.inputs),
+        manifest.cache["plan"]["outline"],
+    )
+    refresh = frozenset(plan.meanings) if everything else frozenset(request.refresh or ())
+    return Changes(plan, known, len(manifest.cache["time"]), refresh)
+
+
+def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
+    """Return what each output of a state was called, by the name that it has now; one that is gone keeps its own."""
+    found = same_outputs(request.state, manifest, request.outputs)
+    gone = {name: name for name in manifest.outputs if name not in request.outputs and name not in found.values()}
+    return gone | found
+
+
+def refuse_rewriting(request: Request, changes: Changes) -> None:
+    """Raise StateError if outputs would say something else, and nobody has said that this is meant."""
+    if not changes.rewritten or request.apply:
+        return
+    lines = [f"output '{name}': {'; '.join(changes.why(name)) or 'changed'}" for name in changes.rewritten]
+    raise StateError(
+        "the pipeline has changed since its state was made, and outputs would change: " + "; ".join(lines),
+        place=str(request.spec.path),
+        hint=f"see `dd plan {request.spec.path}`; `dd run --apply` writes the difference to the outputs; or put the file back",
+    )
+
+
+def rebuild(
+    request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema, choosing: Choosing
+) -> Rebuilt:
+    """Bring a state to a changed plan, at the frontier where it is; return the manifest, what was written to outputs, counted, and where.
+
+    Without a state, a dry run, nothing is committed. Raises StateError where outputs would be rewritten and that is not asked for.
+    """
+    changes = find_changes(request, manifest, plan)
+    refuse_rewriting(request, changes)
+    found = find_inputs(request, manifest if changes.known.inputs else None)
+    if not changes.known.inputs:
+        found = {name: given.marked(manifest.inputs.get(name)) for name, given in found.items()}
+    return _Rebuild(request, manifest, state, changes, found, time, choosing).run()
+
+
+def _beginning(nt: int) -> Frontier:
+    return Frontier([(LEAST,) * nt])
+
+
+@dataclass
+class _Rebuild:
+    request: Request
+    manifest: Manifest
+    state: State | None
+    changes: Changes
+    found: dict[str, Found]
+    time: Schema
+    choosing: Choosing
+
+    def run(self) -> Rebuilt:
+        graph = self._correcting(self.changes.cut())
+        readers, known = self._readers(graph)
+        most = rows_read(self.request.memory)
+        inputs, sources = self._sources(graph, readers, known, most)
+        rows = sum(source.rows for source in sources.values())
+        cut, spread = self.choosing.cut(graph, self.nt, rows, self._kept())
+        if spread and cut.most is not None and cut.most < most:
+            inputs, sources = self._sources(graph, readers, known, cut.most)
+        pools, interval = pools_for(cut, self.secret), Interval(_beginning(self.nt), self.upper)
+        traces = StateTraces(self.request.state, None, pools, interval.lower, cut, only=frozenset(self.changes.built))
+        facts = facts_of(self.request.spec, readers, None, self.upper.elements)
+        errors = ErrorLog(self.time)
+        failed = errors.add_rebuilt(self.upper) if self.request.spec.errors else None
+        quiet = lambda _label, _updates: None  # noqa: E731
+        workers = Workers(cut.passes, cut.threads)
+        scope = Scope(self.nt, workers=workers, counted=True, progress=self.request.progress)
+        try:
+            assembled = assemble(
+                graph,
+                scope,
+                traces,
+                pools,
+                quiet,
+                self.kinds,
+                parted=True,
+                facts=facts,
+                failed=failed,
+                lazily=spread,
+            )
+            with nullcontext() if self.state is None else self.state.begin() as transaction:
+                times = self.upper.elements
+                called = f"-change{transaction.number}" if transaction else ""
+                # Others are computed, where they are, for the arrangements on the way to them.
+                layouts = {
+                    name: layout
+                    for name, layout in assembled.outputs.items()
+                    if self.changes.outputs.get(name, "same") != "same"
+                }
+                publishing = Publishing(self.request, self.time, times, times, layouts, transaction, self.upper, called)
+                step = Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval)
+                where: SparkSummary | None = None
+                if spread:
+                    counts, where = step.run_as_tasks(graph, self.choosing, facts, errors)
+                else:
+                    step.run()
+                    counts = Counts.of(scope.counts())
+                if transaction is None:
+                    return self.manifest, publishing.summaries(), counts, where
+                entries = self._outputs(publishing)
+                aside = error_directory(self.request)
+                errors.write(transaction, aside, (times, times), f"-{self.changes.plan.fingerprint}")
+                if not known:
+                    self._correct_aside(readers, transaction, called)
+                manifest = replace(
+                    self.manifest,
+                    pipeline=self.request.digest,
+                    plan=self.changes.plan.fingerprint,
+                    engine=__version__,
+                    inputs=inputs,
+                    arrangements=self._arrangements() | traces.entries(self.upper),
+                    outputs=entries,
+                    exports=self.changes.plan.exports,
+                    secret=self.secret.hex(),
+                    cache=self.manifest.cache | {"plan": self.changes.plan.to_json()},
+                )
+                return transaction.commit(manifest), publishing.summaries(), counts, where
+        finally:
+            workers.close()
+
+    @cached_property
+    def secret(self) -> bytes:
+        """The secret of the state; where it has none, and nothing is kept, a first one."""
+        return self.manifest.secret_bytes or (PUBLIC if self._kept() else first_secret(self.found))
+
+    @property
+    def nt(self) -> int:
+        return len(self.time)
+
+    @property
+    def kinds(self) -> tuple[Type, ...]:
+        return tuple(self.time.values())
+
+    @cached_property
+    def upper(self) -> Frontier:
+        """The frontier of the state, at which all is done."""
+        return Frontier(self.manifest.upper)
+
+    # --- what there is --------------------------------------------------------------------------------------------
+
+    def _correcting(self, graph: PhysicalGraph) -> PhysicalGraph:
+        """Return the graph with, for each output that changed, what it is to say less all that it has said."""
+        outputs = dict(graph.outputs)
+        for name, change in self.changes.outputs.items():
+            if change == "changed":
+                node = outputs[name]
+                self._check_columns(name, node.schema)
+                self._check_files(name)
+                said = Scan((), node.schema, SAID + name, self.nt)
+                outputs[name] = Sum((node, said), node.schema, (1, -1))
+        return physical_graph(outputs, graph.engines)
+
+    def _check_columns(self, name: str, schema: Schema) -> None:
+        """Refuse other columns than an output's log has."""
+        entry = self._known(name)
+        wanted = {column: str(kind) for column, kind in schema.items()}
+        if entry is None or list(entry.schema.items()) != list(wanted.items()):
+            before = entry.schema if entry else {}
+            told = [", ".join(f"{column}: {kind}" for column, kind in each.items()) for each in (before, wanted)]
+            raise StateError(
+                f"output '{name}' would have other columns ({told[1]}) than its log has ({told[0]})",
+                place=str(self.request.spec.path),
+                hint="a log has the same columns in all its files: give the output another `path`, where it begins anew",
+            )
+
+    def _check_files(self, name: str) -> None:
+        """Refuse an output whose files aren't what was written: of what isn't there any more the difference would be wrong."""
+        entry = self._known(name)
+        for file in entry.files if entry else ():
+            check_bytes(self.request.outputs[name] / file.name, file)
+
+    def _known(self, name: str) -> OutputEntry | None:
+        """Return what the state says of an output, whatever it was called."""
+        return self.manifest.outputs.get(renamed(self.request, self.manifest).get(name, ""))
+
+    def _readers(self, graph: PhysicalGraph) -> tuple[dict[str, Reader], frozenset[str]]:
+        """Return readers of the inputs that are read again or for the first time, and the inputs that the state knows.
+
+        Of those only files are read that were taken from.
+        """
+        known, needed = self.changes.known.inputs, graph.scans()
+        past = {name: given.past() if name in known else given for name, given in self.found.items()}
+        read = {name: given for name, given in past.items() if name in needed or name not in known}
+        return open_logs(self.request, self.manifest if known else None, read, rows_held(self.request.memory)), known
+
+    def _sources(
+        self, graph: PhysicalGraph, readers: dict[str, Reader], known: frozenset[str], most: int
+    ) -> tuple[dict[str, InputEntry], dict[str, Fed]]:
+        """Return the inputs as the next manifest has them, and what the graph is fed: rows before the frontier, collections' contents.
+
+        Rows that say what keys have from their time on keep their times; of others only the sum matters.
+        """
+        inputs = {name: self.manifest.inputs[name] for name in self.found if name in known}
+        sources: dict[str, Fed] = {}
+        scans = graph.scans()
+        keyed = {node.name for node in graph.nodes if isinstance(node, Upserts | Snapshots)}
+        for name, reader in readers.items():
+            columns = tuple(scans[name].schema) if name in scans else ()
+            taken = reader.take(columns, None, self.upper.elements, most)
+            files = taken.files if name not in known else inputs[name].files
+            inputs[name] = InputEntry(self.upper.elements, files, reader.schema.to_json())
+            if name in scans:
+                slices = [part if name in keyed else self._settled(part) for part in taken.slices]
+                sources[name] = Fed(tuple(slices), taken.rows)
+        for name in scans:
+            if name.startswith(CONTENTS):
+                sources[name] = self._contents(name.removeprefix(CONTENTS))
+            elif name.startswith(SAID):
+                sources[name] = self._said(name.removeprefix(SAID), most)
+        return {name: inputs[name] for name in self.found}, sources
+
+    def _contents(self, identity: str) -> Fed:
+        """Return the contents of an arrangement in the state, as of the frontier, a file at a time."""
+        entry = self.manifest.arrangements[identity]
+        schema = {name: kind for name, text in entry.schema.items() if (kind := parse_type(text)) is not None}
+        key = Layout({name: schema[name] for name in entry.key})
+        value = Layout({name: kind for name, kind in schema.items() if name not in entry.key})
+        layout, place = BatchLayout(key, value, self.nt), self.request.state
+        files = [(batch_directory(place, identity, at), file) for at, each in enumerate(entry.shards) for file in each]
+        slices = [Contents(directory / file.name, file, layout) for directory, file in files]
+        return Fed(tuple(map(self._settled, slices)), sum(file.rows for _, file in files))
+
+    def _said(self, name: str, most: int) -> Fed:
+        """Return all that an output has said so far, from its own files."""
+        entry = self._known(name)
+        assert entry is not None, "an output that changed has said something"
+        slices = []
+        for file in entry.files:
+            path = self.request.outputs[name] / file.name
+            slices += [Said(path, at, most, tuple(self.time)) for at in range(0, file.rows, most)]
+        return Fed(tuple(slices), sum(file.rows for file in entry.files))
+
+    def _settled(self, part: Slice) -> Settled:
+        return Settled(part, self.upper, self.nt)
+
+    def _correct_aside(self, readers: dict[str, Reader], transaction: Transaction, called: str) -> None:
+        """Have the logs of late rows say what the files hold of these now, where files that had some were replaced."""
+        for name, reader in readers.items():
+            before = self.manifest.inputs.get(name)
+            if before is None or isinstance(reader, SharedReader):
+                continue
+            now = {(file.path, file.fingerprint) for file in reader.listing.files}
+            if any(file.since and (file.path, file.fingerprint) not in now for file in before.files):
+                correct_aside(self.request, transaction, name, reader, self.time, (self.manifest.upper,) * 2, called)
+
+    def _kept(self) -> frozenset[int]:
+        """Return the numbers of shards of what is kept: what is built has as many, or as its rows ask for."""
+        return frozenset(
+            len(entry.shards)
+            for identity, entry in self.manifest.arrangements.items()
+            if identity.removesuffix(WAITING) in self.changes.kept
+        )
+
+    # --- what comes of it -----------------------------------------------------------------------------------------
+
+    def _outputs(self, publishing: Publishing) -> dict[str, OutputEntry]:
+        """Return the outputs with their differences. One that is in the plan no more is forgotten; its files stay."""
+        entries = {}
+        for name, meaning in self.changes.plan.meanings.items():
+            if name not in self.request.outputs:
+                continue
+            known = self._known(name)
+            if self.changes.outputs[name] != "same":
+                entries[name] = publishing.entry(name, known, meaning)
+            else:
+                assert known is not None, "an output that says the same has said something"
+                entries[name] = replace(known, fingerprint=meaning)
+        return entries
+
+    def _arrangements(self) -> dict[str, ArrangementEntry]:
+        """Return what is kept."""
+        return {
+            identity: entry
+            for identity, entry in self.manifest.arrangements.items()
+            if identity.removesuffix(WAITING) in self.changes.kept
+        }

@@ -1,0 +1,136 @@
+"""The driver: spec to plan to dataflow, inputs in, one commit, outputs published.
+
+A run closes an interval of times. It takes from each input the updates of that interval, steps the dataflow once over
+all of them, and commits inputs taken, arrangements and output updates as one manifest.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import EngineError
+from ddcli.job.functions import refuse_code
+from ddcli.job.options import SparkOptions
+from ddcli.job.request import imports, is_idle, nothing_new, read_request
+from ddcli.progress import SILENT, Progress
+from ddcli.store.state.directory import State
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.outputs import check_aside
+from ddcli.store.state.sharing import advance_holds, reading, taken_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ddcli.job.options import Engine
+    from ddcli.job.request import Request
+    from ddcli.job.summary import RunSummary
+    from ddcli.store.files.lock import IfLocked
+
+
+def run(
+    path: Path,
+    *,
+    state: Path | None = None,
+    until: str | None = None,
+    dry_run: bool = False,
+    apply: bool = False,
+    refresh: frozenset[str] | None = None,
+    memory: int | None = None,
+    workers: int | None = None,
+    engine: Engine = "auto",
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    spark: Any = None,
+    if_locked: IfLocked = "fail",
+    no_code: bool = False,
+    cache_dir: Path | None = None,
+    say: Callable[[str], None] | None = None,
+    ready: Callable[[Path], bool] | None = None,
+    progress: Progress = SILENT,
+) -> RunSummary:
+    """Bring the outputs of the pipeline file at `path` up to date and return what was done.
+
+    Closes the times before `until` (of a product the box before "x,y"); without it, those before the least upper of the
+    inputs that carry their progress, else all seen. A run with nothing new takes no lock and changes no file. With
+    `apply`, outputs are given the difference that a change of the pipeline makes; `refresh` names outputs to compute anew,
+    none of them: all. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
+    `workers` are the threads that shards are stepped in (default: as many as processors). `say` is given lines for a person,
+    `progress` is told how far the run is, `ready` says of new files whether they are to be taken in now.
+
+    `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, at `remote`, the address
+    of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the
+    same, so each run may choose anew.
+
+    With `no_code`, or DDCLI_NO_CODE=1, a pipeline that names Python functions is refused: a run calls them.
+
+    Raises a DdError, after which state and outputs are as they were; but a change of the pipeline is committed by itself,
+    before what is new is taken in.
+    """
+    started, began = clock.perf_counter(), datetime.now(UTC)
+    request = read_request(
+        path,
+        state,
+        until,
+        say or (lambda _line: None),
+        apply=apply,
+        refresh=refresh,
+        memory=memory,
+        workers=workers,
+        engine="spark" if spark is not None and engine == "auto" else engine,
+        spark=SparkOptions.of(master, remote, conf, spark),
+    )
+    refuse_code(request.spec, no_code=no_code)
+    request = replace(request, ready=ready)
+    manifest = read_newest(request.state)
+    if manifest is not None and is_idle(request, manifest):
+        return nothing_new(request, manifest)
+    check_aside(request.aside)
+    # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
+    state_or_none = (
+        nullcontext()
+        if dry_run
+        else State.open(request.state, request.outputs, written=request.written, if_locked=if_locked)
+    )
+    with state_or_none as opened:
+        from ddcli.driver.execute import execute
+        from ddcli.engine.kernels import set_announce, set_cache_dir
+
+        set_announce(request.say)
+        if cache_dir is not None:
+            set_cache_dir(cache_dir)
+        wanted = {} if opened is None else imports(request)
+        with reading(request.spec.name.value, request.state, wanted, if_locked) as shared:
+            try:
+                request = replace(request, shared=shared, progress=progress)
+                summary = execute(request, opened.manifest if opened else manifest, opened)
+            finally:
+                progress.end()
+        if opened and opened.manifest and wanted:
+            advance_holds(request.spec.name.value, request.state, taken_of(opened.manifest, wanted))
+        summary = replace(summary, seconds=clock.perf_counter() - started)
+        if opened is not None and summary.changed:
+            _record(opened, summary, began, request)
+    return summary
+
+
+def _record(state: State, summary: RunSummary, began: datetime, request: Request) -> None:
+    """Keep a record of a run that has committed. It is for people: where it can't be written the run is done all the same."""
+    from ddcli.engine.counts import Counts
+    from ddcli.store.state.runs import RunRecord, write_run
+
+    assert state.manifest is not None, "a run that changed something has committed"
+    when = began.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        write_run(
+            state.directory,
+            RunRecord(state.manifest.number, when, summary.to_json(), summary.counts or Counts()),
+            state.files,
+        )
+    except EngineError as error:
+        request.say(f"no record of this run is kept: {error.problem}: {error.place}")

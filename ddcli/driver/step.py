@@ -1,0 +1,226 @@
+"""The step of a run: from slices of inputs through the dataflow to files of outputs and state, in memory, out of core, or as tasks."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddcli.circuit.traces import memory_of
+from ddcli.engine import kernels
+from ddcli.engine.jit.settings import cache_dir
+from ddcli.engine.operators.base import Delta, empty
+from ddcli.engine.out_of_core import OutOfCore
+from ddcli.engine.pool import Pool
+from ddcli.job.summary import SparkSummary
+from ddcli.runtime.scheduler import Spreading
+from ddcli.runtime.task import Job, consolidated
+from ddcli.sinks.outputs import LARGE
+from ddcli.store.files.access import real
+from ddcli.store.files.gate import Files
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.scratch.exchange import scratch
+from ddcli.store.scratch.spill import Spill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+
+    from ddcli.circuit.graph import Assembled
+    from ddcli.circuit.traces import StateTraces
+    from ddcli.engine.counts import Counts
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.trace.spine import Trace
+    from ddcli.job.sizes import Sizes
+    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.runtime.placement import Choosing
+    from ddcli.sinks.outputs import Publishing
+    from ddcli.sinks.side_logs import ErrorLog
+    from ddcli.sources.input_format import InputFacts
+    from ddcli.sources.slices import Feed, Slice
+    from ddcli.store.state.directory import Transaction
+
+
+def pools_for(cut: Sizes, secret: bytes) -> list[Pool]:
+    """Return the pool of each pass: one for all where updates go from shard to shard in memory."""
+    return [Pool(secret)] * cut.passes if cut.room is None else [Pool(secret) for _ in range(cut.passes)]
+
+
+@dataclass
+class Stepping:
+    """The step of a run, from slices of inputs to files of outputs and state."""
+
+    assembled: Assembled
+    taken: Mapping[str, Feed]
+    cut: Sizes
+    pools: Sequence[Pool]
+    traces: StateTraces
+    publishing: Publishing
+    transaction: Transaction | None
+    interval: Interval
+
+    def run(self) -> None:
+        """Step as the run was cut. What is put away is beside the state, or, where there is none on this machine, among temporary files."""
+        if self.cut.room is None:
+            self.run_in_memory()
+            return
+        state = self.transaction.state if self.transaction is not None else None
+        if state is not None and not isinstance(state.directory, ObjectPath):
+            self.run_out_of_core(state.directory, state.files)
+            return
+        with tempfile.TemporaryDirectory() as place:
+            self.run_out_of_core(real(Path(place)), Files())
+
+    def run_in_memory(self) -> None:
+        """Step over all updates at once; then write outputs and traces, in threads."""
+        progress = self.publishing.request.progress
+        progress.begin("reading inputs")
+        found = self.assembled.scope.step(self._fed(), self.interval)
+        progress.begin("writing outputs and state")
+        with ThreadPoolExecutor(max(2, self.cut.threads)) as threads:
+            writes = [threads.submit(write) for write in self._writes(found)]
+        for write in writes:
+            write.result()
+
+    def _fed(self) -> dict[int, list[Delta]]:
+        """Read each input's updates of the interval into lanes, a slice a shard."""
+        assembled, workers, count = self.assembled, self.assembled.scope.workers, self.cut.passes
+        fed = {}
+        for name, layout in assembled.layouts.items():
+            slices = self.taken[name].slices
+
+            def read(at: int, slices: Sequence[Slice] = slices, layout: Layout = layout) -> np.ndarray:
+                return slices[at].matrix(layout, self.pools[0])
+
+            matrices = workers.each(read, range(len(slices)), self.taken[name].rows)
+            if not matrices:
+                continue
+            none = empty(matrices[0].shape[1])
+            shards = [kernels.concat(matrices[at::count]) if matrices[at::count] else none for at in range(count)]
+            fed[assembled.sources[name].index] = [Delta(matrix) for matrix in shards]
+        return fed
+
+    def _writes(self, found: dict[int, list[Delta]]) -> list[Callable[[], None]]:
+        """Return what is to be done when the step is: each of it may be done in a thread of its own."""
+        parts: list[tuple[str, bool, np.ndarray]] = []
+        for name, handle in self.assembled.leaving.items():
+            deltas = found.get(handle.index, [])
+            large = sum(len(delta.updates) for delta in deltas) > LARGE and len(deltas) > 1
+            if large:
+                parts += [(name, False, consolidated(delta)) for delta in deltas]
+            elif deltas:
+                whole = [consolidated(delta) for delta in deltas if len(delta.updates)]
+                parts.append((name, True, whole[0] if len(whole) == 1 else kernels.concat(whole)))
+        traces = self.traces.traces() if self.transaction is not None else []
+        held = [*(matrix for *_, matrix in parts), *(matrix for trace in traces for matrix in trace.resident())]
+        shared = frozenset(memory for memory, count in Counter(map(memory_of, held)).items() if count > 1)
+        del held
+        writes: list[Callable[[], None]] = [
+            partial(self.publishing.add, name, matrix, self.pools[0], alone=alone) for name, alone, matrix in parts
+        ]
+        if self.transaction is not None:
+            upper = self.interval.upper
+            writes += [partial(self.traces.write, trace, self.transaction, upper, shared) for trace in traces]
+        return writes
+
+    def run_out_of_core(self, directory: Path, files: Files) -> None:
+        """Step stage by stage and shard by shard, and write each part of outputs and traces as soon as it is known."""
+        assembled, scope = self.assembled, self.assembled.scope
+
+        def give(index: int, shard: int, delta: Delta) -> None:
+            updates = consolidated(delta)
+            for name, handle in assembled.leaving.items():  # equal collections are one
+                if handle.index == index:
+                    self.publishing.add(name, updates, self.pools[shard])
+
+        def hand_over(trace: Trace) -> None:
+            if self.transaction is not None:
+                self.traces.write(trace, self.transaction, self.interval.upper)
+
+        def part(piece: Slice, layout: Layout) -> Callable[[Pool], np.ndarray]:
+            return lambda pool: piece.matrix(layout, pool)
+
+        fed = {
+            assembled.sources[name].index: [part(piece, layout) for piece in self.taken[name].slices]
+            for name, layout in assembled.layouts.items()
+        }
+        assert self.cut.room is not None, "out of core has room for something"
+        spill = Spill(directory, files, self.cut.room)
+        try:
+            OutOfCore(scope, self.pools, spill, give, hand_over).step(fed, {}, self.interval)
+        finally:
+            spill.clear()
+
+    def run_as_tasks(
+        self,
+        graph: PhysicalGraph,
+        choosing: Choosing,
+        facts: dict[str, InputFacts],
+        errors: ErrorLog,
+        widths: Mapping[str, float] | None = None,
+    ) -> tuple[Counts, SparkSummary | None]:
+        """Step task by task, each where it is best done; return what they counted, and where they were done if some were on Spark.
+
+        `widths` says how many bytes of their files rows of inputs are, for those who watch.
+        """
+        transaction, traces, publishing = self.transaction, self.traces, self.publishing
+        request = publishing.request
+        outputs = {name: request.outputs[name] for name in publishing.layouts}
+        if transaction is not None:
+            transaction.expect(outputs.values())
+        # A dry run leaves the state alone: its tasks can only be of this machine. So are all that are nowhere else to be done.
+        beside = transaction is not None and (request.engine != "local" or not isinstance(request.state, ObjectPath))
+        files = transaction.state.files if transaction is not None and beside else Files()
+        with (
+            nullcontext(request.state) if beside else tempfile.TemporaryDirectory() as place,
+            scratch(real(Path(place) if isinstance(place, str) else place), files) as here,
+        ):
+            job = Job(
+                state=request.state,
+                scratch=here,
+                token=secrets.token_hex(4),
+                number=transaction.number if transaction is not None else None,
+                manifest=traces.manifest,
+                secret=traces.pools[0].secret,
+                graph=graph,
+                cut=self.cut,
+                interval=self.interval,
+                time=publishing.time,
+                taken=self.taken,
+                facts=facts,
+                imports=traces.imports,
+                claims=traces.claims,
+                past=traces.past,
+                only=traces.only,
+                outputs=outputs,
+                reopen=publishing.reopen,
+                quarantines=request.spec.errors is not None,
+                cache_dir=cache_dir(),
+            )
+            spreading = Spreading(
+                job,
+                self.assembled,
+                choosing,
+                traces,
+                publishing,
+                transaction,
+                facts,
+                errors,
+                request.say,
+                request.progress,
+                widths or {},
+            )
+            spreading.run()
+        on_spark, here_too = spreading.done[True], spreading.done[False]
+        if choosing.spark is None or not on_spark.tasks:
+            return spreading.counts, None
+        where = choosing.spark.master
+        return spreading.counts, SparkSummary(where, on_spark.tasks, on_spark.stages, here_too.tasks, here_too.stages)

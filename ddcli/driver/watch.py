@@ -1,0 +1,196 @@
+"""A standing run: whenever inputs change, another round, until it is told to stop.
+
+What has changed is seen by looking at names, sizes and times of files, as a run with nothing new does; that the system tells
+of changes only makes it quick. So links, directories that come later, and file systems that tell of nothing are watched as well.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageError
+from ddcli.job.request import imports, read_request
+from ddcli.store.files.changes import Waker
+from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.files.wholeness import QUIET, Wholeness
+from ddcli.store.log.progress import PROGRESS
+from ddcli.store.state.manifest import manifest_numbers
+from ddcli.store.tables.listing import glimpse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ddcli.job.request import Request
+    from ddcli.job.summary import RunSummary
+
+PATIENCE = 2.0
+"""Seconds after which one looks, told or not; of object stores five times that: each look is a request."""
+SETTLING, LONGEST = 0.2, 5.0
+"""Seconds without a change after which a round begins, and for which it waits at most while there are changes."""
+AGAIN, UNLOCKED = 30.0, 3.0
+"""Seconds after which a round is tried again that failed of something that may pass without any input changing: here, or in another run."""
+
+Look = frozenset[tuple[Any, ...]]
+
+
+class Stopped(BaseException):
+    """A signal came in the middle of a round, which is given up; `signal` is its number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = number
+
+
+@dataclass
+class Standing:
+    """Runs `round` again and again. It is handed what says of files whether they are whole, and raises what goes wrong; `done` is
+    told of what it gives, when a signal would interrupt nothing any more.
+
+    `refused` is told of errors after which it makes sense to go on: the input, or the pipeline file, may be corrected.
+    `waiting` is told of files that are not whole, each once.
+    """
+
+    pipeline: Path
+    state: Path | None
+    round: Callable[[Wholeness], RunSummary]
+    done: Callable[[RunSummary], None]
+    refused: Callable[[DdError], None]
+    waiting: Callable[[Path], None]
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _at_work: bool = False
+    _said: str = ""
+
+    def run(self) -> None:
+        """Return when a signal ends it between two rounds. Raises `Stopped` when it does so within one; and an error that needs
+        a person's decision, or that the first round finds in what was asked for.
+        """
+        whole = Wholeness(self.waiting)
+        request, first = self._request(), True
+        waker = Waker(PATIENCE, self._stop)
+        with self._listening():
+            while not self._stop.is_set():
+                request = self._again(request)
+                seen = look(self.pipeline, request)
+                whole.unsettled = False
+                again = self._one(whole, first=first)
+                first = False
+                if whole.unsettled:
+                    again = min(QUIET, again or QUIET)
+                self._wait(waker, request, seen, again)
+
+    def _request(self) -> Request:
+        """Return what the pipeline file says."""
+        return read_request(self.pipeline, self.state, None, lambda _line: None)
+
+    def _again(self, before: Request) -> Request:
+        """Return what the pipeline file says now, or, if it says nothing sensible, which the round tells, what it said."""
+        try:
+            return self._request()
+        except DdError:
+            return before
+
+    def _one(self, whole: Wholeness, *, first: bool) -> float | None:
+        """Do a round; return after how many seconds another is worth trying, whatever happens."""
+        try:
+            self._at_work = True
+            summary = self.round(whole)
+        except DdError as error:
+            if isinstance(error, StateError) or (first and isinstance(error, UsageError)):
+                raise
+            if error.render() != self._said:
+                self._said = error.render()
+                self.refused(error)
+            return UNLOCKED if isinstance(error, LockedError) else AGAIN if isinstance(error, EngineError) else None
+        finally:
+            self._at_work = False
+        self._said = ""
+        self.done(summary)
+        return None
+
+    def _wait(self, waker: Waker, request: Request, seen: Look, again: float | None) -> None:
+        """Return when inputs have changed and then been left alone for a moment, when it is time, or on a signal."""
+        end = None if again is None else time.monotonic() + again
+        patience = PATIENCE * (5 if any(isinstance(path, ObjectPath) for path in roots(request)) else 1)
+        waker.patience = patience
+        while not self._stop.is_set():
+            now = look(self.pipeline, request)
+            if now == seen:
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                waker.wait(watched(request), left)
+                continue
+            latest = time.monotonic() + LONGEST
+            while time.monotonic() < latest and not self._stop.wait(SETTLING):
+                before, now = now, look(self.pipeline, request)
+                if now == before:
+                    return
+            return
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Have Ctrl-C and a request to terminate end the wait, or give up the round."""
+
+        def end(number: int, _frame: object) -> None:
+            self._stop.set()
+            if self._at_work:
+                raise Stopped(number)
+
+        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def roots(request: Request) -> list[Path]:
+    """Return where the inputs are that have files."""
+    return [
+        locate(request.base, given.path.value) for given in request.spec.inputs.values() if given.arrangement is None
+    ]
+
+
+def watched(request: Request) -> list[Path]:
+    """Return the directories in which something may happen that matters."""
+    states = [state / "manifest" for state, _ in imports(request).values()]
+    return [*(path if path.is_dir() else path.parent for path in map(_fixed, roots(request))), *states]
+
+
+def look(pipeline: Path, request: Request) -> Look:
+    """Return what tells the inputs, the pipeline file and the imported states of one moment from those of another."""
+    found: set[tuple[Any, ...]] = {_told(pipeline)}
+    for given in request.spec.inputs.values():
+        if given.arrangement is not None:
+            state = locate(request.base, given.path.value)
+            found.add((str(state), *manifest_numbers(state)[-1:]))
+            continue
+        root = locate(request.base, given.path.value)
+        found.add(_told(root / PROGRESS))
+        found.update(
+            (str(root), file.path, file.size, file.mtime_ns) for file in glimpse(given.path.value, request.base)
+        )
+    return frozenset(found)
+
+
+def _told(path: Path) -> tuple[Any, ...]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return (str(path),)
+    return str(path), stat.st_size, stat.st_mtime_ns
+
+
+def _fixed(path: Path) -> Path:
+    """Return the part of a path that is no pattern."""
+    while glob.has_magic(os.fspath(path)):
+        path = path.parent
+    return path

@@ -1,1 +1,0 @@
-"""Arrangements: immutable batches, the spine that keeps them few, and the trace that operators read."""

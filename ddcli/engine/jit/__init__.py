@@ -1,0 +1,9 @@
+"""Compiled kernels: written as Python functions, compiled by numba once, kept as object code, loaded by llvmlite.
+
+* cache: files of object code, found by a hash of all they depend on
+* compile: the compiler, a process of its own; the only import of numba
+* errors: how a kernel can fail
+* load: the decorator of kernels, and their functions at run time
+* ownership: whether a directory belongs to this user alone
+* settings: the cache directory, and who hears of a compilation
+"""

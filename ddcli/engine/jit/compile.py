@@ -1,0 +1,243 @@
+"""Compile the kernels of modules into object code: the only place that imports numba, run as a process of its own.
+
+    python -m ddcli.engine.jit.compile FOLDER MODULE=FILE ...
+
+A process of its own keeps numba (hundreds of MB, half a second) out of the process that wants to run a kernel, and
+two of them compile in parallel.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
+
+from ddcli.engine.jit import cache
+from ddcli.engine.jit.load import HEADER_WORDS, LETTERS, REFUSED, Kernel, is_helper, kernels_of, matrix_of
+
+# Division as numpy has it (no ZeroDivisionError) and no reference counts: kernels neither raise nor own memory.
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+C_CONTIGUOUS = 0x1
+FOREIGN_ORDER = ord(">" if sys.byteorder == "little" else "<")
+# Characters by which numpy's type descriptors name an 8-byte integer: long and long long.
+CHARACTERS = {
+    np.int64: "lq",
+    np.uint64: "LQ",
+    np.uint32: "II",
+    np.uint8: "BB",
+    np.float64: "dd",
+}
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def word(_context: object, address: Any, position: Any) -> Any:  # noqa: ARG001 - numba types it by its arguments' names
+    """Read the 64-bit word at a position from an address."""
+
+    def generate(context: Any, builder: Any, _signature: object, arguments: Any) -> Any:
+        start = builder.inttoptr(arguments[0], context.get_value_type(types.int64).as_pointer())
+        return builder.load(builder.gep(start, [arguments[1]]))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+def array_view(dtype: Any, dimensions: int) -> Any:
+    """Return a function for compiled code that turns the address of an array object into the array."""
+    array = types.Array(numba.from_dtype(np.dtype(dtype)), dimensions, "C")
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def view(_context: object, thing: Any) -> Any:  # noqa: ARG001
+        def generate(context: Any, builder: Any, _signature: object, arguments: Any) -> Any:
+            return object_as_array(context, builder, array, arguments[0])
+
+        return array(types.int64), generate
+
+    return view
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def items_view(_context: object, thing: Any) -> Any:  # noqa: ARG001
+    """Return the vector of addresses of the objects in a list object."""
+    array = types.Array(types.int64, 1, "C")
+
+    def generate(context: Any, builder: Any, _signature: object, arguments: Any) -> Any:
+        count = read(context, builder, arguments[0], HEADER_WORDS)
+        return array_value(context, builder, array, read(context, builder, arguments[0], HEADER_WORDS + 1), [count])
+
+    return array(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def matrix_of_compiled(_context: object, matrices: Any, position: Any) -> Any:  # noqa: ARG001 - numba knows them by name
+    """Return one matrix of an `L` argument, which compiled code sees as a vector of addresses of array objects."""
+    matrix = types.Array(types.int64, 2, "C")
+
+    def generate(context: Any, builder: Any, _signature: object, arguments: Any) -> Any:
+        items = make_array(matrices)(context, builder, arguments[0])
+        return object_as_array(context, builder, matrix, builder.load(builder.gep(items.data, [arguments[1]])))
+
+    return matrix(matrices, types.int64), generate
+
+
+def read(context: Any, builder: Any, address: Any, position: int) -> Any:
+    """Generate the reading of the 64-bit word at a position from an address."""
+    integer = context.get_value_type(types.int64)
+    return builder.load(builder.gep(builder.inttoptr(address, integer.as_pointer()), [integer(position)]))
+
+
+def object_as_array(context: Any, builder: Any, array: Any, thing: Any) -> Any:
+    """Generate the array value for the address of an array object."""
+    lengths = read(context, builder, thing, HEADER_WORDS + 2)
+    shape = [read(context, builder, lengths, i) for i in range(array.ndim)]
+    return array_value(context, builder, array, read(context, builder, thing, HEADER_WORDS), shape)
+
+
+def array_value(context: Any, builder: Any, array: Any, data: Any, shape: list[Any]) -> Any:
+    """Generate the array value for the address and the shape of C-contiguous data that someone else owns."""
+    integer = context.get_value_type(types.int64)
+    itemsize = integer(array.dtype.bitwidth // 8)
+    strides = [itemsize]
+    for length in shape[:0:-1]:
+        strides.insert(0, builder.mul(strides[0], length))
+    value = make_array(array)(context, builder)
+    populate_array(
+        value,
+        data=builder.inttoptr(data, value.data.type),
+        shape=shape,
+        strides=strides,
+        itemsize=itemsize,
+        meminfo=None,
+    )
+    return value._getvalue()  # noqa: SLF001 - how numba's own code reads a structure
+
+
+def acceptable(thing: int, array_type: int, dimensions: int, first: int, second: int) -> bool:
+    """Say whether an object is a C-contiguous array of a dtype: `first` and `second` are the letters it may have."""
+    if word(thing, HEADER_WORDS - 1) != array_type or word(thing, HEADER_WORDS + 1) & 0xFFFFFFFF != dimensions:
+        return False
+    described = word(word(thing, HEADER_WORDS + 5), HEADER_WORDS + 1)
+    letter = (described >> 8) & 0xFF
+    swapped = (described >> 16) & 0xFF == FOREIGN_ORDER
+    return word(thing, HEADER_WORDS + 6) & C_CONTIGUOUS != 0 and not swapped and letter in (first, second)
+
+
+def part(function: Any) -> Any:
+    """Return a function for other compiled ones to call: numba lowers it, but makes no machine code for it alone."""
+    dispatcher = numba.njit(**OPTIONS)(function)
+
+    def customize(flags: Any) -> Any:
+        flags.no_compile = True
+        # Left to itself LLVM calls even a helper that copies a row, with a dozen words for each array: twice the time.
+        flags.forceinline = True
+        return flags
+
+    def add(result: Any) -> None:
+        # Callers find the code by the entry point; for want of one, by something else that is unique.
+        result = result._replace(entry_point=object())
+        result.target_context.insert_user_function(result.entry_point, result.fndesc, [result.library])
+        dispatcher.overloads[tuple(result.signature.args)] = result
+
+    def template(arguments: Any, keywords: Any) -> Any:
+        # Without this, each constant among the arguments of a call would get a function compiled for it.
+        return find(tuple(map(types.unliteral, arguments)), keywords)
+
+    find = dispatcher.get_call_template
+    dispatcher.get_call_template = template
+    # As numba's own cfunc does. It takes half the time: most of compiling went into code that no one calls.
+    dispatcher._compiler._customize_flags = customize  # noqa: SLF001
+    dispatcher.add_overload = add
+    return dispatcher
+
+
+def shim(entry: Kernel, body: Any, check: Any) -> Any:
+    """Return the C function of a kernel: it checks its arguments, makes views of them, and calls the body."""
+    lines, views = [], []
+    for position, letter in enumerate(entry.signature):
+        name = f"a{position}"
+        if letter == "i":
+            views.append(name)
+            continue
+        refuse = f"return {REFUSED - position}"
+        views.append(f"v{position}")
+        if letter == "L":
+            lines += [
+                f"if word({name}, {HEADER_WORDS - 1}) != word(t, 1): {refuse}",
+                f"v{position} = items_view({name})",
+                f"for i in range(word({name}, {HEADER_WORDS})):",
+                f"    if not acceptable(v{position}[i], word(t, 0), 2, {ord('l')}, {ord('q')}): {refuse}",
+            ]
+            continue
+        dtype, dimensions = LETTERS[letter]
+        first, second = map(ord, CHARACTERS[dtype])
+        lines += [
+            f"if not acceptable({name}, word(t, 0), {dimensions}, {first}, {second}): {refuse}",
+            f"v{position} = view_{letter}({name})",
+        ]
+    names = [f"a{i}" for i in range(len(entry.signature))]
+    lines.append(f"return int64(body({', '.join(views)}))")
+    source = f"def {entry.name}({', '.join(['t', *names])}):\n" + "".join(f"    {line}\n" for line in lines)
+    space: dict[str, Any] = {
+        "word": word,
+        "acceptable": check,
+        "items_view": items_view,
+        "body": body,
+        "int64": np.int64,
+        **{f"view_{letter}": array_view(*LETTERS[letter]) for letter in set(entry.signature) & set(LETTERS)},
+    }
+    exec(source, space)  # noqa: S102 - our own text, from the signatures above
+    return numba.cfunc(types.int64(types.int64, *(types.int64 for _ in names)), error_model="numpy", _nrt=False)(
+        space[entry.name]
+    )
+
+
+def compiled(function: Any, made: dict[Any, Any]) -> Any:
+    """Return a helper or a kernel's body for numba: its calls of other helpers go to their compiled forms."""
+    if function not in made:
+        space = {
+            name: compiled(thing, made) if is_helper(thing) and thing is not function else thing
+            for name, thing in function.__globals__.items()
+            if name in function.__code__.co_names
+        }
+        # Symbols are named by the module too: helpers of one name in two modules are different ones.
+        space["__name__"] = function.__module__
+        twin = FunctionType(function.__code__, space, function.__name__, function.__defaults__)
+        made[function] = part(twin)
+    return made[function]
+
+
+def compile_module(module: str, made: dict[Any, Any]) -> list[cache.Entry]:
+    """Return the object code of every kernel of a module; `made` keeps what helpers became, for the modules after it."""
+    importlib.import_module(module)
+    result = []
+    for entry in kernels_of(module):
+        function = shim(entry, compiled(entry.function, made), made[acceptable])
+        library = function._library  # noqa: SLF001 - numba has no public way to its object code
+        _, _, (code, _) = library.serialize_using_object_code()
+        text = llvm.parse_assembly(library.get_llvm_str())
+        outside = [thing.name for thing in (*text.functions, *text.global_variables) if thing.is_declaration]
+        needed = [name for name in outside if not name.startswith("llvm.")]
+        result.append(cache.Entry(entry.name, function.native_name, needed, code))
+    return result
+
+
+def main(arguments: list[str]) -> None:
+    """Compile what the command line names."""
+    gc.disable()  # a compiler makes millions of objects and ends soon: nothing is won by looking for garbage
+    folder = Path(arguments[0])
+    made: dict[Any, Any] = {matrix_of: matrix_of_compiled, acceptable: part(acceptable)}
+    for argument in arguments[1:]:
+        module, _, file = argument.partition("=")
+        cache.write(folder / file, compile_module(module, made))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

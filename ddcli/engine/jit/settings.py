@@ -1,0 +1,95 @@
+"""What a person chooses about kernels: where compiled ones are kept, and who hears that they are being compiled."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddcli.engine.jit.ownership import strangers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def to_stderr(line: str) -> None:
+    """Write a line for the person who waits."""
+    sys.stderr.write(line + "\n")
+
+
+_cache_dir: Path | None = None
+_refused: set[Path] = set()
+"""The folders of which it was said why they are not used."""
+_listener: Callable[[str], None] = to_stderr
+
+
+def set_cache_dir(folder: Path | None) -> None:
+    """Keep compiled kernels in `folder` (None: in the place that the environment says)."""
+    global _cache_dir  # noqa: PLW0603 - a setting of the process
+    _cache_dir = folder
+
+
+def cache_dir() -> Path:
+    """Return the folder for compiled kernels, and whatever else is run that we write: the one that is named if it is this user's
+    alone, which is said if not, else a private one. It has no links in it, so it stays the one that was looked at.
+    """
+    folder = named_dir()
+    try:
+        found = folder.resolve()
+        why = strangers(found)
+    except (OSError, RuntimeError) as error:  # links in a circle
+        why = str(error)
+    if why is None:
+        return found
+    private = private_dir()
+    if folder not in _refused:
+        _refused.add(folder)
+        announce(f"compiled kernels are kept in {private}, not in {folder}: {why}")
+    return private
+
+
+@cache
+def private_dir() -> Path:
+    """Return a folder for temporary files that is this user's alone; where its place is taken, one that goes with the process."""
+    import tempfile
+
+    folder = Path(tempfile.gettempdir()).resolve() / f"ddcli-{os.getuid()}"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_dir() and strangers(folder) is None:
+        return folder
+    import atexit
+    import shutil
+
+    try:
+        own = Path(tempfile.mkdtemp(prefix="ddcli-"))
+    except OSError:
+        return folder  # nothing can be made there: whoever wants to write is told
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return own
+
+
+def named_dir() -> Path:
+    """Return the folder that is named: as set, else DDCLI_CACHE_DIR, else the user's cache folder."""
+    if _cache_dir is not None:
+        return _cache_dir
+    named = os.environ.get("DDCLI_CACHE_DIR")
+    if named:
+        return Path(named)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "ddcli"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddcli"
+
+
+def set_announce(listener: Callable[[str], None]) -> None:
+    """Send the line that says that kernels are being compiled to `listener` instead of stderr."""
+    global _listener  # noqa: PLW0603 - a setting of the process
+    _listener = listener
+
+
+def announce(line: str) -> None:
+    """Tell the person who waits."""
+    _listener(line)

@@ -1,0 +1,205 @@
+"""Pick rows by key and lanes by number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine.jit.load import kernel, matrix_of
+from ddcli.engine.kernels import reduce_times
+from ddcli.engine.kernels.rows import compare, copy_rows, group_end, same, seek_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@kernel("MMV")
+def find_ranges(m: np.ndarray, keys: np.ndarray, ranges: np.ndarray) -> int:
+    """Write start and end of the rows of each key that is there, one pair after the other; gives the number of rows."""
+    nk = keys.shape[1]
+    n = m.shape[0]
+    step_m = n // (8 * keys.shape[0] + 1) + 1
+    step_k = keys.shape[0] // (8 * n + 1) + 1
+    x = 0
+    k = 0
+    r = 0
+    rows = 0
+    while x < n and k < keys.shape[0]:
+        order = compare(m, x, keys, k, nk)
+        if order < 0:
+            x = seek_by(m, x, n, keys, k, nk, step_m)
+        elif order > 0:
+            k = seek_by(keys, k, keys.shape[0], m, x, nk, step_k)
+        else:
+            end = group_end(m, x, n, nk)
+            ranges[r] = x
+            ranges[r + 1] = end
+            rows += end - x
+            r += 2
+            x = end
+            k += 1
+    if r < ranges.size:
+        ranges[r] = -1
+    return rows
+
+
+@kernel("MVM")
+def copy_ranges(m: np.ndarray, ranges: np.ndarray, out: np.ndarray) -> int:
+    """Copy the rows of ranges, as `find_ranges` has written them, one after the other."""
+    o = 0
+    r = 0
+    while r < ranges.size and ranges[r] >= 0:
+        copy_rows(m, ranges[r], ranges[r + 1], out, o)
+        o += ranges[r + 1] - ranges[r]
+        r += 2
+    return o
+
+
+@kernel("M")
+def count_positive(m: np.ndarray) -> int:
+    """Count the rows whose last lane is positive."""
+    last = m.shape[1] - 1
+    count = 0
+    for i in range(m.shape[0]):
+        count += m[i, last] > 0
+    return count
+
+
+@kernel("LM")
+def count_bounds(sources: list[np.ndarray], bounds: np.ndarray) -> int:
+    """Return how many rows `bounds` names, or -1 if one of them isn't there."""
+    total = 0
+    for g in range(bounds.shape[0]):
+        for s in range(len(sources)):
+            start = bounds[g, 2 * s]
+            end = bounds[g, 2 * s + 1]
+            if not 0 <= start <= end <= matrix_of(sources, s).shape[0]:
+                return -1
+            total += end - start
+    return total
+
+
+@kernel("LMM")
+def copy_bounds(sources: list[np.ndarray], bounds: np.ndarray, out: np.ndarray) -> int:
+    """Copy the rows that `bounds` names, by its rows and then by source."""
+    o = 0
+    for g in range(bounds.shape[0]):
+        for s in range(len(sources)):
+            start = bounds[g, 2 * s]
+            end = bounds[g, 2 * s + 1]
+            copy_rows(matrix_of(sources, s), start, end, out, o)
+            o += end - start
+    return o
+
+
+@kernel("MM")
+def first_keys(m: np.ndarray, out: np.ndarray) -> int:
+    """Write each key of sorted rows once; gives their number."""
+    o = 0
+    for i in range(m.shape[0]):
+        if o == 0 or not same(out, o - 1, m, i, out.shape[1]):
+            for c in range(out.shape[1]):
+                out[o, c] = m[i, c]
+            o += 1
+    return o
+
+
+@kernel("MVM")
+def copy_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
+    """Copy the given lanes of every row; -1 if one of them isn't there."""
+    for c in range(lanes.size):
+        if not 0 <= lanes[c] < m.shape[1]:
+            return -1
+    for i in range(m.shape[0]):
+        for c in range(lanes.size):
+            out[i, c] = m[i, lanes[c]]
+    return 0
+
+
+def gather(m: np.ndarray, nk: int, keys: np.ndarray) -> np.ndarray:
+    """Return the rows of `m`, sorted by its first `nk` lanes, whose key is a row of the sorted, distinct matrix `keys`.
+
+    Gives `m` itself where it keeps all of it.
+
+    >>> gather(np.array([[1, 5], [2, 6], [2, 7]]), 1, np.array([[2], [3]])).tolist()
+    [[2, 6], [2, 7]]
+    """
+    if keys.shape[1] != nk:
+        raise ValueError(f"keys of {keys.shape[1]} lanes where {nk} are asked for")
+    ranges = np.empty(2 * min(m.shape[0], keys.shape[0]), np.int64)
+    rows = find_ranges(m, keys, ranges)
+    if rows == m.shape[0]:
+        return m
+    out = np.empty((rows, m.shape[1]), np.int64)
+    copy_ranges(m, ranges, out)
+    return out
+
+
+def locate(keys: np.ndarray, sources: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
+    """Return where the rows of the sorted, distinct `keys` are in sorted matrices, (keys, 2 * sources), and how many they are.
+
+    The bounds are begin and end of a key's rows in each source by turns.
+
+    >>> locate(np.array([[2], [3]]), [np.array([[1, 5], [2, 6], [2, 7]])])
+    (array([[1, 3],
+           [3, 3]]), 2)
+    """
+    bounds = np.empty((len(keys), 2 * len(sources)), np.int64)
+    return bounds, reduce_times.locate(keys, list(sources), keys.shape[1], bounds)
+
+
+def gather_bounds(sources: Sequence[np.ndarray], bounds: np.ndarray) -> np.ndarray:
+    """Return the rows bounds[g, 2s] to bounds[g, 2s + 1] of each source s, all of g = 0 first, in one matrix.
+
+    `sources`, at least one, are of one width. With the bounds that `reduce_instances.locate` finds, keys ascend in the result,
+    and the rows of a key from each source are as they are there.
+
+    >>> gather_bounds([np.array([[1, 1], [2, 1]]), np.array([[1, 5]])], np.array([[0, 1, 0, 1]])).tolist()
+    [[1, 1], [1, 5]]
+    """
+    matrices = list(sources)
+    widths = {m.shape[1] for m in matrices}
+    if len(widths) != 1 or bounds.shape[1] != 2 * len(matrices):
+        raise ValueError(f"{len(matrices)} matrices of widths {sorted(widths)}, bounds of {bounds.shape[1]} lanes")
+    rows = count_bounds(matrices, bounds)
+    if rows < 0:
+        raise ValueError("bounds of rows that are not there")
+    out = np.empty((rows, widths.pop()), np.int64)
+    copy_bounds(matrices, bounds, out)
+    return out
+
+
+def distinct_keys(m: np.ndarray, nk: int) -> np.ndarray:
+    """Return the distinct keys, (n, nk), of a matrix sorted by its first `nk` lanes."""
+    if nk == 0:
+        return np.empty((min(1, m.shape[0]), 0), np.int64)
+    out = np.empty((m.shape[0], nk), np.int64)
+    count = first_keys(m, out)
+    return out[:count] if 2 * count >= out.shape[0] else out[:count].copy()
+
+
+def inserted(m: np.ndarray) -> int:
+    """Return how many updates insert: their diff, the last lane, is positive.
+
+    >>> inserted(np.array([[7, 0, 2], [8, 0, -1]]))
+    1
+    """
+    return count_positive(m)
+
+
+def take(m: np.ndarray, lanes: np.ndarray | Sequence[int]) -> np.ndarray:
+    """Return the given lanes of every row as a matrix of their own: a permutation, a projection or a repetition."""
+    by = np.asarray(lanes, np.int64)
+    out = np.empty((m.shape[0], by.size), np.int64)
+    if copy_lanes(m, by, out) < 0:
+        raise ValueError(f"lanes {by.tolist()} of a matrix of {m.shape[1]}")
+    return out
+
+
+def concat(batches: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the rows of all matrices, of one width, one after the other; gives an input itself where only it has rows."""
+    filled = [batch for batch in batches if batch.shape[0]]
+    if len(filled) > 1:
+        return np.concatenate(filled)
+    return filled[0] if filled else batches[0]

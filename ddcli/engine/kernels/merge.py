@@ -1,0 +1,198 @@
+"""Merge sorted, consolidated matrices into one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ddcli.engine.jit.errors import overflow
+from ddcli.engine.jit.load import kernel, matrix_of
+from ddcli.engine.kernels.rows import compare, copy_row, copy_rows, same, seek, sum_overflows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STREAK: Final = 16  # rows won in a row by one side, after which its run's end is sought and copied at once
+FEW: Final = 4096  # rows, times batches, up to which all batches are merged at once
+OVERFLOW: Final = -1
+# Words of the state of a merge: next rows of both sides and of the output.
+NEXT_A, NEXT_B, NEXT_OUT = 0, 1, 2
+
+
+@kernel("MMMVi")
+def merge_some(a: np.ndarray, b: np.ndarray, out: np.ndarray, state: np.ndarray, rows: int) -> int:
+    """Go on merging until about `rows` more rows are read; gives 1 when done, 0 when not, or OVERFLOW at the two next rows."""
+    x = state[NEXT_A]
+    y = state[NEXT_B]
+    o = state[NEXT_OUT]
+    na = a.shape[0]
+    nb = b.shape[0]
+    d = a.shape[1] - 1
+    stop = x + y + rows
+    result = 0
+    streak = 0
+    while x < na and y < nb and x + y < stop:
+        order = compare(a, x, b, y, d)
+        if order < 0:
+            copy_row(a, x, out, o)
+            x += 1
+            o += 1
+            streak = streak + 1 if streak >= 0 else 1
+            if streak == STREAK:
+                end = seek(a, x, min(na, x + stop - x - y), b, y, d)
+                copy_rows(a, x, end, out, o)
+                o += end - x
+                x = end
+                streak = 0
+        elif order > 0:
+            copy_row(b, y, out, o)
+            y += 1
+            o += 1
+            streak = streak - 1 if streak <= 0 else -1
+            if streak == -STREAK:
+                end = seek(b, y, min(nb, y + stop - x - y), a, x, d)
+                copy_rows(b, y, end, out, o)
+                o += end - y
+                y = end
+                streak = 0
+        else:
+            total = a[x, d] + b[y, d]
+            if sum_overflows(a[x, d], b[y, d], total):
+                result = OVERFLOW
+                break
+            if total != 0:
+                copy_row(a, x, out, o)
+                out[o, d] = total
+                o += 1
+            x += 1
+            y += 1
+            streak = 0
+    if result == 0 and (x == na or y == nb):
+        # One side is used up: what is left of the other is copied, as far as the fuel goes.
+        end = min(na, x + max(stop - x - y, 0))
+        copy_rows(a, x, end, out, o)
+        o += end - x
+        x = end
+        end = min(nb, y + max(stop - x - y, 0))
+        copy_rows(b, y, end, out, o)
+        o += end - y
+        y = end
+        if x == na and y == nb:
+            result = 1
+    state[NEXT_A] = x
+    state[NEXT_B] = y
+    state[NEXT_OUT] = o
+    return result
+
+
+@kernel("LVM")
+def merge_heads(batches: list[np.ndarray], heads: np.ndarray, out: np.ndarray) -> int:
+    """Merge any number of batches at once, the least of their next rows each time; gives the rows written, or OVERFLOW.
+
+    `heads` are the next rows, all 0 at first. After an OVERFLOW the two rows are the first of `out`.
+    """
+    d = out.shape[1] - 1
+    o = 0
+    while True:
+        best = -1
+        for s in range(len(batches)):
+            if heads[s] < matrix_of(batches, s).shape[0] and (
+                best < 0 or compare(matrix_of(batches, s), heads[s], matrix_of(batches, best), heads[best], d) < 0
+            ):
+                best = s
+        if best < 0:
+            break
+        m = matrix_of(batches, best)
+        i = heads[best]
+        heads[best] = i + 1
+        if o > 0 and same(out, o - 1, m, i, d):
+            total = out[o - 1, d] + m[i, d]
+            if sum_overflows(out[o - 1, d], m[i, d], total):
+                copy_row(out, o - 1, out, 0)
+                copy_row(m, i, out, 1)
+                return OVERFLOW
+            out[o - 1, d] = total
+        else:
+            if o > 0 and out[o - 1, d] == 0:
+                o -= 1
+            copy_row(m, i, out, o)
+            o += 1
+    if o > 0 and out[o - 1, d] == 0:
+        o -= 1
+    return o
+
+
+class Merge:
+    """A two-way merge that is paid for in portions: `work` until it says that it is done, then read `result`.
+
+    Holds both inputs and an output of their summed size until then; memory of the output is used only as it fills.
+    """
+
+    __slots__ = ("_out", "_state", "a", "b", "done")
+
+    def __init__(self, a: np.ndarray, b: np.ndarray) -> None:
+        """Begin to merge two sorted, consolidated matrices of one width."""
+        if a.shape[1] != b.shape[1]:
+            msg = f"matrices of widths {a.shape[1]} and {b.shape[1]} can't be merged"
+            raise ValueError(msg)
+        self.a = a
+        self.b = b
+        self._out = np.empty((a.shape[0] + b.shape[0], a.shape[1]), np.int64)
+        self._state = np.zeros(3, np.int64)
+        self.done = False
+
+    def work(self, rows: int) -> bool:
+        """Read about `rows` more rows; gives whether the merge is done. Raises DiffOverflow."""
+        code = merge_some(self.a, self.b, self._out, self._state, rows)
+        if code < 0:
+            raise overflow("+", self.a[self._state[NEXT_A]], self.b[self._state[NEXT_B]])
+        self.done = code == 1
+        return self.done
+
+    @property
+    def result(self) -> np.ndarray:
+        """The merged matrix, sorted and consolidated."""
+        if not self.done:
+            msg = "the merge is not done"
+            raise RuntimeError(msg)
+        return self._out[: int(self._state[NEXT_OUT])]
+
+
+def merge(batches: Sequence[np.ndarray]) -> np.ndarray:
+    """Merge sorted, consolidated matrices of one width into one, the two smallest first.
+
+    Gives an input itself where only one has rows. Raises DiffOverflow.
+
+    >>> merge([np.array([[1, 1], [3, 1]]), np.array([[1, -1], [2, 1]])]).tolist()
+    [[2, 1], [3, 1]]
+    """
+    if not batches:
+        msg = "nothing to merge: not even a width is known"
+        raise ValueError(msg)
+    waiting = [batch for batch in batches if batch.shape[0]]
+    if len(waiting) < 2:
+        return waiting[0] if waiting else batches[0]
+    rows = sum(map(len, waiting))
+    if rows * len(waiting) <= FEW:
+        return _merged_at_once(waiting, rows)
+    waiting.sort(key=len, reverse=True)
+    while len(waiting) > 1:
+        small = waiting.pop()
+        pair = Merge(waiting.pop(), small)
+        pair.work(1 << 62)
+        waiting.append(pair.result)
+        waiting.sort(key=len, reverse=True)
+    return waiting[0]
+
+
+def _merged_at_once(batches: list[np.ndarray], rows: int) -> np.ndarray:
+    """Merge a few rows in one call: looking at the next row of each batch costs less than preparing merges of two."""
+    width = batches[0].shape[1]
+    if any(batch.shape[1] != width for batch in batches):
+        raise ValueError(f"matrices of widths {[batch.shape[1] for batch in batches]} can't be merged")
+    out = np.empty((rows, width), np.int64)
+    count = merge_heads(batches, np.zeros(len(batches), np.int64), out)
+    if count < 0:
+        raise overflow("+", out[0], out[1])
+    return out[:count]

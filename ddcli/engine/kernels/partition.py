@@ -1,0 +1,75 @@
+"""Deal rows to shards: one pass to count, one to copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ddcli.engine.jit.load import kernel, matrix_of
+from ddcli.engine.kernels.rows import copy_row
+from ddcli.engine.kernels.shards import SEED, mixed, shard_from
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+T = TypeVar("T")
+
+
+@kernel("MVVH")
+def count_shards(m: np.ndarray, lanes: np.ndarray, counts: np.ndarray, out: np.ndarray) -> int:
+    """Write the shard of each row by some of its lanes, and count each shard's rows in `counts`, all zero before."""
+    for i in range(m.shape[0]):
+        h = SEED
+        for c in range(lanes.size):
+            h = mixed(h, m[i, lanes[c]])
+        shard = shard_from(h, counts.size)
+        out[i] = np.uint32(shard)
+        counts[shard] += 1
+    return 0
+
+
+@kernel("MHVL")
+def move_to_shards(m: np.ndarray, shards: np.ndarray, ends: np.ndarray, parts: list[np.ndarray]) -> int:
+    """Copy each row to its shard's matrix, in order, from row ends[shard] on, which becomes the row after the last one."""
+    for i in range(m.shape[0]):
+        shard: Any = np.int64(shards[i])
+        copy_row(m, i, matrix_of(parts, shard), ends[shard])
+        ends[shard] += 1
+    return 0
+
+
+def in_turn(task: Callable[[int], T], numbers: Iterable[int], rows: int) -> list[T]:  # noqa: ARG001 - for one that looks
+    """Do a task for each of some numbers, one after the other."""
+    return [task(number) for number in numbers]
+
+
+def exchange(
+    sources: Sequence[np.ndarray], lanes: Sequence[int], shards: int, each: Callable[..., list[Any]] = in_turn
+) -> list[np.ndarray]:
+    """Return the rows of each shard, in the order of the sources; a row's shard is that of its `lanes` as a key.
+
+    `each(task, numbers, rows)` does the sources' shares of the work: a source's rows are counted, then copied, all of them to places
+    that are theirs alone. Gives a source itself where a shard has it all, and nothing else.
+
+    >>> [part.tolist() for part in exchange([np.array([[7, 0, 1], [8, 5, 1]]), np.array([[9, 0, 1]])], [1], 2)]
+    [[[8, 5, 1]], [[7, 0, 1], [9, 0, 1]]]
+    """
+    width = sources[0].shape[1]
+    if not 0 < shards < 1 << 31:
+        raise ValueError(f"{shards} shards")
+    if lanes and not (min(lanes) >= 0 and max(lanes) < width):
+        raise ValueError(f"lanes {list(lanes)} of a matrix of {width}")
+    filled = [m for m in sources if len(m)]
+    rows = sum(map(len, filled))
+    by = np.array(lanes, np.int64)
+    counts = np.zeros((len(filled), shards), np.int64)
+    which = [np.empty(len(m), np.uint32) for m in filled]
+    each(lambda at: count_shards(filled[at], by, counts[at], which[at]), range(len(filled)), rows)
+    sizes = counts.sum(axis=0).tolist()
+    if len(filled) < 2 and (not filled or rows in sizes):
+        return [filled[0] if size else sources[0][:0] for size in sizes]
+    parts = [np.empty((size, width), np.int64) for size in sizes]
+    ends = np.cumsum(counts, axis=0) - counts
+    each(lambda at: move_to_shards(filled[at], which[at], ends[at], parts), range(len(filled)), rows)
+    return parts

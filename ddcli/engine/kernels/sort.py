@@ -1,0 +1,563 @@
+"""Sort rows by lanes, and consolidate: equal rows summed into one, zero diffs gone.
+
+Large matrices are first dealt into pieces by the leading bits of their lanes, whole rows at a time; each piece is then small
+enough to be sorted within the processor's cache. A piece is sorted by packing its lanes, each as narrow as its values there allow,
+into words of 64 bits, and by a radix sort of those from the last word to the first. Constant lanes cost nothing.
+
+Ranges of lanes are computed unsigned: compiled code takes for granted that signed arithmetic does not overflow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ddcli.engine.jit.errors import overflow
+from ddcli.engine.jit.load import inline, kernel
+from ddcli.engine.kernels.rows import copy_row, copy_rows, sum_overflows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PIECE_BITS: Final = 15
+PIECE: Final = 1 << PIECE_BITS  # rows that are sorted at once; with their keys they should fit the second-level cache
+TARGET: Final = 1 << 12  # rows a piece should have when dealing
+DEAL_BITS: Final = 10  # most bits to deal by: more open destinations than that thrash the cache
+TINY: Final = 32  # rows up to which insertion sort is quickest
+DIGIT: Final = 11  # most bits of a radix digit
+LEAD_DIGIT: Final = 9  # bits of a digit, three of which are sorted by at first
+SMALL: Final = 1 << 10  # rows up to which two digits do, of
+SMALL_DIGIT: Final = 8  # bits
+MOVES: Final = 4  # moves a row, on average, that are made to order what three digits leave equal
+BLOCK: Final = 512  # rows surveyed lane by lane while they are in cache
+OVERFLOW: Final = -1
+DISORDERED, ORDERED, CONSOLIDATED = 0, 1, 2
+
+
+@inline
+def before(a: np.ndarray, i: int, b: np.ndarray, j: int, lanes: np.ndarray) -> int:
+    """Return -1, 0 or 1 as row i of `a` is before, equal to or after row j of `b` by the given lanes, in their order."""
+    for c in range(lanes.size):
+        x = a[i, lanes[c]]
+        y = b[j, lanes[c]]
+        if x != y:
+            return -1 if x < y else 1
+    return 0
+
+
+@inline
+def row_at(order: np.ndarray, i: int) -> Any:
+    """Return an entry of an order, which is kept in 32 bits, as a signed number to compute with."""
+    return np.int64(order[i])
+
+
+@inline
+def bits_of(number: np.uint64) -> int:
+    """Return how many bits an unsigned number takes."""
+    bits = 0
+    step = 32
+    while step > 0:
+        if number >> np.uint64(step) != 0:
+            number >>= np.uint64(step)
+            bits += step
+        step >>= 1
+    return bits + 1 if number != 0 else bits
+
+
+@inline
+def measure(m: np.ndarray, start: int, end: int, lanes: np.ndarray, low: np.ndarray, width: np.ndarray) -> int:
+    """Find each lane's smallest value and the bits of its range, in `low` and `width`; gives the sum of the bits."""
+    for c in range(lanes.size):
+        low[c] = m[start, lanes[c]]
+        width[c] = low[c]
+    block = start
+    while block < end:
+        stop = min(block + BLOCK, end)
+        for c in range(lanes.size):
+            lane = lanes[c]
+            smallest = low[c]
+            largest = width[c]
+            for i in range(block, stop):
+                x = m[i, lane]
+                smallest = min(smallest, x)
+                largest = max(largest, x)
+            low[c] = smallest
+            width[c] = largest
+        block = stop
+    total = 0
+    for c in range(lanes.size):
+        width[c] = bits_of(np.uint64(width[c]) - np.uint64(low[c]))
+        total += width[c]
+    return total
+
+
+@inline
+def insertion_sort(m: np.ndarray, start: int, end: int, lanes: np.ndarray, order: np.ndarray) -> None:
+    """Set `order` to the stable order of m[start:end], counted from `start`."""
+    for i in range(end - start):
+        j = i
+        while j > 0 and before(m, start + row_at(order, j - 1), m, start + i, lanes) > 0:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = np.uint32(i)
+
+
+@inline
+def lead_sort(
+    m: np.ndarray,
+    start: int,
+    end: int,
+    lanes: np.ndarray,
+    order: np.ndarray,
+    keys: np.ndarray,
+    counts: np.ndarray,
+    low: np.ndarray,
+    width: np.ndarray,
+) -> bool:
+    """Set `order` to the stable order of m[start:end], counted from `start`, unless that turns out to be slow; says whether it did.
+
+    Sorts by the rows' leading bits alone, about twice as many as tell so many rows apart, and puts the few that
+    these bits leave equal in order one by one. `low` and `width` are as `measure` has set them.
+    """
+    n = end - start
+    half = keys.size >> 1
+    digit = SMALL_DIGIT if n < SMALL else LEAD_DIGIT
+    passes = 2 if n < SMALL else 3
+    left = digit * passes
+    total = 0
+    for i in range(n):
+        keys[i] = np.uint64(0)
+    for c in range(lanes.size):
+        keep = min(left, width[c])
+        if keep > 0:
+            lane = lanes[c]
+            least = np.uint64(low[c])
+            drop = np.uint64(width[c] - keep)
+            shift = np.uint64(keep)
+            for i in range(n):
+                keys[i] = (keys[i] << shift) | ((np.uint64(m[start + i, lane]) - least) >> drop)
+            left -= keep
+        total += width[c]
+    # The row's number lies below the leading bits and moves with them.
+    size = 1 << digit
+    mask = np.uint64(size - 1)
+    first = np.uint64(PIECE_BITS)
+    second = np.uint64(PIECE_BITS + digit)
+    third = np.uint64(PIECE_BITS + 2 * digit)
+    for k in range(3 * size):
+        counts[k] = 0
+    offset1 = np.uint64(size)
+    offset2 = np.uint64(2 * size)
+    for i in range(n):
+        key = (keys[i] << first) | np.uint64(i)
+        keys[i] = key
+        counts[(key >> first) & mask] += 1
+        counts[((key >> second) & mask) + offset1] += 1
+        counts[((key >> third) & mask) + offset2] += 1
+    here = 0
+    there = half
+    shift = first
+    for p in range(passes):
+        position = there
+        for k in range(p * size, (p + 1) * size):
+            count = counts[k]
+            counts[k] = position
+            position += count
+        offset = np.uint64(p * size)
+        for i in range(here, here + n):
+            key = keys[i]
+            k = ((key >> shift) & mask) + offset
+            position = counts[k]
+            counts[k] = position + 1
+            keys[position] = key
+        here, there = there, here
+        shift += np.uint64(digit)
+    low_bits = np.uint64((1 << PIECE_BITS) - 1)
+    for i in range(n):
+        order[i] = np.uint32(keys[here + i] & low_bits)
+    if total <= digit * passes:
+        return True
+    budget = n * MOVES
+    for i in range(1, n):
+        lead = keys[here + i] >> first
+        if keys[here + i - 1] >> first != lead:
+            continue
+        row = row_at(order, i)
+        j = i
+        while (
+            j > 0
+            and keys[here + j - 1] >> first == lead
+            and before(m, start + row_at(order, j - 1), m, start + row, lanes) > 0
+        ):
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = np.uint32(row)
+        budget -= i - j
+        if budget < 0:
+            return False
+    return True
+
+
+@inline
+def radix_sort(
+    m: np.ndarray,
+    start: int,
+    end: int,
+    lanes: np.ndarray,
+    order: np.ndarray,
+    keys: np.ndarray,
+    counts: np.ndarray,
+    low: np.ndarray,
+    width: np.ndarray,
+) -> None:
+    """Set the first end - start entries of `order` to the stable order of m[start:end], counted from `start`.
+
+    `order` and `keys` are twice as long as the piece: every pass of the sort moves from one half to the other.
+    """
+    n = end - start
+    half = order.size >> 1
+    here = 0
+    there = half
+    for i in range(n):
+        order[i] = np.uint32(i)
+    c = lanes.size - 1
+    while c >= 0:
+        # Pack as many lanes as fit into one word, the later ones lower.
+        used = 0
+        for i in range(n):
+            keys[here + i] = np.uint64(0)
+        while c >= 0 and used + width[c] <= 64:
+            if width[c] > 0:
+                lane = lanes[c]
+                least = np.uint64(low[c])
+                shift = np.uint64(used)
+                for i in range(n):
+                    x = np.uint64(m[start + row_at(order, here + i), lane]) - least
+                    keys[here + i] |= x << shift
+                used += width[c]
+            c -= 1
+        if used == 0:
+            continue
+        passes = (used + DIGIT - 1) // DIGIT
+        digit = (used + passes - 1) // passes
+        mask = np.uint64((1 << digit) - 1)
+        shift = np.uint64(0)
+        for _ in range(passes):
+            for k in range(1 << digit):
+                counts[k] = 0
+            for i in range(n):
+                counts[np.int64((keys[here + i] >> shift) & mask)] += 1
+            position = there
+            for k in range(1 << digit):
+                count = counts[k]
+                counts[k] = position
+                position += count
+            for i in range(n):
+                key = keys[here + i]
+                bucket = (key >> shift) & mask
+                position = counts[bucket]
+                counts[bucket] = position + 1
+                keys[position] = key
+                order[position] = order[here + i]
+            here, there = there, here
+            shift += np.uint64(digit)
+    if here:
+        for i in range(n):
+            order[i] = order[here + i]
+
+
+@inline
+def emit(
+    m: np.ndarray,
+    start: int,
+    count: int,
+    lanes: np.ndarray,
+    order: np.ndarray,
+    out: np.ndarray,
+    o: int,
+    consolidate: int,
+) -> int:
+    """Write rows in order to `out` from row `o` on, summing equal ones if asked; gives the row after the last one written.
+
+    A diff that overflows gives -1 - i, for the place i in the order whose row could not be added to the row at out[0].
+    """
+    d = m.shape[1] - 1
+    first = o
+    if consolidate == 0:
+        for i in range(count):
+            copy_row(m, start + row_at(order, i), out, o + i)
+        return o + count
+    for i in range(count):
+        row = start + row_at(order, i)
+        if o > first and before(out, o - 1, m, row, lanes) == 0:
+            total = out[o - 1, d] + m[row, d]
+            if sum_overflows(out[o - 1, d], m[row, d], total):
+                copy_row(out, o - 1, out, 0)
+                return -1 - i
+            out[o - 1, d] = total
+        else:
+            if o > first and out[o - 1, d] == 0:
+                o -= 1
+            copy_row(m, row, out, o)
+            o += 1
+    if o > first and out[o - 1, d] == 0:
+        o -= 1
+    return o
+
+
+@kernel("MV")
+def order_of(m: np.ndarray, lanes: np.ndarray) -> int:
+    """Say whether rows are DISORDERED, ORDERED by lanes, or even CONSOLIDATED: no two equal and no diff zero."""
+    d = m.shape[1] - 1
+    result = CONSOLIDATED
+    for i in range(m.shape[0]):
+        if m[i, d] == 0:
+            result = ORDERED
+        if i > 0:
+            order = before(m, i - 1, m, i, lanes)
+            if order > 0:
+                return DISORDERED
+            if order == 0:
+                result = ORDERED
+    return result
+
+
+@kernel("MVMHi")
+def sort_tiny(m: np.ndarray, lanes: np.ndarray, out: np.ndarray, order: np.ndarray, consolidate: int) -> int:
+    """Sort a few rows, and consolidate them if asked; else as `emit`."""
+    insertion_sort(m, 0, m.shape[0], lanes, order)
+    return emit(m, 0, m.shape[0], lanes, order, out, 0, consolidate)
+
+
+@kernel("MVM")
+def sum_equal(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
+    """Consolidate ordered rows; gives the rows written, or -1 - row for one that could not be added to the row at out[0]."""
+    d = m.shape[1] - 1
+    o = 0
+    for i in range(m.shape[0]):
+        if o > 0 and before(out, o - 1, m, i, lanes) == 0:
+            total = out[o - 1, d] + m[i, d]
+            if sum_overflows(out[o - 1, d], m[i, d], total):
+                copy_row(out, o - 1, out, 0)
+                return -1 - i
+            out[o - 1, d] = total
+        else:
+            if o > 0 and out[o - 1, d] == 0:
+                o -= 1
+            copy_row(m, i, out, o)
+            o += 1
+    if o > 0 and out[o - 1, d] == 0:
+        o -= 1
+    return o
+
+
+@kernel("MVViVV")
+def deal(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, bits: int, starts: np.ndarray, numbers: np.ndarray) -> int:
+    """Plan the dealing of rows into pieces by their leading `bits`: where each piece starts, and the rows of the largest.
+
+    `plan` becomes, for each lane, its smallest value, then the bits to drop, then the bits to keep.
+    """
+    count = lanes.size
+    low = plan[:count]
+    measure(m, 0, m.shape[0], lanes, low, numbers)
+    left = bits
+    for c in range(count):
+        keep = min(left, numbers[c])
+        plan[count + c] = numbers[c] - keep
+        plan[2 * count + c] = keep
+        left -= keep
+    for k in range(starts.size):
+        starts[k] = 0
+    for i in range(m.shape[0]):
+        starts[piece_of(m, i, lanes, plan) + 1] += 1
+    largest = 0
+    for k in range(1, starts.size):
+        largest = max(largest, starts[k])
+        starts[k] += starts[k - 1]
+    return largest
+
+
+@inline
+def piece_of(m: np.ndarray, i: int, lanes: np.ndarray, plan: np.ndarray) -> int:
+    """Return the piece that a row is dealt to."""
+    count = lanes.size
+    piece: Any = 0
+    for c in range(count):
+        keep = plan[2 * count + c]
+        if keep > 0:
+            x = (np.uint64(m[i, lanes[c]]) - np.uint64(plan[c])) >> np.uint64(plan[count + c])
+            piece = (piece << keep) | np.int64(x)
+    return piece  # type: ignore[no-any-return]
+
+
+@kernel("MVVVM")
+def move_to_pieces(m: np.ndarray, lanes: np.ndarray, plan: np.ndarray, ends: np.ndarray, out: np.ndarray) -> int:
+    """Move rows to their pieces in `out`, in order; `ends` holds the pieces' starts and becomes their ends."""
+    for i in range(m.shape[0]):
+        k = piece_of(m, i, lanes, plan)
+        o = ends[k]
+        ends[k] = o + 1
+        copy_row(m, i, out, o)
+    return 0
+
+
+@kernel("MViiMMHUVVi")
+def sort_pieces(
+    m: np.ndarray,
+    lanes: np.ndarray,
+    first: int,
+    last: int,
+    out: np.ndarray,
+    rows: np.ndarray,
+    order: np.ndarray,
+    keys: np.ndarray,
+    starts: np.ndarray,
+    scratch: np.ndarray,
+    consolidate: int,
+) -> int:
+    """Sort the pieces from `first` on, each for itself, and write them one after the other to `out`.
+
+    Begins at row scratch[0] of `out`, which becomes the row after the last one written. Stops before a piece of more than PIECE
+    rows; gives the piece to go on with. Where `m` is `out`, pieces are first copied to `rows`.
+    An overflow gives OVERFLOW, with the two rows at the start of `rows`.
+    """
+    low = scratch[1 : 1 + lanes.size]
+    width = scratch[1 + lanes.size : 1 + 2 * lanes.size]
+    counts = scratch[1 + 2 * lanes.size :]
+    o = scratch[0]
+    k = first
+    while k < last:
+        start = starts[k]
+        n = starts[k + 1] - start
+        if n > PIECE:
+            break
+        source = m
+        if rows.shape[0] >= n:
+            copy_rows(m, start, start + n, rows, 0)
+            source = rows
+            start = 0
+        if n <= TINY:
+            insertion_sort(source, start, start + n, lanes, order)
+        else:
+            measure(source, start, start + n, lanes, low, width)
+            if not lead_sort(source, start, start + n, lanes, order, keys, counts, low, width):
+                radix_sort(source, start, start + n, lanes, order, keys, counts, low, width)
+        end = emit(source, start, n, lanes, order, out, o, consolidate)
+        if end < 0:
+            scratch[0] = start + row_at(order, -1 - end)
+            return OVERFLOW
+        o = end
+        k += 1
+    scratch[0] = o
+    return k
+
+
+def consolidate(m: np.ndarray) -> np.ndarray:
+    """Sort by all lanes but the last, sum the diffs of equal rows, drop zero sums. Raises DiffOverflow.
+
+    Gives `m` itself where it is consolidated already, which is found out in one pass.
+
+    >>> consolidate(np.array([[2, 1], [1, 1], [2, 2], [1, -1]])).tolist()
+    [[2, 3]]
+    """
+    n, width = m.shape
+    if n < 2 and (n == 0 or m[0, width - 1] != 0):
+        return m
+    lanes = _leading(width - 1)
+    if n <= TINY:
+        out = np.empty((n, width), np.int64)
+        order = np.empty(n, np.uint32)
+        count = sort_tiny(m, lanes, out, order, 1)
+        if count < 0:
+            raise overflow("+", out[0], m[order[-1 - count]])
+        return out[:count]
+    order_now = order_of(m, lanes)
+    if order_now == CONSOLIDATED:
+        return m
+    if order_now == ORDERED:
+        out = np.empty((n, width), np.int64)
+        count = sum_equal(m, lanes, out)
+        if count < 0:
+            raise overflow("+", out[0], m[-1 - count])
+        return _fitting(out, count)
+    return _sorted(m, lanes, 1)
+
+
+def sort_by(m: np.ndarray, lanes: Sequence[int]) -> np.ndarray:
+    """Sort rows by the given lanes, in their order of importance; rows that are equal in them stay in their order.
+
+    Gives `m` itself where it is sorted already.
+
+    >>> sort_by(np.array([[1, 9], [2, 8], [3, 8]]), [1]).tolist()
+    [[2, 8], [3, 8], [1, 9]]
+    """
+    if lanes and not 0 <= min(lanes) <= max(lanes) < m.shape[1]:
+        raise ValueError(f"lanes {list(lanes)} of a matrix of {m.shape[1]}")
+    return _ordered(m, np.array(lanes, np.int64))
+
+
+def is_sorted(m: np.ndarray) -> bool:
+    """Say whether rows are sorted by all lanes but the last; equal rows and zero diffs may be there."""
+    return order_of(m, _leading(m.shape[1] - 1)) != DISORDERED
+
+
+def is_consolidated(m: np.ndarray) -> bool:
+    """Say whether rows are sorted by all lanes but the last, with no equal ones and no zero diffs."""
+    return order_of(m, _leading(m.shape[1] - 1)) == CONSOLIDATED
+
+
+_numbers: Final = np.arange(64)
+
+
+def _leading(count: int) -> np.ndarray:
+    """Return the numbers of the first lanes."""
+    return _numbers[:count] if count <= 64 else np.arange(count)
+
+
+def _fitting(out: np.ndarray, count: int) -> np.ndarray:
+    """Return the first rows of a matrix, apart from it where they are so few that keeping all of it would be waste."""
+    return out[:count] if 2 * count >= out.shape[0] else out[:count].copy()
+
+
+def _ordered(m: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    return m if m.shape[0] < 2 or order_of(m, lanes) != DISORDERED else _sorted(m, lanes, 0)
+
+
+def _sorted(m: np.ndarray, lanes: np.ndarray, consolidating: int) -> np.ndarray:
+    n, width = m.shape
+    out = np.empty((n, width), np.int64)
+    if n <= TINY and not consolidating:
+        sort_tiny(m, lanes, out, np.empty(n, np.uint32), 0)
+        return out
+    if n <= PIECE:
+        pieces, largest, source = np.array([0, n]), n, m
+        rows = np.empty((0, width), np.int64)
+    else:
+        bits = min((n // TARGET).bit_length() + 1, DEAL_BITS)
+        plan = np.empty(3 * lanes.size, np.int64)
+        pieces = np.empty((1 << bits) + 1, np.int64)
+        largest = deal(m, lanes, plan, bits, pieces, np.empty(lanes.size, np.int64))
+        move_to_pieces(m, lanes, plan, pieces[:-1].copy(), out)
+        largest, source = min(largest, PIECE), out
+        rows = np.empty((largest, width), np.int64)
+    order = np.empty(2 * largest, np.uint32)
+    keys = np.empty(2 * largest, np.uint64)
+    scratch = np.empty(1 + 2 * lanes.size + (1 << DIGIT), np.int64)
+    scratch[0] = 0
+    last = pieces.size - 1
+    k = 0
+    while k < last:
+        k = sort_pieces(source, lanes, k, last, out, rows, order, keys, pieces, scratch, consolidating)
+        if k == OVERFLOW:
+            raise overflow("+", out[0], (rows if rows.shape[0] else m)[scratch[0]])
+        if k < last:
+            # A piece too large for the cache: its own values spread over fewer bits, so deal it again by them. One whose rows
+            # are all equal would never get smaller; it is in order as it stands, which is looked at first.
+            part = out[pieces[k] : pieces[k + 1]]
+            piece = consolidate(part) if consolidating else _ordered(part, lanes)
+            begin = int(scratch[0])
+            out[begin : begin + piece.shape[0]] = piece
+            scratch[0] = begin + piece.shape[0]
+            k += 1
+    return _fitting(out, int(scratch[0]))

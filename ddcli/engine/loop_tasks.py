@@ -1,0 +1,238 @@
+"""The inside of a loop as tasks: what a shard of it does before, between and after the rounds, and what goes from one task to the next.
+
+In memory an operator goes from round to round as it is. As tasks each round has operators of its own. What they must know of the rounds
+before is put off as updates: what their traces took in, which groups are to be looked at and when, what a variable is
+in the next round, what has left. A loop, or the rest of it, can as well be gone through in memory, from what was put off.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout
+from ddcli.engine.loop import GATHERING, advanced, taken_back
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.join import Entered
+from ddcli.engine.resident import Resident
+from ddcli.engine.rounds import with_rounds, without_rounds
+from ddcli.engine.scope_tree import APART, BROUGHT, CALLED, HERE, KEPT, LATE, Address, Path, Wake
+from ddcli.engine.workers import LARGE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from ddcli.engine.operators.base import Interval, Operator
+    from ddcli.engine.out_of_core import OutOfCore
+    from ddcli.engine.places import Deltas
+    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.schedule import Leg, Schedule
+    from ddcli.engine.stages import Stage
+
+LANES = Layout({})
+"""Of keys: nobody asks for the values behind their hashes before he has read the groups, which bring them."""
+
+
+def enter(step: OutOfCore, path: Path, shard: int, interval: Interval) -> None:
+    """Begin a loop, in the interval's rounds of those around: have its initials and what else enters come to a shard.
+
+    Where none is around, find out as well in which rounds something waits since earlier intervals.
+    """
+    loop, outer = step.nest.loop(path), interval.rounds
+    if len(path) == 1:
+        for inner in step.nest.below(path):
+            for index in range(len(step.nest.scopes[inner].places)):
+                for operator in step.operator((*inner, index), shard):
+                    step.wakes += [Wake((*inner, index), rounds, shard) for rounds in operator.begin(interval)]
+    for at, (source, place) in enumerate(zip(step.nest.fed(path), step.nest.inputs(path), strict=True)):
+        to = (*path, source.index)
+        if to in step.nest.origins:  # it is read where it is
+            continue
+        updates = step.exchange.take(
+            Address(place, HERE, shard, outer), step.layout(place), step.pools[shard], last=False
+        )
+        if updates is None:
+            continue
+        step.send(to, shard, with_rounds(updates, (0,), 1), (*outer, 0))
+        if at < len(loop.variables):
+            step.send(to, shard, taken_back(updates), (*outer, 1))
+
+
+def leave(step: OutOfCore, place: Path, shard: int, delta: Delta, rounds: Rounds) -> None:
+    """Have what a place of a loop gave in a round leave the loop, and come back in the next one, as far as it does."""
+    path, index = place[:-1], place[-1]
+    loop = step.nest.loop(path)
+    ports = step.nest.scopes[path[:-1]].places[path[-1]].ports
+    # Equal collections of a body are one, which leaves by several ports.
+    for leaving, port in zip(loop.leaving, ports, strict=True):
+        if leaving == index:
+            step.stays((*path[:-1], port), shard, without_rounds(delta.updates, 1), rounds[:-1])
+    if loop.limit.bound is None and rounds[-1] >= loop.limit.guard:
+        loop.check_settled({index: [delta]})
+    results = [variable for variable in loop.variables if variable.result.index == index]
+    if not results:
+        return
+    updates = advanced(delta)
+    later = (*rounds[:-1], rounds[-1] + 1)
+    for variable in results:
+        to = (*path, variable.place.index)
+        if later[-1] % GATHERING:
+            step.send(to, shard, updates, later)
+        else:
+            layout = step.layout(to)
+            step.deal(Address(to, APART, shard, later), updates, layout, range(layout.width))
+
+
+def add_up(step: OutOfCore, path: Path, shard: int, interval: Interval) -> None:
+    """Have variables come to a shard whose updates were dealt by whole records: what cancels would go round for ever."""
+    for variable in step.nest.loop(path).variables:
+        place = (*path, variable.place.index)
+        at = Address(place, APART, shard, interval.rounds)
+        updates = step.exchange.take(at, step.layout(place), step.pools[shard], last=True)
+        if updates is not None:
+            step.send(place, shard, kernels.consolidate(updates), interval.rounds)
+
+
+def end(step: OutOfCore, path: Path, stage: Stage, shard: int, interval: Interval) -> None:
+    """End a loop that no other is around: hand its traces over, and those that were read by it last. `stage` is the loop's."""
+    for inner in step.nest.below(path):
+        for index in range(len(step.nest.scopes[inner].places)):
+            place = (*inner, index)
+            for operator in step.operator(place, shard) if place not in step.nest.origins else ():
+                step.go_on(place, shard, interval)
+                operator.close(interval)
+                for trace in operator.traces:
+                    step.hand_over(trace)
+    for place in dict.fromkeys(step.nest.inputs(path)):
+        updates = step.exchange.take(Address(place, HERE, shard), step.layout(place), step.pools[shard], last=False)
+        if updates is not None:
+            step.resumed(place, shard, updates)
+    step.seal((), stage, shard, interval)
+
+
+def go_through(step: OutOfCore, leg: Leg, stage: Stage, pending: Iterable[Address], interval: Interval) -> None:
+    """Go through all rounds of a loop that are left in these rounds of those around, in memory. `stage` is the loop's.
+
+    Nothing is chosen of what waits when they are done: all of it is for later rounds of the loops around, or has left.
+    """
+    path, outer, nest = leg.path, leg.rounds, step.nest
+    loop, shards, begun = nest.loop(path), range(step.scope.workers.count), leg.action == "rest"
+    places = [(*inner, index) for inner in nest.below(path) for index in range(len(nest.scopes[inner].places))]
+    places = [place for place in places if place not in nest.origins]
+    alone = len(path) == 1 and not begun
+    for place in places if not alone else ():
+        for shard in shards:
+            step.go_on(place, shard, interval)
+    resident = Resident(nest, interval)
+    resident.begin(path)
+    for wake in leg.due:
+        resident.schedule.wake(wake._replace(shard=0))
+    _resume(step, resident.schedule, [at for at in pending if _within(at, path, outer)], interval)
+    given = step.given(path, stage, interval)
+    for place, deltas in given.items():
+        resident.schedule.add(Address(place, HERE, 0, outer), deltas)
+    if begun:
+        for entry, origin in zip(loop.entries, nest.inputs(path)[len(loop.variables) :], strict=True):
+            for entered, delta in zip(entry.arranged, given.get(origin, ()), strict=False):
+                entered.go_on(delta.updates)
+    resident.run(resident.schedule.loop(path, outer, leg.stage, begun=begun))
+    _put_off(step, resident.schedule, given, outer)
+    if alone:
+        loop.scope.close(interval)
+        for shard in shards:
+            step.seal((), stage, shard, interval)
+        traces = list(loop.scope.traces())
+        step.scope.workers.each(lambda at: step.hand_over(traces[at]), range(len(traces)), LARGE)
+        return
+    for place in places:
+        for shard in shards:
+            for operator in step.operator(place, shard):
+                put_off(step, operator, place, shard, outer)
+
+
+def _put_off(step: OutOfCore, schedule: Schedule[Deltas], given: Collection[Path], outer: Rounds) -> None:
+    """Have what waits in memory, but for what a loop was `given`, wait where others find it: all of it is for later."""
+    moving, wakes = schedule.left()
+    for at, parts in moving.items():
+        for deltas in parts if at.place not in given else ():
+            for shard, delta in enumerate(deltas):
+                if len(delta.updates):
+                    step.exchange.add(at._replace(shard=shard), delta.updates, step.layout(at.place), step.pools[shard])
+    later = [wake for wake in wakes if wake.rounds[: len(outer)] > outer]
+    step.wakes += [wake._replace(shard=shard) for wake in later for shard in range(step.scope.workers.count)]
+
+
+def _within(at: Address, path: Path, rounds: Rounds) -> bool:
+    """Say whether something moves in a loop, in these rounds of those around."""
+    return at.what != KEPT and at.place[: len(path)] == path != at.place and at.rounds[: len(rounds)] == rounds
+
+
+def _resume(step: OutOfCore, schedule: Schedule[Deltas], pending: Iterable[Address], interval: Interval) -> None:
+    """Have what waits in a loop wait in memory."""
+    waiting = defaultdict(set)
+    for each in pending:
+        if each.what == CALLED:
+            keys = step.exchange.parts(each, LANES, step.pools[each.shard])
+            for operator in step.operator(each.place, each.shard):
+                assert operator.revisiting is not None
+                operator.revisiting.recall(interval, {each.rounds: keys}, None)
+        else:
+            waiting[each.place, each.rounds].add(each.what)
+    for (place, rounds), kinds in waiting.items():
+        for what in kinds - {BROUGHT}:
+            _postpone(step, schedule, Address(place, what, 0, rounds))
+        source = (*place[:-1], *step.nest.scopes[place[:-1]].places[place[-1]].inputs[:1])
+        # What was brought to all who read a variable so is all of it: of one it is taken, if nobody finds it where it is.
+        found_there = HERE in waiting.get((source, rounds), ())
+        if BROUGHT in kinds and step.readers[source][0] == place[-1] and not found_there:
+            _postpone(step, schedule, Address(place, BROUGHT, 0, rounds), source)
+
+
+def _postpone(step: OutOfCore, schedule: Schedule[Deltas], at: Address, source: Path | None = None) -> None:
+    """Have what waits at an address wait in memory, there or at the place that it came from."""
+    place = source or at.place
+    none = step.nest.scopes[place[:-1]].places[place[-1]].none
+    deltas = []
+    for shard in range(step.scope.workers.count):
+        updates = step.exchange.take(at._replace(shard=shard), step.layout(place), step.pools[shard], last=True)
+        deltas.append(none if updates is None else Delta(kernels.consolidate(updates)))
+    schedule.add(Address(place, LATE if at.what == LATE else HERE, 0, at.rounds), deltas)
+
+
+# --- operators ----------------------------------------------------------------------------------------------------
+
+
+def recall(step: OutOfCore, operator: Operator, place: Path, shard: int, interval: Interval) -> None:
+    """Have an operator know what those put off who stepped it in earlier rounds than the interval's."""
+    pool, rounds = step.pools[shard], interval.rounds
+    if isinstance(operator, Entered):
+        origin = step.nest.origins[place]
+        step.go_on(origin, shard, interval)
+        if rounds[-1]:
+            here = Address(origin, HERE, shard, rounds[:-1])
+            updates = step.exchange.take(here, step.layout(origin), pool, last=False)
+            if updates is not None:
+                operator.go_on(updates)
+        return
+    for at, trace in enumerate(operator.traces):
+        assert trace.layout is not None, "the traces of a state have layouts"
+        trace.resume(step.exchange.parts(Address(place, KEPT, shard, trace=at), trace.layout, pool))
+    if operator.revisiting is not None:
+        keys = step.exchange.parts(Address(place, CALLED, shard, rounds), LANES, pool)
+        operator.revisiting.recall(interval, {rounds: keys} if keys else {}, step.memos.get((place, shard)))
+
+
+def put_off(step: OutOfCore, operator: Operator, place: Path, shard: int, but: Rounds | None = None) -> None:
+    """Put off what others must know of an operator's rounds; `but` those rounds of the loops around are over."""
+    pool = step.pools[shard]
+    for at, trace in enumerate(operator.traces):
+        assert trace.layout is not None, "the traces of a state have layouts"
+        if trace.fresh:
+            updates = kernels.merge(trace.fresh)
+            step.exchange.add(Address(place, KEPT, shard, trace=at), updates, trace.layout, pool)
+    if operator.revisiting is not None:
+        called, step.memos[place, shard] = operator.revisiting.put_off()
+        for rounds, keys in called.items():
+            if but is None or rounds[: len(but)] != but:
+                step.exchange.add(Address(place, CALLED, shard, rounds), keys, LANES, pool)

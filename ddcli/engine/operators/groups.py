@@ -1,0 +1,123 @@
+"""Operators over groups and multiplicities as nodes of a dataflow: the reduction of `reduce`, with its traces around it.
+
+In a loop a reduction reads its groups as of the current round (see `revisit`); its traces are written behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta, Keeping, Stateless
+from ddcli.engine.operators.revisit import Revisiting
+from ddcli.engine.trace.spine import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.operators.reduce import Reader, Reduce
+    from ddcli.engine.operators.shift import Waiting
+    from ddcli.engine.operators.threshold import Threshold
+    from ddcli.engine.rounds import Rounds
+
+
+class Indexed(Protocol):
+    """An operator that keeps what a reduction reads, arranged by its groups."""
+
+    @property
+    def trace(self) -> Reader:
+        """Return the trace as of before the step."""
+
+
+class Group(Keeping):
+    """A reduction that reads the rows of its groups from an arrangement, in a loop of `depth`. Its trace holds its output.
+
+    In partially ordered time a step finds interesting times that are not closed yet: they wait in `waiting`.
+    """
+
+    def __init__(
+        self,
+        reduce: Reduce | Threshold,
+        arranged: Indexed | None,
+        trace: Trace,
+        waiting: Waiting | None = None,
+        depth: int = 0,
+    ):
+        super().__init__(trace)
+        self.reduce = reduce
+        self.arranged = arranged
+        self.waiting = waiting
+        self.traces = (trace, waiting.trace) if waiting else (trace,)
+        if depth:
+            inputs = arranged.trace if arranged else None
+            assert inputs is None or isinstance(inputs, Trace), "a reduction in a loop reads an arrangement of the loop"
+            self.revisiting = Revisiting(inputs, trace, depth)
+            self.wakes = self.revisiting.wakes
+
+    def begin(self, interval: Interval) -> Iterable[Rounds]:
+        return self.waiting.begin(interval) if self.waiting else ()
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        def evaluate(
+            delta: np.ndarray, output: Reader, inputs: Reader, seeds: np.ndarray | None, *, ahead: bool
+        ) -> tuple[np.ndarray, np.ndarray]:
+            upper = interval.upper.elements
+            return self.reduce.step(delta, output=output, inputs=inputs, seeds=seeds, upper=upper, ahead=ahead)
+
+        updates = deltas[0].updates
+        seeds = self._due(interval)
+        if self.revisiting:
+            self.batch, pending = self.revisiting.step(evaluate, updates, seeds, interval)
+        else:
+            inputs = self.arranged.trace if self.arranged else self.trace
+            self.batch, pending = evaluate(updates, self.trace, inputs, seeds, ahead=False)
+        if self.waiting and len(pending):
+            self.waiting.exchange(interval, np.concatenate([pending, np.ones((len(pending), 1), np.int64)], axis=1))
+        return Delta(self.batch, distinct=True)
+
+    def _due(self, interval: Interval) -> np.ndarray | None:
+        """Return rows [key | time] that were to be evaluated in this interval and these rounds."""
+        if not self.waiting:
+            return None
+        due = self.waiting.exchange(interval, self.waiting.batch[:0])
+        return np.ascontiguousarray(due[:, : due.shape[1] - 1 - len(interval.rounds)]) if len(due) else None
+
+    def seal(self, interval: Interval) -> None:
+        super().seal(interval)
+        if self.waiting:
+            self.waiting.seal(interval)
+
+    def close(self, interval: Interval) -> None:
+        super().close(interval)
+        if self.revisiting:
+            self.revisiting.close()
+        if self.waiting:
+            self.waiting.close(interval)
+
+
+class Accumulate(Group):
+    """Counts and sums of groups. Its trace holds them, `[key | number of records | sums | time | diff]`, and no input."""
+
+    def __init__(self, reduce: Reduce, trace: Trace, waiting: Waiting | None = None, depth: int = 0):
+        super().__init__(reduce, None, trace, waiting, depth)
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        updates = kernels.sort_by(deltas[0].updates, range(self.trace.nk))
+        return super().step([Delta(updates)], interval)
+
+
+class Multiplicity(Stateless):
+    """Records as often as a function of their multiplicity says. Reads an arrangement whose key is the whole record.
+
+    For totally ordered time outside of loops, where what the output was follows from the input; else `Group` keeps it.
+    """
+
+    def __init__(self, threshold: Threshold, arranged: Indexed):
+        self.threshold = threshold
+        self.arranged = arranged
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        return Delta(self.threshold.step(deltas[0].updates, self.arranged.trace).updates, distinct=True)

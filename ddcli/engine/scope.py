@@ -1,0 +1,361 @@
+"""A scope: operators in the order of their data, stepped together; at the top over intervals of times, in a loop by rounds.
+
+A step hands every operator all new updates of its inputs for the whole interval, however many times it holds. Traces
+take in the step's updates when all their readers have stepped, so operators see "before" and "new" apart. What has nothing
+to do is not stepped.
+
+Every collection is in shards, by the hash of a key where an operator needs its groups whole: a shard of an operator has
+traces of its own, and the shards step side by side.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time as clock
+from typing import TYPE_CHECKING
+
+from ddcli.engine import kernels
+from ddcli.engine.counts import Count
+from ddcli.engine.operators.base import Delta, Interval, Operator, empty
+from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
+from ddcli.engine.resident import Resident
+from ddcli.engine.rounds import split_rounds
+from ddcli.engine.scope_tree import HERE, Address, Nest
+from ddcli.engine.stages import Stage, stages
+from ddcli.engine.workers import Workers
+from ddcli.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    import numpy as np
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.trace.spine import Trace
+
+
+class Scope:
+    """Operators that step together, over times of `nt` lanes, the last `depth` of them rounds.
+
+    With `counted`, what goes through the places that have a name is counted; `progress` is told of the stages.
+    """
+
+    def __init__(
+        self,
+        nt: int = 1,
+        depth: int = 0,
+        workers: Workers | None = None,
+        *,
+        counted: bool = False,
+        progress: Progress = SILENT,
+    ) -> None:
+        self.nt = nt
+        self.depth = depth
+        self.workers = workers or Workers()
+        self.counted = counted
+        self.progress = progress
+        self.turns = Count()
+        self.places: list[Place] = []
+        self.stages: list[Stage] = []
+        self.kept: set[int] = set()
+        self._nest: Nest | None = None
+
+    # --- building -------------------------------------------------------------------------------------------------
+
+    def source(self, width: int, layout: Layout | None = None) -> Handle:
+        """Add a place that is fed from outside, with `width` data lanes."""
+        return self._add(Place((), self._none(width), layout))
+
+    def fed(self, shards: Sequence[Operator], width: int, layout: Layout | None = None) -> Handle:
+        """Add operators that are fed from outside, each shard with its own updates, of `width` lanes in all."""
+        none = Delta(empty(width), distinct=True)
+        return self._add(Place((len(self.places),), none, layout, shards, fed=True))
+
+    def add(
+        self,
+        shards: Sequence[Operator],
+        *inputs: Handle,
+        width: int,
+        layout: Layout | None = None,
+        route: Sequence[int] = (),
+        shifts: bool = False,
+        wraps: bool = False,
+        arranges: bool = False,
+    ) -> Handle:
+        """Add an operator that reads the given places, all added before it, and gives `width` data lanes.
+
+        `shifts` says that its updates may lie in later rounds, `wraps` that who reads it reads what its input keeps, `arranges`
+        that what it gives is what its trace takes in.
+        """
+        places = tuple(handle.index for handle in inputs)
+        none, shifts = self._none(width), shifts and self.depth > 0
+        return self._add(
+            Place(places, none, layout, shards, route=tuple(route), shifts=shifts, wraps=wraps, arranges=arranges)
+        )
+
+    def add_inner(
+        self, inner: Inner, *inputs: Handle, widths: Sequence[int], layouts: Sequence[Layout] = ()
+    ) -> list[Handle]:
+        """Add a scope within this one, whose collections leave with `widths` data lanes."""
+        place = Place(tuple(handle.index for handle in inputs), self._none(0), inner=inner)
+        self._add(place)
+        handles = [self.source(*each) for each in itertools.zip_longest(widths, layouts)]
+        place.ports = tuple(handle.index for handle in handles)
+        return handles
+
+    def call(self, handle: Handle, name: str, label: str, *, keeps_signs: bool = False) -> None:
+        """Say what an operator is called, by who counts and by people, and whether it only inserts for rows that do."""
+        place = self.places[handle.index]
+        place.name, place.label, place.keeps_signs = name, label, keeps_signs
+
+    def keep(self, handle: Handle) -> None:
+        """Have `turn` return the updates of a place."""
+        self.kept.add(handle.index)
+
+    def _none(self, width: int) -> Delta:
+        return Delta(empty(width + self.nt + 1), distinct=True)
+
+    def _add(self, place: Place) -> Handle:
+        assert not self.stages, "a scope that has stepped is fixed"
+        self.places.append(place)
+        return Handle(len(self.places) - 1)
+
+    def prepare(self) -> None:
+        """Fix the scope: find its stages, and when the updates of each place have been read by all and can be let go."""
+        if self.stages:
+            return
+        self.stages = stages(self.places, sharded=self.workers.count > 1)
+        for place in self.places:
+            place.nones = tuple(self.places[i].none for i in place.inputs)
+
+    # --- stepping -------------------------------------------------------------------------------------------------
+
+    def step(self, fed: Mapping[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
+        """Close the interval: run what has something to do and return the updates of the places that are kept.
+
+        `fed` gives sources' updates by index, by shard where they have one; all their times are in the interval. For the
+        outermost scope.
+        """
+        if self._nest is None:
+            self._nest = Nest(self)
+        resident = Resident(self._nest, interval)
+        resident.begin(())
+        for index, given in fed.items():
+            deltas = given if isinstance(given, list) else self._dealt(given)
+            if any(len(delta.updates) for delta in deltas):
+                resident.schedule.add(Address((index,), HERE, 0), deltas)
+        found = resident.run(resident.schedule.legs())
+        # Nobody asks for a time before the upper any more, so what is sealed now may be compacted up to there.
+        self.close(interval)
+        resident.seal((), ())
+        return found
+
+    def announce(self, stage: Stage, tasks: int | None = None) -> None:
+        """Tell who watches, if there is anyone, that a stage begins."""
+        if self.progress is SILENT:
+            return
+        number = self.stages.index(stage) + 1
+        self.progress.begin(f"stage {number} of {len(self.stages)}: {self.told(stage)}", tasks)
+
+    def told(self, stage: Stage) -> str:
+        """Return what a stage does, for those who watch."""
+        labels = [self.places[index].label for index in stage.places]
+        return ", ".join(dict.fromkeys(label for label in labels if label)) or "inputs"
+
+    def step_stage(
+        self, stage: Stage, given: dict[int, Deltas], late: dict[int, Deltas], due: set[int], interval: Interval
+    ) -> Sequence[Pass]:
+        """Have each shard that has something to do go through a stage; return what each gave.
+
+        `given` has what the stage reads of others and is fed, `late` what was held for these rounds, `due` who is called. What is
+        given is let go of by who reads it, as soon as he has.
+        """
+        count = self.workers.count
+        if count == 1:
+            here, held = ({i: found[0] for i, found in group.items()} for group in (given, late))
+            given.clear()
+            late.clear()
+            return [self.through(stage, 0, here, held, due, interval)]
+        rows = sum(len(delta.updates) for found in (*given.values(), *late.values()) for delta in found)
+        routed = self._routed(stage, given)
+        ways = [
+            [{i: found[shard] for i, found in group.items()} for group in (given, late, routed)]
+            for shard in range(count)
+        ]
+        given.clear()
+        late.clear()
+        routed = {}
+
+        def go(shard: int) -> Pass:
+            here, held, brought = ways[shard]
+            return self.through(stage, shard, here, held, due, interval, brought)
+
+        busy = [shard for shard, groups in enumerate(ways) if self._is_busy(stage, groups, due)]
+        passes = [NOTHING] * count
+        for shard, found in zip(busy, self.workers.each(go, busy, rows), strict=True):
+            passes[shard] = found
+        return passes
+
+    @staticmethod
+    def _is_busy(stage: Stage, groups: Sequence[Mapping[int, Delta]], due: set[int]) -> bool:
+        """Say whether a shard has something to do in a stage: of a small change most have not."""
+        return any(len(delta.updates) for group in groups for delta in group.values()) or not due.isdisjoint(
+            stage.members
+        )
+
+    def _routed(self, stage: Stage, given: dict[int, Deltas]) -> dict[int, Deltas]:
+        """Return, by place, what those of a stage read that need their groups whole; what nobody else reads leaves `given`."""
+        routed = {}
+        for index in stage.places:
+            place = self.places[index]
+            if place.route and place.inputs[0] in given:
+                began = clock.perf_counter()
+                routed[index] = self._exchanged(given[place.inputs[0]], place.route)
+                if self.counted:
+                    place.count(0).seconds += clock.perf_counter() - began
+        read = {i for index in stage.places if not self.places[index].route for i in self.places[index].inputs}
+        for i in [i for i in given if i not in read and i not in stage.members]:
+            del given[i]
+        return routed
+
+    def through(
+        self,
+        stage: Stage,
+        shard: int,
+        deltas: dict[int, Delta],
+        late: Mapping[int, Delta],
+        due: Collection[int],
+        interval: Interval,
+        routed: dict[int, Delta] | None = None,
+    ) -> Pass:
+        """Take one shard through a stage, and return what its places gave.
+
+        `deltas` has what the stage reads of others, `late` what was held for these rounds, `routed` what was brought to this shard.
+        Touches nothing that another shard looks at: threads may do it.
+        """
+        result = Pass()
+        for index, frees in zip(stage.places, stage.frees, strict=True):
+            place = self.places[index]
+            found: Delta | None = None
+            if place.shards:
+                if routed is not None and place.route:
+                    given = [routed.pop(index, place.nones[0])]
+                else:
+                    given = [deltas.get(i, none) for i, none in zip(place.inputs, place.nones, strict=True)]
+                if index in due or any(len(delta.updates) for delta in given):
+                    operator = place.shards[shard]
+                    began = clock.perf_counter()
+                    found = operator.step(given, interval)
+                    assert found.updates.shape[1] == place.none.updates.shape[1]
+                    if self.counted and place.name:
+                        found = place.counted(shard, given, found, clock.perf_counter() - began)
+                        result.rows += len(found.updates)
+                    result.stepped.append(index)
+                    if operator.wakes:
+                        result.wakes += [(index, rounds) for rounds in operator.wakes]
+                        operator.wakes.clear()
+                    if place.shifts:
+                        found = self._here(index, found, interval.rounds, result)
+            else:
+                found = deltas.get(index)
+            if index in late:
+                found = late[index] if found is None else _sum([late[index], found])
+            if self.counted and place.name and found is not None and not place.shards:
+                found = place.counted(shard, (), found, 0.0)
+                result.rows += len(found.updates)
+            given = []
+            if found is not None and len(found.updates):
+                deltas[index] = found
+                if index in stage.exports or index in self.kept:
+                    result.found[index] = found
+            else:
+                deltas.pop(index, None)
+            del found
+            for i in frees:
+                deltas.pop(i, None)
+        return result
+
+    def counts(self) -> Iterator[tuple[str, Count]]:
+        """Yield what was counted of each place that has a name, and of those in scopes within."""
+        for place in self.places:
+            if place.name:
+                for count in place.counts.values():
+                    yield place.name, count
+            if place.inner is not None:
+                yield from place.inner.scope.counts()
+                if place.name:
+                    yield place.name, place.inner.scope.turns
+
+    def seal_shard(self, index: int, shard: int, interval: Interval) -> None:
+        """Take the updates of a shard's last step into its traces."""
+        place = self.places[index]
+        began = clock.perf_counter()
+        place.shards[shard].seal(interval)
+        if self.counted:
+            place.count(shard).seconds += clock.perf_counter() - began
+
+    def close(self, interval: Interval) -> None:
+        """Let go of what nobody reads before the interval's upper."""
+        for place in self.places:
+            for operator in place.shards:
+                operator.close(interval)
+            if place.inner:
+                place.inner.scope.close(interval)
+
+    def traces(self) -> Iterator[Trace]:
+        """Yield the traces of all operators."""
+        for place in self.places:
+            for operator in place.shards:
+                yield from operator.traces
+            if place.inner:
+                yield from place.inner.scope.traces()
+
+    def _here(self, index: int, delta: Delta, rounds: Rounds, result: Pass) -> Delta | None:
+        """Return the updates of these rounds; the others are held at their place until their round comes."""
+        if _all_at(delta.updates, rounds):
+            return delta
+        here, depth = None, self.depth
+        for when, updates in split_rounds(delta.updates, delta.updates.shape[1] - 1 - depth, depth):
+            part = Delta(updates, delta.distinct)
+            if when == rounds:
+                here = part
+            else:
+                result.later.append((index, when, part))
+        return here
+
+    # --- shards ---------------------------------------------------------------------------------------------------
+
+    def _exchanged(self, deltas: Deltas, route: tuple[int, ...]) -> Deltas:
+        """Bring each update to the shard that owns its key."""
+        sources = [delta.updates for delta in deltas]
+        inserts = all(delta.inserts for delta in deltas if len(delta.updates))
+        parts = kernels.exchange(sources, route, self.workers.count, self.workers.each)
+        # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
+        return [Delta(part, inserts=inserts) for part in parts]
+
+    def gathered(self, deltas: Deltas) -> Deltas:
+        """Bring equal updates to one shard."""
+        if self.workers.count == 1:
+            return deltas
+        return self._exchanged(deltas, tuple(range(deltas[0].updates.shape[1] - 1 - self.nt)))
+
+    def _dealt(self, delta: Delta) -> Deltas:
+        """Spread what is fed evenly."""
+        count = self.workers.count
+        ends = [len(delta.updates) * shard // count for shard in range(count + 1)]
+        return [Delta(delta.updates[a:b], delta.distinct) for a, b in itertools.pairwise(ends)]
+
+    @staticmethod
+    def joined(parts: Sequence[Deltas]) -> Deltas:
+        """Return the sum of updates, shard by shard."""
+        return parts[0] if len(parts) == 1 else [_sum(deltas) for deltas in zip(*parts, strict=True)]
+
+
+def _sum(deltas: Sequence[Delta]) -> Delta:
+    filled = [delta for delta in deltas if len(delta.updates)]
+    return filled[0] if len(filled) == 1 else Delta(kernels.concat([delta.updates for delta in deltas]))
+
+
+def _all_at(updates: np.ndarray, rounds: Rounds) -> bool:
+    return kernels.rounds_equal(updates, updates.shape[1] - 1 - len(rounds), rounds)

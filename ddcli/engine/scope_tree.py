@@ -1,0 +1,163 @@
+"""A scope and those within it, told apart by paths; and where what goes from one task of a step to others waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ddcli.engine.loop import Loop
+from ddcli.engine.operators.revisit import Memo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.places import Handle
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.scope import Scope
+    from ddcli.engine.stages import Stage
+
+Path = tuple[int, ...]
+"""The places of the loops that lead to a scope, outermost first; one more number leads to a place in it."""
+
+Memos = dict[tuple[Path, int], Memo]
+"""What reductions in loops must know of rounds that others stepped, by place and shard."""
+
+HERE = "here"
+"""With the shard that gave it."""
+BROUGHT = "brought"
+"""With the shard that owns the key by which the place wants it."""
+LATE = "late"
+"""Given by the place itself, for a later round."""
+APART = "apart"
+"""For a variable, dealt by whole records, to be summed up."""
+CALLED = "called"
+"""Keys of groups to be looked at."""
+KEPT = "kept"
+"""What the place's traces took in in this interval."""
+
+
+class Address(NamedTuple):
+    """Where updates wait for a shard: at a place, as what, for which rounds. Of what is kept, `trace` says by which of its traces."""
+
+    place: Path
+    what: str
+    shard: int
+    rounds: Rounds = ()
+    trace: int = 0
+
+
+class Wake(NamedTuple):
+    """That an operator has something to do in some rounds, in one shard."""
+
+    place: Path
+    rounds: Rounds
+    shard: int
+
+
+class Exchange(Protocol):
+    """Updates that are put away until their shard is taken through a stage. Threads may add at once."""
+
+    def add(self, to: Address, updates: np.ndarray, layout: Layout, pool: Pool) -> None:
+        """Put updates away, whose data has a layout; the values behind their hashes are in `pool`."""
+
+    def take(self, at: Address, layout: Layout, pool: Pool, *, last: bool) -> np.ndarray | None:
+        """Return all that was added, None for nothing, with its values in `pool`; the `last` time nothing is left."""
+
+    def parts(self, at: Address, layout: Layout, pool: Pool) -> list[np.ndarray]:
+        """Return what was added each time, as it was."""
+
+
+@dataclass
+class Nest:
+    """A prepared scope and those within it, and what of their structure is asked for in each round."""
+
+    scope: Scope
+    scopes: dict[Path, Scope] = field(default_factory=dict)
+    origins: dict[Path, Path] = field(default_factory=dict)
+    """Of each place at which an arrangement enters a loop: the place outside where it is."""
+    _loops: dict[Path, Loop] = field(default_factory=dict)
+    _below: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
+    _arriving: dict[Path, tuple[tuple[Path, Path], ...]] = field(default_factory=dict)
+    _given: dict[Path, frozenset[Path]] = field(default_factory=dict)
+    _gives: dict[Path, list[tuple[int, ...]]] = field(default_factory=dict)
+    _feeds: dict[Path, frozenset[int]] = field(default_factory=lambda: {(): frozenset()})
+
+    def __post_init__(self) -> None:
+        self._add((), self.scope)
+        self._below = {
+            path: tuple(other for other in self.scopes if other[: len(path)] == path) for path in self.scopes
+        }
+        for path, scope in self.scopes.items():
+            self._gives[path] = [tuple(stage.exports | (scope.kept & stage.members)) for stage in scope.stages]
+        for path in self._loops:
+            entering = ((place, origin) for place, origin in self.origins.items() if place[:-1] == path)
+            self._arriving[path] = tuple(entering)
+            self._given[path] = frozenset(self.inputs(path))
+            self._feeds[path] = frozenset(handle.index for handle in self.fed(path))
+
+    def _add(self, path: Path, scope: Scope) -> None:
+        scope.prepare()
+        self.scopes[path] = scope
+        for index, place in enumerate(scope.places):
+            if isinstance(place.inner, Loop):
+                below, loop = (*path, index), place.inner
+                self._loops[below] = loop
+                self._add(below, loop.scope)
+                for entry, outer in zip(loop.entries, place.inputs[len(loop.variables) :], strict=True):
+                    if entry.arranged:
+                        self.origins[*below, entry.place.index] = (*path, outer)
+
+    def loop(self, path: Path) -> Loop:
+        """Return the loop whose scope has a path."""
+        return self._loops[path]
+
+    def inputs(self, path: Path) -> list[Path]:
+        """Return the places around that a loop reads: its variables' initials, then what else enters."""
+        return [(*path[:-1], index) for index in self.scopes[path[:-1]].places[path[-1]].inputs]
+
+    def given(self, path: Path) -> frozenset[Path]:
+        """Return the places around that a loop reads, each once."""
+        return self._given[path]
+
+    def arriving(self, path: Path) -> tuple[tuple[Path, Path], ...]:
+        """Return the places at which arrangements enter a loop, each with where it is outside."""
+        return self._arriving[path]
+
+    def below(self, path: Path) -> tuple[Path, ...]:
+        """Return the paths of a scope and of those within, from outside in."""
+        return self._below[path]
+
+    def feeds(self, path: Path) -> frozenset[int]:
+        """Return the places of a loop's scope that are fed from outside or by the round before; none where no loop is."""
+        return self._feeds[path]
+
+    def fed(self, path: Path) -> Sequence[Handle]:
+        """Return the handles of a loop's variables, then of what else enters, as `inputs` has what comes to each."""
+        return self.loop(path).fed
+
+    def gives(self, path: Path, stage: int) -> tuple[int, ...]:
+        """Return the places of a stage whose updates others read, or that leave."""
+        return self._gives[path][stage]
+
+    def is_sent(self, path: Path, stage: Stage) -> bool:
+        """Say whether a stage of a loop is but for what is sent to those who read it, as soon as it comes, and doesn't leave."""
+        here = {index for index in stage.members if (*path, index) in self.origins}
+        return stage.members <= self.feeds(path) - here and self.scopes[path].kept.isdisjoint(stage.members)
+
+    def read(self, path: Path, stage: Stage) -> set[Path]:
+        """Return the places whose traces are read in a stage: in this scope, and outside, where one of them entered from there."""
+        return set(self._outwards((*path, index) for index in (*stage.members, *stage.reads)))
+
+    def entering(self, path: Path) -> set[Path]:
+        """Return the places outside of a loop whose traces are read in it."""
+        return set(self._outwards(self.inputs(path)))
+
+    def _outwards(self, places: Iterable[Path]) -> Iterator[Path]:
+        for place in places:
+            yield place
+            if place in self.origins:
+                yield from self._outwards([self.origins[place]])

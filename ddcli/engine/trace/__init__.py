@@ -1,0 +1,9 @@
+"""Arrangements: immutable batches, the spine that keeps them few, and the trace that operators read.
+
+* batch: immutable, sorted, consolidated updates over an interval
+* filtered: a trace less what a predicate drops
+* holds: readers' claims on a trace
+* imported: one dataflow's trace read in another
+* policy: which batches to merge when; pure
+* spine: logarithmically many batches, merged a little with each insertion
+"""

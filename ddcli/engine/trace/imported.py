@@ -1,0 +1,128 @@
+"""The trace of one dataflow read in another: nothing is copied or sorted again, and each goes on at its own pace.
+
+The importing dataflow has taken the trace's updates up to some frontier. Its operators must see these and no others, however far
+the trace has gone; and what they take next is what the trace holds beyond. Batches that reach beyond what was taken are
+neither merged nor advanced (a hold sees to that), so in them times tell what was taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.trace.filtered import FilteredTrace
+from ddcli.engine.trace.holds import before, times_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddcli.engine.trace.batch import Batch
+    from ddcli.engine.trace.spine import Trace
+
+
+class ImportedTrace:
+    """The updates of `source` before `taken`, as readers at or after `since` can tell them apart.
+
+    What is older than `since` is there at `since`: the import begins with the contents as of then.
+    """
+
+    def __init__(self, source: Trace, since: Frontier, taken: Frontier):
+        self.source = source
+        self.nk, self.nv, self.nt = source.nk, source.nv, source.nt
+        self._begin = since.as_time()
+        self._taken = taken
+        self._reach = self._whole_before(taken)
+        self._hold = source.hold(since, self._reach)
+        self._known: list[tuple[Batch, np.ndarray]] = []
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.matrices()))
+
+    def matrices(self) -> list[np.ndarray]:
+        """Return matrices that together hold each update once."""
+        found = []
+        for batch, matrix in self._advanced():
+            if batch.upper.dominates(self._reach):
+                found.append(matrix)
+            elif not self._taken.dominates(batch.lower):
+                found.append(matrix[before(times_of(matrix, self.nt), self._taken)])
+        return [matrix for matrix in found if len(matrix)]
+
+    def batches_for(self, keys: np.ndarray) -> list[np.ndarray]:
+        """Return matrices that together hold each update of the sorted, distinct `keys` exactly once."""
+        return self.matrices()
+
+    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
+        return self.matrices()
+
+    def next_before(self, upper: Frontier) -> np.ndarray:
+        """Return the updates before `upper` that were not taken yet, consolidated."""
+        found = []
+        for batch, matrix in self._advanced():
+            if not batch.upper.dominates(self._reach):
+                times = times_of(matrix, self.nt)
+                due = before(times, upper) & ~before(times, self._taken)
+                found.append(matrix if due.all() else matrix[due])
+        found = [matrix for matrix in found if len(matrix)]
+        if len(found) < 2:
+            return found[0] if found else np.empty((0, self.nk + self.nv + self.nt + 1), np.int64)
+        return kernels.merge(found)
+
+    def take(self, upper: Frontier) -> None:
+        """Count as taken what is before `upper`, and hold no more than that asks for."""
+        self._taken = upper
+        self._reach = self._whole_before(upper)
+        self._hold.advance(upper.join(Frontier([self._begin])), self._reach)
+
+    def release(self) -> None:
+        """Hold nothing any more: nobody reads."""
+        self._hold.release()
+
+    def _advanced(self) -> list[tuple[Batch, np.ndarray]]:
+        """Return the source's batches with their updates, of which none is before the beginning. A batch never changes."""
+        known = {id(batch): (batch, matrix) for batch, matrix in self._known}
+        self._known = [
+            known.get(id(batch)) or (batch, kernels.advance(batch.matrix(), self._begin, self.nt))
+            for batch in self.source.batches
+        ]
+        return self._known
+
+    def _whole_before(self, taken: Frontier) -> Frontier:
+        """Return the frontier of which this holds: a batch has been taken wholly if its upper is at or before it.
+
+        A time t comes in at t join the beginning. That is at or after an element of `taken` if t is, in those coordinates in
+        which the beginning is not already: the least such t are what is asked for.
+        """
+        return Frontier(
+            tuple(LEAST if start >= x else x for x, start in zip(element, self._begin, strict=True))
+            for element in taken
+        )
+
+
+class FilteredImport(FilteredTrace):
+    """An imported trace less what a predicate drops."""
+
+    def __init__(self, source: ImportedTrace, keep: Callable[[np.ndarray], np.ndarray]):
+        super().__init__(source, keep)
+        self._import = source
+
+    def batches_for(self, keys: np.ndarray) -> list[np.ndarray]:
+        """Return matrices that together hold each update of the sorted, distinct `keys` exactly once."""
+        return self.kept(self._import.batches_for(keys), keys)
+
+    def next_before(self, upper: Frontier) -> np.ndarray:
+        """Return the updates before `upper` that were not taken yet, consolidated."""
+        return self.keep(self._import.next_before(upper))
+
+    def take(self, upper: Frontier) -> None:
+        """Count as taken what is before `upper`."""
+        self._import.take(upper)
+
+    def release(self) -> None:
+        """Hold nothing any more."""
+        self._import.release()

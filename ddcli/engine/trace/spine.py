@@ -1,0 +1,270 @@
+"""The trace of an arrangement: a spine of logarithmically many batches, merged a little with each insertion.
+
+Sealed batches are only ever replaced by their merge, which holds the same accumulations at every time at or after
+`since`; so a reader that took the batches of a trace keeps a true picture whatever is merged afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddcli.engine import kernels
+from ddcli.engine.times import Frontier
+from ddcli.engine.trace import policy
+from ddcli.engine.trace.batch import Batch, MemoryBatch
+from ddcli.engine.trace.holds import Hold
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+    from ddcli.engine.lanes import Layout
+
+
+@dataclass(slots=True, eq=False)
+class _Merging:
+    """A merge under way: its two batches stay readable until it is done."""
+
+    older: MemoryBatch
+    younger: MemoryBatch
+    merge: kernels.Merge
+
+
+class Trace:
+    """The readable whole of an arrangement with `nk` key, `nv` value and `nt` time lanes.
+
+    `since` is the read frontier: no reader asks for a time before it, so times may be advanced to it. It is the meet of what the
+    operators that read the trace say and of all holds. `through` is the meet of the holds' physical frontiers: batches that reach
+    beyond it are not merged. `upper` is where the next batch begins. All are over the input's coordinates of time; in a loop, time
+    lanes for the rounds follow those. `layout` says of which types the lanes of key and value are, for who must write rows away.
+    """
+
+    def __init__(
+        self,
+        nk: int,
+        nv: int,
+        nt: int,
+        *,
+        since: Frontier,
+        batches: Sequence[Batch] = (),
+        layout: Layout | None = None,
+    ):
+        self.nk = nk
+        self.nv = nv
+        self.nt = nt
+        self.layout = layout
+        self.since = since
+        self.through = Frontier()
+        self._own = since
+        self._holds: list[Hold] = []
+        self.upper = batches[-1].upper if batches else since
+        self.batches: list[Batch] = list(batches)
+        self._merges: list[_Merging] = []
+        self._runs: list[np.ndarray] = []
+        self._fresh: list[np.ndarray] | None = None
+        self._resident = sum(isinstance(batch, MemoryBatch) for batch in self.batches)
+        self._settled = 0
+        self._settle()
+
+    @property
+    def rows(self) -> int:
+        """Return the number of updates held."""
+        return sum(batch.rows for batch in self.batches) + sum(len(run) for run in self._runs)
+
+    def matrices(self) -> list[np.ndarray]:
+        """Return every batch whole."""
+        return [*(batch.matrix() for batch in self.batches), *self._runs]
+
+    def batches_for(self, keys: np.ndarray) -> list[np.ndarray]:
+        """Return matrices that together hold each update of the sorted, distinct `keys` exactly once."""
+        return [*(batch.for_keys(keys) for batch in self.batches), *self._runs]
+
+    def settled_for(self, keys: np.ndarray) -> list[np.ndarray]:
+        """Return what `batches_for` returns less the runs of this interval: it is the same until the interval is closed."""
+        return [batch.for_keys(keys) for batch in self.batches]
+
+    @property
+    def runs(self) -> list[np.ndarray]:
+        """Return what was appended in this interval."""
+        return self._runs
+
+    def matching(self, updates: np.ndarray) -> list[np.ndarray]:
+        """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
+        if self._resident < len(self.batches):
+            return self.batches_for(kernels.distinct_keys(updates, self.nk))
+        # In memory a whole batch costs nothing, and finding a few keys in a large one is quicker for all of them at once.
+        matrices = self.matrices()
+        large = [at for at, matrix in enumerate(matrices) if len(matrix) > policy.LARGE * (len(updates) + 1)]
+        if large:
+            bounds, _ = kernels.locate(kernels.distinct_keys(updates, self.nk), [matrices[at] for at in large])
+            for place, at in enumerate(large):
+                matrices[at] = kernels.gather_bounds([matrices[at]], bounds[:, 2 * place : 2 * place + 2].copy())
+        return matrices
+
+    def resident(self) -> list[np.ndarray]:
+        """Return the matrices of the batches that are nowhere but in memory."""
+        return [batch.updates for batch in self.batches if isinstance(batch, MemoryBatch)]
+
+    def release(self) -> None:
+        """Let go of what was loaded of batches in files."""
+        for batch in self.batches:
+            batch.release()
+
+    def set_logical_compaction(self, since: Frontier) -> None:
+        """Let times before `since` become equal as far as the operators go; it only ever moves forward."""
+        self._own = since
+        if self._holds:
+            self.claim()
+        else:
+            self.since = since
+
+    def hold(self, since: Frontier, through: Frontier) -> Hold:
+        """Return a new claim: times from `since` on, which is not before the trace's, stay apart, and batches as `through` says."""
+        found = Hold(self, since, through)
+        self._holds.append(found)
+        self.claim()
+        return found
+
+    def unhold(self, hold: Hold) -> None:
+        """Forget a claim."""
+        self._holds = [other for other in self._holds if other is not hold]
+        self.claim()
+
+    def claim(self) -> None:
+        """Find `since` and `through` anew, and put together what was held apart and no longer is.
+
+        At once, because pair by pair it would take long: its rows were paid for when they came, and nobody merged them then.
+        """
+        held = len(self.batches) - self._free()
+        self.since = Frontier(time for since in (self._own, *(hold.since for hold in self._holds)) for time in since)
+        self.through = Frontier(time for hold in self._holds for time in hold.through)
+        free = self._free()
+        first = max(len(self.batches) - held, self._settled)
+        if free - first > 1:
+            self._replace(first, free, kernels.merge([batch.matrix() for batch in self.batches[first:free]]))
+
+    def _free(self) -> int:
+        """Return how many batches, from the oldest on, may be merged."""
+        free = len(self.batches)
+        while self.through and free and not self.batches[free - 1].upper.dominates(self.through):
+            free -= 1
+        return free
+
+    def insert(self, updates: np.ndarray, upper: Frontier) -> None:
+        """Append the consolidated `updates` of [self.upper, upper) and pay for merging in proportion to them."""
+        lower, self.upper = self.upper, upper
+        if not len(updates):
+            return
+        self.batches.append(MemoryBatch(updates, lower, upper))
+        self._resident += 1
+        fuel = policy.fuel(len(updates))
+        self._fold(fuel)
+        self._work(fuel)
+
+    def append(self, updates: np.ndarray) -> None:
+        """Take in the consolidated updates of one round of a loop as they are, to be read from now on; then `settle`."""
+        if len(updates):
+            self._runs.append(updates)
+            if self._fresh is not None:
+                self._fresh.append(updates)
+            if len(self._runs) > policy.MOST_RUNS:
+                self._runs = _join_smallest(self._runs, len(self._runs) // 2)
+
+    def resume(self, runs: Sequence[np.ndarray]) -> None:
+        """Have what was appended elsewhere in this interval, as if it had been here; from now on `fresh` is what is added to it."""
+        self._runs = list(runs)
+        if len(runs) > policy.MOST_RUNS:
+            self._runs = _join_smallest(self._runs, len(runs) // 2)
+        self._fresh = []
+
+    @property
+    def fresh(self) -> list[np.ndarray]:
+        """Return what was appended since the trace was resumed."""
+        return self._fresh or []
+
+    def settle(self, upper: Frontier) -> None:
+        """Make what was appended the batches of [self.upper, upper).
+
+        It is put together where that is little. Of much, only the smaller runs are: the others are merged behind later insertions.
+        """
+        if not self._runs:
+            return
+        runs, self._runs = self._runs, []
+        runs = _join_smallest(runs, policy.to_join([len(run) for run in runs]))
+        if len(runs) < 2:
+            self.insert(runs[0], upper)
+            return
+        self.batches.extend(MemoryBatch(run, self.upper, upper) for run in runs)
+        self.upper = upper
+        self._resident += len(runs)
+        self._start_merges()
+
+    def _fold(self, fuel: int) -> None:
+        """Merge the youngest batches that are due and small enough to be merged at once, in one go."""
+        free = self._free()
+        if free - self._settled < 2:
+            return
+        first, rows = free - 1, self.batches[free - 1].rows
+        while first > self._settled:
+            older = self.batches[first - 1].rows
+            if older + rows > fuel or policy.next_merge((older, rows)) is None:
+                break
+            first, rows = first - 1, rows + older
+        if first < free - 1:
+            self._replace(first, free, kernels.merge([batch.matrix() for batch in self.batches[first:free]]))
+
+    def _work(self, fuel: int) -> None:
+        """Go on with the merges of larger batches, `fuel` rows each, and begin those that are due."""
+        self._start_merges()
+        while self._merges:
+            finished = [merging for merging in self._merges if merging.merge.work(fuel)]
+            if not finished:
+                return
+            for merging in finished:
+                self._merges.remove(merging)
+                at = next(at for at, batch in enumerate(self.batches) if batch is merging.older)
+                self._replace(at, at + 2, merging.merge.result)
+            self._start_merges()
+
+    def _start_merges(self) -> None:
+        while (at := policy.next_merge([batch.rows for batch in self._mergeable()])) is not None:
+            older, younger = self.batches[self._settled + at : self._settled + at + 2]
+            assert isinstance(older, MemoryBatch)
+            assert isinstance(younger, MemoryBatch)
+            self._merges.append(_Merging(older, younger, kernels.Merge(older.updates, younger.updates)))
+            self._settle()
+
+    def _mergeable(self) -> list[Batch]:
+        return self.batches[self._settled : self._free()]
+
+    def _replace(self, start: int, stop: int, merged: np.ndarray) -> None:
+        """Put the merge of adjacent batches in their place."""
+        lower, upper = self.batches[start].lower, self.batches[stop - 1].upper
+        # Advance after merging: an update and its retraction at a later time become equal only then, and cancel. What reaches
+        # beyond a hold (its merge was under way already) is left: its holder tells by time what he has seen of it.
+        if self.since and upper.dominates(self.through):
+            merged = kernels.advance(merged, self._oldest(), self.nt)
+        whole = MemoryBatch(merged, lower, upper)
+        self.batches[start:stop] = [whole] if len(merged) else []
+        self._resident += bool(len(merged)) - (stop - start)
+        self._settle()
+
+    def _oldest(self) -> tuple[int, ...]:
+        """Return the time to advance to: of the rounds, which `since` does not speak of, none is ever made equal to another."""
+        time = self.since.as_time()
+        return time + (0,) * (self.nt - len(time))
+
+    def _settle(self) -> None:
+        """Note how many of the oldest batches are left alone: those in files, and those up to the last merge under way."""
+        busy = {id(merging.younger) for merging in self._merges}
+        alone = [at for at, batch in enumerate(self.batches) if id(batch) in busy or not isinstance(batch, MemoryBatch)]
+        self._settled = alone[-1] + 1 if alone else 0
+
+
+def _join_smallest(runs: list[np.ndarray], count: int) -> list[np.ndarray]:
+    """Merge the `count` smallest of sorted matrices; return all, the largest first."""
+    ordered = sorted(runs, key=len, reverse=True)
+    kept = len(ordered) - count
+    return ordered if count < 2 else sorted([*ordered[:kept], kernels.merge(ordered[kept:])], key=len, reverse=True)

@@ -1,0 +1,370 @@
+"""What a run is asked for, and whether there is anything to do at all.
+
+A run with nothing new, the usual case under cron, is found out here from names and sizes of files, before a heavy
+library is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import PurePath, PurePosixPath
+from typing import TYPE_CHECKING
+
+from ddcli import __version__
+from ddcli.engine.times import BEYOND, Frontier, box
+from ddcli.errors import InputError, SpecError, SpecErrors, StateError, UsageError, did_you_mean
+from ddcli.expressions.types import parse_type
+from ddcli.job.options import SparkOptions
+from ddcli.job.sizes import default_memory, default_workers
+from ddcli.job.summary import RunSummary
+from ddcli.progress import SILENT, Progress
+from ddcli.spec import load_spec
+from ddcli.store.files.access import real
+from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.log.progress import PROGRESS, read_progress
+from ddcli.store.state.directory import unpublished
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.outputs import check_outputs
+from ddcli.store.state.sharing import find_shared
+from ddcli.store.tables.listing import Listing, list_input
+from ddcli.store.time_text import format_frontier, parse_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ddcli.engine.times import Time
+    from ddcli.errors import Text
+    from ddcli.expressions.types import Schema
+    from ddcli.job.options import Engine
+    from ddcli.spec.model import Spec
+    from ddcli.store.state.manifest import InputEntry, Manifest
+    from ddcli.store.state.sharing import Shared
+
+DIFF = "diff"
+DEFAULT_STATE = ".dd"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run as it was asked for, beside what the pipeline file says. Paths are absolute; `digest` is the file's."""
+
+    spec: Spec
+    digest: str
+    base: Path
+    state: Path
+    outputs: dict[str, Path]
+    until: str | None
+    say: Callable[[str], None]
+    apply: bool = False
+    """Whether outputs may be given the difference that a change of the pipeline makes."""
+    refresh: frozenset[str] | None = None
+    """The outputs to compute anew; none: all, with the inputs read again."""
+    memory: int = 0
+    """Bytes that the process may have resident."""
+    workers: int = 1
+    """Threads that shards are stepped in."""
+    engine: Engine = "auto"
+    """Where it is computed; `auto`: on Spark, if it is said where that is, what the memory here would not hold."""
+    spark: SparkOptions = field(default_factory=SparkOptions)
+    ready: Callable[[Path], bool] | None = None
+    """Says of new files whether they are taken in now; None: all are."""
+    shared: Mapping[str, Shared] = field(default_factory=dict)
+    """The imported arrangements, by input, as they are held while the run reads them."""
+    progress: Progress = SILENT
+    """Who is told how far the run is."""
+
+    @property
+    def refreshes_all(self) -> bool:
+        """Whether nothing of the state is to be kept."""
+        return self.refresh is not None and not self.refresh
+
+    @property
+    def aside(self) -> list[Path]:
+        """The directories that the file names for rows that are put aside."""
+        aside = [given.quarantine for given in self.spec.inputs.values() if given.quarantine]
+        if self.spec.errors and self.spec.errors.path:
+            aside.append(self.spec.errors.path)
+        return [locate(self.base, text.value) for text in aside]
+
+    @property
+    def written(self) -> list[Path]:
+        """The directories that may be written to beside the state: those of outputs, and those for rows that are put aside."""
+        return [*self.outputs.values(), *self.aside]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is of an input: the upper of its progress, if it carries one, and its files."""
+
+    progress: Frontier | None
+    listing: Listing
+    shared: Shared | None = None
+
+    def past(self) -> Found:
+        """Return what was taken in already."""
+        return replace(self, listing=self.listing.past())
+
+    def whole(self) -> Found:
+        """Return all that there is, to be read from the beginning."""
+        return replace(self, listing=self.listing.whole())
+
+    def marked(self, before: InputEntry | None) -> Found:
+        """Return what there is of an input that is taken in anew, without the rows that earlier runs put aside."""
+        return self if before is None else replace(self, listing=self.listing.marked(before.files))
+
+
+def read_request(
+    path: Path,
+    state: Path | None,
+    until: str | None,
+    say: Callable[[str], None],
+    *,
+    apply: bool = False,
+    refresh: frozenset[str] | None = None,
+    memory: int | None = None,
+    workers: int | None = None,
+    engine: Engine = "auto",
+    spark: SparkOptions | None = None,
+) -> Request:
+    """Read the pipeline file and return what is asked for, or refuse the file and the paths in it."""
+    spec = load_spec(path)
+    base = path.absolute().parent
+    state = state_of(spec, base) if state is None else state
+    outputs = {name: real(locate(base, output.path.value)) for name, output in spec.outputs.items()}
+    if not outputs:
+        raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
+    if errors := problems_of(spec, base, state.absolute()):
+        raise SpecErrors(errors)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    _check_refreshed(spec, refresh)
+    return Request(
+        spec,
+        digest,
+        base,
+        real(state),
+        outputs,
+        until,
+        say,
+        apply or refresh is not None,
+        refresh,
+        memory or default_memory(),
+        workers or default_workers(),
+        engine,
+        spark_of(spec, spark or SparkOptions()),
+    )
+
+
+def state_of(spec: Spec, base: Path) -> Path:
+    """Return where the file says that its state is."""
+    return locate(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
+
+
+def problems_of(spec: Spec, base: Path, state: Path) -> list[SpecError]:
+    """Return what is wrong with times and paths in a file, of which no data are needed to see it."""
+    return [*_mixed_times(spec), *_met_paths(spec, base, state)]
+
+
+def spark_of(spec: Spec, given: SparkOptions) -> SparkOptions:
+    """Return where Spark is: what the call says counts more than what the file says."""
+    said = spec.spark
+    if said is None:
+        return given
+    if said.master and said.remote:
+        hint = "leave out `master`: a server has its own"
+        raise SpecError("Spark is in one place: `master` or `remote`", span=said.remote.span, hint=hint)
+    conf, place = {name.value: value.value for name, value in said.conf}, said.master or said.remote
+    return replace(given, master=given.master or (place.value if place else None), conf=conf | {**given.conf})
+
+
+def _check_refreshed(spec: Spec, refresh: frozenset[str] | None) -> None:
+    """Refuse names to compute anew that no output has."""
+    for name in sorted(refresh or ()):
+        if name not in spec.outputs:
+            near = did_you_mean(name, spec.outputs)
+            hint = f"did you mean '{near}'?" if near else f"outputs: {', '.join(spec.outputs)}"
+            raise UsageError(f"no output is named '{name}'", place=str(spec.path), hint=hint)
+
+
+def _mixed_times(spec: Spec) -> list[SpecError]:
+    """Return the errors of inputs whose times differ in their coordinates: those of a product are the columns of the outputs, too."""
+    errors = []
+    inputs = list(spec.inputs.values())
+    for given in inputs:
+        names, first = ([text.value for text in one.time] for one in (given, inputs[0]))
+        span = given.time[0].span
+        diff = given.diff.value if given.diff else DIFF
+        # The outputs have the names of a product's coordinates, and `diff`.
+        if taken := {diff, *([DIFF] if len(names) > 1 else [])} & set(names):
+            problem = f"inputs.{given.name.value}: '{min(taken)}' can't be a time column and the diff as well"
+            errors.append(SpecError(problem, span=span, hint="name another column under `time` or `diff`"))
+        elif len(names) != len(first) or (len(names) > 1 and names != first):
+            problem = f"inputs.{given.name.value}: its time is {', '.join(names)}, that of '{inputs[0].name.value}' is {', '.join(first)}"
+            hint = f"the inputs of a pipeline share one time: `time: [{', '.join(first if len(first) >= len(names) else names)}]`"
+            errors.append(SpecError(problem, span=span, hint=hint))
+    return errors
+
+
+def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
+    """Return the errors of outputs that are files, that lie in the state or around it or in each other, or in an input."""
+    errors = []
+    written: list[tuple[str, Text]] = [(f"outputs.{name}", output.path) for name, output in spec.outputs.items()]
+    written += [
+        (f"inputs.{name}.quarantine", given.quarantine) for name, given in spec.inputs.items() if given.quarantine
+    ]
+    if spec.errors and spec.errors.path:
+        written.append(("errors.quarantine", spec.errors.path))
+    for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
+        path = locate(base, text.value)
+        for name, given in spec.inputs.items():
+            if _takes(locate(base, given.path.value), path / "updates.parquet"):
+                errors.append(
+                    SpecError(
+                        f"{what}: writes into '{given.path.value}', where the input '{name}' reads",
+                        span=text.span,
+                        hint="give it a directory outside of the inputs'",
+                    )
+                )
+        if path.exists() and not path.is_dir():
+            errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
+    for name, output in spec.outputs.items():
+        path = locate(base, output.path.value)
+        others = {f"output '{other}'": locate(base, found.path.value) for other, found in spec.outputs.items()}
+        del others[f"output '{name}'"]
+        near = [what for what, other in others.items() if _takes(other, path / "updates.parquet")]
+        aside = [(what, text) for what, text in written if not what.startswith("outputs.")]
+        near += [f"'{what}'" for what, text in aside if _takes(path, locate(base, text.value) / "updates.parquet")]
+        if _plain(path).is_relative_to(_plain(state)) or _takes(path, state / "batch.parquet"):
+            near.append("state")
+        for what in near:
+            problem = f"outputs.{name}: '{output.path.value}' and the directory of the {what} lie in each other"
+            errors.append(SpecError(problem, span=output.path.span, hint="give each a directory of its own"))
+    return errors
+
+
+def _plain(path: PurePath) -> PurePath:
+    """Return a path to compare with others: what is in object stores lies in a directory of its own."""
+    return PurePosixPath(f"/s3:{path.inner}") if isinstance(path, ObjectPath) else path
+
+
+def _takes(given: PurePath, file: PurePath) -> bool:
+    """Say whether an input, a directory or a glob, would take in a file; one under a hidden or private name it would not."""
+    given, file = _plain(given), _plain(file)
+    if file.match(str(given)):
+        return True
+    if not file.is_relative_to(given):
+        return False
+    return not any(part.startswith((".", "_")) for part in file.relative_to(given).parts)
+
+
+def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]:
+    """Return what there is of each input. Progress is read before files are listed: its writer goes the other way."""
+    found = {}
+    for name, given in request.spec.inputs.items():
+        directory = locate(request.base, given.path.value)
+        if given.arrangement is not None:
+            shared = request.shared.get(name) or find_shared(directory, given.arrangement.value)
+            if len(shared.manifest.cache["time"]) != len(given.time):
+                problem = f"the imported arrangement has times of {len(shared.manifest.cache['time'])} coordinates, the input of {len(given.time)}"
+                hint = "name the time's columns under the input's `time`"
+                raise InputError(problem, place=str(directory), hint=hint)
+            found[name] = Found(Frontier(shared.manifest.upper), Listing(directory, ()), shared)
+            continue
+        progress = read_progress(directory)
+        if progress and len(progress[0]) != len(given.time):
+            problem = f"the progress has times of {len(progress[0])} coordinates, the input of {len(given.time)}"
+            raise InputError(
+                problem, place=str(directory / PROGRESS), hint="name the time's columns under the input's `time`"
+            )
+        entry = manifest.inputs.get(name) if manifest else None
+        listing = list_input(given.path.value, request.base, entry.files if entry else ())
+        if request.ready is not None:
+            listing = listing.only(request.ready)
+        found[name] = Found(None if progress is None else Frontier(progress), listing)
+    return found
+
+
+def imports(request: Request) -> dict[str, tuple[Path, str]]:
+    """Return which arrangement of which state each input that is imported is."""
+    return {
+        name: (real(locate(request.base, given.path.value)), given.arrangement.value)
+        for name, given in request.spec.inputs.items()
+        if given.arrangement is not None
+    }
+
+
+def find_time(manifest: Manifest) -> Schema:
+    """Return the time columns of the outputs and their types, as the first run found them."""
+    types = {name: parse_type(text) for name, text in manifest.cache["time"].items()}
+    return {name: kind for name, kind in types.items() if kind is not None}
+
+
+def find_upper(
+    request: Request, time: Schema, found: Mapping[str, Found], before: Frontier | None, seen: Time | None
+) -> Frontier | None:
+    """Return the frontier up to which a run closes the times, `before` or one after it; None where there is nothing to go by.
+
+    What `--until` says; else the least upper of the inputs that carry their progress (one that is closed holds nobody
+    back); else the box up to `seen`, the largest value of each coordinate in all files so far.
+    """
+    carried = [given.progress for given in found.values() if given.progress]
+    if request.until is not None:
+        asked = parse_until(request.until, time)
+    elif carried:
+        asked = reduce(Frontier.meet, carried)
+    elif seen is not None:
+        asked = box(tuple(map(_after, seen)))
+    else:
+        return before
+    return asked.join(before) if before else asked
+
+
+def _after(value: int) -> int:
+    """Return the upper that closes a coordinate."""
+    if value == BEYOND - 1:
+        raise InputError(
+            f"the time {value} is the largest there is: no upper could close it", hint="use an earlier one"
+        )
+    return value + 1
+
+
+def find_seen(manifest: Manifest | None) -> Time | None:
+    """Return the largest value of each time coordinate in the files that earlier runs have looked into."""
+    seen = manifest.cache["seen"] if manifest else None
+    return None if seen is None else tuple(seen)
+
+
+def nothing_new(request: Request, manifest: Manifest) -> RunSummary:
+    """Return the summary of a run that has nothing to do."""
+    upper = format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))
+    return RunSummary(request.spec.name.value, None, upper, changed=False)
+
+
+def is_idle(request: Request, manifest: Manifest) -> bool:
+    """Say whether no file is new, no progress has moved, and no row that waits may be taken now."""
+    if (
+        request.refresh is not None
+        or manifest.pipeline != request.digest
+        or manifest.engine != __version__
+        or unpublished(request.state, manifest)
+    ):
+        return False
+    try:
+        check_outputs(request.state, manifest, request.outputs)
+    except StateError:
+        newest = read_newest(request.state)
+        if newest is None or newest.number == manifest.number:
+            raise
+        return False  # another run has committed since
+    time, before = find_time(manifest), Frontier(manifest.upper)
+    if request.until is not None:
+        return find_upper(request, time, {}, before, None) == before
+    found = find_inputs(request, manifest)
+    if any(given.shared and given.shared.identity != manifest.inputs[name].identity for name, given in found.items()):
+        return False
+    # A row that waits and may be taken would move the upper: it is at or after the old one.
+    return not any(given.listing.new for given in found.values()) and (
+        find_upper(request, time, found, before, find_seen(manifest)) == before
+    )

@@ -1,0 +1,178 @@
+"""How tests went, as text for a person, JSON, workflow commands of GitHub, and JUnit's XML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+from ddcli.errors import DdError
+from ddcli.job.summary import plural
+from ddcli.screen import json_number, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ddcli.pipeline_tests.expectation import Failure, Row
+    from ddcli.pipeline_tests.run import Outcome, Report
+
+SHOWN = 20
+"""Rows that are shown of a failure; JSON has them all."""
+WIDEST = 40
+COLOURS = {"-": "red", "+": "green"}
+
+
+class FailedTest(DdError):
+    """What a test has found."""
+
+    exit_code = 1
+
+
+def lines(report: Report, style: Callable[[str, str], str]) -> Iterator[str]:
+    """Yield the lines for a person: each test, what is wrong with it, and a count. `style` colours a text."""
+    for one in report.outcomes:
+        if one.skipped is not None:
+            yield f"{style('skip', 'yellow')}  {visible(one.name)}: {visible(one.skipped)}"
+            continue
+        mark = style("FAIL", "red") if one.failures else style("ok", "green") + "  "
+        yield f"{mark}  {visible(one.name)} {style(f'({_done(one)})', 'bright_black')}"
+        for failure in one.failures:
+            yield from FailedTest(failure.problem, span=failure.span, hint=failure.hint).lines()
+            yield from (style(line, COLOURS.get(line.strip()[:1], "")) for line in table(failure))
+    passed, failed, skipped = report.count()
+    told = [f"{passed} passed"] + [f"{failed} failed"] * bool(failed) + [f"{skipped} skipped"] * bool(skipped)
+    yield style(f"{', '.join(told)} in {report.seconds:.2f} s", "red" if failed else "green")
+
+
+def _done(one: Outcome) -> str:
+    told = []
+    if one.records is not None:
+        told.append(f"{one.records} {plural(one.records, 'record')}")
+    if one.steps:
+        told.append(f"{one.steps} {plural(one.steps, 'step')}")
+    if one.replays:
+        told.append(f"{one.replays} replays")
+    return ", ".join(told)
+
+
+def table(failure: Failure) -> Iterator[str]:
+    """Yield a failure's rows under their columns: - what was expected, + what is there."""
+    if not failure.rows:
+        return
+    counts = [row.count for row in failure.rows]
+    header = [*map(visible, failure.columns), *(["diff"] if any(count != 1 for count in counts) else [])]
+    shown = failure.rows[:SHOWN]
+    rows = [[*map(_cell, row.values), f"{row.count:+d}"][: len(header)] for row in shown]
+    widths = [max(len(each[at]) for each in (header, *rows)) for at in range(len(header))]
+    indent = " " * 15
+
+    def line(mark: str, cells: list[str]) -> str:
+        return (
+            f"{indent}{mark} {'  '.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))}".rstrip()
+        )
+
+    yield line(" ", header)
+    for row, cells in zip(failure.rows, rows, strict=False):
+        yield line(row.mark, cells)
+    if len(failure.rows) > SHOWN:
+        yield f"{indent}  and {len(failure.rows) - SHOWN} more"
+
+
+def _cell(value: Any) -> str:
+    text = "null" if value is None else visible(str(value))
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """Return the report as plain values."""
+    passed, failed, skipped = report.count()
+    return {
+        "pipeline": report.pipeline,
+        "passed": passed,
+        "failed": failed,
+        "skipped": skipped,
+        "tests": [_one(one) for one in report.outcomes],
+    }
+
+
+def _one(one: Outcome) -> dict[str, Any]:
+    result = "skipped" if one.skipped is not None else "failed" if one.failures else "passed"
+    return {
+        "name": one.name,
+        "line": one.span.line,
+        "result": result,
+        "why": one.skipped,
+        "steps": one.steps,
+        "replays": one.replays,
+        "records": one.records,
+        "seconds": round(one.seconds, 4),
+        "failures": [
+            {
+                "line": failure.span.line,
+                "column": failure.span.column,
+                "problem": failure.problem,
+                "hint": failure.hint,
+                "expected": [_row(failure, row) for row in failure.rows if row.mark == "-"],
+                "found": [_row(failure, row) for row in failure.rows if row.mark == "+"],
+            }
+            for failure in one.failures
+        ],
+    }
+
+
+def _row(failure: Failure, row: Row) -> dict[str, Any]:
+    return {"row": dict(zip(failure.columns, map(_plain, row.values), strict=True)), "diff": row.count}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON has, or its text."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return json_number(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def errors(report: Report) -> list[DdError]:
+    """Return each failure as the error that it is, for annotations."""
+    found: list[DdError] = []
+    for one in report.outcomes:
+        for failure in one.failures:
+            error = FailedTest(f"test '{one.name}': {failure.problem}", span=failure.span, hint=failure.hint)
+            error.detail = tuple(line.strip() for line in table(failure))
+            found.append(error)
+    return found
+
+
+def junit(report: Report) -> bytes:
+    """Return JUnit's XML, as CI systems read it: a suite a pipeline, a case a test."""
+    _, failed, skipped = report.count()
+    suite = ET.Element(
+        "testsuite",
+        name=visible(report.pipeline),
+        tests=str(len(report.outcomes)),
+        failures=str(failed),
+        errors="0",
+        skipped=str(skipped),
+        time=f"{report.seconds:.3f}",
+    )
+    for one in report.outcomes:
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=visible(report.pipeline),
+            name=visible(one.name),
+            time=f"{one.seconds:.3f}",
+            file=visible(one.span.file),
+            line=str(one.span.line),
+        )
+        if one.skipped is not None:
+            ET.SubElement(case, "skipped", message=visible(one.skipped))
+        for failure in one.failures:
+            told = FailedTest(failure.problem, span=failure.span, hint=failure.hint).lines()
+            body = ET.SubElement(case, "failure", message=visible(failure.problem))
+            body.text = "\n".join([*told, *table(failure)])
+    suites = ET.Element("testsuites")
+    suites.append(suite)
+    ET.indent(suites)
+    found: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return found + b"\n"

@@ -1,0 +1,197 @@
+"""What a test gives to inputs, as updates: written into files of each input's format, and read as a run reads them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import polars as pl
+
+from ddcli.circuit.trial import closed
+from ddcli.engine.times import LEAST, Frontier, box, join
+from ddcli.errors import DdError, SpecError
+from ddcli.expressions.types import Type
+from ddcli.pipeline_tests.expectation import physical
+from ddcli.plan.test_steps import DIFF, file_columns
+from ddcli.sources.input_format import InputFacts, format_of
+from ddcli.spec.inputs import IMPORT
+from ddcli.store.files.objects import locate
+from ddcli.store.log.reader import LogReader
+from ddcli.store.log.schema import LogSchema
+from ddcli.store.tables.listing import list_input
+from ddcli.store.time_text import format_frontier
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.lanes import Layout
+    from ddcli.errors import Span
+    from ddcli.pipeline_tests.sources import Subject
+    from ddcli.plan.test_steps import Given, Test
+    from ddcli.store.formats.base import Format
+
+WHOLE = ("updates", "append", "snapshots", IMPORT)
+"""Formats each row of which has all columns: the others have rows that only say that something is gone."""
+
+
+@dataclass
+class Material:
+    """What a test's steps feed: each input's updates, and the frontier up to which each step closes the times.
+
+    Used as a context, which has the files of what is given in a temporary directory; errors that name one of these are led back to
+    the place in the pipeline file.
+    """
+
+    subject: Subject
+    test: Test
+    layouts: Mapping[str, Layout]
+    updates: dict[str, Matrix] = field(default_factory=dict)
+    facts: dict[str, InputFacts] = field(default_factory=dict)
+    uppers: list[Frontier] = field(default_factory=list)
+    _places: dict[str, Span] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        self._directory = tempfile.TemporaryDirectory(prefix="dd-test-")
+        try:
+            self._read()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._directory.cleanup()
+        if isinstance(error, DdError) and error.span is None and error.place is not None:
+            name = Path(error.place.partition(":")[0]).stem
+            error.span, error.place = self._places.get(name, self.test.span), None
+
+    def _read(self) -> None:
+        width = len(self.subject.time)
+        parts: dict[str, list[Matrix]] = {name: [] for name in self.layouts}
+        snapshots: dict[str, set[int]] = {}
+        upper, seen = Frontier([(LEAST,) * width]), (LEAST,) * width
+        for number, step in enumerate(self.test.steps):
+            seen = join(seen, physical(step.time, self.subject)) if None not in step.time else seen
+            for name, given in step.given:
+                path = self._write(name, given, f"{number}-{name}")
+                reader = self._reader(name, path)
+                largest = reader.largest_time()
+                seen = join(seen, largest) if largest else seen
+                if name in self.layouts:
+                    self._check(name, given)
+                    parts[name].append(self._matrix(reader, name, given, upper))
+                self._note_facts(name, reader)
+                if self.subject.spec.inputs[name].format == "snapshots":
+                    times = reader.snapshot_times(None, ()) or [*physical(step.time, self.subject)]
+                    snapshots.setdefault(name, set()).update(times)
+            upper = box(tuple(value + 1 for value in seen)).join(upper)
+            self.uppers.append(upper)
+        for name, tables in snapshots.items():
+            self.facts[name].snapshots = sorted(tables)
+        for name, layout in self.layouts.items():
+            none = np.empty((0, layout.width + width + 1), np.int64)
+            self.updates[name] = np.concatenate([none, *parts[name]])
+            if name not in self.facts and self._asks(name):
+                self._note_facts(name, self._reader(name, self._write(name, None, f"none-{name}")))
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def _write(self, name: str, given: Given | None, stem: str) -> Path:
+        """Put what is given into a file of its own, and return that."""
+        folder = Path(self._directory.name)
+        if given is not None:
+            self._places[stem] = given.span
+        if given is not None and given.file is not None:
+            source = locate(self.subject.request.base, given.file.value)
+            if not source.is_file():
+                hint = "it is relative to the pipeline file"
+                raise SpecError(f"there is no file '{given.file.value}'", span=given.file.span, hint=hint)
+            path = folder / f"{stem}{''.join(source.suffixes[-2:])}"
+            shutil.copyfile(source, path)
+            return path
+        subject = self.subject
+        columns = (
+            given.columns if given else file_columns(subject.spec.inputs[name], subject.inputs[name], subject.time)
+        )
+        rows = [row for row, _ in given.rows] if given else []
+        diff = self._format(name).diff
+        frame = pl.DataFrame(
+            [
+                pl.Series(column, [row.get(column, 1 if column == diff else None) for row in rows], _dtype(kind))
+                for column, kind in columns.items()
+            ]
+        )
+        path = folder / f"{stem}.parquet"
+        frame.write_parquet(path)
+        return path
+
+    def _format(self, name: str) -> Format:
+        """Return the format of an input, whose files here have names of ours."""
+        given = self.subject.spec.inputs[name]
+        log = replace(format_of(given), file_name=None)
+        return replace(log, diff=DIFF) if given.format == IMPORT else log
+
+    def _reader(self, name: str, path: Path) -> LogReader:
+        log = self._format(name)
+        times = dict(zip(log.time, self.subject.kinds, strict=True))
+        known = LogSchema(self.subject.inputs[name], times, diff=True)
+        return LogReader(list_input(path.name, path.parent), log, known)
+
+    def _check(self, name: str, given: Given) -> None:
+        """Refuse a row that leaves out what the pipeline reads and what is never null."""
+        if self.subject.spec.inputs[name].format not in WHOLE:
+            return
+        schema = self.subject.inputs[name]
+        for row, span in given.rows:
+            for column in self.layouts[name].names:
+                if column in schema and not schema[column].nullable and column not in row:
+                    hint = "columns that no collection tested here reads may be left out"
+                    raise SpecError(
+                        f"the row does not say its '{column}', which is read and never null", span=span, hint=hint
+                    )
+
+    def _matrix(self, reader: LogReader, name: str, given: Given, before: Frontier) -> Matrix:
+        """Return the updates of a file, none of them before the frontier that the step before has closed."""
+        layout = self.layouts[name]
+        taken = reader.take(layout.names, None, ())
+        none = np.empty((0, layout.width + len(self.subject.time) + 1), np.int64)
+        matrix = np.concatenate([none, *(part.matrix(layout, self.subject.pool) for part in taken.slices)])
+        late = np.flatnonzero(closed(before, matrix[:, layout.width : -1]))
+        if len(late):
+            same = len(given.rows) == len(matrix)
+            told = format_frontier(before, self.subject.kinds)
+            raise SpecError(
+                f"a row comes too late: the step before has closed the times before {told}",
+                span=given.rows[late[0]][1] if same else given.span,
+                hint="a step closes the times up to the last that it names; give the row a later `time`",
+            )
+        return matrix
+
+    # --- facts ----------------------------------------------------------------------------------------------------
+
+    def _asks(self, name: str) -> bool:
+        given = self.subject.spec.inputs[name]
+        return bool(given.key) or given.format == "snapshots" or given.negative != "allow"
+
+    def _note_facts(self, name: str, reader: LogReader) -> None:
+        """Note what the operators of an input with keys or tables have to know."""
+        if not self._asks(name):
+            return
+        if name not in self.facts:
+            self.facts[name] = InputFacts(self.subject.spec.inputs[name], reader)
+        if self.subject.spec.inputs[name].format != "snapshots":
+            self.facts[name].truncations += reader.truncations(None, ())
+
+
+def _dtype(kind: Type | dict[str, Type]) -> pl.DataType:
+    if isinstance(kind, Type):
+        return kind.to_polars()
+    return pl.Struct({name: inner.to_polars() for name, inner in kind.items()})

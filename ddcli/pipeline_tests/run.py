@@ -1,0 +1,229 @@
+"""The tests of a pipeline, one by one: step, hold against what is expected, replay."""
+
+from __future__ import annotations
+
+import time as clock
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.circuit.trial import Trial
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout, decode_records
+from ddcli.engine.times import Frontier
+from ddcli.errors import DdError, SpecError, SpecErrors, UsageError
+from ddcli.job.functions import refuse_code
+from ddcli.job.request import read_request
+from ddcli.pipeline_tests.expectation import Failure, Row, Seen, canonical, sort_key
+from ddcli.pipeline_tests.replay import Disagreement, Replays, stepped
+from ddcli.pipeline_tests.rows import Material
+from ddcli.pipeline_tests.sources import Subject
+from ddcli.plan import logical
+from ddcli.plan.lower import lower
+from ddcli.plan.test_steps import meant
+from ddcli.store.formats.base import Updates
+from ddcli.store.log.reader import LogReader
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.tables.listing import Listing, list_input
+from ddcli.store.time_text import format_frontier, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ddcli.circuit.trial import Matrix
+    from ddcli.errors import Span
+    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.plan.test_steps import Expectation, Test
+    from ddcli.store.state.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a test went: it has passed without failures, unless it was `skipped`, for this reason. So many steps and replays were done;
+    `records` were looked at by what is always expected.
+    """
+
+    name: str
+    span: Span
+    seconds: float
+    failures: tuple[Failure, ...] = ()
+    skipped: str | None = None
+    steps: int = 0
+    replays: int = 0
+    records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How the tests of a pipeline went."""
+
+    pipeline: str
+    outcomes: tuple[Outcome, ...]
+
+    def count(self) -> tuple[int, int, int]:
+        """Return how many tests passed, failed, and were skipped."""
+        failed = sum(bool(one.failures) for one in self.outcomes)
+        skipped = sum(one.skipped is not None for one in self.outcomes)
+        return len(self.outcomes) - failed - skipped, failed, skipped
+
+    @property
+    def seconds(self) -> float:
+        """How long all tests took."""
+        return sum(one.seconds for one in self.outcomes)
+
+
+def run_tests(path: Path, *, state: Path | None = None, only: str | None = None, no_code: bool = False) -> Report:
+    """Run the tests of a pipeline file, those whose names contain `only`. Reads no input, and changes nothing.
+
+    Raises a DdError where the pipeline or its tests are wrong, or with `no_code` it names Python functions, and UsageError where there is no test.
+    """
+    request = read_request(path, state, None, lambda _line: None)
+    refuse_code(request.spec, no_code=no_code)
+    subject = Subject.of(request)
+    tests = [test for test in subject.tests if only is None or only.casefold() in test.name.casefold()]
+    if not subject.tests:
+        hint = "add `tests:`; `dd test --help` shows one"
+        raise UsageError("the pipeline has no tests", place=str(path), hint=hint)
+    if not tests:
+        listed = ", ".join(f"'{test.name}'" for test in subject.tests)
+        raise UsageError(f"no test's name contains '{only}'", place=str(path), hint=f"tests: {listed}")
+    standing = [each for test in subject.tests if not test.steps for each in test.expect]
+    manifest = read_newest(request.state)
+    return Report(str(path), tuple(_outcome(subject, test, standing, manifest) for test in tests))
+
+
+def _outcome(subject: Subject, test: Test, standing: list[Expectation], manifest: Manifest | None) -> Outcome:
+    started = clock.perf_counter()
+    counts: dict[str, Any] = {}
+    try:
+        found = (
+            _Stepping(subject, test, standing).run(counts)
+            if test.steps
+            else _Standing(subject, test, manifest).run(counts)
+        )
+    except (SpecError, SpecErrors):  # the test itself is wrong
+        raise
+    except DdError as error:
+        found = [Failure(error.span or test.span, error.problem, hint=error.hint)]
+    return Outcome(test.name, test.span, clock.perf_counter() - started, tuple(found), **counts)
+
+
+@dataclass(frozen=True)
+class _Stepping:
+    """A test that is stepped; the standing expectations of the collections that it names are part of it."""
+
+    subject: Subject
+    test: Test
+    standing: list[Expectation]
+
+    def run(self, counts: dict[str, Any]) -> list[Failure]:
+        subject, graph = self.subject, self._graph()
+        layouts = {name: Layout(scan.schema) for name, scan in graph.scans().items()}
+        with Material(subject, self.test, layouts) as material:
+            trial = Trial(graph, subject.kinds, subject.pool, facts=material.facts, lenient=subject.lenient)
+            logs = {name: _no_updates(trial, name) for name in graph.outputs}
+            failures: list[Failure] = []
+            steps = stepped(trial, material.updates, material.uppers)
+            for number, (step, upper, found) in enumerate(zip(self.test.steps, material.uppers, steps, strict=True)):
+                logs = {name: kernels.consolidate(np.concatenate([log, found[name]])) for name, log in logs.items()}
+                for each in (*step.expect, *self._always()):
+                    name = each.collection
+                    seen = Seen(subject, trial.outputs[name], found[name], logs[name], upper)
+                    failures += [self._placed(failure, number) for failure in seen.failures(each)]
+            counts["steps"] = len(self.test.steps)
+            if not failures:
+                counts["replays"], apart = Replays(material, graph, logs).disagreement()
+                failures += [] if apart is None else [self._disagreement(apart, trial.outputs[apart.collection])]
+        return failures
+
+    def _always(self) -> Iterator[Expectation]:
+        named = {each.collection for step in self.test.steps for each in step.expect}
+        return (each for each in self.standing if each.collection in named)
+
+    def _graph(self) -> PhysicalGraph:
+        """Return what the test computes: the collections that it names, or where it names none, all outputs."""
+        named = [each.collection for step in self.test.steps for each in step.expect] or list(self.subject.spec.outputs)
+        return lower(logical.Graph({name: self.subject.relation(name).node for name in named}))
+
+    def _placed(self, failure: Failure, number: int) -> Failure:
+        """Return a failure that tells in which step it was found."""
+        step = f"step {number + 1}: " if len(self.test.steps) > 1 else ""
+        return replace(failure, problem=f"{step}{failure.problem}")
+
+    def _disagreement(self, apart: Disagreement, layout: Layout) -> Failure:
+        problem = f"replayed {apart.replay}, {apart.collection} has other changes than step by step"
+        hint = (
+            "- is what only the steps gave, + what only the replay did. If a Python function is applied, it must depend on its "
+            "arguments alone; if none is, this is a bug of ours: please report it with the pipeline"
+        )
+        rows = [
+            Row(mark, (*record, format_time(tuple(time), self.subject.kinds)), count)
+            for mark, matrix in (("-", apart.only_steps), ("+", apart.only_replay))
+            for record, (*time, count) in zip(
+                map(canonical, decode_records(matrix, layout, self.subject.pool)),
+                matrix[:, layout.width :].tolist(),
+                strict=True,
+            )
+        ]
+        rows.sort(key=lambda row: sort_key(row.values))
+        return Failure(self.test.span, problem, (*layout.names, ",".join(self.subject.time)), tuple(rows), hint)
+
+
+def _no_updates(trial: Trial, name: str) -> Matrix:
+    return np.empty((0, trial.outputs[name].width + trial.times + 1), np.int64)
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """What is always expected: held against the outputs as the last run left them. In tests, their steps see to it."""
+
+    subject: Subject
+    test: Test
+    manifest: Manifest | None
+
+    def run(self, counts: dict[str, Any]) -> list[Failure]:
+        subject, failures = self.subject, list[Failure]()
+        for each in self.test.expect:
+            output = self._output(each)
+            kept = None if output is None else self._kept(output, Layout(subject.relation(each.collection).schema))
+            if kept is not None:
+                counts["records"] = counts.get("records", 0) + kept.size
+                before = format_frontier(kept.upper, subject.kinds)
+                for failure in kept.failures(each):
+                    problem = f"output {output}, times before {before}: {failure.problem}"
+                    failures.append(replace(failure, problem=problem))
+        named = {each.collection for each in self.test.expect}
+        steps = [step for test in subject.tests for step in test.steps if named & {e.collection for e in step.expect}]
+        if steps:
+            counts["steps"] = len(steps)
+        elif "records" not in counts:
+            counts["skipped"] = f"no test's step expects anything of {', '.join(named)}, and no run has written it"
+        return failures
+
+    def _output(self, each: Expectation) -> str | None:
+        """Return the output that has a collection, if the state knows one."""
+        spec, manifest = self.subject.spec, self.manifest
+        of = meant(spec, each.collection)
+        known = manifest.outputs if manifest is not None else {}
+        return next((name for name, one in spec.outputs.items() if one.source.value == of and name in known), None)
+
+    def _kept(self, output: str, layout: Layout) -> Seen | None:
+        """Return what an output holds; None if it has other columns, as a run will see to."""
+        assert self.manifest is not None
+        subject = self.subject
+        listing = list_input(str(subject.request.outputs[output]), subject.request.base)
+        if not listing.new:
+            return None
+        times = tuple(subject.time)
+        found = LogReader(Listing(listing.root, listing.new[:1]), Updates(times)).schema.columns
+        if [(name, kind.required()) for name, kind in found.items()] != [
+            (name, kind.required()) for name, kind in layout.schema.items()
+        ]:
+            return None
+        reader = LogReader(listing, Updates(times, layout.schema | subject.time))
+        slices = reader.take(layout.names, None, self.manifest.upper).slices
+        none = np.empty((0, layout.width + len(times) + 1), np.int64)
+        log = np.concatenate([none, *(part.matrix(layout, subject.pool) for part in slices)])
+        return Seen(subject, layout, log, log, Frontier(self.manifest.upper))

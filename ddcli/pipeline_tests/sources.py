@@ -1,0 +1,93 @@
+"""What tests need of a pipeline before anything runs: the columns of its inputs, the time, and its collections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ddcli.engine.pool import Pool
+from ddcli.engine.secret import new_secret
+from ddcli.errors import InputError
+from ddcli.job.functions import load_functions
+from ddcli.plan.build import build_collections
+from ddcli.plan.test_steps import meant, tested_collections, typed_tests
+from ddcli.sources.imported import SharedReader
+from ddcli.sources.input_format import format_of
+from ddcli.sources.readers import time_columns
+from ddcli.store.files.objects import locate
+from ddcli.store.log.reader import LogReader
+from ddcli.store.state.sharing import find_shared
+from ddcli.store.tables.listing import Listing, list_input
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.job.request import Request
+    from ddcli.plan.relation import Relation
+    from ddcli.plan.test_steps import Test
+    from ddcli.sources.readers import Reader
+    from ddcli.spec.model import Input, Spec
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A pipeline to be tested: its inputs' columns, the columns of its time, and its collections. `pool` has the values of all tests."""
+
+    request: Request
+    inputs: dict[str, Schema]
+    time: Schema
+    relations: dict[str, Relation]
+    pool: Pool
+
+    @classmethod
+    def of(cls, request: Request) -> Subject:
+        """Return the pipeline of a request. Of inputs' files at most a footer is read, of those that declare their columns none need be there."""
+        readers = {name: _reader(request, given) for name, given in request.spec.inputs.items()}
+        time = time_columns(request, None, readers)
+        inputs = {name: dict(reader.schema.columns) for name, reader in readers.items()}
+        relations = build_collections(request.spec, inputs, list(time.values()))
+        load_functions(request.spec, request.base)
+        return cls(request, inputs, time, relations, Pool(new_secret()))
+
+    @property
+    def spec(self) -> Spec:
+        """What the pipeline file says."""
+        return self.request.spec
+
+    @property
+    def kinds(self) -> Sequence[Type]:
+        """The types of the coordinates of time."""
+        return list(self.time.values())
+
+    @property
+    def lenient(self) -> bool:
+        """Whether records on which an expression fails are put aside."""
+        return self.spec.errors is not None
+
+    def relation(self, name: str) -> Relation:
+        """Return the collection, input or output of a name."""
+        return self.relations[meant(self.spec, name)]
+
+    @cached_property
+    def tests(self) -> tuple[Test, ...]:
+        """The tests of the file, in the types of the columns; SpecErrors with all that is wrong in them."""
+        relations = {name: self.relations[of] for name, of in tested_collections(self.spec).items()}
+        return typed_tests(self.spec, self.inputs, self.time, relations)
+
+
+def _reader(request: Request, given: Input) -> Reader:
+    """Return a reader of one file of an input, to know its columns."""
+    directory = locate(request.base, given.path.value)
+    if given.arrangement is not None:
+        shared = find_shared(directory, given.arrangement.value)
+        return SharedReader(shared, [text.value for text in given.time], Listing(directory, ()), None)
+    try:
+        listing = list_input(given.path.value, request.base)
+    except InputError as error:
+        if given.columns is None:
+            hint = "declare its `columns`: then its tests need no files"
+            raise InputError(f"inputs.{given.name.value}: {error.problem}", span=given.path.span, hint=hint) from None
+        listing = Listing(request.base, ())
+    return LogReader(Listing(listing.root, listing.new[:1]), format_of(given))

@@ -1,0 +1,307 @@
+"""The tests of a pipeline file with the types of its columns: every name and value in them is checked, no data is read.
+
+Raises, or returns, errors with places in the file: what is left for `dd test` to find is what only data can show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import SpecError, SpecErrors, did_you_mean
+from ddcli.expressions.types import INTEGERS, Type
+from ddcli.plan.build import build_collections
+from ddcli.plan.literals import read_value
+from ddcli.spec import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ddcli.errors import DdError, Span, Text
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.relation import Relation
+    from ddcli.spec import tests as written
+    from ddcli.spec.model import Input, Spec
+
+INT64 = Type("int64")
+DIFF = "diff"
+
+Nested = dict[str, "Type | dict[str, Type]"]
+"""The columns of a file; those of a struct by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Rows of an input, as a file of its format would have them: columns, values by name, and the row's place. Or a file."""
+
+    columns: Nested
+    rows: tuple[tuple[dict[str, Any], Span], ...]
+    span: Span
+    file: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Rows of a collection: the columns that are compared, then of each row its values, count, time (if it says it) and place."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[Any, ...], int, tuple[Any, ...] | None, Span], ...]
+    span: Span
+    file: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What is expected of a collection, `written` so in the file; columns and values are those that it has."""
+
+    written: written.Expectation
+    contents: Expected | None
+    changes: Expected | None
+    at: tuple[Any, ...] | None
+    accepted: tuple[tuple[str, tuple[Any, ...]], ...]
+    always: Expression | None
+
+    @property
+    def collection(self) -> str:
+        return self.written.collection.value
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step: the time of what does not say its own, what each input is given, what is expected then."""
+
+    span: Span
+    time: tuple[Any, ...]
+    given: tuple[tuple[str, Given], ...]
+    expect: tuple[Expectation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A test, or with no steps what is always expected."""
+
+    name: str
+    span: Span
+    steps: tuple[Step, ...]
+    expect: tuple[Expectation, ...]
+
+
+def tested_collections(spec: Spec) -> dict[str, str]:
+    """Return the names that tests expect something of, each with the name of the collection that it means.
+
+    A name means a collection or input of that name; if there is none, what the output of that name writes.
+    """
+    steps = [step for test in spec.tests for step in test.steps]
+    expected = [*(one for test in spec.tests for one in test.expect), *(one for step in steps for one in step.expect)]
+    return {one.collection.value: meant(spec, one.collection.value) for one in expected}
+
+
+def meant(spec: Spec, name: str) -> str:
+    """Return the collection or input that a name means, which may be an output's."""
+    given = {one for collection in spec.collections.values() for one in collection.gives}
+    return name if name in given or name in spec.inputs else spec.outputs[name].source.value
+
+
+def check_tests(spec: Spec, inputs: Mapping[str, Schema], time: Schema) -> None:
+    """Raise SpecErrors with all that is wrong in the tests of a pipeline that is right otherwise."""
+    relations = build_collections(spec, inputs, list(time.values()))
+    typed_tests(spec, inputs, time, {name: relations[of] for name, of in tested_collections(spec).items()})
+
+
+def typed_tests(
+    spec: Spec, inputs: Mapping[str, Schema], time: Schema, relations: Mapping[str, Relation]
+) -> tuple[Test, ...]:
+    """Return the tests of a pipeline whose `inputs` have these data columns and all the times `time`.
+
+    `relations` are those of `tested_collections`, by the name that they are called here. Raises SpecErrors with all that is wrong.
+    """
+    reading = _Reading(spec, inputs, time, relations, [])
+    tests = tuple(reading.test(test) for test in spec.tests)
+    if reading.errors:
+        raise SpecErrors(reading.errors)
+    return tests
+
+
+@dataclass
+class _Reading:
+    """Reads tests; what is wrong is noted, and the rest read on."""
+
+    spec: Spec
+    inputs: Mapping[str, Schema]
+    time: Schema
+    relations: Mapping[str, Relation]
+    errors: list[DdError]
+
+    def test(self, test: written.Test) -> Test:
+        steps = tuple(self.step(step, at) for at, step in enumerate(test.steps))
+        return Test(test.name.value, test.span, steps, self.expectations(test.expect))
+
+    def step(self, step: written.Step, at: int) -> Step:
+        time = self.times(step.time) if step.time is not None else None
+        if time is None:
+            time = self.default_time(step, at)
+        given = [(name.value, self.given(self.spec.inputs[name.value], rows, time)) for name, rows in step.given]
+        return Step(step.span, time, tuple(given), self.expectations(step.expect))
+
+    def default_time(self, step: written.Step, at: int) -> tuple[Any, ...]:
+        """Return the number of the step, where times are integers."""
+        if all(kind.kind in INTEGERS for kind in self.time.values()):
+            return (at,) * len(self.time)
+        if step.time is None:
+            said = ", ".join(f"{name}: {kind}" for name, kind in self.time.items())
+            self.errors.append(
+                SpecError(
+                    f"a step has to say its `time`: that is {said}", span=step.span, hint="add `time: 2013-01-31`"
+                )
+            )
+        return (None,) * len(self.time)
+
+    def times(self, node: tree.Node) -> tuple[Any, ...] | None:
+        """Return the coordinates of a time, which a list has where there are several."""
+        kinds = list(self.time.items())
+        nodes = node.items if len(kinds) > 1 and isinstance(node, tree.Sequence) else (node,)
+        if len(nodes) != len(kinds):
+            hint = f"write it as a list: [{', '.join(self.time)}]"
+            self.errors.append(SpecError(f"a time has {len(kinds)} coordinates", span=node.span, hint=hint))
+            return None
+        values = [self.value(one, kind, f"the {name}") for one, (name, kind) in zip(nodes, kinds, strict=True)]
+        return tuple(values)
+
+    def value(self, node: tree.Node, kind: Type, what: str) -> Any:
+        """Return a value; what is wrong with it is noted."""
+        try:
+            return read_value(node, kind, what)
+        except SpecError as error:
+            self.errors.append(error)
+            return None
+
+    # --- what is given --------------------------------------------------------------------------------------------
+
+    def given(self, given: Input, rows: written.Rows, time: tuple[Any, ...]) -> Given:
+        columns = file_columns(given, self.inputs[given.name.value], self.time)
+        times = dict(zip((text.value for text in given.time), time, strict=True))
+        read = tuple((self.cells(columns, cells, times), span) for cells, span in rows.items)
+        return Given(columns, read, rows.span, rows.file)
+
+    def cells(self, columns: Nested, cells: written.Cells, times: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of a row. Columns that are left out are null; that the pipeline reads none such is found with the data."""
+        row: dict[str, Any] = dict(times)
+        for name, node in cells:
+            kind = columns.get(name.value)
+            if kind is None:
+                self.unknown(name, columns)
+            elif isinstance(kind, Type):
+                row[name.value] = self.value(node, kind, f"'{name.value}'")
+            elif isinstance(node, tree.Mapping):
+                row[name.value] = self.cells({**kind}, node.entries, {})
+            else:
+                row[name.value] = self.value(node, Type("null", nullable=True), f"'{name.value}'")
+        return row
+
+    def unknown(self, name: Text, columns: Mapping[str, Any]) -> None:
+        near = did_you_mean(name.value, columns)
+        listed = f"columns: {', '.join(columns)}"
+        hint = f"did you mean `{near}`? ({listed})" if near else listed
+        self.errors.append(SpecError(f"there is no column '{name.value}'", span=name.span, hint=hint))
+
+    # --- what is expected -----------------------------------------------------------------------------------------
+
+    def expectations(self, expect: Sequence[written.Expectation]) -> tuple[Expectation, ...]:
+        return tuple(self.expectation(each) for each in expect if each.collection.value in self.relations)
+
+    def expectation(self, each: written.Expectation) -> Expectation:
+        relation = self.relations[each.collection.value]
+        schema = relation.schema
+        for name in (*each.unique, *each.not_null, *(name for name, _ in each.accepted)):
+            if name.value not in schema:
+                self.unknown(name, schema)
+        accepted = [
+            (name.value, tuple(self.value(node, schema[name.value].or_null(), f"'{name.value}'") for node in nodes))
+            for name, nodes in each.accepted
+            if name.value in schema
+        ]
+        return Expectation(
+            each,
+            self.expected(each.contents, schema, timed=False) if each.contents else None,
+            self.expected(each.changes, schema, timed=True) if each.changes else None,
+            self.times(each.at) if each.at is not None else None,
+            tuple(accepted),
+            self.condition(each.always, relation) if each.always else None,
+        )
+
+    def condition(self, text: Text, relation: Relation) -> Expression | None:
+        """Return a condition on the records of a collection."""
+        try:
+            condition = relation.scalar(text)
+        except (SpecError, SpecErrors) as error:
+            self.errors.append(error)
+            return None
+        if condition.type.kind not in ("bool", "null"):
+            hint = "compare it, for example with `> 0`"
+            self.errors.append(SpecError(f"a condition is a bool, not {condition.type}", span=text.span, hint=hint))
+        return condition
+
+    def expected(self, rows: written.Rows, schema: Schema, *, timed: bool) -> Expected:
+        beside = expected_beside(schema, self.time, timed=timed)
+        known = schema | beside
+        named = {name.value: name for cells, _ in rows.items for name, _ in cells}
+        for name, text in named.items():
+            if name not in known:
+                self.unknown(text, known)
+        columns = tuple(name for name in schema if name in named)
+        read = [(*self.expected_row(cells, span, columns, schema, beside), span) for cells, span in rows.items]
+        if len({time is None for _, _, time, _ in read}) > 1:
+            hint = "say the time of each of them, or of none"
+            self.errors.append(SpecError("some of the rows say their time, others don't", span=rows.span, hint=hint))
+        return Expected(columns, tuple(read), rows.span, rows.file)
+
+    def expected_row(
+        self, cells: written.Cells, span: Span, columns: Sequence[str], schema: Schema, beside: Schema
+    ) -> tuple[tuple[Any, ...], int, tuple[Any, ...] | None]:
+        known = schema | beside
+        found = {
+            name.value: self.value(node, known[name.value], f"'{name.value}'")
+            for name, node in cells
+            if name.value in known
+        }
+        for name in columns:
+            if name not in found and not schema[name].nullable:
+                hint = "name the same columns in each row; only those are compared"
+                self.errors.append(
+                    SpecError(f"the row does not say its '{name}', which is never null", span=span, hint=hint)
+                )
+        times = [name for name in beside if name != DIFF]
+        said = [name for name in times if name in found]
+        if said and said != times:
+            self.errors.append(SpecError(f"the row says only {', '.join(said)} of its time", span=span))
+        time = tuple(found[name] for name in times) if said == times and times else None
+        return tuple(found.get(name) for name in columns), found.get(DIFF, 1), time
+
+
+def expected_beside(schema: Schema, time: Schema, *, timed: bool) -> Schema:
+    """Return what expected rows may say beside their columns: the diff and, of changes, the time."""
+    beside = {**(time if timed else {}), DIFF: INT64}
+    return {name: kind for name, kind in beside.items() if name not in schema}
+
+
+def file_columns(given: Input, data: Schema, time: Schema) -> Nested:
+    """Return the columns of a file of an input's format, in which rows may be given. A test may leave out what is not read."""
+    # A delete has no values beside its key.
+    own: Nested = dict(_null(data) if given.key or given.format == "delta_cdf" else data)
+    if given.format == "debezium" and not given.flattened:
+        order = (given.order_by.value if given.order_by else "source.lsn").split(".")
+        own = {"before": dict(_null(data)), "after": dict(_null(data)), "op": Type("string", nullable=True)}
+        if given.key:
+            own |= {order[0]: {order[1]: INT64}} if len(order) == 2 else {order[0]: INT64}
+    elif given.format == "delta_cdf":
+        own |= {"_change_type": Type("string", nullable=True)}
+    elif given.diff is not None or given.format == "import":
+        own |= {given.diff.value if given.diff else DIFF: INT64}
+    times = zip((text.value for text in given.time), time.values(), strict=True)
+    return own | dict(times)
+
+
+def _null(schema: Schema) -> Iterator[tuple[str, Type]]:
+    """Give columns with nulls allowed."""
+    return ((name, kind.or_null()) for name, kind in schema.items())

@@ -1,0 +1,214 @@
+"""Why there is no record with some values: followed down to where such records end.
+
+At each operator either what it would be made of is not there either, and the question goes on below; or it is, and the operator says
+why it is not let through: a condition that is not true, a record that stands in its way, a bound of time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING
+
+from ddcli.expressions import stage
+from ddcli.job.summary import plural
+from ddcli.plan import logical, loops
+from ddcli.provenance.restriction import SAME, Values, renamed
+from ddcli.provenance.sentences import bare, bounds, show, told_step
+from ddcli.provenance.trace import Tracer
+from ddcli.provenance.worlds import Opaque
+from ddcli.store.time_text import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ddcli.plan.logical import Node
+    from ddcli.provenance.contents import Contents, Record
+    from ddcli.provenance.question import Question
+    from ddcli.provenance.reasons import Reason
+
+
+@dataclass(eq=False)
+class Missing:
+    """That no record of a node has these values: why, if this is known here, and what is missing below; or the reason of a record that
+    is there and keeps it out.
+    """
+
+    node: Node
+    values: Values
+    why: str = ""
+    because: list[Missing] = field(default_factory=list)
+    hindrance: Reason | None = None
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Finds out why records are missing that a question asks for."""
+
+    question: Question
+    _known: dict[tuple[str, str], Missing] = field(default_factory=dict)
+
+    def of(self, node: Node, values: Values) -> Missing:
+        """Return why no record of a node outside of loops has these values; asked twice, it is the same object."""
+        at = node.fingerprint, repr(values)
+        if at not in self._known:
+            found = self._contents(node, values)
+            there = Missing(node, values, f"there: {self._told(node, found)}") if len(found) else None
+            self._known[at] = there or self._below(node, values)
+        return self._known[at]
+
+    def _contents(self, node: Node, values: Values) -> Contents:
+        return self.question.world.contents(node).where(values)
+
+    def _through(self, node: Node, values: Values, inside: Values, says: str) -> Missing:
+        """Return that what it would be made of is missing below, or that it is there and `says` is why it ends here."""
+        (child,) = node.inputs
+        found = self._contents(child, inside)
+        if not len(found):
+            return Missing(node, values, because=[self.of(child, inside)])
+        return Missing(node, values, f"{says}: {self._told(child, found)}")
+
+    def _told(self, node: Node, found: Contents) -> str:
+        """Return some records in words."""
+        records = [_shown(node, record) for record in found.records()[: self.question.limit]]
+        more = len(found) - len(records)
+        return ", ".join(records) + (f" and {more:,} more" if more else "")
+
+    @singledispatchmethod
+    def _below(self, node: Node, values: Values) -> Missing:
+        """Return why a record is missing of a node that nothing more is known of: functions in Python."""
+        if isinstance(node, SAME):
+            inputs = {child.fingerprint: child for child in node.inputs}.values()
+            return Missing(node, values, because=[self.of(child, values) for child in inputs])
+        return Missing(node, values, "nothing that it is made of gives such a record")
+
+    @_below.register
+    def _(self, node: loops.Leave, values: Values) -> Missing:
+        """Return that no round gives it, and whether the loop begins with it."""
+        (iterate,) = node.inputs
+        assert isinstance(iterate, loops.Iterate)
+        try:
+            rounds = self.question.world.rounds(iterate).last + 1
+        except Opaque as error:
+            return Missing(node, values, f"{error} can't be looked into")
+        initials = iterate.initials[node.which : node.which + 1]
+        why = f"not in the last of the loop's {rounds} {plural(rounds, 'round')}"
+        return Missing(node, values, why, [self.of(each, values) for each in initials])
+
+    @_below.register
+    def _(self, node: logical.Threshold, values: Values) -> Missing:
+        says = "it is there less than once" if node.function is None else f"{bare(node.function)} is not above 0"
+        return self._through(node, values, values, says)
+
+    @_below.register
+    def _(self, node: logical.Apply, values: Values) -> Missing:
+        step = node.step
+        if isinstance(step, stage.Filter):
+            return self._through(node, values, values, f"{bare(step.condition)} is not true of")
+        if isinstance(step, stage.Map):
+            inside = renamed(values, step.columns)
+        elif isinstance(step, stage.Unnest):
+            inside = {name: value for name, value in values.items() if name != step.name}
+        else:
+            inside = {}
+        others = " and ".join(name for name in values if name not in _names(step, inside))
+        return self._through(node, values, inside, f"{told_step(step)} gives another {others} for")
+
+    @_below.register
+    def _(self, node: logical.Temporal, values: Values) -> Missing:
+        now = format_time(self.question.time, self.question.inputs.kinds)
+        return self._through(node, values, values, f"now is {now}, and it is there while {bounds(node)}")
+
+    @_below.register
+    def _(self, node: logical.TopK, values: Values) -> Missing:
+        return self._through(node, values, values, f"not among the first {node.k}")
+
+    @_below.register
+    def _(self, node: logical.Reduce, values: Values) -> Missing:
+        keys = {name: values[name] for name, _ in node.by if name in values}
+        group = self._contents(node, keys)
+        if len(group):
+            return Missing(node, values, f"the group has other values: {self._told(node, group)}")
+        (child,) = node.inputs
+        return Missing(node, values, because=[self.of(child, renamed(values, node.by))])
+
+    @_below.register
+    def _(self, node: logical.Join, values: Values) -> Missing:
+        keys = {c: values[name] for name, side, c in node.columns if side == "key" and name in values}
+        left = keys | {c: values[name] for name, side, c in node.columns if side == "left" and name in values}
+        right = {c: values[name] for name, side, c in node.columns if side == "right" and name in values}
+        right |= {other: keys[one] for one, other in node.on if one in keys}
+        sides = [(node.left, left), (node.right, right)]
+        missing = [self.of(side, given) for side, given in sides if not len(self._contents(side, given))]
+        if missing:
+            return Missing(node, values, because=missing)
+        on = " and ".join(f"{one} = {other}" for one, other in node.on)
+        return Missing(node, values, f"both sides have such records, but none with {on}")
+
+    @_below.register
+    def _(self, node: logical.Semijoin, values: Values) -> Missing:
+        """Return which record stands in the way of one on the left, or that there is none to go with it."""
+        left, right = node.inputs
+        found = self._contents(left, values)
+        if not len(found):
+            return Missing(node, values, because=[self.of(left, values)])
+        record = dict(zip(left.schema, found.records()[0], strict=True))
+        key = {other: record[one] for one, other in node.on}
+        partners = self._contents(right, key)
+        told = _shown(left, found.records()[0])
+        if not node.anti:
+            listed = " and ".join(f"{name} = {show(value)}" for name, value in key.items())
+            return Missing(node, values, f"nothing on the right has {listed}: {told}", [self.of(right, key)])
+        question = self.question
+        tracer = Tracer(question.world, question.limit, question.named)
+        way = [each for each, count in zip(partners.records(), partners.counts(), strict=True) if count > 0][:1]
+        reason = tracer.reason(question.world, right, way[0], exact=False) if way else None
+        return Missing(node, values, f"something on the right stands in the way of {told}", hindrance=reason)
+
+    @_below.register
+    def _(self, node: logical.Source, values: Values) -> Missing:
+        updates = self.question.world.updates(node)
+        numbers = updates.numbers(values)
+        if not len(numbers):
+            return Missing(node, values, "no update says so")
+        return Missing(node, values, f"taken back: {len(numbers)} {plural(len(numbers), 'update')} add up to none")
+
+    @_below.register
+    def _(self, node: logical.Upserts, values: Values) -> Missing:
+        keys = {name: values[name] for name in node.key if name in values}
+        current = self._contents(node, keys)
+        told = (
+            f"the last row says otherwise: {self._told(node, current)}" if len(current) else "no such key, or deleted"
+        )
+        return Missing(node, values, told)
+
+    @_below.register
+    def _(self, node: logical.Snapshots, values: Values) -> Missing:
+        return Missing(node, values, "not in the last table")
+
+
+def _names(step: stage.Step, inside: Values) -> Iterable[str]:
+    """Return the columns of a step's result whose values were pushed through it."""
+    if isinstance(step, stage.Map):
+        return [name for name, expression in step.columns if getattr(expression, "name", None) in inside]
+    return inside
+
+
+def _shown(node: Node, record: Record) -> str:
+    return "{" + ", ".join(f"{name}: {show(value)}" for name, value in zip(node.schema, record, strict=True)) + "}"
+
+
+def below(missing: Missing | None) -> Iterator[Missing]:
+    """Yield what is missing, and what is missing below, each once."""
+    left, seen = [missing] if missing is not None else [], set[int]()
+    while left:
+        each = left.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            left += reversed(each.because)
+
+
+def hindrances(missing: Missing | None) -> Iterator[Reason]:
+    """Yield the reasons of the records that keep others out."""
+    return (each.hindrance for each in below(missing) if each.hindrance is not None)

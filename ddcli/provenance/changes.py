@@ -1,0 +1,321 @@
+"""Why a record has changed at a time: traced back through what changed below it, to the updates of inputs at that time.
+
+Two worlds are compared, as of just before the time and as of it. A record that came, went, or is there more or less often than before
+has changed because something that it is made of has; what has not changed explains nothing. That a record went because another one
+came (the right side of an antijoin, a smaller value) is found the same way. In loops, the derivation that there was, or is, leads to
+what changed outside of it.
+
+The check: what was there before, and of the updates at that time only these, change the record as much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.errors import DdError
+from ddcli.expressions import stage
+from ddcli.plan import logical, loops
+from ddcli.provenance.contents import Contents, Record
+from ddcli.provenance.question import Explained, Question
+from ddcli.provenance.reasons import Reason
+from ddcli.provenance.restriction import renamed
+from ddcli.provenance.sentences import bare, bounds, show, told_step
+from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
+from ddcli.provenance.worlds import Opaque
+from ddcli.store.time_text import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ddcli.circuit.trial import Matrix
+    from ddcli.plan.logical import Node
+    from ddcli.provenance.contents import Numbers
+
+SAME = (
+    logical.Consolidate,
+    logical.Arrange,
+    logical.Inspect,
+    logical.Watched,
+    logical.Negate,
+    logical.Concat,
+    logical.Threshold,
+)
+"""Nodes whose records change as those of their inputs do, and no others."""
+
+
+@dataclass
+class Changes:
+    """The changes between two questions, which ask the same at two times, one right after the other."""
+
+    before: Question
+    now: Question
+    _known: dict[tuple[str, str], Reason] = field(default_factory=dict)
+    _open: set[tuple[str, str]] = field(default_factory=set)
+
+    def explained(self, record: Record, diff: int) -> Explained:
+        """Return why a record has changed, by the smallest explanation that passes the check."""
+        everything = Reason(self.now.node, "", record, diff, everything=True, change=True)
+        try:
+            reason = self.reason(self.now.node, record)
+        except Opaque as error:
+            reason = everything
+            reason.notes.append(f"{error} can't be looked into")
+        if not reason.everything and self.gives(reason, record, diff):
+            return Explained(record, diff, reason, "witness", True, len(reason.leaves))
+        news = sum(int(self._news(name).sum()) for name in self.now.fed)
+        return Explained(record, diff, reason, "everything", True, news)
+
+    def gives(self, reason: Reason, record: Record, diff: int) -> bool:
+        """Say whether the leaves alone, added to all that was there before, change a record as much."""
+        fed = {}
+        for name, matrix in self.now.fed.items():
+            kept = ~self._news(name)
+            kept[np.array([at for of, at in reason.leaves if of == name], np.int64)] = True
+            fed[name] = matrix[kept]
+        earlier = self.before.world.contents(self.now.node).count(record)
+        try:
+            return self.now.count_in(fed, self.now.facts, record) == earlier + diff
+        except DdError:
+            return False
+
+    def _news(self, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which updates of an input are at the time."""
+        news: np.ndarray[Any, np.dtype[np.bool_]] = self.now.fed[name][:, -2] == self.now.time[0]
+        return news
+
+    # --- what has changed -----------------------------------------------------------------------------------------
+
+    def differing(self, node: Node, values: Mapping[str, Any]) -> Contents:
+        """Return the records of a node with these values that have changed; their counts are by how much."""
+        new, old = (world.contents(node).where(values) for world in (self.now.world, self.before.world))
+        taken = old.matrix.copy()
+        taken[:, -1] *= -1
+        return Contents(kernels.consolidate(np.concatenate([new.matrix, taken])), dict(node.schema), new.values)
+
+    def diff(self, node: Node, record: Record) -> int:
+        """Return by how much a record has changed."""
+        return self.now.world.contents(node).count(record) - self.before.world.contents(node).count(record)
+
+    def reason(self, node: Node, record: Record) -> Reason:
+        """Return why a record of a node has changed."""
+        at = node.fingerprint, repr(record)
+        if at not in self._known:
+            self._open.add(at)
+            self._known[at] = self._below(node, record)
+            self._open.discard(at)
+        return self._known[at]
+
+    def _new(self, node: Node, record: Record, says: str) -> Reason:
+        return Reason(node, says, record, self.diff(node, record), change=True)
+
+    def _made_of(self, reason: Reason, changed: Iterable[tuple[Node, Contents]]) -> Reason:
+        """Return the reason, made of the changes of these records."""
+        reasons, shown = [], self.now.limit
+        for node, records in changed:
+            if len(records) > MOST:
+                reason.everything, reason.more = True, reason.more + len(records) - shown
+                records = records.rows(np.arange(shown))
+            reasons += [self.reason(node, record) for record in records.records()]
+        return reason.made_of(reasons, shown)
+
+    def _passed(self, node: Node, record: Record, says: str, changed: Iterable[tuple[Node, Contents]]) -> Reason:
+        """Return the change below as the node's own where there is nothing to say, or the change that is made of those."""
+        reason = self._made_of(self._new(node, record, says), changed)
+        if len(reason.because) == 1 and not reason.more and not says and node.fingerprint not in self.now.named:
+            return reason.because[0]
+        return reason
+
+    @singledispatchmethod
+    def _below(self, node: Node, record: Record) -> Reason:
+        """Return why a record of this kind of node has changed: here, as it has in the inputs."""
+        assert isinstance(node, SAME), type(node)
+        says = ""
+        if isinstance(node, logical.Threshold):
+            says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
+        inputs = {child.fingerprint: child for child in node.inputs}.values()
+        values = dict(zip(node.schema, record, strict=True))
+        return self._passed(node, record, says, [(child, self.differing(child, values)) for child in inputs])
+
+    @_below.register
+    def _(self, node: logical.Apply, record: Record) -> Reason:
+        (child,) = node.inputs
+        step, known = node.step, dict(zip(node.schema, record, strict=True))
+        if isinstance(step, stage.Map):
+            known = renamed(known, step.columns)
+        elif isinstance(step, stage.Unnest):
+            known = {name: value for name, value in known.items() if name != step.name}
+        elif isinstance(step, stage.Python):
+            known = {}
+        changed = self.differing(child, known)
+        if computes(step):
+            found, changed = changed.through(step)
+            changed = changed.rows(rows_giving(found.frame, found.rows, record, node, self.now.world))
+        return self._passed(node, record, told_step(step), [(child, changed)])
+
+    @_below.register
+    def _(self, node: logical.Temporal, record: Record) -> Reason:
+        (child,) = node.inputs
+        changed = self.differing(child, dict(zip(child.schema, record, strict=True)))
+        reason = self._made_of(self._new(node, record, f"while {bounds(node)}"), [(child, changed)])
+        if not len(changed):
+            came = "has come" if reason.count > 0 else "is over"
+            reason.notes.append(f"its time {came}: now is {format_time(self.now.time, self.now.inputs.kinds)}")
+        return reason
+
+    @_below.register
+    def _(self, node: logical.JoinFunction, record: Record) -> Reason:
+        raise Opaque("a `join_function`")
+
+    @_below.register
+    def _(self, node: logical.Join, record: Record) -> Reason:
+        """Return what has changed on either side: the records that make the pair, or all with the key where one may be missing."""
+        sides = dict(zip(node.schema, record, strict=True))
+        keys = {c: sides[name] for name, side, c in node.columns if side == "key"}
+        others = {other: keys[one] for one, other in node.on if one in keys}
+        left = keys | {c: sides[name] for name, side, c in node.columns if side == "left"}
+        right = others | {c: sides[name] for name, side, c in node.columns if side == "right"}
+        outer = node.how != "inner"
+        on = ", ".join(one if one == other else f"{one} = {other}" for one, other in node.on)
+        reason = self._new(node, record, f"{node.how + ' ' if outer else ''}join on {on}")
+        changed = [
+            (node.left, self.differing(node.left, keys if outer else left)),
+            (node.right, self.differing(node.right, others if outer else right)),
+        ]
+        return self._made_of(reason, changed)
+
+    @_below.register
+    def _(self, node: logical.Semijoin, record: Record) -> Reason:
+        left, right = node.inputs
+        values = dict(zip(node.schema, record, strict=True))
+        key = {other: values[one] for one, other in node.on}
+        reason = self._new(node, record, f"{'antijoin' if node.anti else 'semijoin'} on {', '.join(key)}")
+        return self._made_of(reason, [(left, self.differing(left, values)), (right, self.differing(right, key))])
+
+    @_below.register
+    def _(self, node: logical.Reduce, record: Record) -> Reason:
+        (child,) = node.inputs
+        values = dict(zip(node.schema, record, strict=True))
+        changed = self.differing(child, renamed(values, node.by))
+        if len(changed) and node.by:
+            found, changed = changed.through(stage.Map(node.by))
+            schema = {name: expression.type for name, expression in node.by}
+            group = Contents(changed.matrix[:0], schema, changed.values)
+            changed = changed.rows(group.same(found.frame, {name: values[name] for name in schema}))
+        by = f" by {', '.join(name for name, _ in node.by)}" if node.by else ""
+        reason = self._new(node, record, f"reduce {', '.join(call.text() for call in node.calls)}{by}")
+        return self._made_of(reason, [(child, changed)])
+
+    @_below.register(logical.PythonReduce)
+    @_below.register(logical.TopK)
+    def _(self, node: logical.PythonReduce | logical.TopK, record: Record) -> Reason:
+        (child,) = node.inputs
+        values = dict(zip(node.schema, record, strict=True))
+        what = f"top {node.k}" if isinstance(node, logical.TopK) else f"reduce {node.function}"
+        reason = self._new(node, record, f"{what} by {', '.join(node.by)}" if node.by else what)
+        return self._made_of(reason, [(child, self.differing(child, {name: values[name] for name in node.by}))])
+
+    # --- loops ----------------------------------------------------------------------------------------------------
+
+    @_below.register
+    def _(self, node: loops.Leave, record: Record) -> Reason:
+        """Return what has changed of what a derivation rests on: the one there is, or was."""
+        reason = self._new(node, record, "iterate")
+        entering = {child.fingerprint: child for child in _entering(node)}
+        changed = [(each.node, self._one(each.node, each.record)) for each in self._derived(node, record, entering)]
+        if not changed and (others := self._instead(node, record)) is not None:
+            reason.notes.append(
+                "another record took its place" if reason.count < 0 else "it took another record's place"
+            )
+            changed = [(node, others)]
+        if not changed:
+            reason.notes.append("its derivation stays as it was: what has changed of all that enters the loop")
+            changed = [(child, self.differing(child, {})) for child in entering.values()]
+        return self._made_of(reason, changed)
+
+    def _derived(self, node: loops.Leave, record: Record, entering: Mapping[str, Node]) -> Iterator[Reason]:
+        """Yield the records outside of a loop that have changed, of those that a derivation rests on."""
+        question = self.now if self.diff(node, record) > 0 else self.before
+        derivation = Tracer(question.world, self.now.limit, frozenset(entering)).reason(question.world, node, record)
+        pending, seen = [derivation], set()
+        while pending:
+            each = pending.pop()
+            if id(each) not in seen:
+                seen.add(id(each))
+                if each.number is None and each.node.fingerprint in entering and self.diff(each.node, each.record):
+                    yield each
+                else:
+                    pending += each.because
+
+    def _instead(self, node: loops.Leave, record: Record) -> Contents | None:
+        """Return the records of the same group that came when this one went, or went when it came, where a loop gives one a group."""
+        (iterate,) = node.inputs
+        assert isinstance(iterate, loops.Iterate)
+        body = iterate.bodies[node.which]
+        if not isinstance(body, logical.Reduce | logical.TopK | logical.PythonReduce):
+            return None
+        by = [each if isinstance(each, str) else each[0] for each in body.by]
+        values = dict(zip(node.schema, record, strict=True))
+        group = self.differing(node, {name: values[name] for name in by})
+        opposite = group.rows(np.flatnonzero(np.sign(group.matrix[:, -1]) == -np.sign(self.diff(node, record))))
+        known = any((node.fingerprint, repr(other)) in self._open for other in opposite.records())
+        return opposite if len(opposite) and not known else None
+
+    def _one(self, node: Node, record: Record) -> Contents:
+        return self.differing(node, dict(zip(node.schema, record, strict=True)))
+
+    # --- inputs ---------------------------------------------------------------------------------------------------
+
+    @_below.register
+    def _(self, node: logical.Source, record: Record) -> Reason:
+        values = dict(zip(node.schema, record, strict=True))
+        return self._leaf(self._new(node, record, ""), node, self._rows(node, values))
+
+    @_below.register
+    def _(self, node: logical.Upserts, record: Record) -> Reason:
+        (source,) = node.inputs
+        assert isinstance(source, logical.Source)
+        values = dict(zip(node.schema, record, strict=True))
+        listed = ", ".join(f"{name} = {show(values[name])}" for name in node.key)
+        reason = self._new(node, record, f"what is said of {listed}")
+        return self._leaf(reason, source, self._rows(source, {name: values[name] for name in node.key}))
+
+    @_below.register
+    def _(self, node: logical.Snapshots, record: Record) -> Reason:
+        """Return the table, which is one thing: what is not in it is gone."""
+        (source,) = node.inputs
+        assert isinstance(source, logical.Source)
+        reason = self._new(node, record, "in the new table" if self.diff(node, record) > 0 else "not in the new table")
+        rows = self._rows(source, dict(zip(node.schema, record, strict=True)))
+        table = np.flatnonzero(self._news(source.name))
+        reason = self._leaf(reason, source, rows)
+        reason.leaves = frozenset((source.name, number) for number in table.tolist())
+        return reason
+
+    def _rows(self, source: logical.Source, values: Mapping[str, Any]) -> Numbers:
+        """Return the updates at the time whose records have these values."""
+        matrix: Matrix = self.now.fed[source.name]
+        contents = self.now.world.updates(source)
+        numbers = contents.numbers(values)
+        return numbers[np.flatnonzero(matrix[numbers, -2] == self.now.time[0])]
+
+    def _leaf(self, reason: Reason, source: logical.Source, numbers: Numbers) -> Reason:
+        if len(numbers):
+            reason.updates, reason.source = numbers, source
+        reason.leaves = frozenset((source.name, number) for number in numbers.tolist())
+        return reason
+
+
+def _entering(node: loops.Leave) -> list[Node]:
+    """Return what a loop that stands in no other reads of what is outside of it."""
+    (iterate,) = node.inputs
+    assert isinstance(iterate, loops.Iterate)
+    found: dict[str, Node] = {each.fingerprint: each for each in iterate.initials}
+    for each in logical.Graph({str(at): body for at, body in enumerate(iterate.bodies)}).nodes():
+        if loops.level(each) > 0:
+            found |= {child.fingerprint: child for child in each.inputs if not loops.level(child) and child.schema}
+    return list(found.values())

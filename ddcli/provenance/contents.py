@@ -1,0 +1,129 @@
+"""A collection at one time, whose records are looked up by the values of some columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.engine.columns import NullInRequired
+from ddcli.engine.lanes import Layout, decode, decode_records, encode, encode_records
+from ddcli.errors import InputError
+from ddcli.expressions.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.pool import Pool
+    from ddcli.expressions.stage import StageResult, Step
+    from ddcli.expressions.types import Schema
+
+Record = tuple[Any, ...]
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+FEW = 16
+"""Look-ups of whole records after which it pays to index them."""
+
+
+class Values:
+    """Values as the lanes that a pool has them in. What was asked for is remembered: one record is looked for in many collections."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self._known: dict[tuple[str, str], Matrix | None] = {}
+
+    def lanes(self, schema: Schema, values: Mapping[str, Any]) -> Matrix | None:
+        """Return the lanes of values in columns of these types; None where a value can't be one of its column."""
+        kinds = {name: schema[name] for name in values}
+        record = tuple(values.values())
+        at = " ".join(map(str, kinds.values())), repr(record)
+        if at not in self._known:
+            try:
+                self._known[at] = encode_records([record], Layout(kinds), self.pool)
+            except (InputError, NullInRequired):
+                self._known[at] = None
+        return self._known[at]
+
+
+class Contents:
+    """Records and how often each is there, as a matrix `[data lanes | count]`, consolidated."""
+
+    def __init__(self, matrix: Matrix, schema: Schema, values: Values) -> None:
+        self.matrix = matrix
+        self.layout = Layout(schema)
+        self.values = values
+        self._asked = 0
+        self._index: dict[bytes, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def where(self, values: Mapping[str, Any]) -> Contents:
+        """Return the records that have these values in these columns."""
+        return self.rows(self.numbers(values))
+
+    def numbers(self, values: Mapping[str, Any]) -> Numbers:
+        """Return the numbers of the records that have these values in these columns."""
+        lanes = self.values.lanes(self.layout.schema, values)
+        if lanes is None:
+            return np.zeros(0, np.int64)
+        columns = self.layout.take(values)
+        if self.layout.width and list(values) == list(self.layout.names):
+            return self._whole(lanes)
+        same = np.ones(len(self.matrix), np.bool_)
+        for at, lane in enumerate(columns):
+            same &= self.matrix[:, lane] == lanes[0, at]
+        return np.flatnonzero(same)
+
+    def count(self, record: Record) -> int:
+        """Return how often a record is there."""
+        found = self.where(dict(zip(self.layout.names, record, strict=True)))
+        return int(found.matrix[:, -1].sum())
+
+    def rows(self, chosen: Numbers) -> Contents:
+        """Return some of the records, by their numbers."""
+        return Contents(self.matrix[chosen], self.layout.schema, self.values)
+
+    def same(self, frame: pl.DataFrame, values: Mapping[str, Any]) -> Numbers:
+        """Return which rows of a frame, that has columns of these types, have just these values."""
+        lanes = self.values.lanes(self.layout.schema, values)
+        if lanes is None:
+            return np.zeros(0, np.int64)
+        found = encode(frame.select(self.layout.names), self.layout, self.values.pool) if self.layout.width else None
+        return np.arange(frame.height) if found is None else np.flatnonzero((found == lanes[0]).all(axis=1))
+
+    def through(self, step: Step) -> tuple[StageResult, Contents]:
+        """Return what a linear step makes of the records, and the records that it was applied to: those that it does not fail on."""
+        stage, frame = Stage(self.layout.schema, (step,)), self.frame()
+        try:
+            return stage.run(frame), self
+        except InputError:
+            failing = [row for row, _ in stage.failing(frame)]
+            kept = self.rows(np.setdiff1d(np.arange(len(self)), failing))
+            return stage.run(kept.frame()), kept
+
+    def records(self) -> list[Record]:
+        """Return the records as values."""
+        return decode_records(self.matrix, self.layout, self.values.pool)
+
+    def counts(self) -> list[int]:
+        """Return how often each is there, in the order of `records`."""
+        counts: list[int] = self.matrix[:, -1].tolist()
+        return counts
+
+    def frame(self) -> pl.DataFrame:
+        """Return the records as a frame."""
+        return decode(self.matrix, self.layout, self.values.pool)
+
+    def _whole(self, lanes: Matrix) -> Numbers:
+        """Return the number of the record that has just these lanes, if there is one."""
+        self._asked += 1
+        if self._index is None and self._asked <= FEW:
+            return np.flatnonzero((self.matrix[:, :-1] == lanes[0]).all(axis=1))
+        if self._index is None:
+            data = np.ascontiguousarray(self.matrix[:, :-1])
+            self._index = {row.tobytes(): at for at, row in enumerate(data)}
+        at = self._index.get(lanes.tobytes())
+        return np.array([] if at is None else [at], np.int64)

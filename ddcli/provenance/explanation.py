@@ -1,0 +1,234 @@
+"""Why a record is in a collection: traced, and checked by running the pipeline over nothing but the updates that were found."""
+
+from __future__ import annotations
+
+import sys
+import time as clock
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.engine.times import BEYOND, Frontier, Time
+from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
+from ddcli.job.functions import refuse_code
+from ddcli.job.request import read_request
+from ddcli.plan.literals import read_value
+from ddcli.plan.test_steps import meant
+from ddcli.provenance.absent import Absence, Missing, hindrances
+from ddcli.provenance.changes import Changes
+from ddcli.provenance.inputs import Inputs
+from ddcli.provenance.question import Explained, Question
+from ddcli.spec.tree import Scalar, scalar_kind
+from ddcli.store.state.manifest import read_newest
+from ddcli.store.time_text import format_time, parse_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ddcli.circuit.trial import Matrix
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.logical import Node
+    from ddcli.provenance.inputs import Where
+    from ddcli.provenance.reasons import Leaf
+
+
+DEEPEST = 1_000_000
+"""Calls within each other that a trace may need: some twenty a round."""
+
+
+class NotThere(DdError):
+    """No such record is in the collection, or none has changed: the answer is no."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The records that were asked for, the first of `matching`, each explained, as of the time `at`: why they are there, or their `change`."""
+
+    inputs: Inputs
+    collection: str
+    node: Node
+    at: Time
+    change: bool
+    matching: int
+    explained: tuple[Explained, ...]
+    seconds: float
+    read: int
+    names: dict[str, str]
+    fed: dict[str, Matrix]
+    told: str
+    places: dict[Leaf, list[Where]] = field(default_factory=dict)
+    missing: Missing | None = None
+    """Why there is no such record."""
+    until: Time | None = None
+    """The last time at which there was one, if there is none."""
+
+    @property
+    def time(self) -> str:
+        """The time, as a person writes it."""
+        return format_time(self.at, self.inputs.kinds)
+
+
+def explain(
+    path: Path,
+    collection: str,
+    keys: Sequence[str],
+    *,
+    at: str | None = None,
+    change: bool = False,
+    state: Path | None = None,
+    limit: int = 5,
+    no_code: bool = False,
+) -> Answer:
+    """Return why the records of a collection that have the values `keys` (`column=value`) are there at the time `at`.
+
+    Without a time, at the last that runs have closed, or if there were none, at the last in the inputs. With `change`, why they
+    changed at that time, or without one at the last at which any of them did. At most `limit` records are explained, and of a group so
+    many shown. With `no_code` a pipeline that names Python functions is refused. Raises NotThere where none has changed; that none is there is an answer, with why it is `missing`.
+    """
+    started = clock.perf_counter()
+    request = read_request(path, state, None, lambda _line: None)
+    refuse_code(request.spec, no_code=no_code)
+    inputs = Inputs.of(request)
+    known = {**inputs.relations, **request.spec.outputs}
+    if collection not in known:
+        near = did_you_mean(collection, known)
+        hint = f"did you mean '{near}'?" if near else f"collections: {', '.join(known)}"
+        raise UsageError(f"no collection, input or output is named '{collection}'", place=str(path), hint=hint)
+    node = inputs.relations[meant(request.spec, collection)].node
+    asked = Question(inputs, node, read_keys(keys, node.schema), _time(inputs, at), limit)
+    told = f"'{collection}' with {' and '.join(keys)}"
+    with deep_recursion():
+        answer = _changed(asked, told, given=at is not None) if change else _there(asked)
+    names = {relation.node.fingerprint: name for name, relation in reversed(inputs.relations.items())}
+    places: dict[Leaf, list[Where]] = {}
+    question, records, explained, missing = answer
+    for each in (*(each.reason for each in explained), *hindrances(missing)):
+        places |= question.places(each)
+    return Answer(
+        inputs=inputs,
+        collection=collection,
+        node=node,
+        at=question.time,
+        change=change,
+        matching=records,
+        explained=explained,
+        seconds=clock.perf_counter() - started,
+        read=sum(map(len, question.fed.values())),
+        names=names,
+        fed=question.fed,
+        places=places,
+        missing=missing,
+        told=told,
+        until=_until(question) if missing is not None else None,
+    )
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Let a trace go through as many rounds as a loop may have. Calls from Python to Python take no room on the machine's own stack."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+Found = tuple[Question, int, tuple[Explained, ...], Missing | None]
+"""The question that was answered, how many records there are, why the first of them are, or why there is none."""
+
+
+def _there(question: Question) -> Found:
+    """Find the records that are there."""
+    found = question.there()
+    if not len(found):
+        return question, 0, (), Absence(question).of(question.node, question.values)
+    chosen = found.rows(np.arange(min(len(found), question.limit)))
+    pairs = zip(chosen.records(), chosen.counts(), strict=True)
+    return question, len(found), tuple(question.explained(*pair) for pair in pairs), None
+
+
+def _until(question: Question) -> Time | None:
+    """Return the last time at which a record changed that is not there any more."""
+    history = question.history().matrix
+    return tuple(history[:, -len(question.time) - 1 : -1].max(axis=0).tolist()) if len(history) else None
+
+
+def not_there(answer: Answer) -> NotThere:
+    """Return the answer that no such record is there as an error, which tells when there was one."""
+    kinds = answer.inputs.kinds
+    hint = "none was ever there before"
+    if answer.until is not None:
+        hint = f"there was one until {format_time(answer.until, kinds)}: `--change` tells why it went"
+    return NotThere(f"there is no record of {answer.told} at {answer.time}", hint=hint)
+
+
+def _changed(asked: Question, told: str, *, given: bool) -> Found:
+    """Find the records that changed, at the time that is `given`, or the last at which one did."""
+    kinds = asked.inputs.kinds
+    if len(kinds) > 1:
+        hint = "without `--change`, `--at` takes a time of several coordinates"
+        raise UsageError("of times with several coordinates there is none right before another", hint=hint)
+    history = asked.history()
+    times = sorted(set(history.matrix[:, -2].tolist()))
+    if not times or (given and asked.time[0] not in times):
+        listed = ", ".join(format_time((time,), kinds) for time in times[-3:])
+        hint = f"it last changed at {listed}" if times else "none was ever there"
+        raise NotThere(f"no record of {told} changed at {format_time(asked.time, kinds)}", hint=hint)
+    now = asked.at((times[-1],)) if times[-1] != asked.time[0] else asked
+    changes = Changes(now.at((times[-1] - 1,)), now)
+    found = changes.differing(now.node, now.values)
+    chosen = found.rows(np.arange(min(len(found), now.limit)))
+    pairs = zip(chosen.records(), chosen.counts(), strict=True)
+    return now, len(found), tuple(changes.explained(*pair) for pair in pairs), None
+
+
+def _time(inputs: Inputs, at: str | None) -> Time:
+    """Return the time to look at."""
+    if at is not None:
+        try:
+            (corner,) = parse_until(at, inputs.time).corners()
+        except UsageError as error:
+            raise UsageError(error.problem, hint=(error.hint or "").replace("--until", "--at")) from None
+        return corner
+    manifest = read_newest(inputs.request.state)
+    if manifest is not None and manifest.upper:
+        corners = Frontier(manifest.upper).corners()
+        if len(corners) == 1 and BEYOND not in corners[0]:
+            return tuple(value - 1 for value in corners[0])
+    latest = inputs.latest()
+    if latest is None:
+        raise UsageError(
+            "the inputs have no rows yet", place=str(inputs.request.spec.path), hint="say a time with `--at`"
+        )
+    return latest
+
+
+def read_keys(keys: Sequence[str], schema: Schema) -> dict[str, Any]:
+    """Return values of columns that are written `column=value`, in the types of the columns."""
+    values: dict[str, Any] = {}
+    for key in keys:
+        name, equals, written = key.partition("=")
+        if not equals:
+            raise UsageError(f"'{key}' is no condition", hint="write it as `column=value`")
+        if name not in schema:
+            near = did_you_mean(name, schema)
+            hint = f"did you mean '{near}'?" if near else f"columns: {', '.join(schema)}"
+            raise UsageError(f"there is no column '{name}'", hint=hint)
+        values[name] = _value(name, written, schema)
+    return values
+
+
+def _value(name: str, written: str, schema: Schema) -> Any:
+    kind = schema[name]
+    of_text = kind.kind != "bool" and not kind.is_numeric and not (kind.nullable and written == "null")
+    scalar = Scalar(Text(written, Span("", 1, 1)), "str" if of_text else scalar_kind(written), plain=True)
+    try:
+        return read_value(scalar, kind, f"'{name}'")
+    except SpecError as error:
+        raise UsageError(error.problem, hint=error.hint) from None

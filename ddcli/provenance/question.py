@@ -1,0 +1,199 @@
+"""A question about records at a time: the world made of what may matter to them, and explanations that pass the check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.circuit.trial import Trial, as_of, closed
+from ddcli.engine.lanes import Layout
+from ddcli.errors import DdError
+from ddcli.plan import logical
+from ddcli.plan.lower import lower
+from ddcli.provenance.contents import Contents, Values
+from ddcli.provenance.inputs import before
+from ddcli.provenance.reasons import Reason
+from ddcli.provenance.restriction import Restrictions
+from ddcli.provenance.trace import Tracer
+from ddcli.provenance.worlds import ROUND, Opaque, World, advanced, raw_sources
+from ddcli.sources.input_format import InputFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.times import Time
+    from ddcli.plan.logical import Node
+    from ddcli.provenance.contents import Record
+    from ddcli.provenance.inputs import Inputs, Where
+    from ddcli.provenance.reasons import Leaf
+
+PRUNED = 16
+"""Updates of an explanation that are tried to be left out, one by one."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A record, how often it is there, and why. `scope` says what the explanation holds: `witness` (enough of what it is made of),
+    `whole` (all that it is made of) or `everything` (all updates that may matter); `checked`: run alone, they give the record.
+    """
+
+    record: Record
+    count: int
+    reason: Reason
+    scope: str
+    checked: bool
+    updates: int
+
+
+class Question:
+    """A collection's records with some values, at a time: what may matter to them, the world made of it, and explanations in it."""
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        node: Node,
+        values: Mapping[str, Any],
+        time: Time,
+        limit: int,
+        fed: Mapping[str, Matrix] | None = None,
+    ) -> None:
+        self.inputs, self.node, self.values, self.time, self.limit = inputs, node, dict(values), time, limit
+        self.graph = logical.Graph({"": node})
+        self.sources = self.graph.sources()
+        upper = before(time)
+        self.fed = dict(fed or inputs.updates(self.sources, upper, Restrictions(node, self.values)))
+        self.facts = {name: facts for name, facts in inputs.facts(upper).items() if name in self.sources}
+        self.known = Values(inputs.pool)
+        self.named = frozenset(relation.node.fingerprint for relation in inputs.relations.values())
+
+    @cached_property
+    def world(self) -> World:
+        """All collections as of the time."""
+        return World(self.graph.nodes(), self.fed, self.time, self.inputs.kinds, self.known, self.facts)
+
+    def at(self, time: Time) -> Question:
+        """Return the same question about an earlier time."""
+        upper = before(time)
+        times = slice(-len(time) - 1, -1)
+        fed = {name: matrix[closed(upper, matrix[:, times])] for name, matrix in self.fed.items()}
+        return Question(self.inputs, self.node, self.values, time, self.limit, fed)
+
+    def there(self) -> Contents:
+        """Return the records that are asked for."""
+        return self.world.contents(self.node).where(self.values)
+
+    def history(self) -> Contents:
+        """Return all updates of the records that are asked for, up to the time: records with a time, and by how much each changed."""
+        found = self._run(self.fed, self.facts)
+        times = {f"$time{at}": ROUND for at in range(len(self.time))}
+        return Contents(found, self.node.schema | times, self.known).where(self.values)
+
+    def explained(self, record: Record, count: int) -> Explained:
+        """Return why a record is there, by the smallest explanation that passes the check."""
+        reason = self._traced(self.world, record, count, witnesses=True)
+        if self.gives(reason, record, count):
+            reason = self._pruned(reason, record, count)
+            return Explained(record, count, reason, "witness", True, len(reason.leaves))
+        if not reason.everything:
+            whole = self._traced(self.world, record, count, witnesses=False)
+            if self.gives(whole, record, count):
+                return Explained(record, count, whole, "whole", True, len(whole.leaves))
+        alone = self.count_in(self.fed, self.facts, record) == count
+        return Explained(record, count, reason, "everything", alone, sum(map(len, self.fed.values())))
+
+    def _traced(self, world: World, record: Record, count: int, *, witnesses: bool) -> Reason:
+        try:
+            return Tracer(world, self.limit, self.named, witnesses).reason(world, self.node, record)
+        except Opaque as error:
+            return Reason(self.node, "", record, count, notes=[f"{error} can't be looked into"], everything=True)
+
+    def _pruned(self, reason: Reason, record: Record, count: int) -> Reason:
+        """Return an explanation that no update can be left out of, if there are not too many to try.
+
+        Witnesses are chosen one by one: what one of them rests on may do for another, too. Rows of keys and of tables are left as they are.
+        """
+        if self.facts or not 1 < len(reason.leaves) <= PRUNED:
+            return reason
+        left = set(reason.leaves)
+        for leaf in sorted(reason.leaves):
+            less = replace(reason, leaves=frozenset(left - {leaf}))
+            if self.gives(less, record, count):
+                left.discard(leaf)
+        if len(left) == len(reason.leaves):
+            return reason
+        alone = {name: self._but(name, left) for name in self.fed}
+        world = World(self.graph.nodes(), alone, self.time, self.inputs.kinds, self.known, self._facts_of(alone))
+        found = self._traced(world, record, count, witnesses=True)
+        return found if self.gives(found, record, count) else reason
+
+    def _but(self, name: str, leaves: set[Leaf]) -> Matrix:
+        """Return the updates of an input in their places, those that are no leaves without effect: nothing is there no times."""
+        matrix = self.fed[name].copy()
+        rest = np.setdiff1d(np.arange(len(matrix)), [at for of, at in leaves if of == name])
+        matrix[rest, -1] = 0
+        return matrix
+
+    def gives(self, reason: Reason, record: Record, count: int) -> bool:
+        """Say whether the pipeline gives a record as often as it is there, run over the leaves of its reason and nothing else."""
+        if reason.everything:
+            return False
+        alone = leaves_of(self.fed, reason)
+        try:
+            return self.count_in(alone, self._facts_of(alone), record) == count
+        except DdError:
+            return False
+
+    def _facts_of(self, alone: Mapping[str, Matrix]) -> dict[str, InputFacts]:
+        """Return what is known of inputs of which there are only some rows: the tables that these are of, and no truncations."""
+        times = {name: {int(time) for time in alone[name][:, -2]} for name in self.facts}
+        return {
+            name: InputFacts(known.given, known.reader, [time for time in known.snapshots if time in times[name]])
+            for name, known in self.facts.items()
+        }
+
+    def count_in(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts], record: Record) -> int:
+        """Return how often a record is in the collection, run over some updates."""
+        found = self._run(advanced(fed, raw_sources(self.graph.nodes()), self.time), facts)
+        return Contents(as_of(found, len(self.time), self.time), self.node.schema, self.known).count(record)
+
+    def _run(self, fed: Mapping[str, Matrix], facts: Mapping[str, InputFacts]) -> Matrix:
+        """Return the collection's updates, run over some updates of the inputs."""
+        trial = Trial(lower(self.graph), self.inputs.kinds, self.inputs.pool, facts=facts, lenient=True)
+        given = {}
+        for name, layout in trial.layouts.items():
+            whole = Layout(self.sources[name].schema)
+            lanes = [*whole.take(layout.names), *range(whole.width, whole.width + len(self.time) + 1)]
+            given[name] = np.ascontiguousarray(fed[name][:, lanes])
+        return trial.close(before(self.time), given)[""]
+
+    def places(self, reason: Reason) -> dict[Leaf, list[Where]]:
+        """Return where the updates that a tree of reasons shows are written."""
+        shown: dict[str, set[int]] = {}
+        pending, seen = [reason], set()
+        while pending:
+            each = pending.pop()
+            if id(each) not in seen:
+                seen.add(id(each))
+                pending += each.because
+                if each.source is not None and each.updates is not None:
+                    shown.setdefault(each.source.name, set()).update(each.updates.tolist())
+        found: dict[Leaf, list[Where]] = {}
+        for name, numbers in shown.items():
+            ordered = sorted(numbers)
+            rows = np.ascontiguousarray(self.fed[name][np.array(ordered, np.int64)])
+            places = self.inputs.places(name, self.sources[name], rows)
+            for number, row in zip(ordered, rows, strict=True):
+                found[name, number] = places[row.tobytes()]
+        return found
+
+
+def leaves_of(fed: Mapping[str, Matrix], reason: Reason) -> dict[str, Matrix]:
+    """Return the updates that are the leaves of a reason."""
+    return {
+        name: matrix[np.array(sorted(at for of, at in reason.leaves if of == name), np.int64)]
+        for name, matrix in fed.items()
+    }

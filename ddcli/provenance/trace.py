@@ -1,0 +1,384 @@
+"""From a record back to what it is made of, operator by operator.
+
+What a record hangs on is asked for in one of two ways: as often as it is there (a count, a sum, a join), or only that it is there
+(distinct, the partner of a semijoin), for which one witness will do. Of several witnesses the one with the fewest leaves is taken,
+among a few that are tried. In a loop a record is looked up in the first round in which it is there: what that round made it of was
+there in a round before, so a derivation has as few rounds as there can be.
+
+A trace is a guess that is checked afterwards, on its leaves alone: what is hidden by other records (counts that cancel, a top-k that
+cuts a record in two) may make it wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ddcli.circuit.shifts import python_shift
+from ddcli.expressions import stage
+from ddcli.expressions.tree import Column
+from ddcli.job.summary import plural
+from ddcli.plan import logical, loops
+from ddcli.provenance.contents import Contents, Record
+from ddcli.provenance.reasons import Reason
+from ddcli.provenance.restriction import renamed
+from ddcli.provenance.sentences import bare, bounds, show, told_step
+from ddcli.provenance.updates import SourceRows
+from ddcli.provenance.worlds import Place, Round, World, entered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import polars as pl
+
+    from ddcli.plan import physical
+    from ddcli.plan.logical import Node
+    from ddcli.provenance.contents import Numbers
+
+MOST = 2_000
+"""Records of a group that are traced one by one; of a larger one all updates that may matter are the explanation."""
+TRIED = 4
+"""Witnesses that are compared."""
+PATIENCE = 400
+"""Records after whose reasons the next witness is taken as it comes."""
+EXTREMES = ("min", "max")
+PASSING = (logical.Consolidate, logical.Arrange, logical.Inspect, logical.Watched)
+
+
+@dataclass
+class Tracer:
+    """Traces records of one world. Without `witnesses`, all that a record is made of is taken. `shown`: how many of a group are kept to
+    be seen; `named` are the fingerprints of the nodes that have a name, which are reasons of their own.
+    """
+
+    world: World
+    shown: int
+    named: frozenset[str]
+    witnesses: bool = True
+    _known: dict[tuple[int, str, str, bool], Reason] = field(default_factory=dict)
+    _rows: dict[str, SourceRows] = field(default_factory=dict)
+
+    def reason(self, place: Place, node: Node, record: Record, *, exact: bool = True) -> Reason:
+        """Return why a record is in a node's collection at a place: as often as it is, or (not `exact`) at all."""
+        place = place.home(node)
+        exact = exact or not self.witnesses
+        at = id(place), node.fingerprint, repr(record), exact
+        known = self._known.get(at)
+        if known is None:
+            known = self._known[at] = self._below(node, place, record, exact)
+        return known
+
+    def _new(self, node: Node, place: Place, record: Record, says: str) -> Reason:
+        number = place.number if isinstance(place, Round) else None
+        return Reason(node, says, record, place.contents(node).count(record), number)
+
+    def _best(self, witnesses: Sequence[tuple[Place, Node, Record]]) -> Reason:
+        """Return the reason why one of the witnesses is there: the one with the fewest leaves of the first few."""
+        tried = witnesses[: TRIED if len(self._known) < PATIENCE else 1]
+        reasons = [self.reason(*witness, exact=False) for witness in tried]
+        return min(reasons, key=lambda reason: (reason.everything, len(reason.leaves)))
+
+    def _some(self, place: Place, node: Node, found: Contents, *, exact: bool) -> list[Reason]:
+        """Return the reasons of records of a node: of all, or of one that is there."""
+        if exact:
+            return [self.reason(place, node, record) for record in found.records()]
+        there = [r for r, count in zip(found.records(), found.counts(), strict=True) if count > 0]
+        return [self._best([(place, node, record) for record in there])] if there else []
+
+    # --- linear operators -----------------------------------------------------------------------------------------
+
+    @singledispatchmethod
+    def _below(self, node: Node, place: Place, record: Record, exact: bool) -> Reason:
+        """Return the reason of a record by the operator that gives it."""
+        assert isinstance(node, PASSING), type(node)
+        return self._passed(node, place, record, "", [self.reason(place, node.inputs[0], record, exact=exact)])
+
+    def _passed(self, node: Node, place: Place, record: Record, says: str, reasons: list[Reason]) -> Reason:
+        """Return the one reason as the node's own where there is nothing to say, or the reason that is made of them."""
+        if len(reasons) == 1 and not says and node.fingerprint not in self.named:
+            return reasons[0]
+        return self._new(node, place, record, says).made_of(reasons)
+
+    @_below.register
+    def _(self, node: logical.Negate, place: Place, record: Record, exact: bool) -> Reason:
+        return self._passed(node, place, record, "negate", [self.reason(place, node.inputs[0], record)])
+
+    @_below.register
+    def _(self, node: logical.Concat, place: Place, record: Record, exact: bool) -> Reason:
+        counts = [place.home(child).contents(child).count(record) for child in node.inputs]
+        there = [child for child, count in zip(node.inputs, counts, strict=True) if count > 0 or (exact and count)]
+        # A sum of one thing twice is two of it.
+        there = list({child.fingerprint: child for child in there}.values())
+        if exact:
+            reasons = [self.reason(place, child, record) for child in there]
+        else:
+            there.sort(key=loops.level)  # what is the same in all rounds explains without going back a round
+            if there and loops.level(there[0]) < loops.level(there[-1]):
+                there = there[:1]
+            reasons = [self._best([(place, child, record) for child in there])] if there else []
+        return self._passed(node, place, record, "" if len(reasons) == 1 else "concat", reasons)
+
+    @_below.register
+    def _(self, node: logical.Apply, place: Place, record: Record, exact: bool) -> Reason:
+        (child,) = node.inputs
+        step = node.step
+        known = dict(zip(node.schema, record, strict=True))
+        if isinstance(step, stage.Map):
+            known = renamed(known, step.columns)
+        elif isinstance(step, stage.Unnest):
+            known = {name: value for name, value in known.items() if name != step.name}
+        elif isinstance(step, stage.Python):
+            known = {}
+        candidates = place.home(child).contents(child).where(known)
+        if computes(step):
+            found, candidates = candidates.through(step)
+            candidates = candidates.rows(rows_giving(found.frame, found.rows, record, node, place.world))
+        reasons = self._some(place, child, candidates, exact=exact)
+        return self._passed(node, place, record, told_step(step), reasons)
+
+    @_below.register
+    def _(self, node: logical.Temporal, place: Place, record: Record, exact: bool) -> Reason:
+        says = f"while {bounds(node)}"
+        return self._passed(node, place, record, says, [self.reason(place, node.inputs[0], record, exact=exact)])
+
+    @_below.register
+    def _(self, node: logical.JoinFunction, place: Place, record: Record, exact: bool) -> Reason:
+        (child,) = node.inputs
+        candidates, world = place.home(child).contents(child), self.world
+        function = python_shift(cast("physical.PythonShift", node), world.values.pool, world.kinds, len(world.kinds))
+        frame, rows, _, times = function.logic(candidates.frame())
+        giving = rows_giving(frame, None, record, node, place.world)
+        if times is not None:
+            giving = giving[(times[giving] <= np.array(world.time)).all(axis=1)]
+        giving = giving if rows is None else rows[giving]
+        reasons = self._some(place, child, candidates.rows(np.unique(giving)), exact=True)
+        return self._new(node, place, record, f"join_function {node.function}").made_of(reasons)
+
+    # --- joins ----------------------------------------------------------------------------------------------------
+
+    @_below.register
+    def _(self, node: logical.Join, place: Place, record: Record, exact: bool) -> Reason:
+        values = {name: (side, column, value) for (name, side, column), value in zip(node.columns, record, strict=True)}
+        keys = {column: value for side, column, value in values.values() if side == "key"}
+        left = {column: value for side, column, value in values.values() if side in ("key", "left")}
+        right = {column: value for side, column, value in values.values() if side == "right"}
+        right |= {other: keys[one] for one, other in node.on if one in keys}
+        on = ", ".join(one if one == other else f"{one} = {other}" for one, other in node.on)
+        reason = self._new(node, place, record, f"{'' if node.how == 'inner' else node.how + ' '}join on {on}")
+        lefts = self._side(place, node.left, left)
+        rights = self._side(place, node.right, right)
+        if None not in keys.values() and len(lefts) and len(rights):
+            pairs = [
+                *self._some(place, node.left, lefts, exact=exact),
+                *self._some(place, node.right, rights, exact=exact),
+            ]
+            return reason.made_of(pairs)
+        for side, found, other, columns in (
+            (node.left, lefts, node.right, [two for _, two in node.on]),
+            (node.right, rights, node.left, [one for one, _ in node.on]),
+        ):
+            if len(found):
+                missing = " and ".join(f"{c} = {show(v)}" for c, v in zip(columns, keys.values(), strict=False))
+                reason.notes.append(f"no record of the {'right' if other is node.right else 'left'} side has {missing}")
+                return reason.made_of(self._some(place, side, found, exact=exact))
+        return reason
+
+    def _side(self, place: Place, node: Node, values: Mapping[str, Any]) -> Contents:
+        """Return a side's records with these values, in the order of its columns so that they are found by index."""
+        ordered = {name: values[name] for name in node.schema if name in values}
+        return place.home(node).contents(node).where(ordered)
+
+    @_below.register
+    def _(self, node: logical.Semijoin, place: Place, record: Record, exact: bool) -> Reason:
+        left, right = node.inputs
+        values = dict(zip(node.schema, record, strict=True))
+        key = {other: values[one] for one, other in node.on}
+        listed = " and ".join(f"{other} = {show(value)}" for other, value in key.items())
+        reason = self._new(node, place, record, f"{'antijoin' if node.anti else 'semijoin'} on {', '.join(key)}")
+        reasons = [self.reason(place, left, record, exact=exact)]
+        if node.anti:
+            reason.notes.append(f"no record on the right has {listed}")
+        else:
+            partners = place.home(right).contents(right).where(key)
+            reasons += self._some(place, right, partners, exact=not self.witnesses)
+        return reason.made_of(reasons)
+
+    # --- groups ---------------------------------------------------------------------------------------------------
+
+    @_below.register
+    def _(self, node: logical.Reduce, place: Place, record: Record, exact: bool) -> Reason:
+        (child,) = node.inputs
+        values = dict(zip(node.schema, record, strict=True))
+        group = place.home(child).contents(child).where(renamed(values, node.by))
+        computed = [pair for pair in node.by if not isinstance(pair[1], Column)]
+        if computed and len(group):
+            found, group = group.through(stage.Map(tuple(computed)))
+            schema = {name: expression.type for name, expression in computed}
+            keys = Contents(group.matrix[:0], schema, group.values)
+            group = group.rows(keys.same(found.frame, {name: values[name] for name in schema}))
+        by = ", ".join(name for name, _ in node.by)
+        calls = ", ".join(call.text() for call in node.calls)
+        says = f"{calls} by {by}" if by else calls
+        return self._grouped(node, place, record, f"reduce {says}", group, self._extremes(node, group))
+
+    def _extremes(self, node: logical.Reduce, group: Contents) -> Contents | None:
+        """Return rows of a group that alone have the same least and greatest values; None where more is asked of it than these."""
+        if not self.witnesses or not node.calls or not len(group):
+            return None
+        if any(call.function not in EXTREMES for call in node.calls):
+            return None
+        chosen: set[int] = set()
+        there = group.matrix[:, -1] > 0
+        for call in node.calls:
+            values, kept = group.through(stage.Map((("$value", call.args[0]),)))
+            if len(kept) < len(group):
+                return None
+            found = values.frame["$value"]
+            order = found.arg_sort(descending=call.function == "max", nulls_last=True).to_numpy()
+            valid = [at for at in order.tolist() if there[at]]
+            if not valid:
+                return None
+            best = found[valid[0]]
+            same = [at for at in valid if found[at] == best or found[at] is best]
+            chosen.add(next((at for at in same if at in chosen), same[0] if same else valid[0]))
+        return group.rows(np.array(sorted(chosen), np.int64))
+
+    def _grouped(
+        self, node: Node, place: Place, record: Record, says: str, group: Contents, witness: Contents | None = None
+    ) -> Reason:
+        """Return the reason of a record that a group gives: all of its rows, or some that are enough."""
+        (child,) = node.inputs
+        told = f"{says}: {len(group):,} {plural(len(group), 'record')}"
+        if witness is not None:
+            enough = f", of which {len(witness)} {'is' if len(witness) == 1 else 'are'} enough"
+            reason = self._new(node, place, record, told + enough * (len(witness) < len(group)))
+            # Which is the least does not hang on how often it is there.
+            return reason.made_of([self.reason(place, child, each, exact=False) for each in witness.records()])
+        reason = self._new(node, place, record, told)
+        if len(group) <= MOST:
+            return reason.made_of(self._some(place, child, group, exact=True), self.shown)
+        reason.everything, reason.more = True, len(group) - self.shown
+        return reason.made_of(self._some(place, child, group.rows(np.arange(self.shown)), exact=True))
+
+    @_below.register
+    def _(self, node: logical.PythonReduce, place: Place, record: Record, exact: bool) -> Reason:
+        (child,) = node.inputs
+        values = dict(zip(node.schema, record, strict=True))
+        group = place.home(child).contents(child).where({name: values[name] for name in node.by})
+        return self._grouped(node, place, record, f"reduce {node.function} by {', '.join(node.by)}", group)
+
+    @_below.register
+    def _(self, node: logical.Threshold, place: Place, record: Record, exact: bool) -> Reason:
+        (child,) = node.inputs
+        says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
+        reason = self.reason(place, child, record, exact=node.function is not None)
+        return self._passed(node, place, record, says, [reason])
+
+    @_below.register
+    def _(self, node: logical.TopK, place: Place, record: Record, exact: bool) -> Reason:
+        (child,) = node.inputs
+        values = dict(zip(node.schema, record, strict=True))
+        key = {name: values[name] for name in node.by}
+        group = place.home(child).contents(child).where(key)
+        order = ", ".join(name + " desc" * descending for name, descending in node.order_by)
+        by = f" by {', '.join(node.by)}" if node.by else ""
+        reason = self._new(node, place, record, f"top {node.k}{by} in the order of {order}: of {len(group):,} records")
+        own = group.where(values)
+        if self.witnesses and own.counts() == [reason.count]:
+            return reason.made_of(self._some(place, child, own, exact=exact))
+        # The record is there more often than it is among the first: those before it are what cuts it.
+        first = place.contents(node).where(key)
+        return reason.made_of([self.reason(place, child, each) for each in first.records()], self.shown)
+
+    # --- loops ----------------------------------------------------------------------------------------------------
+
+    @_below.register
+    def _(self, node: loops.Leave, place: Place, record: Record, exact: bool) -> Reason:
+        (iterate,) = node.inputs
+        assert isinstance(iterate, loops.Iterate)
+        rounds, body = place.rounds(iterate), iterate.bodies[node.which]
+        inner = rounds.round(rounds.last).home(body)
+        if not isinstance(inner, Round) or inner.all is not rounds:
+            return self._passed(node, place, record, "", [self.reason(inner, body, record, exact=exact)])
+        first = rounds.first(body, record, rounds.last)
+        of = f"{rounds.last + 1} {plural(rounds.last + 1, 'round')}"
+        reason = self._new(node, place, record, f"iterate: from round {first + 1} of {of} on")
+        return reason.made_of([self.reason(rounds.round(first), body, record, exact=exact)])
+
+    @_below.register
+    def _(self, node: loops.Variable, place: Place, record: Record, exact: bool) -> Reason:
+        while isinstance(place, Round) and place.all.loop.loop != node.loop:
+            assert isinstance(place.all.around, Round)
+            place = place.all.around
+        assert isinstance(place, Round)
+        iterate, rounds = place.all.loop, place.all
+        if place.number == 0:
+            return self.reason(rounds.around, iterate.initials[node.index], record, exact=exact)
+        body = iterate.bodies[node.index]
+        if loops.level(body) < iterate.depth:
+            return self.reason(rounds.around, body, record, exact=exact)
+        return self.reason(rounds.round(rounds.first(body, record, place.number - 1)), body, record, exact=exact)
+
+    @_below.register
+    def _(self, node: loops.Enter, place: Place, record: Record, exact: bool) -> Reason:
+        (child,) = node.inputs
+        found = place.home(child).contents(child).where(dict(zip(child.schema, record, strict=True)))
+        at = int(max(entered(node, found)[0][0], 0)) if len(found) else 0
+        says = f"enter in round {at + 1}"
+        return self._passed(node, place, record, says, [self.reason(place, child, record, exact=exact)])
+
+    # --- inputs ---------------------------------------------------------------------------------------------------
+
+    @_below.register
+    def _(self, node: logical.Source, place: Place, record: Record, exact: bool) -> Reason:
+        source = self._source(node)
+        return self._leaf(self._new(node, place, record, ""), node, source.last(source.of(record), exact=exact))
+
+    @_below.register
+    def _(self, node: logical.Upserts, place: Place, record: Record, exact: bool) -> Reason:
+        """Return the last row of the key: it says what the key has."""
+        (child,) = node.inputs
+        assert isinstance(child, logical.Source)
+        values = dict(zip(node.schema, record, strict=True))
+        source = self._source(child)
+        numbers = source.where({name: values[name] for name in node.key})
+        order = source.matrix[numbers, source.layout.lanes(logical.ORDER).start]
+        last = numbers[np.lexsort((order, source.matrix[numbers, -2]))[-1:]]
+        listed = ", ".join(f"{name} = {show(values[name])}" for name in node.key)
+        return self._leaf(self._new(node, place, record, f"the last row of {listed}"), child, last)
+
+    @_below.register
+    def _(self, node: logical.Snapshots, place: Place, record: Record, exact: bool) -> Reason:
+        (child,) = node.inputs
+        assert isinstance(child, logical.Source)
+        source = self._source(child)
+        numbers = source.of(record)
+        times = source.matrix[numbers, -2]
+        return self._leaf(self._new(node, place, record, "in the last table"), child, numbers[times == times.max()])
+
+    def _leaf(self, reason: Reason, source: logical.Source, numbers: Numbers) -> Reason:
+        reason.updates, reason.source = numbers, source
+        reason.leaves = frozenset((source.name, number) for number in numbers.tolist())
+        return reason
+
+    def _source(self, node: logical.Source) -> SourceRows:
+        if node.name not in self._rows:
+            self._rows[node.name] = SourceRows(node, self.world)
+        return self._rows[node.name]
+
+
+def computes(step: stage.Step) -> bool:
+    """Say whether a step has to be run to know which records give one: a filter lets them through as they are, a projection tells."""
+    if isinstance(step, stage.Map):
+        return not all(isinstance(expression, Column) for _, expression in step.columns)
+    return not isinstance(step, stage.Filter)
+
+
+def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, world: World) -> Numbers:
+    """Return the rows of the input that give a record, in what a stage has given."""
+    values = dict(zip(node.schema, record, strict=True))
+    same = Contents(np.empty((0, 0), np.int64), dict(node.schema), world.values).same(frame, values)
+    return same if rows is None else np.unique(rows[same])

@@ -1,0 +1,273 @@
+"""Explanations as trees for a person, and as plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddcli.job.summary import plural
+from ddcli.provenance.absent import below
+from ddcli.screen import json_number, rich_text
+from ddcli.store.time_text import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.text import Text
+    from rich.tree import Tree
+
+    from ddcli.provenance.absent import Missing
+    from ddcli.provenance.explanation import Answer
+    from ddcli.provenance.question import Explained
+    from ddcli.provenance.reasons import Reason
+
+SCOPES = {
+    "witness": "checked: run alone, {} it",
+    "whole": "checked: run alone, {} it (fewer did not)",
+    "everything": "no smaller explanation passed the check: run alone, {} it, which is all that may matter",
+}
+
+
+DEEPEST = 100
+"""Levels of a tree that are shown: a derivation of hundreds of rounds is as deep as it is long."""
+CHANGES = {
+    "witness": "checked: added to what was there before, {} made the change",
+    "everything": "no smaller explanation passed the check: {}, all that may matter of that time, made the change",
+}
+
+
+def trees(answer: Answer) -> Iterator[Tree]:
+    """Yield a tree for each record that is explained."""
+    from rich.tree import Tree
+
+    for each in answer.explained:
+        told = f"{record_text(answer, each)}{_times(each.reason, each.count)} at {answer.time}"
+        head = _parts((f"{answer.collection}: ", "bold"), (told, ""))
+        tree = Tree(head, guide_style="dim")
+        _add(tree, answer, each.reason, {id(each.reason)}, head=True)
+        yield tree
+
+
+def missing_tree(answer: Answer, missing: Missing) -> Tree:
+    """Return the tree of what is missing."""
+    from rich.tree import Tree
+
+    tree = Tree(
+        _parts((f"{answer.collection}: ", "bold"), (f"no {shown(missing.values)} at {answer.time}", "")),
+        guide_style="dim",
+    )
+    _add_missing(tree, answer, missing, set(), head=True)
+    return tree
+
+
+def _add_missing(
+    tree: Tree, answer: Answer, missing: Missing, seen: set[int], depth: int = 0, *, head: bool = False
+) -> None:
+    """Add what is missing to a tree: a line where there is something to say, or a name to tell."""
+    name = None if head else answer.names.get(missing.node.fingerprint)
+    branch = tree
+    if name or missing.why:
+        told = [rich_text(f"{name}: no {shown(missing.values)}", "bold")] if name else []
+        branch = tree.add(rich_text("  ").join([*told, *([rich_text(missing.why)] if missing.why else [])]))
+    if missing.hindrance is not None:
+        _add(branch, answer, missing.hindrance, {id(missing.hindrance)})
+    if depth == DEEPEST and missing.because:
+        branch = branch.add(_dim("and so on, down to"))
+    for each in _because(missing, depth):
+        if id(each) in seen:
+            branch.add(_dim(f"no {shown(each.values)}: see above"))
+            continue
+        seen.add(id(each))
+        _add_missing(branch, answer, each, seen, depth + 1)
+
+
+def _because(missing: Missing, depth: int) -> Iterable[Missing]:
+    """Return what is shown of what is missing below; where a tree is too deep, where it ends."""
+    if depth < DEEPEST:
+        return missing.because
+    return [each for each in below(missing) if not each.because and each is not missing]
+
+
+def record_text(answer: Answer, each: Explained) -> str:
+    """Return an explained record as a person reads it."""
+    return shown(dict(zip(answer.node.schema, each.record, strict=True)))
+
+
+def verdict(each: Explained) -> str:
+    """Return what an explanation is worth."""
+    updates = f"this {each.updates} update" if each.updates == 1 else f"these {each.updates:,} updates"
+    if not each.checked:
+        return f"NOT checked: run alone, {updates} do not give it"
+    if each.reason.everything and not each.reason.change:
+        return f"run alone, {updates} give it: all that may matter, as not every record was traced"
+    if each.reason.change:
+        return CHANGES[each.scope].format(updates if each.updates else "nothing but the time")
+    return SCOPES[each.scope].format(f"{updates} {'gives' if each.updates == 1 else 'give'}")
+
+
+def shown(record: dict[str, Any]) -> str:
+    """Return a record as a person reads it."""
+    return "{" + ", ".join(f"{name}: {'null' if value is None else value}" for name, value in record.items()) + "}"
+
+
+def _times(reason: Reason, count: int) -> str:
+    if reason.change:
+        return f" {count:+d}"
+    return "" if count == 1 else f", {count} times"
+
+
+def _add(tree: Tree, answer: Answer, reason: Reason, seen: set[int], depth: int = 0, *, head: bool = False) -> None:
+    """Add a reason to a tree: a line of the operator, and of the record where it is another than the one below."""
+    if depth == DEEPEST:
+        tree.add(_dim(_cut(reason)))
+        return
+    if reason.updates is not None:
+        for told in _update_lines(answer, reason):
+            tree.add(told)
+        return
+    line = _line(answer, reason, head=head)
+    branch = tree if line is None else tree.add(line)
+    for note in reason.notes:
+        branch.add(_dim(note))
+    for each in reason.because:
+        if id(each) in seen and each.updates is None and each.because:
+            branch.add(_dim(f"{shown(_values(each))}: see above"))
+            continue
+        seen.add(id(each))
+        _add(branch, answer, each, seen, depth + 1)
+    if reason.more:
+        branch.add(_dim(f"and {reason.more:,} more"))
+
+
+def _cut(reason: Reason) -> str:
+    """Return what is said where a tree is too deep to be shown."""
+    return f"and so on, down to {len(reason.leaves):,} {plural(len(reason.leaves), 'update')}"
+
+
+def _parts(*parts: tuple[str, str]) -> Text:
+    """Return a line of texts, each in its style."""
+    return rich_text("").join(rich_text(text, style) for text, style in parts if text)
+
+
+def _dim(text: str) -> Text:
+    return rich_text(text, "dim")
+
+
+def _line(answer: Answer, reason: Reason, *, head: bool) -> Text | None:
+    """Return the line of a reason; none where the line above says it all."""
+    name = None if head else answer.names.get(reason.node.fingerprint)
+    same = len(reason.because) == 1 and _values(reason.because[0]) == _values(reason)
+    record = "" if head or (same and not name) else f"{shown(_values(reason))}{_times(reason, reason.count)}"
+    number = "" if reason.number is None or not reason.says else f", round {reason.number + 1}"
+    parts = [(f"{name}:" if name else "", "bold"), (record, ""), (f"{reason.says}{number}", "cyan")]
+    told = [rich_text(text, style) for text, style in parts if text]
+    return rich_text(" ").join(told) if told else None
+
+
+def _values(reason: Reason) -> dict[str, Any]:
+    return {
+        name: value for name, value in zip(reason.node.schema, reason.record, strict=False) if not name.startswith("$")
+    }
+
+
+def _update_lines(answer: Answer, reason: Reason) -> Iterator[Text]:
+    """Yield a line for each update of an input, with where it is written."""
+    for each in updates(answer, reason):
+        where = ", ".join(_where(place) for place in each["at"])
+        yield _parts(
+            (f"{each['input']}: ", "bold"),
+            (f"{shown(each['record'])} ", ""),
+            (f"{each['diff']:+d} at {each['time']}", "green" if each["diff"] > 0 else "red"),
+            (f"  ({where})" if where else "", "dim"),
+            (f"  {reason.says}" if reason.says else "", "cyan"),
+        )
+
+
+def _where(place: dict[str, Any]) -> str:
+    file: str = place["file"]
+    return file if place["row"] is None else f"{file}, row {place['row']}"
+
+
+def updates(answer: Answer, reason: Reason) -> Iterator[dict[str, Any]]:
+    """Yield the updates of an input that a reason comes from, as plain values."""
+    source, numbers = reason.source, reason.updates
+    assert source is not None
+    assert numbers is not None
+    matrix, kinds = answer.fed[source.name][numbers], answer.inputs.kinds
+    for (record, time, diff), number in zip(answer.inputs.show(source, matrix), numbers.tolist(), strict=True):
+        places = answer.places.get((source.name, number), [])
+        yield {
+            "input": source.name,
+            "record": {name: plain(value) for name, value in record.items()},
+            "time": format_time(time, kinds),
+            "diff": diff,
+            "at": [{"file": place.file, "row": place.row} for place in places],
+        }
+
+
+# --- as plain values ----------------------------------------------------------------------------------------------
+
+
+def to_json(answer: Answer) -> dict[str, Any]:
+    """Return an answer as plain values."""
+    return {
+        "pipeline": str(answer.inputs.request.spec.path),
+        "collection": answer.collection,
+        "at": answer.time,
+        "change": answer.change,
+        "matching": answer.matching,
+        "read": answer.read,
+        "seconds": round(answer.seconds, 4),
+        "missing": None if answer.missing is None else _missing(answer, answer.missing, set()),
+        "records": [
+            {
+                "record": _plain_record(answer, each),
+                "count": each.count,
+                "scope": each.scope,
+                "checked": each.checked,
+                "updates": each.updates,
+                "reason": _reason(answer, each.reason),
+            }
+            for each in answer.explained
+        ],
+    }
+
+
+def _plain_record(answer: Answer, each: Explained) -> dict[str, Any]:
+    return {name: plain(value) for name, value in zip(answer.node.schema, each.record, strict=True)}
+
+
+def _reason(answer: Answer, reason: Reason, depth: int = 0) -> dict[str, Any]:
+    cut = depth == DEEPEST
+    return {
+        "collection": answer.names.get(reason.node.fingerprint),
+        "operator": reason.says or None,
+        "round": None if reason.number is None else reason.number + 1,
+        "record": {name: plain(value) for name, value in _values(reason).items()},
+        "count": reason.count,
+        "notes": [*reason.notes, *([_cut(reason)] if cut else [])],
+        "updates": [] if reason.updates is None else list(updates(answer, reason)),
+        "because": [] if cut else [_reason(answer, each, depth + 1) for each in reason.because],
+        "more": reason.more,
+    }
+
+
+def _missing(answer: Answer, missing: Missing, seen: set[int], depth: int = 0) -> dict[str, Any]:
+    """Return what is missing; what is missing below is said where it is met first."""
+    because = [] if id(missing) in seen else _because(missing, depth)
+    seen.add(id(missing))
+    return {
+        "collection": answer.names.get(missing.node.fingerprint),
+        "values": {name: plain(value) for name, value in missing.values.items()},
+        "why": missing.why or None,
+        "hindrance": None if missing.hindrance is None else _reason(answer, missing.hindrance),
+        "because": [_missing(answer, each, seen, depth + 1) for each in because],
+    }
+
+
+def plain(value: Any) -> Any:
+    """Return a value that JSON has, or its text."""
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    if isinstance(value, float):
+        return json_number(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

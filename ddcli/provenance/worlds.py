@@ -1,0 +1,321 @@
+"""What each collection of a pipeline holds at one time, and in each round of its loops.
+
+The pipeline is run in memory on the inputs as of that time, every collection an output. A loop is run once more for those who ask
+what is inside, its rounds being the times: its variables are inputs, fed from round to round with what the body made of them. So
+all rounds together cost what changes from one to the next, as in the engine's own loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ddcli.circuit.trial import Trial, as_of
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout
+from ddcli.engine.times import Frontier, Time, box
+from ddcli.expressions import stage
+from ddcli.expressions.tree import Call, Expression, Literal
+from ddcli.expressions.types import Type
+from ddcli.plan import logical, loops
+from ddcli.plan.loops import level
+from ddcli.plan.lower import lower
+from ddcli.provenance.contents import Contents
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Mapping, Sequence
+
+    from ddcli.circuit.operators import Facts
+    from ddcli.circuit.trial import Matrix
+    from ddcli.plan.logical import Node
+    from ddcli.provenance.contents import Numbers, Record, Values
+
+ROUND = Type("int64")
+BOOL = Type("bool")
+KEYED = (logical.Upserts, logical.Snapshots)
+"""Nodes whose source has rows that are no records of a collection."""
+
+
+class Opaque(Exception):
+    """Something that can't be looked into: what it is."""
+
+
+class World:
+    """The collections at the time `time`. `fed` are the updates of the inputs, at or before it."""
+
+    depth = 0
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        fed: Mapping[str, Matrix],
+        time: Time,
+        kinds: Sequence[Type],
+        values: Values,
+        facts: Mapping[str, Facts],
+    ) -> None:
+        self.time, self.kinds, self.values = time, kinds, values
+        self.fed = fed
+        raw = raw_sources(nodes)
+        wanted = {n.fingerprint: n for n in nodes if level(n) == 0 and n.schema and n not in raw.values()}
+        trial = Trial(lower(logical.Graph(wanted)), kinds, values.pool, facts=facts, lenient=True)
+        found = trial.close(
+            box(tuple(value + 1 for value in time)), advanced({name: fed[name] for name in trial.layouts}, raw, time)
+        )
+        self._contents = {
+            name: Contents(as_of(matrix, len(kinds), time), trial.outputs[name].schema, values)
+            for name, matrix in found.items()
+        }
+        self._loops: dict[str, Rounds] = {}
+
+    @property
+    def now(self) -> list[Any]:
+        """The time in Python's values."""
+        pairs = zip(self.time, self.kinds, strict=True)
+        return [pl.Series([value], dtype=pl.Int64).cast(kind.to_polars()).item() for value, kind in pairs]
+
+    def contents(self, node: Node) -> Contents:
+        """Return what a node's collection holds."""
+        return self._contents[node.fingerprint]
+
+    def updates(self, source: logical.Source) -> Contents:
+        """Return the updates of an input as records with their times, found by their numbers among those that were fed."""
+        times = {f"$time{at}": ROUND for at in range(len(self.time))}
+        return Contents(self.fed[source.name], source.schema | times, self.values)
+
+    def rounds(self, loop: loops.Iterate) -> Rounds:
+        """Return a loop's rounds."""
+        if loop.fingerprint not in self._loops:
+            self._loops[loop.fingerprint] = Rounds(loop, self)
+        return self._loops[loop.fingerprint]
+
+    @property
+    def world(self) -> World:
+        """The world that this is, or is in."""
+        return self
+
+    def home(self, node: Node) -> Place:
+        """Return where a node's collection is looked up: here, or around the loop where it depends on no round of it."""
+        return self
+
+
+class Round:
+    """A round of a loop, counted from 0, in the place around it."""
+
+    def __init__(self, rounds: Rounds, number: int) -> None:
+        self.all, self.number = rounds, number
+        self._loops: dict[str, Rounds] = {}
+
+    @property
+    def depth(self) -> int:
+        """How many loops are around what is inside."""
+        return self.all.loop.depth
+
+    @property
+    def world(self) -> World:
+        """The world that this is in."""
+        return self.all.around.world
+
+    def contents(self, node: Node) -> Contents:
+        """Return what the collection of a node of the body holds in this round."""
+        return self.all.contents(node, self.number)
+
+    def rounds(self, loop: loops.Iterate) -> Rounds:
+        """Return the rounds of a loop in the body, in this round."""
+        if loop.fingerprint not in self._loops:
+            self._loops[loop.fingerprint] = Rounds(loop, self)
+        return self._loops[loop.fingerprint]
+
+    def home(self, node: Node) -> Place:
+        """Return where a node's collection is looked up."""
+        return self.all.around.home(node) if level(node) < self.depth else self
+
+
+Place = World | Round
+
+
+class Rounds:
+    """The rounds of a loop in a place: what each collection of its body holds in each. Raises Opaque."""
+
+    def __init__(self, loop: loops.Iterate, around: Place) -> None:
+        self.loop, self.around = loop, around
+        self.values = around.world.values
+        self._constants: dict[str, Matrix] = {}
+        self._entering: dict[str, Matrix] = {}
+        self._cut: dict[str, Node] = {}
+        self._body = {node.fingerprint: node for node in self._nodes()}
+        graph = logical.Graph({name: self._without_rounds(node) for name, node in self._body.items()})
+        self._trial = Trial(lower(graph), [ROUND], self.values.pool, lenient=True)
+        self._gathered: dict[str, list[Matrix]] = {name: [] for name in self._body}
+        self.last = 0
+        self._run()
+        self._updates = {name: np.concatenate(parts) for name, parts in self._gathered.items()}
+        self._known: dict[tuple[str, int], Contents] = {}
+        self._rounds: dict[int, Round] = {}
+
+    def _nodes(self) -> list[Node]:
+        """Return the nodes whose collection changes from round to round of this loop and of none inside, and the bodies."""
+        this = logical.Loop(self.loop.depth, self.loop.loop)
+        inside = logical.Graph({str(at): body for at, body in enumerate(self.loop.bodies)}).nodes()
+        changing = [node for node in inside if node.schema and this in node.free and level(node) == this.depth]
+        return [*changing, *(body for body in self.loop.bodies if level(body) < this.depth)]
+
+    def round(self, number: int) -> Round:
+        """Return one of the rounds."""
+        return self._rounds.setdefault(number, Round(self, number))
+
+    def contents(self, node: Node, number: int) -> Contents:
+        """Return what a collection of the body holds in a round."""
+        at = node.fingerprint, number
+        if at not in self._known:
+            self._known[at] = Contents(as_of(self._updates[node.fingerprint], 1, (number,)), node.schema, self.values)
+        return self._known[at]
+
+    def first(self, node: Node, record: Record, number: int) -> int:
+        """Return the first round from which on to `number` a record is there as often as it is there then."""
+        layout = Layout(node.schema)
+        history = Contents(self._updates[node.fingerprint], {**node.schema, "$round": ROUND}, self.values)
+        found = history.where(dict(zip(layout.names, record, strict=True))).matrix
+        rounds = sorted({at for at in found[:, -2].tolist() if at <= number})
+        counts = {at: int(found[found[:, -2] <= at, -1].sum()) for at in rounds}
+        first, wanted = number, counts[rounds[-1]] if rounds else 0
+        for at in reversed(rounds):
+            if counts[at] != wanted:
+                break
+            first = at
+        return first
+
+    # --- running --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Feed the variables from round to round until nothing changes, or up to the loop's bound."""
+        fed = dict(self._constants)
+        for at, initial in enumerate(self.loop.initials):
+            fed[f"variable {at}"] = _timed(self._initial(initial), 0)
+        variables = [self._initial(initial) for initial in self.loop.initials]
+        bodies = [matrix[:0] for matrix in variables]
+        number = 0
+        while True:
+            for name, matrix in self._entering.items():
+                fed[name] = matrix[np.maximum(matrix[:, -2], 0) == number]
+            found = self._trial.close(
+                Frontier([(number + 1,)]),
+                {name: fed.get(name, self._none(name)) for name in self._trial.layouts},
+            )
+            for name, matrix in found.items():
+                self._gathered[name].append(matrix)
+            self.last = number
+            number += 1
+            bodies = [
+                kernels.consolidate(np.concatenate([before, _untimed(found[body.fingerprint])]))
+                for before, body in zip(bodies, self.loop.bodies, strict=False)
+            ]
+            changes = [_difference(new, old) for new, old in zip(bodies, variables, strict=True)]
+            entering = any((matrix[:, -2] >= number).any() for matrix in self._entering.values())
+            if number == self.loop.bound or not (entering or any(len(change) for change in changes)):
+                return
+            variables = bodies
+            fed = {f"variable {at}": _timed(change, number) for at, change in enumerate(changes)}
+
+    def _initial(self, node: Node) -> Matrix:
+        matrix: Matrix = self.around.home(node).contents(node).matrix
+        return matrix
+
+    def _none(self, name: str) -> Matrix:
+        """Return no updates of an input of the body."""
+        return np.empty((0, self._trial.layouts[name].width + 2), np.int64)
+
+    # --- the body as a graph of its own ---------------------------------------------------------------------------
+
+    def _without_rounds(self, node: Node) -> Node:
+        """Return a node of the body over inputs in the place of variables and of what enters."""
+        known = self._cut.get(node.fingerprint)
+        if known is None:
+            known = self._cut[node.fingerprint] = self._replaced(node)
+        return known
+
+    def _replaced(self, node: Node) -> Node:
+        if level(node) < self.loop.depth:
+            self._constants[f"constant {node.fingerprint}"] = _timed(self._initial(node), 0)
+            return _source(f"constant {node.fingerprint}", node)
+        if isinstance(node, loops.OfLoop) and node.loop == self.loop.loop:
+            if isinstance(node, loops.Variable):
+                return _source(f"variable {node.index}", node)
+            assert isinstance(node, loops.Enter)
+            return self._enter(node)
+        if isinstance(node, logical.JoinFunction):
+            raise Opaque("a `join_function` in a loop")
+        inputs = tuple(self._without_rounds(child) for child in node.inputs)
+        if isinstance(node, logical.Temporal):
+            return logical.Apply(inputs, node.schema, stage.Filter(self._there(node)))
+        moved = replace(node, inputs=inputs)
+        return loops.identified(moved) if isinstance(moved, loops.Iterate) else moved
+
+    def _enter(self, node: loops.Enter) -> Node:
+        (child,) = node.inputs
+        if level(child) >= self.loop.depth:
+            raise Opaque("an `enter` of what changes from round to round")
+        rounds, contents = entered(node, self.around.home(child).contents(child))
+        matrix = np.column_stack([contents.matrix[:, :-1], np.maximum(rounds, 0), contents.matrix[:, -1]])
+        self._entering[f"entering {node.fingerprint}"] = np.ascontiguousarray(matrix)
+        return _source(f"entering {node.fingerprint}", node)
+
+    def _there(self, node: logical.Temporal) -> Expression:
+        """Return the condition under which a record is there now."""
+        (now,) = self.around.world.now
+        conditions: list[Expression] = []
+        if node.lower is not None:
+            conditions.append(Call("<=", (node.lower, Literal(now, node.lower.type.required())), BOOL.or_null()))
+        if node.upper is not None:
+            conditions.append(Call("<", (Literal(now, node.upper.type.required()), node.upper), BOOL.or_null()))
+        return conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions), BOOL.or_null())
+
+
+def raw_sources(nodes: Iterable[Node]) -> dict[str, Node]:
+    """Return the sources, by name, whose rows are no records of a collection: they say what a key has, or are a table."""
+    found = [child for node in nodes if isinstance(node, KEYED) for child in node.inputs]
+    return {child.name: child for child in found if isinstance(child, logical.Source)}
+
+
+def advanced(fed: Mapping[str, Matrix], raw: Container[str], time: Time) -> dict[str, Matrix]:
+    """Return the updates as if all were at one time, where one does not ask for earlier ones: what cancels is gone, and a loop is
+    only run as of that time. Rows of keys and tables keep their times, by which they are understood.
+    """
+    found = {}
+    for name, matrix in fed.items():
+        if name not in raw:
+            matrix = matrix.copy()
+            matrix[:, -len(time) - 1 : -1] = time
+            matrix = kernels.consolidate(matrix)
+        found[name] = matrix
+    return found
+
+
+def entered(node: loops.Enter, contents: Contents) -> tuple[Numbers, Contents]:
+    """Return the round in which each of some records comes in, and the records: without those that this fails on."""
+    found, kept = contents.through(stage.Map((("$round", node.at),)))
+    return found.frame["$round"].cast(pl.Int64).to_numpy(), kept
+
+
+def _source(name: str, node: Node) -> Node:
+    return logical.Source((), dict(node.schema), name)
+
+
+def _timed(contents: Matrix, time: int) -> Matrix:
+    """Return records with counts as updates of one time."""
+    matrix = np.insert(contents, contents.shape[1] - 1, time, axis=1)
+    return np.ascontiguousarray(matrix)
+
+
+def _untimed(updates: Matrix) -> Matrix:
+    """Return updates without their times."""
+    return np.ascontiguousarray(np.delete(updates, -2, axis=1))
+
+
+def _difference(new: Matrix, old: Matrix) -> Matrix:
+    taken = old.copy()
+    taken[:, -1] *= -1
+    return kernels.consolidate(np.concatenate([new, taken]))

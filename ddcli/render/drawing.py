@@ -1,0 +1,202 @@
+"""A view as a drawing: how large each box is for its words, where it goes, and all of it as SVG.
+
+Words are in a font of fixed width, so that how wide they are is known without one: a cell is at most 0.61 of the font's size in
+the fonts that are asked for. Every text from outside is escaped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddcli.render.layout import Layout, layout
+from ddcli.render.shapes import Group, Item, Point, Rect
+from ddcli.render.units import cells, clipped, flow, loop_title, spent, wrapped
+from ddcli.screen import markup
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddcli.render.shapes import Line
+    from ddcli.render.view import Operator, View
+
+FONT = 12.0
+CELL = FONT * 0.62
+ROW = 16.0
+PAD_X, PAD_Y = 10.0, 8.0
+MOST = 38
+"""Columns of a box's words."""
+LEAST_WIDTH = 96.0
+
+STYLE = """
+.dd { --paper: #fff; --ink: #1d2430; --faint: #667085; --line: #98a2b3; --box: #f8fafc; --edge: #cbd5e1; --state: #eef4ff;
+  --state-edge: #7aa2e3; --input: #effaf3; --input-edge: #6fbf8b; --output: #fff6e8; --output-edge: #e0a44c; --loop: #64748b0f;
+  --loop-edge: #94a3b8; --name: #1d4ed8; --back: #b4539a; --hot: #1d4ed8; }
+@media (prefers-color-scheme: dark) { .dd { --paper: #11151c; --ink: #e6eaf0; --faint: #98a2b3; --line: #667085; --box: #1b212b;
+  --edge: #3b4554; --state: #1a2740; --state-edge: #4b74b8; --input: #16291f; --input-edge: #3f8a5b; --output: #2f2617;
+  --output-edge: #a8752a; --loop: #94a3b80f; --loop-edge: #4b5666; --name: #8ab4ff; --back: #d283be; --hot: #8ab4ff; } }
+.dd svg, svg.dd { background: var(--paper); }
+.dd text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, "Liberation Mono", monospace; fill: var(--ink);
+  white-space: pre; }
+.dd .kind { font-weight: 700; } .dd .name { fill: var(--name); font-weight: 700; } .dd .says { fill: var(--faint); }
+.dd .box rect { fill: var(--box); stroke: var(--edge); }
+.dd .keeps rect { fill: var(--state); stroke: var(--state-edge); }
+.dd .input rect { fill: var(--input); stroke: var(--input-edge); } .dd .output rect { fill: var(--output); stroke: var(--output-edge); }
+.dd .shared rect.twin { fill: none; } .dd .shared rect { stroke-width: 1.5; }
+.dd .loop rect { fill: var(--loop); stroke: var(--loop-edge); stroke-dasharray: 5 4; } .dd .loop text { fill: var(--faint); }
+.dd .lines path { fill: none; stroke: var(--line); stroke-width: 1.4; } .dd .lines path.back { stroke: var(--back); stroke-dasharray: 4 3; }
+.dd marker path { fill: var(--line); } .dd marker.back path { fill: var(--back); }
+""".strip()
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is written in a box: the kind, what the file calls it, how it does it, and what was counted."""
+
+    kind: str
+    name: str
+    says: list[str]
+    counted: list[str]
+
+    @property
+    def columns(self) -> int:
+        """How many columns it takes."""
+        head = cells(self.kind) + (cells(self.name) + 2 if self.name else 0)
+        return max([head, *map(cells, self.says), *map(cells, self.counted)])
+
+    @property
+    def rows(self) -> int:
+        """How many rows it takes."""
+        return 1 + len(self.says) + len(self.counted)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A view with a place for each of its boxes."""
+
+    view: View
+    words: dict[str, Words]
+    titles: dict[str, str]
+    layout: Layout
+
+
+def draw(view: View) -> Drawing:
+    """Return a drawing of a view."""
+    counts = view.counts()
+    words = {each.id: words_of(view, each) for each in view.operators}
+    titles = {each.id: clipped(loop_title(each, counts.get(each.id)), 2 * MOST) for each in view.loops}
+    items = [
+        Item(
+            each.id,
+            max(LEAST_WIDTH, words[each.id].columns * CELL + 2 * PAD_X),
+            words[each.id].rows * ROW + 2 * PAD_Y,
+            each.loop,
+        )
+        for each in view.operators
+    ]
+    groups = [
+        Group(each.id, cells(titles[each.id]) * CELL + 8, ROW + PAD_Y, each.parent, each.feedback)
+        for each in view.loops
+    ]
+    edges = [(source, each.id) for each in view.operators for source in each.inputs]
+    return Drawing(view, words, titles, layout(items, groups, edges))
+
+
+def words_of(view: View, operator: Operator) -> Words:
+    """Return what is written in the box of an operator."""
+    count = view.counts().get(operator.id)
+    kind = f"{operator.kind}, shared by {len(operator.readers)}" if operator.shared else operator.kind
+    name = clipped(", ".join(operator.names), MOST - cells(kind) - 2)
+    counted = [flow(count)] if count and (count.rows_in or count.rows_out) else []
+    if told := spent(count, operator.held):
+        counted.append(told)
+    if view.run and not counted and operator.kind != "output":
+        counted.append("nothing new")
+    return Words(clipped(kind, MOST), name, wrapped(operator.says, MOST, 3), counted)
+
+
+def svg(drawing: Drawing, *, alone: bool = True) -> str:
+    """Return a drawing as SVG: a file that stands `alone`, with its style, or a part of a page that has it."""
+    placed, view = drawing.layout, drawing.view
+    width, height, role = round(placed.width), round(placed.height), "img" if alone else "group"
+    head = f'<svg class="dd" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="{role}" aria-labelledby="dd-title">'
+    parts = [head, f'<title id="dd-title">Operators of {markup(view.name)}</title>']
+    if alone:
+        parts.append(f"<style>{STYLE}</style>")
+    parts.append(f"<defs>{_marker('arrow', '')}{_marker('arrow-back', 'back')}</defs>")
+    outer_first = sorted(view.loops, key=lambda each: -placed.groups[each.id].width * placed.groups[each.id].height)
+    parts += [_loop(placed.groups[each.id], drawing.titles[each.id]) for each in outer_first]
+    numbers = {each.id: at for at, each in enumerate(view.operators)}
+    parts += ['<g class="lines">', *(_line(each, numbers) for each in placed.lines), "</g>"]
+    button = "" if alone else 'tabindex="0" role="button" '
+    parts += [
+        _box(each, drawing.words[each.id], placed.items[each.id], at, button) for at, each in enumerate(view.operators)
+    ]
+    return "\n".join([*parts, "</svg>"])
+
+
+def _marker(name: str, style: str) -> str:
+    return (
+        f'<marker id="{name}" class="{style}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto">'
+        '<path d="M0 0L8 4L0 8z"/></marker>'
+    )
+
+
+def _loop(rect: Rect, title: str) -> str:
+    return (
+        f'<g class="loop">{_rect(rect, 10)}<text x="{rect.x + 14:.1f}" y="{rect.y + 18:.1f}">{markup(title)}</text></g>'
+    )
+
+
+def _rect(rect: Rect, radius: float, style: str = "") -> str:
+    marked = f' class="{style}"' if style else ""
+    return f'<rect{marked} x="{rect.x:.1f}" y="{rect.y:.1f}" width="{rect.width:.1f}" height="{rect.height:.1f}" rx="{radius:g}"/>'
+
+
+def _box(operator: Operator, words: Words, rect: Rect, number: int, button: str) -> str:
+    marks = {"input": operator.kind == "input", "output": operator.kind == "output", "keeps": operator.keeps}
+    styles = " ".join(["box", *(name for name, there in {**marks, "shared": operator.shared}.items() if there)])
+    title = " ".join(filter(None, [words.kind, words.name, *words.says, *words.counted]))
+    twin = _rect(Rect(rect.x + 3, rect.y + 3, rect.width - 6, rect.height - 6), 4, "twin") if operator.shared else ""
+    x, y = rect.x + PAD_X, rect.y + PAD_Y + FONT
+    head = f'<tspan class="kind">{markup(words.kind)}</tspan>'
+    head += f'  <tspan class="name">{markup(words.name)}</tspan>' if words.name else ""
+    lines = [f'<text x="{x:.1f}" y="{y:.1f}">{head}</text>']
+    for at, (style, line) in enumerate(
+        [*(("says", s) for s in words.says), *(("count", c) for c in words.counted)], start=1
+    ):
+        lines.append(f'<text class="{style}" x="{x:.1f}" y="{y + at * ROW:.1f}">{markup(line)}</text>')
+    # A number instead of the id: an output's id has the name that somebody gave it.
+    return f'<g class="{styles}" {button}data-n="{number}"><title>{markup(title)}</title>{_rect(rect, 6)}{twin}{"".join(lines)}</g>'
+
+
+def _line(line: Line, numbers: Mapping[str, int]) -> str:
+    ends = f'data-from="{numbers[line.source]}"' + (f' data-to="{numbers[line.target]}"' if line.target else "")
+    if line.back:
+        return f'<path class="back" {ends} d="{_corners(line.points, 6)}" marker-end="url(#arrow-back)"/>'
+    start, bend, end, *rest = line.points
+    middle = (bend.y + end.y) / 2
+    path = f"M{start.x:.1f} {start.y:.1f}V{bend.y:.1f}"
+    if abs(bend.x - end.x) < 0.5:
+        path += f"L{end.x:.1f} {end.y:.1f}"
+    else:
+        path += f"C{bend.x:.1f} {middle:.1f} {end.x:.1f} {middle:.1f} {end.x:.1f} {end.y:.1f}"
+    path += "".join(f"V{point.y:.1f}" for point in rest)
+    arrow = ' marker-end="url(#arrow)"' if line.target else ""
+    return f'<path {ends} d="{path}"{arrow}/>'
+
+
+def _corners(points: tuple[Point, ...], radius: float) -> str:
+    """Return a path along points, whose lines go straight down, up or sideways, with round corners."""
+    path = f"M{points[0].x:.1f} {points[0].y:.1f}"
+    for before, at, after in zip(points, points[1:], points[2:], strict=False):
+        reach = [min(radius, (abs(one.x - at.x) + abs(one.y - at.y)) / 2) for one in (before, after)]
+        into, out = (_towards(at, one, far) for one, far in zip((before, after), reach, strict=True))
+        path += f"L{into.x:.1f} {into.y:.1f}Q{at.x:.1f} {at.y:.1f} {out.x:.1f} {out.y:.1f}"
+    return path + f"L{points[-1].x:.1f} {points[-1].y:.1f}"
+
+
+def _towards(at: Point, other: Point, far: float) -> Point:
+    length = abs(other.x - at.x) + abs(other.y - at.y)
+    share = far / length if length else 0.0
+    return Point(at.x + (other.x - at.x) * share, at.y + (other.y - at.y) * share)

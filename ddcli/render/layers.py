@@ -1,0 +1,388 @@
+"""One scope of a layout: its boxes in layers, ordered so that few lines cross, and moved so that lines are straight.
+
+A line that passes a layer has a place of its own in it, as a box has. Only between layers do lines go sideways, and there are no
+boxes: so no line crosses one, whatever the graph.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddcli.render.shapes import Line, Point, Rect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ddcli.render.shapes import Group
+
+GAP_X, GAP_Y = 22.0, 34.0
+"""Between two boxes of a layer, and between layers, at the least."""
+LINE = 12.0
+"""The width of the place that a line has in a layer which it passes."""
+TRACK = 9.0
+"""Between two lines that go back."""
+PADDING = 14.0
+SWEEPS = 12
+MOVES = 48
+LABEL = ("label",)
+
+
+@dataclass(slots=True)
+class Vertex:
+    """A thing in a layer: a box, a group, a line that passes (or enters or leaves), or a label.
+
+    `ins` and `outs` say where lines end and begin, by what they carry, from its left side.
+    """
+
+    key: tuple[str, ...]
+    width: float
+    height: float
+    layer: int = 0
+    x: float = 0.0
+    passes: bool = False
+    ins: dict[str, float] = field(default_factory=dict)
+    outs: dict[str, float] = field(default_factory=dict)
+
+    def enters(self, carried: str) -> float:
+        return self.ins.get(carried, self.width / 2)
+
+    def leaves(self, carried: str) -> float:
+        return self.outs.get(carried, self.width / 2)
+
+
+class Edge(NamedTuple):
+    """A line between vertices of a scope, that carries the collection of the box `carried`."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    carried: str
+
+
+@dataclass
+class Placed:
+    """A scope that has been laid out, its upper left corner at (0, 0)."""
+
+    width: float
+    height: float
+    items: dict[str, Rect]
+    groups: dict[str, Rect]
+    lines: list[Line]
+    ins: dict[str, float]
+    outs: dict[str, float]
+
+
+class Scope:
+    """One scope: vertices and edges between them, layer by layer."""
+
+    def __init__(
+        self,
+        vertices: dict[tuple[str, ...], Vertex],
+        edges: list[Edge],
+        group: Group | None,
+        inner: Mapping[str, Placed],
+    ) -> None:
+        self.vertices = vertices
+        self.edges = edges
+        self.group = group
+        self.inner = inner
+        self.layers: list[list[Vertex]] = []
+
+    def placed(self) -> Placed:
+        self._assign_layers()
+        self._pass_layers()
+        self._order()
+        self._spread_ins()
+        self._place_x()
+        return self._collect()
+
+    # --- layers ---------------------------------------------------------------------------------------------------
+
+    def _assign_layers(self) -> None:
+        """Put each vertex below what it reads; what reads nothing close above its first reader."""
+        reads: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+        readers: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+        for edge in self.edges:
+            reads[edge.target].append(edge.source)
+            readers[edge.source].append(edge.target)
+        first = 1 if self.group else 0
+        done: dict[tuple[str, ...], int] = {}
+
+        def depth(key: tuple[str, ...]) -> int:
+            if key not in done:
+                done[key] = 0 if key[0] == "in" else max((depth(other) + 1 for other in reads[key]), default=first)
+                done[key] = max(done[key], first if key[0] != "in" else 0)
+            return done[key]
+
+        for key in self.vertices:
+            depth(key)
+        for key in self.vertices:
+            if not reads[key] and key[0] != "in" and readers[key]:
+                done[key] = max(first, min(done[other] for other in readers[key]) - 1)
+        last = max((at for key, at in done.items() if key[0] != "out"), default=0)
+        for key, vertex in self.vertices.items():
+            vertex.layer = last + 1 if key[0] == "out" else done[key]
+        if self.group:
+            label = Vertex(LABEL, self.group.width, self.group.height)
+            self.vertices[label.key] = label
+
+    def _pass_layers(self) -> None:
+        """Give lines that pass layers a place in each: one for all lines that carry the same from the same vertex."""
+        chains: dict[tuple[tuple[str, ...], str], dict[int, tuple[str, ...]]] = defaultdict(dict)
+        found: dict[Edge, None] = {}
+        for edge in sorted(self.edges, key=lambda each: self.vertices[each.target].layer):
+            start, end = self.vertices[edge.source].layer, self.vertices[edge.target].layer
+            chain, before = chains[edge.source, edge.carried], edge.source
+            for layer in range(start + 1, end):
+                if layer not in chain:
+                    key = ("pass", *edge.source, edge.carried, str(layer))
+                    self.vertices[key] = Vertex(key, LINE, 0.0, layer, passes=True)
+                    chain[layer] = key
+                found[Edge(before, chain[layer], edge.carried)] = None
+                before = chain[layer]
+            found[Edge(before, edge.target, edge.carried)] = None
+        self.edges = list(found)
+        self.layers = [[] for _ in range(1 + max((v.layer for v in self.vertices.values()), default=-1))]
+        for vertex in self.vertices.values():
+            self.layers[vertex.layer].append(vertex)
+
+    # --- order ----------------------------------------------------------------------------------------------------
+
+    def _order(self) -> None:
+        """Order the vertices of each layer so that few lines cross: by the mean of their neighbours, down and up by turns."""
+        self._start_order()
+        best, fewest = [list(layer) for layer in self.layers], self._crossings()
+        for sweep in range(SWEEPS):
+            if not fewest:
+                break
+            down = sweep % 2 == 0
+            numbers = range(1, len(self.layers)) if down else range(len(self.layers) - 2, -1, -1)
+            for number in numbers:
+                self._sort(number, down=down)
+            crossings = self._crossings()
+            if crossings < fewest:
+                best, fewest = [list(layer) for layer in self.layers], crossings
+        self.layers = best
+
+    def _start_order(self) -> None:
+        """Begin with the order in which a walk from the top comes to them: neighbours' neighbours are near."""
+        below: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+        for edge in self.edges:
+            below[edge.source].append(edge.target)
+        seen: dict[tuple[str, ...], int] = {LABEL: 0}
+        stack = [vertex.key for layer in reversed(self.layers) for vertex in reversed(layer)]
+        while stack:
+            key = stack.pop()
+            if key not in seen:
+                seen[key] = len(seen)
+                stack.extend(reversed(below[key]))
+        for layer in self.layers:
+            layer.sort(key=lambda vertex: seen[vertex.key])
+
+    def _sort(self, number: int, *, down: bool) -> None:
+        positions = self._positions()
+        layer = self.layers[number]
+        near: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        for edge in self.edges:
+            if down and self.vertices[edge.target].layer == number:
+                near[edge.target].append(positions[edge.source, "out", edge.carried])
+            elif not down and self.vertices[edge.source].layer == number:
+                near[edge.source].append(positions[edge.target, "in", edge.carried])
+        order = {vertex.key: at for at, vertex in enumerate(layer)}
+        wanted = {key: sum(near[key]) / len(near[key]) if near[key] else float(order[key]) for key in order}
+        layer.sort(key=lambda vertex: (vertex.key != LABEL, wanted[vertex.key], order[vertex.key]))
+
+    def _positions(self) -> dict[tuple[tuple[str, ...], str, str], float]:
+        """Return the place in its layer of each end of a line: a group's ports lie one beside the other."""
+        found = {}
+        index = {vertex.key: at for layer in self.layers for at, vertex in enumerate(layer)}
+        for edge in self.edges:
+            one, other = self.vertices[edge.source], self.vertices[edge.target]
+            found[edge.source, "out", edge.carried] = (
+                index[one.key] + one.leaves(edge.carried) / max(one.width, 1) - 0.5
+            )
+            found[edge.target, "in", edge.carried] = (
+                index[other.key] + other.enters(edge.carried) / max(other.width, 1) - 0.5
+            )
+        return found
+
+    def _crossings(self) -> int:
+        positions = self._positions()
+        between: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for edge in self.edges:
+            ends = positions[edge.source, "out", edge.carried], positions[edge.target, "in", edge.carried]
+            between[self.vertices[edge.source].layer].append(ends)
+        return sum(
+            (one[0] - other[0]) * (one[1] - other[1]) < 0
+            for ends in between.values()
+            for at, one in enumerate(ends)
+            for other in ends[:at]
+        )
+
+    # --- x --------------------------------------------------------------------------------------------------------
+
+    def _spread_ins(self) -> None:
+        """Have lines that end at one box end side by side, in the order in which they come."""
+        index = {vertex.key: at for layer in self.layers for at, vertex in enumerate(layer)}
+        coming: dict[tuple[str, ...], list[Edge]] = defaultdict(list)
+        for edge in self.edges:
+            if edge.target[0] == "item":
+                coming[edge.target].append(edge)
+        for key, edges in coming.items():
+            edges.sort(key=lambda edge: index[edge.source])
+            vertex = self.vertices[key]
+            for at, edge in enumerate(edges):
+                vertex.ins[edge.carried] = vertex.width * (at + 1) / (len(edges) + 1)
+
+    def _place_x(self) -> None:
+        """Move the vertices of each layer as near as their order lets them to where their lines would be straight."""
+        for layer in self.layers:
+            x = 0.0
+            for vertex in layer:
+                vertex.x = x
+                x += vertex.width + GAP_X
+        above: dict[tuple[str, ...], list[Edge]] = defaultdict(list)
+        below: dict[tuple[str, ...], list[Edge]] = defaultdict(list)
+        for edge in self.edges:
+            above[edge.target].append(edge)
+            below[edge.source].append(edge)
+        numbers = list(range(len(self.layers)))
+        for sweep in range(MOVES):
+            # Toward the least sum of distances, not of their squares: a few bends, instead of a little slant everywhere.
+            slack = 64.0 * 0.5 ** (8 * sweep / MOVES)
+            for number in numbers if sweep % 2 == 0 else reversed(numbers):
+                self._move(self.layers[number], above, below, slack)
+        # Anywhere between what is above and below is as good: at last all go below what they read.
+        for number in numbers:
+            self._move(self.layers[number], above, {}, 1.0)
+
+    def _move(
+        self,
+        layer: Sequence[Vertex],
+        above: Mapping[tuple[str, ...], Sequence[Edge]],
+        below: Mapping[tuple[str, ...], Sequence[Edge]],
+        slack: float,
+    ) -> None:
+        wanted, weights = [], []
+        for vertex in layer:
+            pulls = [self._pull(edge, vertex, up=True) for edge in above.get(vertex.key, ())]
+            pulls += [self._pull(edge, vertex, up=False) for edge in below.get(vertex.key, ())]
+            ends = [(x, strength / (slack + abs(x - vertex.x))) for x, strength in pulls]
+            weight = sum(strength for _, strength in ends)
+            if vertex.key == LABEL:
+                wanted.append(min((each.x for each in self.vertices.values() if each is not vertex), default=0.0))
+                weights.append(1.0)
+            else:
+                wanted.append(sum(x * strength for x, strength in ends) / weight if weight else vertex.x)
+                weights.append(weight or 0.01)
+        for vertex, x in zip(layer, spaced(wanted, weights, [each.width for each in layer], GAP_X), strict=True):
+            vertex.x = x
+
+    def _pull(self, edge: Edge, vertex: Vertex, *, up: bool) -> tuple[float, float]:
+        """Return where a vertex would have to be for a line to be straight, and how much that counts: most for long lines."""
+        other = self.vertices[edge.source if up else edge.target]
+        if up:
+            x = other.x + other.leaves(edge.carried) - vertex.enters(edge.carried)
+        else:
+            x = other.x + other.enters(edge.carried) - vertex.leaves(edge.carried)
+        return x, (8.0 if vertex.passes and other.passes else 2.0 if vertex.passes or other.passes else 1.0)
+
+    # --- all together ---------------------------------------------------------------------------------------------
+
+    def _collect(self) -> Placed:
+        vertices = list(self.vertices.values())
+        left = min((vertex.x for vertex in vertices), default=0.0) - PADDING
+        for vertex in vertices:
+            vertex.x -= left
+        right = max((vertex.x + vertex.width for vertex in vertices), default=0.0)
+        back = [
+            pair for pair in (self.group.back if self.group else ()) if all(("item", e) in self.vertices for e in pair)
+        ]
+        tops, bottoms = self._place_y(back)
+        lines = [self._line(edge, tops, bottoms) for edge in self.edges]
+        lines += [self._back_line(at, *pair, tops, bottoms, right) for at, pair in enumerate(back)]
+        items: dict[str, Rect] = {}
+        groups: dict[str, Rect] = {}
+        for vertex in vertices:
+            top = tops[vertex.layer]
+            if vertex.key[0] == "item":
+                items[vertex.key[1]] = Rect(vertex.x, top, vertex.width, vertex.height)
+            elif vertex.key[0] == "group":
+                placed = self.inner[vertex.key[1]]
+                groups[vertex.key[1]] = Rect(vertex.x, top, vertex.width, vertex.height)
+                items |= {name: rect.moved(vertex.x, top) for name, rect in placed.items.items()}
+                groups |= {name: rect.moved(vertex.x, top) for name, rect in placed.groups.items()}
+                lines += [line.moved(vertex.x, top) for line in placed.lines]
+        ports = {kind: {v.key[1]: v.x + v.width / 2 for v in vertices if v.key[0] == kind} for kind in ("in", "out")}
+        width = right + (TRACK * (len(back) + 1) if back else 0.0) + PADDING
+        height = (bottoms[-1] if bottoms else 0.0) + (0.0 if ports["out"] else PADDING)
+        return Placed(width, height, items, groups, lines, ports["in"], ports["out"])
+
+    def _place_y(self, back: Sequence[tuple[str, str]]) -> tuple[list[float], list[float]]:
+        """Return top and bottom of each layer. Where many lines change places there is more room between two."""
+        tops, bottoms = [], []
+        y = 0.0 if self.group else PADDING
+        tracks: dict[int, int] = defaultdict(int)
+        for source, target in back:
+            tracks[self.vertices["item", source].layer] += 1
+            tracks[self.vertices["item", target].layer - 1] += 1
+        for number, layer in enumerate(self.layers):
+            tops.append(y)
+            y += max(vertex.height for vertex in layer)
+            bottoms.append(y)
+            far = [abs(self._slant(edge)) for edge in self.edges if self.vertices[edge.source].layer == number]
+            y += GAP_Y + min(60.0, max(far, default=0.0) / 12) + TRACK * tracks[number] * 1.5
+        if bottoms and tracks[len(self.layers) - 1]:
+            bottoms[-1] += TRACK * (tracks[len(self.layers) - 1] + 1)
+        return tops, bottoms
+
+    def _slant(self, edge: Edge) -> float:
+        one, other = self.vertices[edge.source], self.vertices[edge.target]
+        return one.x + one.leaves(edge.carried) - other.x - other.enters(edge.carried)
+
+    def _line(self, edge: Edge, tops: Sequence[float], bottoms: Sequence[float]) -> Line:
+        """Return a line from the bottom of a vertex, straight down to the end of its layer, then over to the top of the next."""
+        one, other = self.vertices[edge.source], self.vertices[edge.target]
+        x, end = one.x + one.leaves(edge.carried), other.x + other.enters(edge.carried)
+        start = tops[one.layer] + (0.0 if one.passes else one.height)
+        points = [Point(x, start), Point(x, bottoms[one.layer]), Point(end, tops[other.layer])]
+        if other.passes and other.key[0] == "out":
+            points.append(Point(end, bottoms[other.layer]))
+        return Line(edge.carried, tuple(points), other.key[1] if other.key[0] == "item" else None)
+
+    def _back_line(
+        self, at: int, source: str, target: str, tops: Sequence[float], bottoms: Sequence[float], right: float
+    ) -> Line:
+        """Return a line that goes back: down, to the right of all, up, and to the top of its target from there."""
+        one, other = self.vertices["item", source], self.vertices["item", target]
+        start, end = one.x + one.width * 0.75, other.x + other.width - 10
+        low, high = bottoms[one.layer] + TRACK * (at + 1), tops[other.layer] - TRACK * (at + 1.5)
+        if one.layer == len(self.layers) - 1:
+            low = bottoms[one.layer] - TRACK * 0.5
+        lane = right + TRACK * (at + 1)
+        corners = [(start, tops[one.layer] + one.height), (start, low), (lane, low), (lane, high), (end, high)]
+        return Line(source, (*(Point(x, y) for x, y in corners), Point(end, tops[other.layer])), target, back=True)
+
+
+def spaced(wanted: Sequence[float], weights: Sequence[float], widths: Sequence[float], gap: float) -> list[float]:
+    """Return positions as near as possible to the wanted ones (least squares, weighted) at which boxes keep order and distance.
+
+    Without the widths that is an isotonic regression: neighbours that would overlap are pooled and share one shift.
+
+    >>> spaced([0, 0, 100], [1, 1, 1], [10, 10, 10], 2)
+    [-6.0, 6.0, 100.0]
+    """
+    offsets = [0.0]
+    for width in widths[:-1]:
+        offsets.append(offsets[-1] + width + gap)
+    pools: list[tuple[float, float, int]] = []
+    for x, weight, offset in zip(wanted, weights, offsets, strict=False):
+        mean, total, count = float(x) - offset, float(weight), 1
+        while pools and pools[-1][0] > mean:
+            before, heavy, many = pools.pop()
+            mean = (mean * total + before * heavy) / (total + heavy)
+            total, count = total + heavy, count + many
+        pools.append((mean, total, count))
+    shifts = [mean for mean, _, count in pools for _ in range(count)]
+    return [shift + offset for shift, offset in zip(shifts, offsets, strict=True)]

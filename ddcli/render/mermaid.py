@@ -1,0 +1,63 @@
+"""A view as a Mermaid flowchart, as Markdown pages of GitHub and others show it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.render.drawing import words_of
+from ddcli.render.units import loop_title
+from ddcli.screen import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddcli.render.view import Operator, View
+
+STYLES = {
+    "input": "fill:#effaf3,stroke:#6fbf8b,color:#1d2430",
+    "output": "fill:#fff6e8,stroke:#e0a44c,color:#1d2430",
+    "keeps": "fill:#eef4ff,stroke:#7aa2e3,color:#1d2430",
+    "shared": "fill:#eef4ff,stroke:#1d4ed8,stroke-width:3px,color:#1d2430",
+}
+
+
+def mermaid(view: View) -> list[str]:
+    """Return a view as the lines of a flowchart."""
+    names = {each.id: f"n{at}" for at, each in enumerate(view.operators)}
+    lines = ["flowchart TD", *_scope(view, names, None, "  ")]
+    for each in view.operators:
+        lines += [f"  {names[source]} --> {names[each.id]}" for source in dict.fromkeys(each.inputs)]
+    for loop in view.loops:
+        lines += [f"  {names[source]} -. next round .-> {names[target]}" for source, target in loop.feedback]
+    for style, told in STYLES.items():
+        if those := [names[each.id] for each in view.operators if _style(each) == style]:
+            lines += [f"  classDef {style} {told}", f"  class {','.join(those)} {style}"]
+    return lines
+
+
+def _scope(view: View, names: dict[str, str], scope: str | None, indent: str) -> Iterator[str]:
+    """Yield the operators of a loop, and the loops in it as subgraphs."""
+    counts = view.counts()
+    for each in view.operators:
+        if each.loop == scope:
+            words = words_of(view, each)
+            head = f"<b>{_text(words.kind)}</b>" + (f" {_text(words.name)}" if words.name else "")
+            yield f'{indent}{names[each.id]}["{"<br/>".join([head, *map(_text, [*words.says, *words.counted])])}"]'
+    for at, loop in enumerate(view.loops):
+        if loop.parent == scope:
+            yield f'{indent}subgraph l{at}["{_text(loop_title(loop, counts.get(loop.id)))}"]'
+            yield from _scope(view, names, loop.id, indent + "  ")
+            yield f"{indent}end"
+
+
+def _style(operator: Operator) -> str:
+    if operator.kind in ("input", "output"):
+        return operator.kind
+    return "shared" if operator.shared else "keeps" if operator.keeps else ""
+
+
+def _text(text: str) -> str:
+    """Return a text with what Mermaid or HTML would take for its own as numbered characters."""
+    return "".join(
+        letter if letter.isalnum() or letter in " ,.:+-_=/*·→()" else f"#{ord(letter)};" for letter in visible(text)
+    )

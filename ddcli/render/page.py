@@ -1,0 +1,252 @@
+"""A view as one page that needs nothing else: the drawing, each operator's details at a click, and the last runs as small plots.
+
+No text of the pipeline goes into the script, and all of it is escaped; the page's own policy forbids it to load anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.job.summary import plural, size_of
+from ddcli.render.drawing import STYLE, svg
+from ddcli.render.units import amount, clipped, duration, loop_title
+from ddcli.render.view import run_json
+from ddcli.screen import markup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ddcli.engine.counts import Count
+    from ddcli.render.drawing import Drawing
+    from ddcli.render.view import Operator, View
+
+PLOT_WIDTH, PLOT_HEIGHT = 220, 44
+SHOWN_RUNS = 12
+"""Runs of which an operator's details have a line."""
+
+LOOK = """
+:root { color-scheme: light dark; }
+* { box-sizing: border-box; }
+body { margin: 0; font: 15px/1.45 system-ui, sans-serif; }
+.dd { background: var(--paper); color: var(--ink); }
+header, main, footer { padding: 0 1.5rem; }
+h1 { font-size: 1.35rem; margin: 1.1rem 0 .2rem; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin: 1.4rem 0 .5rem; }
+p { margin: .2rem 0; color: var(--faint); }
+.plots { display: flex; flex-wrap: wrap; gap: 1rem; margin: 1rem 0; }
+figure { margin: 0; padding: .6rem .8rem; border: 1px solid var(--edge); border-radius: 8px; background: var(--box); }
+figcaption { font-size: .85rem; color: var(--faint); } figcaption b { color: var(--ink); }
+.dd .plot { background: none; } .plot polyline { fill: none; stroke: var(--hot); stroke-width: 1.6; } .plot circle { fill: var(--hot); }
+.graph { overflow: auto; border: 1px solid var(--edge); border-radius: 8px; max-height: 86vh; }
+.graph svg { display: block; margin: 0 auto; max-width: none; }
+.split { display: grid; grid-template-columns: minmax(0, 1fr) 22rem; gap: 1rem; align-items: start; }
+aside { position: sticky; top: 1rem; border: 1px solid var(--edge); border-radius: 8px; padding: .8rem 1rem; background: var(--box);
+  max-height: 86vh; overflow: auto; overflow-wrap: anywhere; }
+@media (max-width: 900px) { .split { grid-template-columns: minmax(0, 1fr); } aside { position: static; } }
+aside h3 { margin: .1rem 0 .4rem; font-size: 1rem; } aside h3 b { color: var(--name); }
+dl { display: grid; grid-template-columns: auto 1fr; gap: .15rem .8rem; margin: .5rem 0; } dt { color: var(--faint); } dd { margin: 0; }
+table { border-collapse: collapse; font-size: .86rem; } .wide { overflow-x: auto; }
+th, td { padding: .22rem .7rem .22rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--edge); }
+th { color: var(--faint); font-weight: 600; } th.word, td.word { text-align: left; }
+td button { all: unset; cursor: pointer; color: var(--name); } td button:focus-visible { outline: 2px solid var(--hot); }
+.box { cursor: pointer; } .box:focus { outline: none; } .box:focus-visible > rect:first-of-type, .box.chosen > rect:first-of-type { stroke: var(--hot); stroke-width: 2.5; }
+.lines path.chosen { stroke: var(--hot); stroke-width: 2.4; }
+footer { padding: 1rem 1.5rem 2rem; font-size: .85rem; }
+""".strip()
+
+SCRIPT = """
+const boxes = [...document.querySelectorAll('.box')], details = [...document.querySelectorAll('aside section')];
+const lines = [...document.querySelectorAll('.lines path')];
+function choose(n) {
+  for (const box of boxes) { box.classList.toggle('chosen', box.dataset.n === n); box.setAttribute('aria-pressed', box.dataset.n === n); }
+  for (const line of lines) line.classList.toggle('chosen', line.dataset.from === n || line.dataset.to === n);
+  for (const part of details) part.hidden = part.dataset.n !== n;
+}
+for (const box of boxes) {
+  box.addEventListener('click', () => choose(box.dataset.n));
+  box.addEventListener('keydown', event => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); choose(box.dataset.n); } });
+}
+for (const button of document.querySelectorAll('td button')) button.addEventListener('click', () => {
+  choose(button.dataset.n);
+  const box = boxes.find(each => each.dataset.n === button.dataset.n);
+  box.scrollIntoView({block: 'center', inline: 'center'});
+  box.focus();
+});
+""".strip()
+
+
+def page(drawing: Drawing) -> str:
+    """Return a drawing as a page."""
+    view, name = drawing.view, markup(drawing.view.name)
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<link rel="icon" href="data:,">',
+            f"<title>{name}: operators</title>",
+            f"<style>{STYLE}\n{LOOK}</style></head>",
+            f'<body class="dd"><header><h1>{name}</h1>{_about(view)}</header>',
+            "<main>",
+            _plots(view),
+            '<div class="split">',
+            f'<div class="graph" tabindex="0" role="region" aria-label="The operator graph">{svg(drawing, alone=False)}</div>',
+            _details(drawing),
+            "</div>",
+            "<h2>Operators</h2>",
+            _table(view),
+            _loops(view),
+            "</main>",
+            "<footer><p>Seconds are those of all threads together. A shared arrangement has a double border.</p></footer>",
+            f"<script>{SCRIPT}</script>",
+            "</body></html>",
+        ]
+    )
+
+
+def _about(view: View) -> str:
+    operators = sum(each.kind != "output" for each in view.operators)
+    shared = sum(each.shared for each in view.operators)
+    words = [f"{operators} {plural(operators, 'operator')}"]
+    if view.loops:
+        words.append(f"{len(view.loops)} {plural(len(view.loops), 'loop')}")
+    if shared:
+        words.append(f"{shared} shared {plural(shared, 'arrangement')}")
+    if view.run:
+        words.append(f"last run {markup(view.run.began)}, {duration(view.run.seconds)}")
+    else:
+        words.append("not run yet")
+    return f"<p>{', '.join(words)}</p>"
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _plots(view: View) -> str:
+    """Return the last runs as small plots."""
+    runs = [run_json(run) for run in view.runs]
+    if not runs:
+        return ""
+    shown: list[tuple[str, str, Callable[[float], str]]] = [
+        ("rows read", "rows_read", amount),
+        ("rows written", "rows_written", amount),
+        ("time", "seconds", duration),
+        ("state", "state_bytes", size_of),
+    ]
+    title = f"the last {len(runs)} runs" if len(runs) > 1 else "the only run"
+    figures = [_figure(name, [float(run[key]) for run in runs], told) for name, key, told in shown]
+    return f'<section aria-label="{title}" class="plots">{"".join(figures)}</section>'
+
+
+def _figure(name: str, values: Sequence[float], told: Callable[[float], str]) -> str:
+    words = f"{name}: {told(values[-1])}" + (
+        f", at least {told(min(values))}, at most {told(max(values))}" if len(values) > 1 else ""
+    )
+    span = f" ({told(min(values))} to {told(max(values))})" if len(values) > 1 else ""
+    return f"<figure>{sparkline(values, words)}<figcaption><b>{told(values[-1])}</b> {name}{span}</figcaption></figure>"
+
+
+def sparkline(values: Sequence[float], words: str, width: int = PLOT_WIDTH, height: int = PLOT_HEIGHT) -> str:
+    """Return values over time as a small plot from zero up, the last one marked; `words` say it to who doesn't see it."""
+    top, edge = max(values) or 1.0, 4
+    step = (width - 2 * edge) / max(len(values) - 1, 1)
+    points = [(edge + at * step, height - edge - (height - 2 * edge) * value / top) for at, value in enumerate(values)]
+    x, y = points[-1]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return (
+        f'<svg class="plot" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img"><title>{markup(words)}</title>'
+        f'<polyline points="{path}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="2.6"/></svg>'
+    )
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def _details(drawing: Drawing) -> str:
+    """Return what there is to say of each operator, all but one hidden."""
+    view = drawing.view
+    numbers = {each.id: at for at, each in enumerate(view.operators)}
+    parts = ['<aside aria-live="polite"><section data-n=""><h3>Details</h3><p>Choose an operator.</p></section>']
+    for at, each in enumerate(view.operators):
+        names = ", ".join(each.names)
+        said = "".join(f"<p>{markup(line)}</p>" for line in each.says)
+        facts = [
+            ("reads", ", ".join(_called(view, numbers, source) for source in each.inputs)),
+            ("read by", ", ".join(_called(view, numbers, reader) for reader in each.readers)),
+            ("columns", ", ".join(f"{column} {kind}" for column, kind in each.columns.items())),
+        ]
+        if each.held:
+            files = f"{each.held.files} {plural(each.held.files, 'file')}"
+            facts.append(("state", f"{each.held.rows:,} rows, {size_of(each.held.bytes)} in {files}"))
+        rows = "".join(f"<dt>{name}</dt><dd>{markup(value)}</dd>" for name, value in facts if value)
+        head = markup(each.kind) + (f" <b>{markup(names)}</b>" if names else "")
+        parts.append(
+            f'<section data-n="{at}" hidden><h3>{head}</h3>{said}<dl>{rows}</dl>{_history(view, each)}</section>'
+        )
+    return "".join([*parts, "</aside>"])
+
+
+def _called(view: View, numbers: dict[str, int], name: str) -> str:
+    operator = view.operators[numbers[name]]
+    return " ".join([operator.kind, *(operator.names[:1] or operator.says[:1])])
+
+
+def _history(view: View, operator: Operator) -> str:
+    """Return what the last runs counted of an operator."""
+    counted = [(run, view.counts(run).get(operator.id)) for run in view.runs]
+    known = [(run, count) for run, count in counted if count]
+    if not known:
+        return ""
+    plot = sparkline([count.rows_out if count else 0 for _, count in counted], "rows out, run by run", 180, 32)
+    head = "".join(f"<th>{word}</th>" for word in ("run", "in", "out", "+", "-", "time"))
+    rows = [f"<tr><td>{run.number}</td>{_numbers(count)}</tr>" for run, count in reversed(known[-SHOWN_RUNS:])]
+    return f'{plot}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _numbers(count: Count | None) -> str:
+    if count is None:
+        return "<td></td>" * 5
+    values: Iterable[str] = (
+        f"{count.rows_in:,}" if count.rows_in else "",
+        f"{count.rows_out:,}",
+        f"{count.inserted:,}",
+        f"{count.retracted:,}",
+        duration(count.seconds) if count.seconds else "",
+    )
+    return "".join(f"<td>{value}</td>" for value in values)
+
+
+def _table(view: View) -> str:
+    """Return all operators with their numbers, for who reads rather than looks."""
+    counts = view.counts()
+    words = ("operator", "collection", "how")
+    numbers = ("rows in", "rows out", "+", "-", "time", "state rows", "state")
+    head = "".join([*(f'<th class="word">{word}</th>' for word in words), *(f"<th>{word}</th>" for word in numbers)])
+    rows = []
+    for at, each in enumerate(view.operators):
+        held = f"<td>{each.held.rows:,}</td><td>{size_of(each.held.bytes)}</td>" if each.held else "<td></td><td></td>"
+        kind = each.kind + (f", shared by {len(each.readers)}" if each.shared else "")
+        rows.append(
+            f'<tr><td class="word"><button type="button" data-n="{at}">{markup(kind)}</button></td>'
+            f'<td class="word">{markup(", ".join(each.names))}</td><td class="word">{markup(clipped("; ".join(each.says), 90))}</td>'
+            f"{_numbers(counts.get(each.id))}{held}</tr>"
+        )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _loops(view: View) -> str:
+    """Return the loops: how many turns their bodies took, and what these gave round by round."""
+    counts = view.counts()
+    head = "".join(f'<th class="word">{word}</th>' for word in ("loop", "rows of each round"))
+    rows = []
+    for each in view.loops:
+        count = counts.get(each.id)
+        plot = ""
+        if count and count.rounds:
+            words = f"rows of each round: {', '.join(map(amount, count.rounds))}"
+            plot = sparkline([float(rows) for rows in count.rounds], words, 180, 32)
+        rows.append(f'<tr><td class="word">{markup(loop_title(each, count))}</td><td class="word">{plot}</td></tr>')
+    if not rows:
+        return ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<h2>Loops</h2><div class="wide">{table}</div>'

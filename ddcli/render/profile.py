@@ -1,0 +1,103 @@
+"""Where the time of a run went: its operators by how long they took, as a table or as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ddcli.engine.counts import Counts
+from ddcli.render.units import amount, cells, clipped, duration, loop_title
+from ddcli.store.state.runs import RunRecord
+
+if TYPE_CHECKING:
+    from ddcli.job.summary import RunSummary
+    from ddcli.render.view import View
+
+MOST = 60
+"""Columns of an operator's words."""
+HEAD = ("time", "share", "in", "out", "+", "-", "rows/s", "operator")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """An operator, what went through it, and the seconds that it took of all threads together; of these a `share`.
+
+    An input's are those of reading it, an output's those of writing it; an arrangement's state is written in its own.
+    """
+
+    id: str
+    kind: str
+    names: tuple[str, ...]
+    says: tuple[str, ...]
+    rows_in: int
+    rows_out: int
+    inserted: int
+    retracted: int
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A run's operators, the one that took longest first; its loops as lines; how long it took by the clock."""
+
+    operators: list[Spent]
+    loops: list[str]
+    seconds: float
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the operators as plain values."""
+        return [asdict(each) for each in self.operators]
+
+    def lines(self) -> list[str]:
+        """Return a table; nothing of a run that stepped no operator."""
+        if not self.operators:
+            return []
+        rows = [HEAD, *map(_row, self.operators)]
+        widths = [max(cells(row[at]) for row in rows) for at in range(len(HEAD) - 1)]
+        table = ["  ".join([*(_right(row[at], width) for at, width in enumerate(widths)), row[-1]]) for row in rows]
+        total = sum(each.seconds for each in self.operators)
+        last = f"{duration(total)} in operators, all threads together; {duration(self.seconds)} by the clock"
+        return [f"  {line}" for line in [*table, *self.loops, last]]
+
+
+def profile(view: View, summary: RunSummary) -> Profile:
+    """Return where the time of a run of a pipeline went."""
+    run = RunRecord(0, "", summary.to_json(), summary.counts or Counts())
+    counts = view.counts(run)
+    counted = [(each, counts[each.id]) for each in view.operators if each.id in counts]
+    total = sum(count.seconds for _, count in counted) or 1.0
+    found = [
+        Spent(
+            each.id,
+            each.kind,
+            each.names,
+            each.says,
+            count.rows_in,
+            count.rows_out,
+            count.inserted,
+            count.retracted,
+            count.seconds,
+            count.seconds / total,
+        )
+        for each, count in counted
+    ]
+    loops = [loop_title(each, counts[each.id]) for each in view.loops if each.id in counts]
+    return Profile(sorted(found, key=lambda each: -each.seconds), loops, summary.seconds)
+
+
+def _row(each: Spent) -> tuple[str, ...]:
+    rate = max(each.rows_in, each.rows_out) / each.seconds if each.seconds else 0.0
+    words = " ".join(filter(None, [each.kind, ", ".join(each.names), "; ".join(each.says)]))
+    numbers = (each.rows_in, each.rows_out, each.inserted, each.retracted)
+    return (
+        duration(each.seconds),
+        f"{each.share:.0%}",
+        *(f"{number:,}" for number in numbers),
+        amount(rate) if rate else "",
+        clipped(words, MOST),
+    )
+
+
+def _right(text: str, width: int) -> str:
+    return " " * (width - cells(text)) + text

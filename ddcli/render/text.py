@@ -1,0 +1,164 @@
+"""A view on a terminal: an operator a row, from inputs to outputs, with lanes beside them for collections that are still read.
+
+A lane begins at an operator, goes down to whoever reads its collection, and ends at the last of them. Loops are boxes around rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import click
+
+from ddcli.render.order import ordered
+from ddcli.render.units import cells, clipped, flow, loop_title, spent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ddcli.render.view import Operator, View
+
+LEAST = 30
+"""Columns that words have beside lanes, at the least."""
+# (up, down, left, right): the piece of line that goes there
+PIECES = {
+    (False, True, False, True): "╭",
+    (False, True, True, False): "╮",
+    (True, False, False, True): "╰",
+    (True, False, True, False): "╯",
+    (True, True, False, True): "├",
+    (True, True, True, False): "┤",
+    (False, True, True, True): "┬",
+    (True, False, True, True): "┴",
+    (True, True, True, True): "┼",
+}
+SIGNS = {"input": "○", "output": "◎", "variable": "↻"}
+PLAIN = str.maketrans(
+    dict.fromkeys("╭╮╰╯├┤┬┴┼", "+") | dict(zip("│─○◎●■↻┆·…µ", "|-o@*#~:.~u", strict=True)) | {"→": "->"}
+)
+STYLES = {"kind": {"bold": True}, "name": {"fg": "cyan"}, "counted": {"dim": True}, "loop": {"fg": "yellow"}}
+
+
+def text(view: View, width: int = 100, *, ascii_only: bool = False) -> list[str]:
+    """Return a view as lines of at most `width` columns (more, where many collections are read at once), styled for a terminal."""
+    rows = list(_rows(view))
+    room = 2 * max((len(row.lanes) // 2 for row in rows), default=0) + 2
+    lines = [(row.lanes.ljust(room) + _styled(row.words, max(LEAST, width - room))).rstrip() for row in rows]
+    return [line.translate(PLAIN) if ascii_only else line for line in lines]
+
+
+Words = list[tuple[str, str]]
+"""Words of a line, each with the style that it is in."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    lanes: str
+    words: Words
+
+
+def _styled(words: Words, most: int) -> str:
+    """Return words as one line, as far as they fit."""
+    parts, left = [], most
+    for at, (word, style) in enumerate(words):
+        shown = clipped(word, left)
+        parts.append(click.style(shown, **STYLES.get(style, {})) if style in STYLES else shown)  # type: ignore[arg-type]
+        left -= cells(shown)
+        if left < 2 and at + 1 < len(words):
+            break
+    return "".join(parts).rstrip()
+
+
+def _rows(view: View) -> Iterator[_Row]:
+    """Yield the rows of a view: lanes, and what is beside them."""
+    operators = {each.id: each for each in view.operators}
+    loops = {each.id: each for each in view.loops}
+    becomes = {source: target for loop in view.loops for source, target in loop.feedback}
+    lanes, counts, frame = _Lanes({each.id: len(each.readers) for each in view.operators}), view.counts(), ""
+    for what, name in ordered(view):
+        if what == "open":
+            yield _Row(lanes.rest(), [(frame + "╭ ", ""), (loop_title(loops[name], counts.get(name)), "loop")])
+            frame += "┆ "
+        elif what == "close":
+            frame = frame[:-2]
+            yield _Row(lanes.rest(), [(frame + "╰", "")])
+        else:
+            operator, count = operators[name], counts.get(name)
+            beside = lanes.enter(operator)
+            words = [_head(operator)]
+            if counted := " · ".join(
+                filter(
+                    None, [flow(count) if count and count.rows_out + count.rows_in else "", spent(count, operator.held)]
+                )
+            ):
+                words.append([(counted, "counted")])
+            if name in becomes:
+                words.append([(f"↻ is {', '.join(operators[becomes[name]].names)} in the next round", "loop")])
+            for at, line in enumerate(words):
+                for extra in beside[:-1] if not at else ():
+                    yield _Row(extra, [(frame, "")])
+                yield _Row(lanes.rest() if at else beside[-1], [(frame, ""), *line])
+
+
+def _head(operator: Operator) -> Words:
+    words = [(operator.kind, "kind")]
+    if operator.names:
+        words.append((f"  {', '.join(operator.names)}", "name"))
+    if operator.shared:
+        words.append((f"  shared by {len(operator.readers)}", ""))
+    if operator.says:
+        words.append((f"  {'; '.join(operator.says)}", ""))
+    return words
+
+
+@dataclass
+class _Lanes:
+    """The collections that are still to be read, side by side; `waiting` says by how many."""
+
+    waiting: dict[str, int]
+    lanes: list[str | None] = field(default_factory=list)
+
+    def rest(self) -> str:
+        """Return the lanes, each going on."""
+        return " ".join("│" if lane else " " for lane in self.lanes)
+
+    def enter(self, operator: Operator) -> list[str]:
+        """Bring an operator what it reads, and give it a lane; return the lines for that, the last with its sign."""
+        inputs = list(dict.fromkeys(operator.inputs))
+        before = list(self.lanes)
+        read = [self.lanes.index(source) for source in inputs]
+        for source, at in zip(inputs, read, strict=True):
+            self.waiting[source] -= 1
+            if not self.waiting[source]:
+                self.lanes[at] = None
+        free = [at for at in read if self.lanes[at] is None] or [
+            at for at, lane in enumerate(self.lanes) if lane is None
+        ]
+        own = min(free, default=len(self.lanes))
+        if own == len(self.lanes):
+            self.lanes.append(None)
+        self.lanes[own] = operator.id
+        lines = [] if not read or read == [own] else [self._across(before, read, own)]
+        lines.append(self.rest())
+        sign = "■" if operator.keeps else SIGNS.get(operator.kind, "●")
+        lines[-1] = lines[-1][: 2 * own] + sign + lines[-1][2 * own + 1 :]
+        if not self.waiting[operator.id]:
+            self.lanes[own] = None
+        while self.lanes and self.lanes[-1] is None:
+            self.lanes.pop()
+        return lines
+
+    def _across(self, before: Sequence[str | None], read: Sequence[int], own: int) -> str:
+        """Return the line by which lanes come to the operator at `own`; it passes behind lanes that it doesn't read."""
+        first, last = min(*read, own), max(*read, own)
+        parts = []
+        for at, lane in enumerate(self.lanes):
+            above = at < len(before) and before[at] is not None
+            if at in read or at == own:
+                # Where the operator takes the place of a lane that is not its own, that one has ended before.
+                up = above and (at in read or before[at] == lane)
+                parts.append(PIECES[up, lane is not None, at > first, at < last])
+            else:
+                parts.append("│" if lane else "─" if first < at < last else " ")
+            parts.append("─" if first <= at < last else " ")
+        return "".join(parts).rstrip()

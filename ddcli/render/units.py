@@ -1,0 +1,105 @@
+"""Numbers and texts of reports in few letters, and how wide they are on a terminal or in a fixed-width font."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ddcli.job.summary import size_of
+from ddcli.screen import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ddcli.engine.counts import Count
+    from ddcli.render.view import Held, Loop
+
+
+def cells(text: str) -> int:
+    """Return how many columns a text takes: East Asian letters and pictures take two, marks on letters none.
+
+    >>> cells("añ"), cells("日本")
+    (2, 4)
+    """
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
+
+
+def clipped(text: str, most: int) -> str:
+    """Return as much of a text as fits into so many columns, with an ellipsis where something is left out.
+
+    >>> clipped("a long text", 6), clipped("short", 6)
+    ('a lon…', 'short')
+    """
+    text = visible(text)
+    if cells(text) <= most:
+        return text
+    widths = list(accumulate(map(cells, text)))
+    return text[: bisect_right(widths, most - 1)] + "…"
+
+
+def wrapped(texts: Iterable[str], most: int, lines: int) -> list[str]:
+    """Return texts as at most so many lines of so many columns, each text on lines of its own."""
+    found = [line for text in texts for line in textwrap.wrap(visible(text), most) or [""] if text]
+    if len(found) > lines:
+        found = [*found[: lines - 1], found[lines - 1] + " …"]
+    return [clipped(line, most) for line in found]
+
+
+def amount(count: float) -> str:
+    """Return a number for people, in a few letters.
+
+    >>> amount(999), amount(12_345), amount(1_500_000)
+    ('999', '12.3 k', '1.5 M')
+    """
+    if count < 1000:
+        return f"{count:.0f}"
+    for unit in ("k", "M", "G"):
+        count /= 1000
+        if count < 999.95:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1000:.1f} T"
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people.
+
+    >>> duration(0.000_012), duration(0.0345), duration(3.21), duration(75), duration(7260)
+    ('12 µs', '34.5 ms', '3.21 s', '1:15 min', '2:01 h')
+    """
+    if seconds < 0.000_999_5:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
+
+
+def flow(count: Count) -> str:
+    """Return what went into and came out of an operator: rows, and of those that came out how many insert and retract."""
+    into = f"{amount(count.rows_in)} → " if count.rows_in else ""
+    return f"{into}{amount(count.rows_out)} rows  +{amount(count.inserted)} -{amount(count.retracted)}"
+
+
+def spent(count: Count | None, held: Held | None) -> str:
+    """Return how long an operator took, and what the state holds of it."""
+    time = duration(count.seconds) if count and count.seconds else ""
+    state = f"state {amount(held.rows)} rows, {size_of(held.bytes)}" if held else ""
+    return " · ".join(part for part in (time, state) if part)
+
+
+def loop_title(loop: Loop, count: Count | None) -> str:
+    """Return the heading of a loop: its variables, and how many rounds its body took."""
+    title = f"loop {', '.join(loop.variables)}"
+    if loop.bound is not None:
+        title += f", {loop.bound} rounds"
+    if count and count.turns:
+        title += f" · {amount(count.turns)} {'turn' if count.turns == 1 else 'turns'} · {duration(count.seconds)}"
+    return title

@@ -1,0 +1,247 @@
+"""The operator plan as people are shown it: operators, loops as boxes around them, and what the last runs counted.
+
+Pure: a plan, a manifest and records of runs in, plain values out; `explain` finds them. All drawings are made of a `View`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddcli.engine.counts import OUTPUT, Count
+from ddcli.plan import loops, physical
+from ddcli.plan.changes import WAITING, keeps_state
+from ddcli.plan.descriptions import kind, says
+from ddcli.plan.logical import EXPORT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ddcli.plan.generations import Plan
+    from ddcli.plan.logical import Node
+    from ddcli.store.state.manifest import Manifest
+    from ddcli.store.state.runs import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the state holds of an operator."""
+
+    rows: int
+    bytes: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator, an input or an output. `id` stays the same from run to run, while the operator does the same.
+
+    `names` are what the pipeline file calls its collection, `says` how it does what its `kind` says, `loop` the innermost loop
+    that it is in. `readers` are those of its collection; an arrangement with several is shared. `keeps`: it has state.
+    """
+
+    id: str
+    kind: str
+    names: tuple[str, ...]
+    says: tuple[str, ...]
+    columns: Mapping[str, str]
+    inputs: tuple[str, ...]
+    readers: tuple[str, ...]
+    loop: str | None = None
+    keeps: bool = False
+    held: Held | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is an arrangement that several read."""
+        return self.kind == "arrange" and len(self.readers) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop: a box around its body's operators, in the loop `parent`. `feedback` says which operator becomes which variable.
+
+    `bound` are the rounds that it takes, None: until nothing changes.
+    """
+
+    id: str
+    variables: tuple[str, ...]
+    parent: str | None
+    bound: int | None
+    feedback: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """A pipeline's plan, inputs before their readers, with the records of its last runs, oldest first."""
+
+    name: str
+    operators: tuple[Operator, ...]
+    loops: tuple[Loop, ...]
+    outputs: Mapping[str, str]
+    runs: tuple[RunRecord, ...] = ()
+    _counted: dict[int, dict[str, Count]] = field(default_factory=dict)
+
+    @property
+    def run(self) -> RunRecord | None:
+        """The last run, if one is known."""
+        return self.runs[-1] if self.runs else None
+
+    def counts(self, run: RunRecord | None = None) -> Mapping[str, Count]:
+        """Return what a run, or the last one, counted of each operator and loop, by id."""
+        run = run or self.run
+        if run is None:
+            return {}
+        if run.number not in self._counted:
+            known = {*(each.id for each in self.operators), *(each.id for each in self.loops)}
+            found = {name: count for name, count in run.operators.items() if name in known}
+            self._counted[run.number] = found | _outputs(run, known)
+        return self._counted[run.number]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        counts = self.counts()
+        return {
+            "name": self.name,
+            "operators": [
+                {**asdict(each), "shared": each.shared, "counts": _plain(counts.get(each.id))}
+                for each in self.operators
+            ],
+            "loops": [{**asdict(each), "counts": _plain(counts.get(each.id))} for each in self.loops],
+            "outputs": dict(self.outputs),
+            "runs": [run_json(run) for run in self.runs],
+        }
+
+
+def _outputs(run: RunRecord, known: Iterable[str]) -> dict[str, Count]:
+    """Return what a run counted of the outputs: their updates are in its summary, the time of writing with the operators."""
+    found = {}
+    for name, made in run.summary["outputs"].items():
+        if (at := OUTPUT + name) in known:
+            seconds = run.operators[at].seconds if at in run.operators else 0.0
+            found[at] = Count(0, made["rows"], made["inserted"], seconds)
+    return found
+
+
+def _plain(count: Count | None) -> dict[str, Any] | None:
+    return count.to_json() | {"retracted": count.retracted} if count else None
+
+
+def run_json(run: RunRecord) -> dict[str, Any]:
+    """Return of a run what its small plots show, as plain values."""
+    written = sum(int(made["rows"]) for made in run.summary["outputs"].values())
+    return {
+        "number": run.number,
+        "began": run.began,
+        "upper": run.summary.get("upper"),
+        "seconds": round(run.seconds, 4),
+        "rows_read": run.rows,
+        "rows_written": written,
+        "state_bytes": run.state_bytes,
+    }
+
+
+def view_of(
+    name: str,
+    plan: Plan,
+    names: Mapping[str, str],
+    paths: Mapping[str, str],
+    manifest: Manifest | None,
+    runs: Iterable[RunRecord],
+) -> View:
+    """Return the view of a plan. `names` are those of collections and inputs, by name the logical fingerprint; `paths` the outputs'."""
+    graph = plan.graph
+    times = next((scan.nt for scan in graph.scans().values()), 1)
+    called = _called(plan, names)
+    shown = [node for node in graph.nodes if not isinstance(node, loops.Iterate)]
+    around = {node.loop: node for node in graph.nodes if isinstance(node, loops.Iterate)}
+    inputs = {node.fingerprint: _inputs(node, around) for node in shown}
+    outputs = {name: node for name, node in graph.outputs.items() if not name.startswith(EXPORT)}
+    exported: dict[str, list[str]] = defaultdict(list)
+    for export, node in graph.outputs.items():
+        if export.startswith(EXPORT):
+            exported[node.fingerprint].append(f"exported as {export.removeprefix(EXPORT)}")
+    readers: dict[str, list[str]] = defaultdict(list)
+    for reader, given in inputs.items():
+        for source in given:
+            readers[source].append(reader)
+    for output, node in outputs.items():
+        readers[node.fingerprint].append(OUTPUT + output)
+    operators = [
+        Operator(
+            id=node.fingerprint,
+            kind=kind(node),
+            names=tuple(called.get(node.fingerprint, ())),
+            says=(*says(node), *exported[node.fingerprint]),
+            columns={column: str(type_) for column, type_ in node.schema.items()},
+            inputs=tuple(inputs[node.fingerprint]),
+            readers=tuple(dict.fromkeys(readers[node.fingerprint])),
+            loop=_loop_of(node, around),
+            keeps=keeps_state(node, times),
+            held=_held(node.fingerprint, manifest),
+        )
+        for node in shown
+    ]
+    operators += [
+        Operator(OUTPUT + output, "output", (output,), (paths[output],), {}, (node.fingerprint,), ())
+        for output, node in outputs.items()
+    ]
+    found = [_loop(node, graph.nodes, around) for node in around.values()]
+    return View(name, tuple(operators), tuple(found), {each: OUTPUT + each for each in outputs}, tuple(runs))
+
+
+def _called(plan: Plan, names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return what the file calls the collections of physical nodes, by fingerprint, as far as they are collections by themselves."""
+    called: dict[str, list[str]] = defaultdict(list)
+    for generation, part in zip(plan.generations, plan.parts, strict=True):
+        lowered = generation.nodes(part)
+        for name, meant in names.items():
+            node = lowered.get(meant)
+            if node is not None and name not in called[node.fingerprint]:
+                called[node.fingerprint].append(name)
+    for node in plan.graph.nodes:
+        if isinstance(node, loops.Iterate):
+            for variable in _variables(node, plan.graph.nodes):
+                called[variable.fingerprint].insert(0, node.names[variable.index].value)
+        elif isinstance(node, physical.Scan):
+            called[node.fingerprint] = [node.name]  # first of all it is that
+    return called
+
+
+def _inputs(node: Node, around: Mapping[str, loops.Iterate]) -> list[str]:
+    """Return what a node reads: what leaves a loop reads the collection of the body, a variable what it is at first."""
+    if isinstance(node, loops.Variable):
+        return [around[node.loop].initials[node.index].fingerprint]
+    if isinstance(node, loops.Leave):
+        (iterate,) = node.inputs
+        assert isinstance(iterate, loops.Iterate)
+        return [iterate.bodies[node.which].fingerprint]
+    return [child.fingerprint for child in node.inputs]
+
+
+def _loop_of(node: Node, around: Mapping[str, loops.Iterate]) -> str | None:
+    """Return the innermost loop in which a node is: the one whose round it depends on."""
+    innermost = max(node.free, key=lambda loop: loop.depth, default=None)
+    return around[innermost.name].fingerprint if innermost else None
+
+
+def _loop(node: loops.Iterate, nodes: Iterable[Node], around: Mapping[str, loops.Iterate]) -> Loop:
+    variables = _variables(node, nodes)
+    feedback = [(node.bodies[each.index].fingerprint, each.fingerprint) for each in variables]
+    names = tuple(name.value for name in node.names)
+    return Loop(node.fingerprint, names, _loop_of(node, around), node.bound, tuple(feedback))
+
+
+def _variables(node: loops.Iterate, nodes: Iterable[Node]) -> list[loops.Variable]:
+    return [each for each in nodes if isinstance(each, loops.Variable) and each.loop == node.loop]
+
+
+def _held(fingerprint: str, manifest: Manifest | None) -> Held | None:
+    """Return what a state holds of a node, with what waits for its time."""
+    entries = manifest.arrangements if manifest else {}
+    found = [entries[name] for name in (fingerprint, fingerprint + WAITING) if name in entries]
+    if not found:
+        return None
+    files = [file for entry in found for shard in entry.shards for file in shard]
+    return Held(sum(file.rows for file in files), sum(file.size for file in files), len(files))

@@ -1,0 +1,271 @@
+"""A Spark whose driver is in this process's Java: plain functions over partitions, one a task. There are no DataFrames."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import DdError, EngineError
+from ddcli.progress import SILENT
+from ddcli.runtime.spark.java import java_home
+from ddcli.runtime.spark.session import share, told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from ddcli.job.options import SparkOptions
+    from ddcli.progress import Progress
+    from ddcli.runtime.spark.session import Function
+
+ALL_CORES = "local[*,4]"
+"""The master where none is said. Without the second number a task that fails isn't tried again."""
+NOT_SAID = {
+    "spark.master": "local[*]",
+    "spark.app.name": "pyspark-shell",
+    "spark.ui.showConsoleProgress": "true",
+}
+"""What Spark takes for said where nobody said anything."""
+DEFAULTS = {
+    "spark.locality.wait": "0s",  # tasks read files that are as far from all
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.worker.faulthandler.enabled": "true",  # a process that crashes says at which line
+    "spark.ui.showConsoleProgress": "false",
+    # A task has one core; what it calls would take them all.
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    "spark.executorEnv.OMP_NUM_THREADS": "1",
+    # It is started in some folder, of which no file may pass for a module.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
+}
+LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+JVM_OPTIONS = "spark.driver.extraJavaOptions"
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The driver only hands out tasks: what makes it quick to start is worth more than what makes it quick later."""
+LOGGING = """# What goes wrong is told in a line by dd; `--conf spark.log.level=INFO` tells more.
+rootLogger.level = fatal
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = fatal
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n
+"""
+LOOK = 0.2
+"""Seconds between two looks at how far Spark is."""
+PATIENCE = 60
+"""Seconds in which there must be an executor."""
+
+
+class Classic:
+    """A Spark by its context (the protocol `Spark`)."""
+
+    def __init__(self, context: Any, *, owned: bool) -> None:
+        self.context = context
+        self.owned = owned
+        self._common: tuple[bytes, Any] | None = None
+
+    @property
+    def slots(self) -> int:
+        try:
+            return max(1, int(self.context.defaultParallelism))
+        except Exception as error:
+            raise self._told(error) from error
+
+    @property
+    def master(self) -> str:
+        return str(self.context.master)
+
+    def task_memory(self, here: int) -> int:
+        slots, executors = self.slots, self._executors()
+        settings = dict(self.context.getConf().getAll())
+        said = settings.get("spark.executor.cores")
+        return share(settings, int(said) if said else -(-slots // max(executors, 1)), slots, here)
+
+    @property
+    def page(self) -> str | None:
+        address = self.context.uiWebUrl
+        return None if address is None else str(address)
+
+    def run(
+        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
+    ) -> list[bytes]:
+        context = self.context
+        # A group of its own: in somebody's session there may be other jobs, which are not ours to cancel.
+        group = f"dd-{secrets.token_hex(4)}"
+        try:
+            if self._common is None or self._common[0] is not common:
+                self._forget()
+                self._common = common, context.broadcast(common)
+            context.setJobGroup(group, about, interruptOnCancel=True)
+            found = context.parallelize(list(tasks), len(tasks)).mapPartitions(
+                partial(_each, function, self._common[1])
+            )
+            with self._followed(group, progress):
+                return list(found.collect())
+        except KeyboardInterrupt:
+            context.cancelJobGroup(group)
+            raise
+        except Exception as error:
+            raise self._told(error) from error
+        finally:
+            if not self._is_stopped():
+                for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+                    context.setLocalProperty(name, None)
+
+    @contextmanager
+    def _followed(self, group: str, progress: Progress) -> Iterator[None]:
+        """Tell how far the jobs of a group are, where somebody listens, beside what waits for their end."""
+        if progress is SILENT:
+            yield
+            return
+        over = threading.Event()
+
+        def follow() -> None:
+            tracker = self.context.statusTracker()
+            while not over.wait(LOOK):
+                try:
+                    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+                    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+                except Exception:  # noqa: BLE001 - who waits for the jobs hears what is wrong
+                    return
+                known = [stage for stage in stages if stage]
+                if known:
+                    progress.follow(
+                        sum(stage.numCompletedTasks for stage in known),
+                        sum(stage.numActiveTasks for stage in known),
+                        sum(stage.numFailedTasks for stage in known),
+                    )
+
+        watch = threading.Thread(target=follow, name="dd-progress", daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watch.join()
+
+    def gather(self) -> None:
+        """Wait until there are executors, and no more come: how a run is cut hangs on how many there are.
+
+        The others begin with the first, so they are waited for half as long again. No task could be done before the first is there;
+        whoever has none after `PATIENCE` seconds waits in the first stage.
+        """
+        begun = changed = time.monotonic()
+        count, first = 0, 0.0
+        while not self._is_stopped() and (now := time.monotonic()) < begun + PATIENCE:
+            there = self._executors()
+            if there != count:
+                first = first or now - begun
+                count, changed = there, now
+            if count and now >= changed + first / 2:
+                return
+            time.sleep(LOOK)
+
+    def _executors(self) -> int:
+        try:
+            # The driver is one of them.
+            return int(self.context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
+        except Exception as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> DdError:
+        if not self._is_stopped():
+            return told(str(error))
+        return EngineError(
+            "Spark has stopped: its master does not answer, or somebody ended it",
+            place=self.master,
+            hint="nothing of this run is visible; is the master right, and can this machine be reached from there?",
+        )
+
+    def _is_stopped(self) -> bool:
+        inner = self.context._jsc  # noqa: SLF001 - pyspark itself does not tell
+        return inner is None or bool(inner.sc().isStopped())
+
+    def _forget(self) -> None:
+        if self._common is not None:
+            if not self._is_stopped():
+                self._common[1].destroy()
+            self._common = None
+
+    def close(self) -> None:
+        if self.owned:
+            self.context.stop()
+        else:
+            self._forget()
+
+
+def _each(function: Function, common: Any, tasks: Iterable[bytes]) -> Iterator[bytes]:
+    """Do the tasks of a partition, in a Python process of an executor."""
+    from pyspark import TaskContext
+
+    here = TaskContext.get()
+    assert here is not None
+    for task in tasks:
+        yield function(common.value, task, str(here.taskAttemptId()))
+
+
+def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
+    """Return the Spark that runs in this process already, or start one.
+
+    Raises UsageError where there is no Java, EngineError where Spark doesn't start.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - pyspark itself has no other word for it
+        return Classic(SparkContext._active_spark_context, owned=False)  # noqa: SLF001
+    home = java_home(cache)
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    given = dict(options.conf)
+    master = options.master or given.pop("spark.master", None)
+    begin = SparkConf(loadDefaults=False)
+    # Who gives options of the JVM gives them in place of ours, but our word on the log stays: it would be pages.
+    options_of_jvm = f"-Dlog4j2.configurationFile={_logging(cache)} {given.pop(JVM_OPTIONS, JVM)}"
+    begin.setAll([(JVM_OPTIONS, options_of_jvm), *given.items()])
+    try:
+        # The JVM first, which is there already under spark-submit: it knows what that, or spark-defaults.conf, says.
+        SparkContext._ensure_initialized(conf=begin)  # noqa: SLF001 - SparkContext itself does no more, but too late
+        conf = SparkConf(_jvm=SparkContext._jvm)  # noqa: SLF001
+        for key, unsaid in NOT_SAID.items():
+            if conf.get(key) == unsaid:
+                conf._jconf.remove(key)  # noqa: SLF001 - pyspark's own has no way to forget
+        conf.setAll(given.items())
+        master = master or conf.get("spark.master") or ALL_CORES
+        conf.setMaster(master)
+        defaults = DEFAULTS | {"spark.app.name": f"dd: {name}"} | (LOCAL if master.startswith("local") else {})
+        for key, value in defaults.items():
+            conf.setIfMissing(key, value)
+        context = SparkContext(conf=conf)
+    except Exception as error:
+        said = told(str(error))
+        raise EngineError(
+            f"Spark does not start: {said.problem}",
+            place=master or ALL_CORES,
+            hint="is the master right, and does it answer?",
+        ) from error
+    found = Classic(context, owned=True)
+    if not master.startswith("local"):
+        found.gather()
+    return found
+
+
+def _logging(cache: Path) -> Path:
+    """Return the file that says how much Spark's log tells."""
+    path = cache / "log4j2.properties"
+    if not path.exists() or path.read_text() != LOGGING:
+        cache.mkdir(parents=True, exist_ok=True)
+        path.write_text(LOGGING)
+    return path

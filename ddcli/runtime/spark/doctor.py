@@ -1,0 +1,165 @@
+"""Whether Spark is there and its executors can do tasks, looked at step by step: `dd doctor --spark`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import shutil
+import socket
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pickle import dumps, loads
+from typing import TYPE_CHECKING
+
+from ddcli import __version__
+from ddcli.errors import DdError
+from ddcli.job.options import REMOTE
+from ddcli.progress import SILENT
+from ddcli.runtime.spark.java import java_home, version_of
+from ddcli.runtime.spark.session import check_installed, start
+from ddcli.store.files.access import real
+from ddcli.store.files.gate import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ddcli.job.options import SparkOptions
+    from ddcli.runtime.spark.session import Spark
+
+PACKAGES = ("polars", "pyarrow", "numpy", "llvmlite", "pyspark")
+"""What must be the same everywhere: plans and results are pickled, and kernels are compiled for one llvmlite."""
+ASKED = "asked"
+ROUNDS = 3
+"""Tasks for each that is done at once, so that all executors have some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: what was found, or what is wrong with it, with a hint what to do."""
+
+    name: str
+    ok: bool
+    said: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a task finds where it is done: the host, its Python, versions of packages, and why the state can't be used."""
+
+    host: str
+    python: str
+    versions: dict[str, str | None]
+    refused: str | None
+
+
+def checks(options: SparkOptions, state: Path, cache: Path) -> Iterator[Check]:
+    """Give what is found, one by one; nothing more after something that the rest needs is missing. Leaves nothing in `state`."""
+    step = "pyspark"
+    try:
+        check_installed(options)
+        yield Check(step, ok=True, said=metadata.version("pyspark"))
+        if options.master is None or not options.master.startswith(REMOTE):
+            step = "java"
+            home = java_home(cache) or os.environ.get("JAVA_HOME")
+            command = f"{home}/bin/java" if home else shutil.which("java") or "java"
+            yield Check(step, ok=True, said=f"{version_of(command)} at {command}")
+        step = "session"
+        spark = start(options, "doctor", cache)
+        try:
+            pages = f", its pages at {spark.page}" if spark.page else ""
+            yield Check(step, ok=True, said=f"{spark.master}, {spark.slots} tasks at once{pages}")
+            step = "state"
+            with _place(state, Files()) as (place, asked):
+                step = "executors"
+                yield from _executors(spark, state, place, asked)
+        finally:
+            spark.close()
+    except DdError as error:
+        where = f"{error.place}: " if error.place else ""
+        yield Check(step, ok=False, said=f"{where}{error.problem}", hint=error.hint)
+
+
+def _executors(spark: Spark, state: Path, place: Path, asked: bytes) -> Iterator[Check]:
+    """Have tasks look around, and compare what they find with what is here."""
+    tasks = [b""] * (ROUNDS * spark.slots)
+    done = spark.run(look, dumps((place, asked)), tasks, "dd doctor", SILENT)
+    found: list[Found] = [loads(each) for each in done]  # noqa: S301
+    written = sum(path.name != ASKED for path in place.iterdir())
+    hosts = sorted({each.host for each in found})
+    yield Check("executors", ok=True, said=f"{len(found)} tasks done, on {', '.join(hosts)}")
+    here = _versions()
+    hint = "name the same Python with PYSPARK_PYTHON"
+    yield _same("python", {each.host: each.python for each in found}, _minor(), hint)
+    for name, version in here.items():
+        told = {each.host: each.versions.get(name) or "none" for each in found}
+        yield _same(name, told, version or "none", f"install {name} {version} there, as it is here")
+    refused = {each.host: each.refused for each in found if each.refused}
+    hint = (
+        "put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://"
+    )
+    if refused:
+        host, why = next(iter(refused.items()))
+        yield Check("state", ok=False, said=f"an executor can't use {state}: {host}: {why}", hint=hint)
+    elif written < len(found):
+        yield Check("state", ok=False, said=f"what executors write at {state} is not to be seen here", hint=hint)
+    else:
+        yield Check("state", ok=True, said=f"{state} can be read and written by all")
+
+
+@contextmanager
+def _place(state: Path, files: Files) -> Iterator[tuple[Path, bytes]]:
+    """Give a new directory in a state, and what a file there says; in the end it is gone, and so is the state if it was not there."""
+    place, asked = real(state) / f"doctor-{secrets.token_hex(4)}", secrets.token_bytes(16)
+    made = files.make_directory(place)
+    try:
+        files.write(place / ASKED, asked)
+        yield place, asked
+    finally:
+        for path in list(place.iterdir()):
+            files.remove(path)
+        for directory in reversed(made):
+            files.remove_directory(directory)
+
+
+def look(common: bytes, _task: bytes, attempt: str) -> bytes:
+    """Return what there is where a task is done, pickled: called in a Python process of an executor."""
+    place, asked = loads(common)  # noqa: S301
+    refused = None
+    try:
+        if (place / ASKED).read_bytes() != asked:
+            refused = "what is there is not what was written here"
+        Files().write(real(place) / attempt, asked)
+    except OSError as error:
+        refused = error.strerror or str(error)
+    except DdError as error:
+        refused = error.problem
+    return dumps(Found(socket.gethostname(), _minor(), _versions(), refused))
+
+
+def _minor() -> str:
+    """Return which Python this is: functions that were pickled by one go to the same only."""
+    return ".".join(platform.python_version_tuple()[:2])
+
+
+def _versions() -> dict[str, str | None]:
+    """Return the versions of what must be the same everywhere."""
+
+    def version(package: str) -> str | None:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return None
+
+    return {"ddcli": __version__, **{package: version(package) for package in PACKAGES}}
+
+
+def _same(name: str, told: dict[str, str], here: str, hint: str) -> Check:
+    """Return whether all hosts have what is here."""
+    others = [f"{host} has {version}" for host, version in sorted(told.items()) if version != here]
+    if others:
+        return Check(name, ok=False, said=f"{here} here, but {', '.join(others)}", hint=hint)
+    return Check(name, ok=True, said=f"{here} everywhere")

@@ -1,0 +1,329 @@
+"""Tasks: a shard or some slices through a stage, in any process that can open the state's directory.
+
+A task is told all it needs: what the run is (`Job`, the same for all tasks of a run), which stage of which shards, and where what
+was sent to it lies. It makes the operators that it needs, with traces as the last commit left them, and does to them what
+a run in one process does. What it gives is small: what it wrote, not what is in it. Nothing of it counts before the driver commits, so a
+task may fail, be done again, or be done twice.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import time as clock
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddcli.circuit.graph import assemble
+from ddcli.circuit.traces import Kept, Merged, Rest, StateTraces
+from ddcli.engine import kernels
+from ddcli.engine.correction import reopened
+from ddcli.engine.counts import OUTPUT, Count, Counts
+from ddcli.engine.out_of_core import OutOfCore
+from ddcli.engine.pool import Pool
+from ddcli.engine.scope import Scope
+from ddcli.engine.workers import Workers
+from ddcli.errors import DdError, EngineError, SpecError
+from ddcli.job.sizes import default_workers
+from ddcli.sinks.inspect import seen
+from ddcli.sinks.outputs import Piece, frame_copy
+from ddcli.sinks.side_logs import ErrorLog
+from ddcli.store.files.access import is_directory, real
+from ddcli.store.files.gate import Files
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.log.writer import output_bytes
+from ddcli.store.scratch.attempt import Attempt
+from ddcli.store.scratch.exchange import Exchange, Sent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    import polars as pl
+
+    from ddcli.circuit.graph import Assembled
+    from ddcli.circuit.operators import Failed
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.operators.base import Delta, Interval
+    from ddcli.engine.schedule import Leg
+    from ddcli.engine.scope_tree import Address, Memos, Wake
+    from ddcli.engine.times import Frontier
+    from ddcli.engine.trace.spine import Trace
+    from ddcli.expressions.types import Schema
+    from ddcli.job.sizes import Sizes
+    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.sources.imported import SharedReader
+    from ddcli.sources.input_format import InputFacts, Told
+    from ddcli.sources.slices import Feed
+    from ddcli.store.state.holds import Claims
+    from ddcli.store.state.manifest import Manifest
+
+FEW = 10_000
+"""Updates of an output that a task hands over instead of writing a file of them."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run, as its tasks must know it: what it reads, computes and writes, and how it is cut. Without `number`, a dry run."""
+
+    state: Path
+    scratch: Path
+    """Where tasks leave what others read."""
+    token: str
+    """What tells the names of this run's files from those of others."""
+    number: int | None
+    """Of the commit in the making."""
+    manifest: Manifest | None
+    secret: bytes
+    graph: PhysicalGraph
+    cut: Sizes
+    interval: Interval
+    time: Schema
+    taken: Mapping[str, Feed]
+    facts: Mapping[str, InputFacts]
+    imports: Mapping[str, SharedReader]
+    claims: Claims
+    past: Mapping[str, int | None]
+    only: Collection[str] | None
+    outputs: Mapping[str, Path]
+    """Those that are written."""
+    reopen: Frontier | None
+    """Where a changed pipeline's past is said: at open times, those from here on. None: times are open, or there is no such past."""
+    quarantines: bool
+    """Whether records on which an expression fails are put aside."""
+    cache_dir: Path
+    """Where compiled kernels are kept, on a machine that has some."""
+
+    def traces(self, pools: Sequence[Pool]) -> StateTraces:
+        """Return what gives operators their traces."""
+        return StateTraces(
+            real(self.state),
+            self.manifest,
+            pools,
+            self.interval.lower,
+            self.cut,
+            imports=self.imports,
+            claims=self.claims,
+            past=self.past,
+            only=self.only,
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """Shards that go a leg of the run's schedule, or what is fed: slices of inputs. Or shards' files that are to be merged.
+
+    `sent` is what waits where the task looks, `memos` what it must know of loops. It may have so many `threads`.
+    """
+
+    leg: Leg | None = None
+    shards: tuple[int, ...] = ()
+    slices: tuple[tuple[str, int], ...] = ()
+    sent: Mapping[Address, Sequence[Sent]] = field(default_factory=dict)
+    memos: Memos = field(default_factory=dict)
+    merges: tuple[Rest, ...] = ()
+    threads: int = 1
+
+
+@dataclass
+class Result:
+    """What a task gave: where what it sent lies, and which files it wrote. With an `error`, nothing of it counts."""
+
+    sent: list[Sent] = field(default_factory=list)
+    wakes: list[Wake] = field(default_factory=list)
+    memos: Memos = field(default_factory=dict)
+    pieces: list[Piece] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+    merged: list[Merged] = field(default_factory=list)
+    batches: list[tuple[Path, Path]] = field(default_factory=list)
+    told: dict[str, Told] = field(default_factory=dict)
+    failed: Sequence[pl.DataFrame] = ()
+    lines: list[str] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    error: DdError | None = None
+
+
+def perform(common: bytes, task: bytes, attempt: str) -> bytes:
+    """Do a pickled `Task` of a pickled `Job`; return the pickled `Result`. `attempt` is the name of no other attempt at a task.
+
+    What a person must hear of is no reason to try again, so it is in the result.
+    """
+    job = _job(common)
+    try:
+        result = _Doing(job, attempt).do(pickle.loads(task))  # noqa: S301
+    except SpecError as error:  # the driver found all that the file names: it is not to be had here
+        result = Result(error=_lacking(error))
+    except DdError as error:
+        result = Result(error=error)
+    return pickle.dumps(result)
+
+
+def _lacking(error: SpecError) -> EngineError:
+    return EngineError(
+        f"an executor on {socket.gethostname()} lacks what the pipeline names: {error.problem}",
+        hint="put the folder of the pipeline file where all executors can open it, and install there what its functions import",
+    )
+
+
+_known: dict[bytes, Job] = {}
+"""The job that this process has seen last: most tasks that it gets are of one run."""
+
+
+def _job(common: bytes) -> Job:
+    found = _known.get(common)
+    if found is None:
+        _known.clear()
+        found = pickle.loads(common)  # noqa: S301
+        assert isinstance(found, Job)
+        _known[common] = found
+        kernels.set_cache_dir(found.cache_dir)
+    return found
+
+
+class _Doing:
+    """One attempt at a task."""
+
+    def __init__(self, job: Job, attempt: str) -> None:
+        self.job = job
+        self.pool = Pool(job.secret)
+        self.pools = [self.pool] * job.cut.passes
+        self.name = f"{job.token}-{attempt}"
+        self.attempt = None if job.number is None else Attempt(real(job.state), job.number, self.name)
+        self.traces = job.traces(self.pools)
+        self.errors = ErrorLog(job.time)
+        self.facts = {name: facts.apart() for name, facts in job.facts.items()}
+        self.result = Result()
+        self.scans = {name: scan.fingerprint for name, scan in job.graph.scans().items()}
+        self.seconds: dict[str, float] = defaultdict(float)
+        """How long reading inputs and writing outputs took, by the names of these in counts."""
+
+    def do(self, task: Task) -> Result:
+        """Do the task."""
+        if task.merges:
+            assert self.attempt is not None, "a dry run keeps nothing"
+            upper = self.job.interval.upper
+            self.result.merged = [self.traces.merge(rest, self.attempt, upper) for rest in task.merges]
+        else:
+            self._check_shared()
+            assembled = self.assembled(min(task.threads, default_workers()))
+            exchange = Exchange(real(self.job.scratch), Files(), self.name, task.sent)
+            try:
+                self._step(task, assembled, exchange)
+            finally:
+                assembled.scope.workers.close()
+            exchange.flush()
+            self.result.sent = exchange.sent
+            self.result.counts = Counts.of(assembled.scope.counts())
+        for name, spent in (*self.seconds.items(), *self.traces.seconds.items()):
+            self.result.counts.note(name, Count(seconds=spent))
+        if self.attempt is not None:
+            self.result.batches = self.attempt.batches
+        self.result.told = {name: facts.told() for name, facts in self.facts.items()}
+        self.result.failed = self.errors.frames
+        return self.result
+
+    def _check_shared(self) -> None:
+        """Refuse a place that is not the driver's: he has made the scratch directory."""
+        scratch = self.job.scratch
+        if not isinstance(scratch, ObjectPath) and not is_directory(real(scratch)):
+            raise EngineError(
+                "an executor can't open the state",
+                place=str(self.job.state),
+                hint="put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://",
+            )
+
+    def assembled(self, threads: int) -> Assembled:
+        """Return the dataflow, none of its operators made yet."""
+        job = self.job
+        return assemble(
+            job.graph,
+            Scope(len(job.time), workers=Workers(job.cut.passes, threads), counted=True),
+            self.traces,
+            self.pools,
+            self._show,
+            tuple(job.time.values()),
+            parted=True,
+            facts=self.facts,
+            failed=self._failed(),
+            lazily=True,
+        )
+
+    def _failed(self) -> Failed | None:
+        """Return what is told of records that an expression fails on; None, where they refuse the run."""
+        if not self.job.quarantines:
+            return None
+        return self.errors.add if self.job.reopen is None else self.errors.add_rebuilt(self.job.reopen)
+
+    def _step(self, task: Task, assembled: Assembled, exchange: Exchange) -> None:
+        names = defaultdict(list)
+        for name, handle in assembled.leaving.items():  # equal collections are one
+            names[handle.index].append(name)
+
+        def give(index: int, _shard: int, delta: Delta) -> None:
+            for name in names[index]:
+                self._give(name, consolidated(delta), assembled.outputs[name])
+
+        step = OutOfCore(assembled.scope, self.pools, exchange, give, self._hand_over, memos=dict(task.memos))
+        leg = task.leg
+        assert leg is not None
+        stages = step.nest.scope.stages
+        if not leg.path and stages[leg.stage].first:
+            parts = [
+                (assembled.sources[name].index, self._part(name, at, assembled.layouts[name]))
+                for name, at in task.slices
+            ]
+            step.step_first(stages[leg.stage], 0, parts, self.job.interval)
+        else:
+            step.perform(leg, task.shards, exchange.incoming, self.job.interval)
+        self.result.wakes, self.result.memos = step.wakes, step.memos
+
+    def _part(self, name: str, at: int, layout: Layout) -> Callable[[Pool], np.ndarray]:
+        """Return what reads a slice of an input."""
+
+        def read(pool: Pool) -> np.ndarray:
+            began = clock.perf_counter()
+            found = self.job.taken[name].slices[at].matrix(layout, pool)
+            self.seconds[self.scans[name]] += clock.perf_counter() - began
+            return found
+
+        return read
+
+    def _give(self, name: str, updates: np.ndarray, layout: Layout) -> None:
+        """Hand over a few updates of an output, write a file of many."""
+        if name not in self.job.outputs:
+            return
+        if self.job.reopen is not None:
+            updates = reopened(updates, self.job.reopen, len(self.job.time))
+        rows = len(updates)
+        if not rows:
+            return
+        began = clock.perf_counter()
+        inserted, time = kernels.inserted(updates), self.job.time
+        if self.attempt is None:
+            piece = Piece(name, rows, inserted)
+        elif rows < FEW:
+            piece = Piece(name, rows, inserted, frame_copy(updates, layout, self.pool, time))
+        else:
+            data = output_bytes(updates, layout, self.pool, time)
+            piece = Piece(name, rows, inserted, file=self.attempt.add_output(real(self.job.outputs[name]), data))
+        self.result.pieces.append(piece)
+        self.seconds[OUTPUT + name] += clock.perf_counter() - began
+
+    def _hand_over(self, trace: Trace) -> None:
+        if self.attempt is None:
+            return
+        kept = self.traces.store(trace, self.attempt, self.job.interval.upper)
+        if kept is not None:
+            self.result.kept.append(kept)
+
+    def _show(self, label: str, updates: pl.DataFrame) -> None:
+        if self.job.reopen is not None:  # what it sees of the past it was shown when that was new
+            return
+        self.result.lines += seen(label, updates, list(self.job.time.values()))
+
+
+def consolidated(delta: Delta) -> np.ndarray:
+    """Return updates with at most one for a record and time."""
+    return delta.updates if delta.distinct else kernels.consolidate(delta.updates)

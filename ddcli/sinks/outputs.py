@@ -1,0 +1,225 @@
+"""The outputs of a run: updates become one file of each log, in parts as they are known, published with the commit."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time as clock
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.engine import kernels
+from ddcli.engine.correction import reopened
+from ddcli.job.summary import OutputSummary
+from ddcli.store.files.gate import checksum
+from ddcli.store.log.joint_file import footer_checksum
+from ddcli.store.log.writer import file_name, frame_bytes, output_bytes, output_frame, write_progress
+from ddcli.store.parquet.row_groups import footer_of
+from ddcli.store.state.manifest import FileEntry, OutputEntry
+from ddcli.store.state.outputs import relative_output
+from ddcli.store.state.register import more
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Frontier
+    from ddcli.expressions.types import Schema
+    from ddcli.job.request import Request
+    from ddcli.store.files.gate import Written
+    from ddcli.store.log.joint_file import JointFile
+    from ddcli.store.state.directory import Transaction
+    from ddcli.store.state.manifest import Times
+
+
+LARGE = 1_000_000
+"""Updates of an output in one run above which they are encoded and written in parts, each about as large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some of an output's updates that were made elsewhere: in a file that waits for its name, or, if few, in a frame's bytes.
+
+    In neither, where they are only counted.
+    """
+
+    name: str
+    rows: int
+    inserted: int
+    frame: bytes | None = None
+    file: tuple[Path, Written] | None = None
+
+
+@dataclass
+class Publishing:
+    """What a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, it is only counted.
+
+    Updates that `reopen` a closed past are said at open times, those from that frontier on. `called` is added to the names of the files.
+    An output gets one file in a commit, however many parts it is made of: readers see all of it or nothing.
+    """
+
+    request: Request
+    time: Schema
+    lower: Times | None
+    upper: Times
+    layouts: dict[str, Layout]
+    transaction: Transaction | None
+    reopen: Frontier | None = None
+    called: str = ""
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """How long writing each output took, in all threads together."""
+    _counts: dict[str, OutputSummary] = field(default_factory=dict)
+    _files: dict[str, FileEntry] = field(default_factory=dict)
+    _joint: dict[str, JointFile] = field(default_factory=dict)
+    _elsewhere: dict[str, list[tuple[Path, Written]]] = field(default_factory=lambda: defaultdict(list))
+    _small: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    _rows: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, name: str, updates: np.ndarray, pool: Pool, *, alone: bool = False) -> None:
+        """Add consolidated updates of an output: all of them (`alone`), or some that share no record with others. Threads may.
+
+        Of outputs without a layout here nothing is written. A few updates wait for others, so that a file gets no more row groups than it needs.
+        """
+        if name not in self.layouts:
+            return
+        if self.reopen is not None:
+            updates = reopened(updates, self.reopen, len(self.time))
+        if not len(updates):
+            return
+        began, rows = clock.perf_counter(), len(updates)
+        self._count(name, rows, kernels.inserted(updates))
+        if self.transaction is None:
+            return
+        layout = self.layouts[name]
+        if alone:
+            self._write(name, output_bytes(updates, layout, pool, self.time))
+        elif rows >= LARGE:
+            self._add_part(name, output_bytes(updates, layout, pool, self.time), rows)
+        else:
+            self._keep(name, frame_copy(updates, layout, pool, self.time), rows)
+        with self._lock:
+            self.seconds[name] += clock.perf_counter() - began
+
+    def take_in(self, piece: Piece) -> None:
+        """Add updates of an output that were made elsewhere, and share no record with others."""
+        if piece.name not in self.layouts:
+            return
+        self._count(piece.name, piece.rows, piece.inserted)
+        if self.transaction is None:
+            return
+        if piece.frame is not None:
+            self._keep(piece.name, piece.frame, piece.rows)
+        if piece.file is not None:
+            self._elsewhere[piece.name].append(piece.file)
+
+    def _count(self, name: str, rows: int, inserted: int) -> None:
+        with self._lock:
+            self._counts[name] = _sum(self._counts.get(name), OutputSummary(rows, inserted, rows - inserted, None))
+
+    def _keep(self, name: str, frame: bytes, rows: int) -> None:
+        """Keep a few updates until there are enough for a part."""
+        with self._lock:
+            self._small[name].append(frame)
+            self._rows[name] += rows
+            parts = self._gathered(name) if self._rows[name] >= LARGE else []
+        if parts:
+            self._add_part(name, *self._encoded(parts))
+
+    def _gathered(self, name: str) -> list[bytes]:
+        self._rows[name] = 0
+        return self._small.pop(name, [])
+
+    def _write(self, name: str, data: memoryview) -> None:
+        """Write all updates of an output."""
+        assert self.transaction is not None, "a dry run writes nothing"
+        view = memoryview(data)
+        footer = checksum(footer_of(len(view), lambda start, end: bytes(view[start:end])))
+        self._note(name, self.transaction.add_output(self._path(name), data), footer)
+        self.request.progress.wrote(self._counts[name].rows, data.nbytes)
+
+    def _add_part(self, name: str, data: memoryview, rows: int) -> None:
+        """Write some updates of an output."""
+        self._joined(name).add(data)
+        self.request.progress.wrote(rows, data.nbytes)
+
+    def _joined(self, name: str) -> JointFile:
+        """Return the file in the making of an output."""
+        assert self.transaction is not None, "a dry run writes nothing"
+        with self._lock:
+            if name not in self._joint:
+                self._joint[name] = self.transaction.join_output(self._path(name))
+            return self._joint[name]
+
+    def _finish(self, name: str) -> None:
+        """Write what waits of an output, and all that others have written."""
+        assert self.transaction is not None, "a dry run writes nothing"
+        waiting, elsewhere = self._gathered(name), self._elsewhere.pop(name, [])
+        if name not in self._joint and len(elsewhere) + bool(waiting) == 1:
+            for place, written in elsewhere:  # it gets another name, and is not copied
+                self.transaction.adopt((), [(place, self._path(name))])
+                self._note(name, written, footer_checksum(place))
+            if waiting:
+                self._write(name, self._encoded(waiting)[0])
+            return
+        if waiting:
+            self._add_part(name, *self._encoded(waiting))
+        for place, written in elsewhere:
+            self._joined(name).add_file(place, written)
+        if name in self._joint:
+            self._note(name, self._joint[name].finish(), self._joint[name].footer)
+
+    def _encoded(self, parts: list[bytes]) -> tuple[memoryview, int]:
+        """Return the rows of some frames' bytes as a file, and how many there are.
+
+        In an order that doesn't hang on which thread came first: the same run writes the same file.
+        """
+        frame = pl.concat([pl.read_ipc(io.BytesIO(part)) for part in sorted(parts)])
+        return frame_bytes(frame, self.time), frame.height
+
+    def _path(self, name: str) -> Path:
+        """Return the path of the file that the commit adds to an output."""
+        return self.request.outputs[name] / file_name(self.time, self.lower, self.upper, self.called)
+
+    def _note(self, name: str, written: Written, footer: str) -> None:
+        """Note what the file of an output must be from now on."""
+        path, rows = self._path(name), self._counts[name].rows
+        bounds = self.lower, self.upper
+        entry = FileEntry(path.name, rows, written.size, written.checksum, *bounds, footer=footer)
+        with self._lock:
+            self._files[name] = entry
+
+    def entry(self, name: str, known: OutputEntry | None, meaning: str) -> OutputEntry:
+        """Write what waits, and the log's progress last; return an output as the next manifest has it, `known` as the last had it."""
+        assert self.transaction is not None, "a dry run writes nothing"
+        self._finish(name)
+        directory = self.request.outputs[name]
+        write_progress(self.transaction, directory, self.upper)
+        schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
+        files = more(known.files if known else (), [self._files[name]] if name in self._files else [])
+        return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning)
+
+    def summaries(self) -> dict[str, OutputSummary]:
+        """Return what was added to each output."""
+        none = OutputSummary(0, 0, 0, None)
+        files = {name: str(self._path(name)) for name in self._files}
+        return {name: replace(self._counts.get(name, none), file=files.get(name)) for name in self.layouts}
+
+
+def frame_copy(updates: np.ndarray, layout: Layout, pool: Pool, time: Schema) -> bytes:
+    """Return updates of an output as the bytes of a frame: as a frame they would hold all values of the pool in memory."""
+    copy = io.BytesIO()
+    output_frame(updates, layout, pool, time).write_ipc(copy)
+    return copy.getvalue()
+
+
+def _sum(one: OutputSummary | None, other: OutputSummary) -> OutputSummary:
+    if one is None:
+        return other
+    return OutputSummary(one.rows + other.rows, one.inserted + other.inserted, one.retracted + other.retracted, None)

@@ -1,0 +1,190 @@
+"""Side logs: change logs beside the outputs of what a run could not take as it is, published with its commit."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import polars as pl
+
+from ddcli.engine.lanes import decode
+from ddcli.store.files.access import real
+from ddcli.store.files.objects import locate
+from ddcli.store.log.writer import frontier_name, time_column
+from ddcli.store.state.directory import UPDATES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Frontier
+    from ddcli.expressions.types import Schema
+    from ddcli.job.request import Request
+    from ddcli.store.log.joint_file import JointFile
+    from ddcli.store.log.reader import LogReader, Slice
+    from ddcli.store.state.directory import Transaction
+    from ddcli.store.state.manifest import Times
+
+DIFF = "diff"
+
+
+class WithLate(Protocol):
+    """What was taken of an input, and what was late."""
+
+    @property
+    def put_aside(self) -> tuple[Slice, ...]:
+        """The late rows."""
+
+
+def late_directory(request: Request, name: str) -> Path:
+    """Return where the late rows of an input are put aside."""
+    given = request.spec.inputs[name].quarantine
+    return real(locate(request.base, given.value)) if given else request.state / "late" / name
+
+
+def error_directory(request: Request) -> Path:
+    """Return where the records are logged on which an expression fails."""
+    errors = request.spec.errors
+    return real(locate(request.base, errors.path.value)) if errors and errors.path else request.state / "errors"
+
+
+@dataclass
+class ErrorLog:
+    """The records on which expressions failed in a run, as updates: `error`, the `record` as JSON, times and diff.
+
+    What fails on an insertion fails on the retraction too, so a record that is corrected is taken out of the log by itself.
+    Threads may tell of some at once.
+    """
+
+    times: Schema
+    rows: int = 0
+    """Updates that insert."""
+    _frames: list[pl.DataFrame] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str]) -> None:
+        """Take in updates on which an expression fails, each with the reason."""
+        records = decode(updates, layout, pool)
+        texts = [json.dumps(row, default=str, ensure_ascii=False) for row in records.iter_rows(named=True)]
+        lanes = range(layout.width, layout.width + len(self.times))
+        times = [
+            time_column(name, updates[:, at], kind) for at, (name, kind) in zip(lanes, self.times.items(), strict=True)
+        ]
+        reasons = pl.Series("error", list(why), pl.String)
+        frame = pl.DataFrame(
+            [reasons, pl.Series("record", texts, pl.String), *times, pl.Series(DIFF, updates[:, -1].copy())]
+        )
+        with self._lock:
+            self._frames.append(frame)
+            self.rows += int((updates[:, -1] > 0).sum())
+
+    @property
+    def frames(self) -> Sequence[pl.DataFrame]:
+        """The records so far, as frames for `hear`."""
+        return self._frames
+
+    def hear(self, frames: Sequence[pl.DataFrame]) -> None:
+        """Take in records that another log took in."""
+        self._frames += frames
+        self.rows += sum(int((frame[DIFF] > 0).sum()) for frame in frames)
+
+    def add_rebuilt(self, frontier: Frontier) -> Callable[[np.ndarray, Layout, Pool, Sequence[str]], None]:
+        """Return what takes in updates of a pipeline that changed: they fail from the frontier on, at which it changes."""
+
+        def add(updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str]) -> None:
+            opened = updates.copy()
+            opened[:, layout.width : -1] = frontier.as_time()
+            self.add(opened, layout, pool, why)
+
+        return add
+
+    def write(
+        self, transaction: Transaction, directory: Path, interval: tuple[Times | None, Times], called: str = ""
+    ) -> None:
+        """Add what there is to a transaction; `called` is added to the name of a file that is not the only one of its interval."""
+        if self._frames:
+            write(transaction, directory, [pl.concat(self._frames)], self.times, interval, called)
+
+
+def put_aside(
+    request: Request,
+    transaction: Transaction,
+    taken: Mapping[str, WithLate],
+    times: Schema,
+    interval: tuple[Times | None, Times],
+) -> None:
+    """Write the late rows of inputs that put them aside, with their times, as updates; a file an input, a slice at a time in memory.
+
+    Such a log has no progress: what comes late next time may be of any time.
+    """
+    for name, found in taken.items():
+        frames = (_as_updates(piece, times) for piece in found.put_aside)
+        write(transaction, late_directory(request, name), frames, times, interval)
+
+
+def correct_aside(
+    request: Request,
+    transaction: Transaction,
+    name: str,
+    reader: LogReader,
+    times: Schema,
+    interval: tuple[Times | None, Times],
+    called: str,
+) -> None:
+    """Write to the log of an input's late rows the difference between what its files hold of these now and what it says.
+
+    Holds both: such rows are few.
+    """
+    directory = late_directory(request, name)
+    try:
+        paths = sorted(path for path in directory.iterdir() if path.match(f"{UPDATES}*.parquet"))
+    except FileNotFoundError:
+        paths = []
+    said = [pl.scan_parquet(path, glob=False, hive_partitioning=False).collect() for path in paths]
+    frames = [frame.with_columns(-pl.col(DIFF)) for frame in said]
+    frames += [_as_updates(piece, times) for piece in reader.put_aside()]
+    if frames:
+        write(transaction, directory, [pl.concat(frames, how="diagonal_relaxed")], times, interval, called)
+
+
+def _as_updates(piece: Slice, times: Schema) -> pl.DataFrame:
+    """Return late rows as a side log has them: data, times, diff."""
+    rows = piece.read()
+    lanes = zip(times.items(), piece.reader.schema.time.values(), rows.times, strict=True)
+    beside = [time_column(column, lane.to_numpy(), kind) for (column, _), kind, lane in lanes]
+    taken_names = {*times, DIFF}
+    data = rows.frame.rename({column: f"{column}_" for column in rows.frame.columns if column in taken_names})
+    if not data.width:
+        return pl.DataFrame([*beside, rows.diffs.alias(DIFF)])
+    return data.with_columns(*beside, rows.diffs.alias(DIFF))
+
+
+def write(
+    transaction: Transaction,
+    directory: Path,
+    frames: Iterable[pl.DataFrame],
+    times: Schema,
+    interval: tuple[Times | None, Times],
+    called: str = "",
+) -> None:
+    """Add updates to a side log as one file; each frame has a record at most once for a time, sorted by time."""
+    names = "-".join(frontier_name(bound, times) for bound in interval)
+    file: JointFile | None = None
+    for frame in frames:
+        others = [column for column in frame.columns if column != DIFF]
+        updates = frame.group_by(others).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0).sort([*times, *others])
+        if updates.is_empty():
+            continue
+        data = io.BytesIO()
+        updates.write_parquet(data, compression="zstd")
+        file = file or transaction.join_output(directory / f"{UPDATES}{names}{called}.parquet")
+        file.add(data.getvalue())
+    if file is not None:
+        file.finish()

@@ -1,0 +1,8 @@
+"""What a run reads: files as slices of updates, and arrangements of other pipelines.
+
+* change_log: a log read for people: its collection, its changes, a record's history
+* imported: arrangements of other pipelines, read in place
+* input_format: how an input's format reads, and its key violations
+* readers: readers of what is new, and the time they share
+* slices: updates that lie in files, a slice at a time
+"""

@@ -1,0 +1,239 @@
+"""Reading a change log: its updates, the collection that it holds at a time, the history of a record.
+
+    read_log("out/airborne/", as_of=540)                    # the collection then: each record, and how often it is there
+    read_log("out/airborne/", since=480, until=540)         # what changed in between
+    read_log("out/airborne/", key={"carrier": "UA"})        # one record's history
+
+A log is a directory, a file or a glob; on this machine or in an object store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ddcli.engine.times import Frontier, box
+from ddcli.errors import EngineError, InputError, UsageError, did_you_mean
+from ddcli.store.files.objects import locate
+from ddcli.store.formats.base import Updates
+from ddcli.store.log.progress import read_progress
+from ddcli.store.log.reader import LogReader
+from ddcli.store.log.scan import not_after, physically
+from ddcli.store.log.times import within
+from ddcli.store.log.writer import beyond
+from ddcli.store.tables.files import READ_ERRORS, Tables
+from ddcli.store.tables.listing import NOT_THERE, list_input
+from ddcli.store.time_text import format_frontier, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ddcli.engine.times import Time
+    from ddcli.expressions.types import Schema
+    from ddcli.store.state.manifest import Times
+    from ddcli.store.tables.listing import Listing
+
+LATEST = "latest"
+"""As of this, all updates count."""
+DIFF, TIME = "diff", "time"
+UNFINISHED = "the last commit isn't published wholly, and is left out; the pipeline's next run finishes it"
+MOST_HELD = 10_000_000
+"""Times that are read at once, to see whether rows are in order."""
+At = Any
+"""A time as programs have it: an integer, a date, a datetime, its text, or a tuple of those."""
+
+
+def read_log(
+    path: str | Path,
+    *,
+    as_of: At | None = None,
+    since: At | None = None,
+    until: At | None = None,
+    key: Mapping[str, Any] | None = None,
+    consolidate: bool = False,
+    time: Sequence[str] | None = None,
+    diff: str = DIFF,
+    columns: Schema | None = None,
+) -> pl.DataFrame:
+    """Return what a change log holds, with a column for the diff, in order.
+
+    With `as_of` (a time, or "latest") the collection then: each record once, its diff being how often it is there. Else its
+    updates, in order of time, those at or after `since` and before `until`; with `consolidate` at most one of a record at a
+    time. `key` gives columns and values that records must have. `time` names the columns of the time (default: `time`, or as
+    many before the diff as the log's progress has), `columns` the types of those of CSV and NDJSON.
+
+    Reads the files that are there, once; holds what it returns, and as much again for sorting. Raises UsageError for what
+    doesn't fit the log, InputError for files that can't be read.
+    """
+    log = ChangeLog.open(str(path), Path.cwd(), time=time, diff=diff, columns=columns)
+    if as_of is not None:
+        if since is not None or until is not None:
+            raise UsageError("as_of is one time, since and until are a range", hint="give the one or the other")
+        wanted = log.as_of(as_of, key)
+    else:
+        wanted = log.updates(since, until, key, consolidate=consolidate)
+    try:
+        return wanted.collect()
+    except READ_ERRORS as error:
+        raise log.refusal(error) from None
+
+
+@dataclass(frozen=True)
+class ChangeLog:
+    """A log that is open to be read lazily: its files' footers have been checked; rows are read as they are collected."""
+
+    path: Path
+    reader: LogReader
+    diff: str
+    progress: Frontier | None
+    """The upper that the log carries, if it does."""
+    left_out: int = 0
+    """Files of a commit that isn't wholly published: they are not read."""
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        base: Path,
+        *,
+        time: Sequence[str] | None = None,
+        diff: str = DIFF,
+        columns: Schema | None = None,
+    ) -> ChangeLog:
+        """Open a log whose path is relative to `base`. See `read_log`."""
+        whole = locate(base, path)
+        progress = read_progress(whole)  # before the files are listed: what it speaks of is there then
+        try:
+            listing = list_input(path, base)
+        except InputError as error:
+            if error.hint in (None, NOT_THERE):
+                error.hint = "name a directory, a file or a glob of a change log"
+            raise
+        if not listing.files:
+            raise InputError("the log has no files of updates", place=str(whole), hint="check the path")
+        names = tuple(time) if time else _time_columns(listing, progress, columns, diff)
+        reader = LogReader(listing, Updates(names, columns, diff=diff), most=MOST_HELD)
+        if progress is None:
+            return cls(whole, reader, diff, None)
+        unfinished = beyond((file.path for file in listing.new), progress, reader.schema.time)
+        if unfinished:
+            listing = replace(listing, new=tuple(file for file in listing.new if file.path not in unfinished))
+            if not listing.files:
+                raise InputError("the log has no files of updates", place=str(whole), hint=UNFINISHED)
+            reader = LogReader(listing, Updates(names, columns, diff=diff), most=MOST_HELD)
+        return cls(whole, reader, diff, Frontier(progress), len(unfinished))
+
+    @property
+    def columns(self) -> Schema:
+        """The columns of its records."""
+        return self.reader.schema.columns
+
+    @property
+    def time(self) -> Schema:
+        """The columns of its time."""
+        return self.reader.schema.time
+
+    def at(self, given: At, option: str) -> Time:
+        """Return a time as lanes have it; `option` is what a message calls it."""
+        words = given if isinstance(given, tuple | list) else [given]
+        return parse_time(",".join(map(str, words)), self.time, option, "log's")
+
+    def as_of(self, time: At, key: Mapping[str, Any] | None = None) -> pl.LazyFrame:
+        """Return the records as of a time, sorted, with how often each is there. Holds the collection, not the log."""
+        rows = self._having(key)
+        if time != LATEST:
+            rows = rows.filter(not_after(list(self.time), self.at(time, "--as-of")))
+        return self._in_order(self._summed(rows, list(self.columns)), list(self.columns))
+
+    def updates(
+        self,
+        since: At | None = None,
+        until: At | None = None,
+        key: Mapping[str, Any] | None = None,
+        *,
+        consolidate: bool = False,
+    ) -> pl.LazyFrame:
+        """Return the updates at or after `since` and before `until` in order of time.
+
+        Where the files are in that order, as those of each log that `dd` writes are, rows stream by, and none is held.
+        """
+        names = list(self.time)
+        ordered = None if consolidate else self._ordered()
+        rows = self._having(key, ordered)
+        lower = None if since is None else (self.at(since, "--since"),)
+        upper = () if until is None else box(self.at(until, "--until")).elements
+        if lower is not None or upper:
+            integers = {
+                f"{name} as lanes have it": column for name, column in zip(names, physically(names), strict=True)
+            }
+            rows = rows.with_columns(**integers).filter(within(list(integers), lower, upper)).drop(*integers)
+        if consolidate:
+            rows = self._summed(rows, [*self.columns, *names])
+        return rows if ordered is not None else self._in_order(rows, [*names, *self.columns])
+
+    def open_from(self, time: At) -> str | None:
+        """Return up to where the log is complete, in words, if it may still change at a time; None where it can't."""
+        if self.progress is None or time == LATEST or not self.progress.less_equal(self.at(time, "--as-of")):
+            return None
+        return format_frontier(self.progress, list(self.time.values()))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of what is shown."""
+        return [f"{self.path}: {UNFINISHED}"] if self.left_out else []
+
+    def refusal(self, error: BaseException) -> InputError | EngineError:
+        """Return what to say when reading has failed: which file is damaged, or that a sum is too large."""
+        if (damaged := self.reader.damaged()) is not None:
+            return damaged
+        return EngineError(
+            f"the log can't be read: {str(error).splitlines()[0]}",
+            place=str(self.path),
+            hint="a sum of diffs, or a value, is out of the range of its type",
+        )
+
+    @cached_property
+    def _scans(self) -> list[pl.LazyFrame]:
+        return self.reader.scans()
+
+    def _having(self, key: Mapping[str, Any] | None, ordered: pl.LazyFrame | None = None) -> pl.LazyFrame:
+        """Return the rows whose record has these values, of `ordered` in its order."""
+        rows = pl.concat(self._scans) if ordered is None else ordered
+        for name, value in (key or {}).items():
+            if name not in self.columns:
+                near = did_you_mean(name, self.columns)
+                hint = f"did you mean '{near}'?" if near else f"the columns are: {', '.join(self.columns)}"
+                raise UsageError(f"the log has no column '{name}'", place=str(self.path), hint=hint)
+            rows = rows.filter(pl.col(name).eq_missing(pl.lit(value, self.columns[name].to_polars())))
+        return rows
+
+    def _summed(self, rows: pl.LazyFrame, by: list[str]) -> pl.LazyFrame:
+        # In 128 bits: a sum that is too large for a diff fails as it is made one, instead of wrapping around.
+        total = pl.col(self.diff).cast(pl.Int128).sum()
+        summed = rows.group_by(by).agg(total) if by else rows.select(total)
+        return summed.filter(pl.col(self.diff) != 0).with_columns(pl.col(self.diff).cast(pl.Int64))
+
+    def _in_order(self, rows: pl.LazyFrame, by: list[str]) -> pl.LazyFrame:
+        return rows.sort(by, nulls_last=True, maintain_order=True) if by else rows
+
+    def _ordered(self) -> pl.LazyFrame | None:
+        """Return all rows in order of time without sorting them, if their files are such that this goes."""
+        found = [(span, scan) for span, scan in zip(self.reader.spans(), self._scans, strict=True) if span is not None]
+        if len(found) < len(self._scans):
+            return None
+        found.sort(key=lambda pair: pair[0])
+        apart = all(before[0][1] <= after[0][0] for before, after in pairwise(found))
+        return pl.concat([scan for _, scan in found]) if apart else None
+
+
+def _time_columns(listing: Listing, progress: Times | None, columns: Schema | None, diff: str) -> tuple[str, ...]:
+    """Return the time columns of a log of which nobody has said them: of a product, they stand before the diff."""
+    if progress is None or not progress or len(progress[0]) == 1:
+        return (TIME,)
+    names = [name for name in Tables(columns).footer(listing.path(listing.files[0])) if name != diff]
+    return tuple(names[-len(progress[0]) :])

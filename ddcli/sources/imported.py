@@ -1,0 +1,294 @@
+"""Inputs that are arrangements of other pipelines: read where they lie, and no copy is kept.
+
+Such an input begins as of the exporter's frontier when it was first held: what was there then is taken at the last times before
+that. From then on a run takes the updates between its own frontier before and after. What an earlier run has taken is the
+content of the arrangement that joins read, batch by batch; in batches that reach beyond, times tell what was taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.columns import POOLED
+from ddcli.engine.correction import as_of
+from ddcli.engine.lanes import Layout, decode, encode
+from ddcli.engine.pool import HashCollision, Pool
+from ddcli.engine.secret import new_secret
+from ddcli.engine.times import Frontier
+from ddcli.engine.trace.holds import before, times_of
+from ddcli.errors import StateError
+from ddcli.plan.physical import Scan, is_imported
+from ddcli.store.batch.layout import BatchLayout, StoredBatch
+from ddcli.store.log.reader import Taken
+from ddcli.store.log.schema import LogSchema
+from ddcli.store.state.directory import batch_directory
+from ddcli.store.state.manifest import times as frontier_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ddcli.job.request import Found
+    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.store.log.reader import Slice
+    from ddcli.store.state.manifest import InputEntry, Times
+    from ddcli.store.state.sharing import Shared
+    from ddcli.store.tables.listing import Listing
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSchema(LogSchema):
+    """The columns of an imported arrangement, which one it is, and since when it is imported."""
+
+    identity: str = ""
+    begin: Times = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest keeps of it."""
+        plain = LogSchema(self.columns, self.time, self.diff).to_json()
+        return plain | {"identity": self.identity, "begin": self.begin}
+
+
+@dataclass(frozen=True)
+class SharedSlice:
+    """Updates of some batch files that are to be taken, not read yet."""
+
+    reader: SharedReader
+    batches: tuple[int, ...]
+    lower: Frontier | None
+    upper: Frontier
+
+    @property
+    def rows(self) -> int:
+        """How many updates there are, at most."""
+        return sum(self.reader.rows(at) for at in self.batches)
+
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+        """Return the updates as `[data lanes | time lanes | diff]`."""
+        record = self.reader.layout.record
+        take = [*record.take(layout.names), *range(record.width, self.reader.layout.width)]
+        parts = [np.empty((0, len(take)), np.int64)]
+        for at in self.batches:
+            rows = self.reader.due(self.reader.batch(at, pool), self.lower, self.upper)
+            parts.append(kernels.take(rows, take))
+        return kernels.concat(parts)
+
+
+class SharedReader:
+    """Reads what is new of an arrangement that another pipeline exports, and gives what was taken before as batches.
+
+    `known` is the input as the last run left it. Raises StateError where what it has not taken can't be told any more.
+    """
+
+    def __init__(self, shared: Shared, time: Sequence[str], listing: Listing, known: InputEntry | None) -> None:
+        self.shared = shared
+        self.listing = listing
+        entry = shared.entry
+        said = shared.schema(time)
+        self.key = entry.key
+        self.layout = BatchLayout(
+            Layout({name: said.columns[name] for name in entry.key}),
+            Layout({name: kind for name, kind in said.columns.items() if name not in entry.key}),
+            len(said.time),
+        )
+        begin = frontier_of(known.schema["begin"]) if known else shared.manifest.upper
+        self.schema = SharedSchema(said.columns, said.time, diff=True, identity=shared.identity, begin=begin)
+        self.begin = Frontier(begin)
+        self._files = [(shard, file) for shard, files in enumerate(entry.shards) for file in files]
+        if known is not None:
+            self._check(known)
+
+    @cached_property
+    def nt(self) -> int:
+        """The number of coordinates of its times."""
+        return len(self.layout.times)
+
+    def _check(self, known: InputEntry) -> None:
+        hint = "run with `--full-refresh all`: it reads the arrangement anew, and writes the difference to the outputs"
+        place = str(self.shared.state)
+        name = self.shared.name
+        if known.identity != self.shared.identity:
+            raise StateError(f"the imported arrangement '{name}' is another one now", place=place, hint=hint)
+        if self.shared.first and known.upper != self.shared.manifest.upper:
+            problem = (
+                f"the hold on the imported arrangement '{name}' is gone: what was not taken yet can't be told any more"
+            )
+            raise StateError(problem, place=place, hint=hint)
+
+    def largest_time(self) -> tuple[int, ...] | None:
+        """Return None: the exporter's frontier says what is complete."""
+        return None
+
+    def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
+        """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`.
+
+        With `most`, a slice is a file, of which none is large; else all are one slice.
+        """
+        since = None if lower is None else Frontier(lower)
+        until = Frontier(upper)
+        wanted = [at for at in range(len(self._files)) if since is None or not self._taken(at, since)]
+        groups = [(at,) for at in wanted] if most is not None else [tuple(wanted)] if wanted else []
+        slices = [SharedSlice(self, group, since, until) for group in groups]
+        return Taken(cast("list[Slice]", slices), ())  # they are read as slices of logs are
+
+    def rows(self, at: int) -> int:
+        """Return how many rows a file has."""
+        return self._files[at][1].rows
+
+    def batch(self, at: int, pool: Pool) -> StoredBatch | Rehashed:
+        """Return a file's batch, in the lanes of the pool."""
+        shard, file = self._files[at]
+        path = batch_directory(self.shared.state, self.shared.identity, shard) / file.name
+        if self._is_hashed_as(pool):
+            return StoredBatch(path, file, self.layout, pool)
+        return Rehashed(StoredBatch(path, file, self.layout, pool), self.shared.manifest.secret_bytes)
+
+    def _is_hashed_as(self, pool: Pool) -> bool:
+        """Say whether the arrangement has the lanes of a pool, and so its order and its shards."""
+        return not self.layout.hashed or self.shared.manifest.secret_bytes == pool.secret
+
+    def due(self, batch: StoredBatch | Rehashed, lower: Frontier | None, upper: Frontier) -> np.ndarray:
+        """Return the updates of a batch at or after `lower` and not at or after `upper`."""
+        matrix = self._placed(batch)
+        times = times_of(matrix, self.nt)
+        due = before(times, upper)
+        if lower is not None:
+            due &= ~before(times, lower)
+        return matrix if due.all() else matrix[due]
+
+    def batches(self, taken: Frontier, shard: int, shards: int, pool: Pool) -> list[SharedBatch]:
+        """Return what was taken before a frontier, of the keys of one shard of so many."""
+        nk = self.layout.key.width
+
+        def mine(matrix: np.ndarray) -> np.ndarray:
+            if shards > 1:
+                matrix = matrix[kernels.shard_of(np.ascontiguousarray(matrix[:, :nk]), nk, shards) == shard]
+            return matrix
+
+        def part(matrix: np.ndarray) -> np.ndarray:
+            rows: np.ndarray = mine(matrix)
+            there: np.ndarray = rows[before(times_of(rows, self.nt), taken)]
+            return there
+
+        found = []
+        for at, (own, file) in enumerate(self._files):
+            count = len(self.shared.entry.shards)
+            if self._is_hashed_as(pool):  # shards are ranges of hashes
+                if count % shards == 0 and own * shards // count != shard:
+                    continue
+                if shards % count == 0 and shard * count // shards != own:
+                    continue
+            if self._taken(at, taken):
+                found.append(SharedBatch(self.batch(at, pool), mine))
+            elif self._old(Frontier(file.upper)) or not taken.dominates(Frontier(file.lower or ())):
+                found.append(SharedBatch(self.batch(at, pool), part, self._placed))
+        return found
+
+    def _old(self, upper: Frontier) -> bool:
+        """Say whether a batch up to this frontier was there when the import began."""
+        return upper.dominates(self.begin)
+
+    def _taken(self, at: int, taken: Frontier) -> bool:
+        """Say whether all of a file's updates are before a frontier."""
+        upper = Frontier(self._files[at][1].upper)
+        return upper.dominates(taken) and (not self._old(upper) or self.begin.dominates(taken))
+
+    def _placed(self, batch: StoredBatch | Rehashed) -> np.ndarray:
+        """Return a batch's updates at the times at which they are taken."""
+        matrix = batch.matrix()
+        return as_of(matrix, self.begin, self.nt) if self._old(batch.upper) else matrix
+
+
+def first_secret(found: Mapping[str, Found]) -> bytes:
+    """Return the secret that a state begins with: that of the first arrangement it imports, which is then read as it lies."""
+    known = (given.shared.manifest.secret_bytes for given in found.values() if given.shared)
+    return next(filter(None, known), None) or new_secret()
+
+
+def imported(graph: PhysicalGraph, readers: Mapping[str, object]) -> dict[str, SharedReader]:
+    """Return the readers of the arrangements in a graph that other pipelines keep, by identity."""
+    found = {}
+    for node in graph.nodes:
+        if is_imported(node):
+            (scan,) = node.inputs
+            assert isinstance(scan, Scan)
+            reader = readers[scan.name]
+            assert isinstance(reader, SharedReader)
+            found[node.fingerprint] = reader
+    return found
+
+
+class Rehashed:
+    """A batch that was written under another secret, in the lanes of its pool (the engine's protocol `Batch`).
+
+    Keys are looked for by their values, hashed as they were there. Where that can't be (of a key the lane alone is known, or two
+    values there have one hash), the batch is read as a whole, which takes none of those hashes.
+    """
+
+    def __init__(self, batch: StoredBatch, secret: bytes) -> None:
+        self.batch = batch
+        self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
+        self._secret = secret
+        self._matrix: np.ndarray | None = None
+
+    def matrix(self) -> np.ndarray:
+        """Return all rows, sorted, and keep them until `release`."""
+        if self._matrix is None:
+            self._matrix = self.batch.rehashed()
+        return self._matrix
+
+    def for_keys(self, keys: np.ndarray) -> np.ndarray:
+        """Return a sorted matrix with each row of the sorted, distinct `keys`; others may be in it."""
+        layout, key, pool = self.batch.layout, self.batch.layout.key, self.batch.pool
+        if self._matrix is not None or not _has_values(keys, key, pool):
+            return self.matrix()
+        theirs = Pool(self._secret)
+        try:
+            wanted = kernels.sort_by(encode(decode(keys, key, pool), key, theirs), range(key.width))
+            there = StoredBatch(self.batch.path, self.batch.entry, layout, theirs).for_keys(wanted)
+            found = there.copy()
+            encode(decode(there, layout.record, theirs), layout.record, pool, found)
+        except HashCollision:
+            return self.matrix()
+        return kernels.sort_by(found, range(layout.width))
+
+    def release(self) -> None:
+        """Forget what `matrix` keeps."""
+        self._matrix = None
+
+
+def _has_values(keys: np.ndarray, key: Layout, pool: Pool) -> bool:
+    """Say whether a pool knows the values behind the lanes of keys."""
+    hashed = ((key.lanes(name).start, kind) for name, kind in key.schema.items() if kind.kind in POOLED)
+    return all(pool.has(keys[:, lane], kind) for lane, kind in hashed)
+
+
+class SharedBatch:
+    """Those rows of another pipeline's batch that are of a shard, and taken (the engine's protocol `Batch`)."""
+
+    def __init__(
+        self,
+        batch: StoredBatch | Rehashed,
+        mine: Callable[[np.ndarray], np.ndarray],
+        whole: Callable[[StoredBatch | Rehashed], np.ndarray] | None = None,
+    ) -> None:
+        self.batch = batch
+        self.rows, self.lower, self.upper = batch.rows, batch.lower, batch.upper
+        self._mine = mine
+        self._whole = whole
+
+    def matrix(self) -> np.ndarray:
+        """Return the rows, sorted."""
+        return self._mine(self._whole(self.batch) if self._whole else self.batch.matrix())
+
+    def for_keys(self, keys: np.ndarray) -> np.ndarray:
+        """Return a sorted matrix with each row of the sorted, distinct `keys`; others may be in it."""
+        return self.matrix() if self._whole else self._mine(self.batch.for_keys(keys))
+
+    def release(self) -> None:
+        """Forget what `matrix` keeps."""
+        self.batch.release()

@@ -1,0 +1,175 @@
+"""What a run must know of inputs beside their rows: how their formats read, and what a person is told when keys go wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import InputError, SpecError
+from ddcli.spec.inputs import allowed
+from ddcli.store.formats.base import Append, Format, Updates
+from ddcli.store.formats.debezium import Debezium, Flattened
+from ddcli.store.formats.delta_cdf import DeltaCdf
+from ddcli.store.formats.snapshots import Snapshots
+from ddcli.store.formats.upsert import Upsert
+from ddcli.store.time_text import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddcli.expressions.types import Schema
+    from ddcli.sources.imported import SharedReader
+    from ddcli.spec.model import Input, Spec
+    from ddcli.store.log.reader import LogReader
+    from ddcli.store.log.schema import LogSchema
+    from ddcli.store.state.manifest import Times
+
+
+TIME = "time"
+"""What the time column of an output is called where the time has one coordinate."""
+Told = tuple[list[tuple[str, int]], Counter[int], Counter[int]]
+"""What the operators of an input have told of it: see `InputFacts`."""
+
+
+def format_of(given: Input) -> Format:
+    """Return how an input's rows are to be read."""
+    columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
+    every: tuple[Any, ...] = tuple(text.value for text in given.time), columns
+    common: dict[str, Any] = {"file_name": given.file_name.value if given.file_name else None, "late": given.late}
+    key = tuple(text.value for text in given.key)
+    match given.format:
+        case "append":
+            return Append(*every, **common)
+        case "delta_cdf":
+            return DeltaCdf(*every, **common)
+        case "snapshots":
+            return Snapshots(*every, **common, key=key)
+        case "debezium" if not given.flattened:
+            order = given.order_by.value if given.order_by else "source.lsn"
+            return Debezium(*every, **common, key=key, order=order)
+        case "upsert" | "debezium":
+            kind = Flattened if given.flattened else Upsert
+            return kind(*every, **common, key=key, delete_when=given.delete_when, order_by=given.order_by)
+    return Updates(*every, **common, diff=given.diff.value if given.diff else None)
+
+
+def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:
+    """Return the outputs' time columns, of the types that all inputs' times have, or refuse a mixture.
+
+    A single time is called `time`, the coordinates of a product as in the inputs.
+    """
+    # A log without files says nothing of its types; where no log has any, times are supposed to be integers.
+    known = {name: tuple(schema.time.values()) for name, schema in schemas.items() if schema.diff is not None}
+    columns = next(iter(schemas.values())).time
+    first, kinds = next(iter(known.items()), ("", tuple(columns.values())))
+    for name, other in known.items():
+        if other != kinds:
+            told = [", ".join(map(str, each)) for each in (other, kinds)]
+            raise SpecError(
+                f"the time of input '{name}' is {told[0]}, that of '{first}' is {told[1]}",
+                span=spec.inputs[name].name.span,
+                hint="the inputs of a pipeline share one time: write them with the same type",
+            )
+    return dict(zip(columns if len(kinds) > 1 else (TIME,), kinds, strict=True))
+
+
+@dataclass
+class InputFacts:
+    """What the operators of an input ask, and what they tell. Shards may tell from several threads."""
+
+    given: Input
+    reader: LogReader
+    snapshots: list[int] = field(default_factory=list)
+    truncations: list[tuple[int, int]] = field(default_factory=list)
+    watched: list[tuple[str, int]] = field(default_factory=list)
+    """What is wrong with a record, and of how many updates of its shard this is said, where that is only told."""
+    _gone: Counter[int] = field(default_factory=Counter)
+    _before: Counter[int] = field(default_factory=Counter)
+
+    def apart(self) -> InputFacts:
+        """Return facts that are told apart from these: by a task, whose attempt may fail."""
+        return replace(self, watched=[], _gone=Counter(), _before=Counter())
+
+    def told(self) -> Told:
+        """Return what was told, for `hear`."""
+        return self.watched, self._gone, self._before
+
+    def hear(self, told: Told) -> None:
+        """Learn what others were told."""
+        watched, gone, before = told
+        self.watched += watched
+        self._gone += gone
+        self._before += before
+
+    def tied(self, key: dict[str, Any], time: int) -> InputError:
+        """Return the error for a key with two different rows at one time, neither of which is the last."""
+        hint = "make their order different, or delete one of the rows"
+        if self.given.order_by is None and not self.given.format.startswith("debezium"):
+            hint = "say under the input's `order_by` which of a key's rows at one time is the last"
+        return self._refused(key, time, "has different rows of the same order at", hint)
+
+    def twice(self, key: dict[str, Any], time: int) -> InputError:
+        """Return the error for a key that is in a snapshot twice."""
+        hint = "correct the file, or leave out the input's `key` to compare whole records"
+        return self._refused(key, time, "is twice in the snapshot of", hint)
+
+    def deleted(self, time: int, gone: int, before: int) -> None:
+        """Learn how many of the records before a snapshot are not in it, in one shard."""
+        self._gone[time] += gone
+        self._before[time] += before
+
+    def negative(self, record: dict[str, Any], time: int, count: int, found: int) -> None:
+        """Refuse a record that is there less than no times, or remember it; it is the first of those `found` in one shard."""
+        told = ", ".join(f"{name} = {value!r}" for name, value in record.items())
+        problem = f"the record {told} is there {count} times at the time {self._time(time)}"
+        if self.given.negative == "error":
+            place = self.reader.find(record, time) or self.given.path.value
+            hint = "it was retracted more often than inserted; correct the input, or say `negative: warn` or `allow`"
+            raise InputError(problem, place=place, hint=hint)
+        self.watched.append((problem, found))
+
+    def negatives(self) -> tuple[int, str | None]:
+        """Return how many updates left a record there less than no times, and of one what is wrong."""
+        return sum(found for _, found in self.watched), min((problem for problem, _ in self.watched), default=None)
+
+    def check(self) -> None:
+        """Refuse a snapshot that deletes more than it may."""
+        most = self.given.max_delete
+        if most is None:
+            return
+        for time in self.snapshots:
+            gone, before = self._gone[time], self._before[time]
+            if gone > allowed(most.value, before):
+                raise InputError(
+                    f"inputs.{self.given.name.value}: the snapshot of {self._time(time)} deletes {gone} of {before} records, "
+                    f"more than `max_delete: {most.value}` lets go",
+                    span=most.span,
+                    hint="look at the snapshot's files; if they are right, raise `max_delete` for this run",
+                )
+
+    def _refused(self, key: dict[str, Any], time: int, problem: str, hint: str) -> InputError:
+        told = ", ".join(f"{name} = {value!r}" for name, value in key.items())
+        place = self.reader.find(key, time) or self.given.path.value
+        return InputError(f"the key {told} {problem} the time {self._time(time)}", place=place, hint=hint)
+
+    def _time(self, time: int) -> str:
+        return format_time((time,), list(self.reader.schema.time.values()))
+
+
+def facts_of(
+    spec: Spec, readers: Mapping[str, LogReader | SharedReader], lower: Times | None, upper: Times
+) -> dict[str, InputFacts]:
+    """Return the facts of the inputs that have keys or tables, for the times of an interval."""
+    from ddcli.sources.imported import SharedReader
+
+    found = {}
+    for name, reader in readers.items():
+        given = spec.inputs[name]
+        if isinstance(reader, SharedReader):
+            continue
+        if given.format == "snapshots":
+            found[name] = InputFacts(given, reader, reader.snapshot_times(lower, upper))
+        elif given.key or given.negative != "allow":
+            found[name] = InputFacts(given, reader, truncations=reader.truncations(lower, upper))
+    return found

@@ -1,0 +1,100 @@
+"""What sources are fed: updates that lie in files and are not read yet, in slices that any process can read.
+
+A run is fed what is new in its inputs (see `ddcli.store.log.reader`). What is here is the past, as a changed pipeline's state is built
+from it: what arrangements hold as of a frontier, and what outputs have said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import polars as pl
+
+from ddcli.engine.correction import as_of
+from ddcli.engine.lanes import encode
+from ddcli.store.batch.layout import StoredBatch
+from ddcli.store.files.access import reading
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Frontier
+    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.state.manifest import FileEntry
+
+
+class Slice(Protocol):
+    """Some updates, not read yet."""
+
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+        """Return them as `[data lanes | time lanes | diff]`; threads may read different ones at once."""
+
+
+class Feed(Protocol):
+    """What a source is fed: `rows` updates or fewer."""
+
+    @property
+    def slices(self) -> Sequence[Slice]:
+        """Return their parts."""
+
+    @property
+    def rows(self) -> int:
+        """Return how many there are at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a source is fed, wherever it is from (see `Feed`)."""
+
+    slices: Sequence[Slice]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Updates of which only their sums as of a frontier matter, in times of `nt` coordinates."""
+
+    part: Slice
+    frontier: Frontier
+    nt: int
+
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+        return as_of(self.part.matrix(layout, pool), self.frontier, self.nt)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A file of an arrangement, whose lanes it has in the order of its `layout`."""
+
+    path: Path
+    file: FileEntry
+    layout: BatchLayout
+
+    def matrix(self, _layout: Layout, pool: Pool) -> np.ndarray:
+        found: np.ndarray = StoredBatch(self.path, self.file, self.layout, pool).matrix()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Some rows of a file of an output's own log, with these time columns."""
+
+    path: Path
+    start: int
+    rows: int
+    times: tuple[str, ...]
+
+    def matrix(self, layout: Layout, pool: Pool) -> np.ndarray:
+        with reading(self.path) as file:
+            scan = pl.scan_parquet(file, glob=False, hive_partitioning=False)
+            frame = scan.slice(self.start, self.rows).collect()
+        width = layout.width + len(self.times) + 1
+        matrix = encode(frame, layout, pool, np.empty((frame.height, width), np.int64))
+        for at, column in enumerate((*self.times, "diff"), start=layout.width):
+            matrix[:, at] = frame[column].to_physical().cast(pl.Int64).to_numpy()
+        return matrix

@@ -1,0 +1,283 @@
+"""The tests of a pipeline: steps of changes to its inputs, and what is expected of its collections.
+
+Values stay nodes here: what they are is known when the types of their columns are. Names are checked with all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import Text
+from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME
+from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape
+from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record
+from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
+from ddcli.spec.values import Flag, PathWords, Words
+
+if TYPE_CHECKING:
+    from ddcli.errors import Span
+
+Cells = tuple[tuple[Text, Node], ...]
+"""A row: its columns and their values as they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as they are written, each with its place; or the `file` that they are in, relative to the pipeline file."""
+
+    span: Span
+    items: tuple[tuple[Cells, Span], ...] = ()
+    file: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What is expected of a collection: its whole `contents` (at the time `at`, else when the step is done), the `changes` that
+    the step made, and what is true of its records whatever they are. `tolerance` is how far floats may be apart.
+    """
+
+    collection: Text
+    span: Span
+    place: str
+    contents: Rows | None = None
+    changes: Rows | None = None
+    at: Node | None = None
+    tolerance: float | None = None
+    unique: tuple[Text, ...] = ()
+    not_null: tuple[Text, ...] = ()
+    accepted: tuple[tuple[Text, tuple[Node, ...]], ...] = ()
+    always: Text | None = None
+    non_negative: bool = False
+
+    @property
+    def standing(self) -> bool:
+        """Whether it may be expected at any time: it names no rows."""
+        return self.contents is None and self.changes is None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Rows that are `given` to inputs, at the time `time` if they don't say theirs; then the times up to the last are closed."""
+
+    span: Span
+    time: Node | None = None
+    given: tuple[tuple[Text, Rows], ...] = ()
+    expect: tuple[Expectation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """Steps from empty inputs on. Without steps: what is expected after each step of all others, and of what runs have kept."""
+
+    name: Text
+    span: Span
+    steps: tuple[Step, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+
+
+class _Any(Shape[Node]):
+    """A value, of whatever kind the column is."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> Node:
+        return node
+
+    def _schema(self) -> JsonSchema:
+        return {}
+
+
+class _Tolerance(Shape[float]):
+    """A number from 0."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> float:
+        if not isinstance(node, Scalar) or node.kind not in ("int", "float") or not float(node.text.value) >= 0:
+            raise notes.mismatch(node, place, "a number from 0")
+        return float(node.text.value)
+
+    def _schema(self) -> JsonSchema:
+        return {"type": "number", "minimum": 0}
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class _Listed(Shape[Rows]):
+    """Rows as mappings."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> Rows:
+        rows = ROWS.read(node, place, notes)
+        assert isinstance(node, Sequence)
+        return Rows(place.word.span, tuple((cells, item.span) for cells, item in zip(rows, node.items, strict=True)))
+
+    def _schema(self) -> JsonSchema:
+        return ROWS.schema()
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class _Tabled(Shape[Rows]):
+    """Rows as lists of values, under the names of their columns."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> Rows:
+        columns, rows = TABLE.read(node, place, notes)
+        wrong, items = False, []
+        written = node.get("rows") if isinstance(node, Mapping) else None
+        assert isinstance(written, Sequence)
+        for at, (row, item) in enumerate(zip(rows, written.items, strict=True)):
+            if len(row) != len(columns):
+                problem = f"the row has {len(row)} values, there are {len(columns)} columns"
+                notes.refuse(f"{place.path}.rows[{at}]", problem, item.span, "write null for a value that is missing")
+                wrong = True
+            items.append((tuple(zip(columns, row, strict=False)), item.span))
+        if wrong:
+            raise Refused
+        return Rows(place.word.span, tuple(items))
+
+    def _schema(self) -> JsonSchema:
+        return TABLE.schema()
+
+
+VALUE = _Any()
+ROWS = Many(Pairs(COLUMN, VALUE, "a row, a mapping of columns to values"), "a list of rows", least=0)
+TABLE: Record[tuple[tuple[Text, ...], tuple[tuple[Node, ...], ...]]] = Record(
+    lambda _, arguments: (arguments["columns"], arguments["rows"]),
+    {
+        "columns": Key("columns", COLUMNS, required=True, about="the columns of the rows, in order"),
+        "rows": Key("rows", Many(Many(VALUE, "a list of values"), "a list of rows", least=0), required=True),
+    },
+    "rows",
+    "{columns: [id, name], rows: [[1, Ann], [2, Bo]]}",
+)
+GIVEN: Shape[Rows] = ByKind(
+    "rows or a file",
+    scalar=As(PathWords("a path"), lambda place, path: Rows(place.word.span, file=path)),
+    sequence=_Listed(),
+    mapping=_Tabled(),
+    hint="for example `[{id: 1, name: Ann}]`",
+)
+
+
+def _expectation(place: Place, arguments: dict[str, Any]) -> Expectation:
+    return Expectation(span=place.word.span, place=place.path, **arguments)
+
+
+ACCEPTED = Pairs(COLUMN, Many(VALUE, "a list of values"), "a mapping of columns to the values that they may have")
+ONE_EXPECTATION: Record[Expectation] = Record(
+    _expectation,
+    {
+        "collection": Key("collection", Words("the name of a collection"), required=True, about="or input, or output"),
+        "contents": Key(
+            "contents", GIVEN, about="all its records, of the columns that are named; `diff`: how often, default 1"
+        ),
+        "changes": Key(
+            "changes", GIVEN, about="what the step changed; `diff`: by how many, default +1; the time may be named"
+        ),
+        "at": Key("at", VALUE, about="the time of the contents; default: when the step is done"),
+        "tolerance": Key(
+            "tolerance", _Tolerance(), about="how far floats may be apart; default: by 1e-9 of their size"
+        ),
+        "unique": Key("unique", COLUMNS, about="columns of which no two records have the same values"),
+        "not_null": Key("not_null", COLUMNS, about="columns that are never null"),
+        "accepted": Key("accepted", ACCEPTED, about="the values that columns may have; null is always accepted"),
+        "always": Key("always", EXPRESSION, about="a condition that is true of each record"),
+        "non_negative": Key("non_negative", Flag(), about="true: no record is there less than no times"),
+    },
+    "what is expected",
+    "{collection: orders, unique: [id]}",
+    least=2,
+)
+EXPECT: Shape[tuple[Expectation, ...]] = ByKind(
+    "what is expected, or a list of that",
+    mapping=As(ONE_EXPECTATION, lambda _, one: (one,)),
+    sequence=Many(ONE_EXPECTATION, "a list of what is expected"),
+    hint="for example `{collection: orders, unique: [id]}`",
+)
+STEP_KEYS = {
+    "time": Key("time", VALUE, about="the time of rows that don't say theirs; default: the number of the step, from 0"),
+    "given": Key(
+        "given", Pairs(NAME, GIVEN, "a mapping of inputs to rows"), about="rows of inputs, in their format; or a file"
+    ),
+    "expect": Key("expect", EXPECT, about="what is expected when the times of the step are closed"),
+}
+ONE_STEP: Record[Step] = Record(
+    lambda place, arguments: Step(place.word.span, **arguments),
+    STEP_KEYS,
+    "a step",
+    "{given: {orders: [{id: 1}]}, expect: {collection: orders, contents: [{id: 1}]}}",
+    least=1,
+)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class OneTest(Shape[Test]):
+    """A test: of several steps, or of one, or what is always expected."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> Test:
+        found = _TEST.read(node, place, notes)
+        name: Text | None = found.pop("name", None)
+        steps: tuple[Step, ...] = found.pop("steps", ())
+        expect: tuple[Expectation, ...] = found.get("expect", ())
+        if steps and found:
+            problem = f"has both 'steps' and {next(iter(found))!r}"
+            raise notes.refuse(place.path, problem, node.span, "put what there is to one step into the steps")
+        if "time" in found and "given" not in found:
+            raise notes.refuse(place.path, "has a time, and nothing is given", node.span, "add `given`")
+        standing = not steps and "given" not in found
+        if standing:
+            self._check_standing(expect, node, place, notes)
+        if name is None:
+            if not standing:
+                hint = "`- name: what is tried`: `dd test -k` finds it by that"
+                raise notes.refuse(place.path, "the key 'name' is missing", node.span, hint)
+            name = Text(f"{', '.join(dict.fromkeys(each.collection.value for each in expect))} always", node.span)
+        if standing:
+            return Test(name, node.span, (), expect)
+        return Test(name, node.span, steps or (Step(node.span, **found),))
+
+    @staticmethod
+    def _check_standing(expect: tuple[Expectation, ...], node: Node, place: Place, notes: Notes) -> None:
+        if not expect:
+            raise notes.refuse(
+                place.path, "nothing is given, and nothing is expected", node.span, "add `given` and `expect`"
+            )
+        for each in expect:
+            if not each.standing:
+                hint = "add `given`; or expect what is always so: unique, not_null, accepted, always, non_negative"
+                raise notes.refuse(each.place, "rows are expected, and nothing is given", each.span, hint)
+
+    def _schema(self) -> JsonSchema:
+        return _TEST.schema()
+
+
+_TEST: Record[dict[str, Any]] = Record(
+    lambda _, arguments: arguments,
+    {
+        "name": Key("name", Words("a name"), about="what is tried, in words"),
+        "steps": Key("steps", Many(ONE_STEP, "a list of steps"), about="one after the other, from empty inputs on"),
+        **STEP_KEYS,
+    },
+    "a test",
+    "{name: counts, given: {orders: [{id: 1}]}, expect: {collection: totals, contents: [{n: 1}]}}",
+    least=1,
+)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Tests(Shape[tuple[Test, ...]]):
+    """A list of tests, whose names differ."""
+
+    def _read(self, node: Node, place: Place, notes: Notes) -> tuple[Test, ...]:
+        if not isinstance(node, Sequence):
+            raise notes.mismatch(node, place, "a list of tests", "begin each test with `- `")
+        found = _TESTS.read(node, place, notes)
+        known: dict[str, Test] = {}
+        for test in found:
+            if test.steps and test.name.value in known:
+                first = known[test.name.value].name.span
+                problem = f"two tests are named {test.name.value!r}, the first at {first}"
+                raise notes.refuse(place.path, problem, test.name.span, "rename one of the two")
+            known[test.name.value] = test
+        return found
+
+    def _schema(self) -> JsonSchema:
+        return _TESTS.schema()
+
+
+_TESTS = Many(OneTest(), "a list of tests", least=0)

@@ -1,0 +1,344 @@
+"""Compaction of a shard's stored batches: how many there may be, which to merge when, and the merging, a part at a time.
+
+A shard is a spine on disk. Its *runs* are sorted batches, oldest first, each at least `RATIO` times the size of the next once
+nothing is due; so a lookup asks few of them, and what is retracted goes soon. A run is one file, or several of about `MOST` rows
+that hold a key range each. Updates add up in any order, so any files may be merged at any time, not only whole runs: where
+a large run is due to go into a larger one, some of its files go at a time, each into those that share its keys. There is no
+merge under way to be remembered: each commit leaves whole files that say all there is.
+
+What it costs: a row goes through at most log4(rows / inserted) runs, and each time at most `RATIO` rows are written again for it.
+A commit merges at most `FUEL` rows for each that it inserted, or `LEAST` if that is more, but for the last file that it
+takes on: that may be up to `RATIO` + 1 files of work (10 M rows, a second) however little was inserted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.columns import POOLED
+from ddcli.engine.lanes import decode, encode
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import Frontier
+from ddcli.store.batch.file import GROUP, BatchWriter, in_byte_order
+from ddcli.store.batch.layout import append, place, write_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ddcli.store.batch.layout import BatchLayout, StoredBatch
+    from ddcli.store.state.directory import Adding
+    from ddcli.store.state.manifest import FileEntry
+
+    Matrix = np.ndarray[Any, np.dtype[np.int64]]
+
+RATIO = 4
+"""Each run is to be this many times the size of the next. With 2 as many rows would be written, and twice as many runs looked into."""
+MOST = 1 << 21
+"""Rows of a file, about."""
+CHUNK = 1 << 18
+"""Rows that are merged in memory at once, about. Four times as many take twice the memory, and longer."""
+FUEL = 40
+"""Rows merged for each one inserted: a row of 250 000, into 2 000 M, goes through 6 runs and costs 5 in each."""
+LEAST = 1 << 18
+"""Rows that may be merged however few were inserted: they take a thirtieth of the second that a process takes anyway."""
+
+
+# Policy: sizes and key ranges in, decisions out.
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What the policy knows of a file: its rows, its first and its last record (in any form that compares)."""
+
+    rows: int
+    first: Any
+    last: Any
+
+
+def due(sizes: Sequence[int]) -> int | None:
+    """Return the place of the older of the youngest two neighbours that are to be merged, None when nothing is due.
+
+    >>> due([1000, 100, 30]), due([1000, 100, 10])
+    (1, None)
+    """
+    return next((at for at in range(len(sizes) - 2, -1, -1) if sizes[at] < RATIO * sizes[at + 1]), None)
+
+
+def fold(sizes: Sequence[int], limit: int) -> int:
+    """Return from which run on to merge all up to the youngest in one go: those that are due, as far as `limit` rows go.
+
+    >>> fold([1000, 100, 30, 10], 1000), fold([1000, 100, 30, 10], 50), fold([1000, 100, 10], 1000)
+    (1, 2, 2)
+    """
+    first, rows = len(sizes) - 1, sizes[-1]
+    while first and sizes[first - 1] < RATIO * rows and rows + sizes[first - 1] <= limit:
+        first -= 1
+        rows += sizes[first]
+    return first
+
+
+def portion(older: Sequence[Part], younger: Sequence[Part], limit: int) -> tuple[set[int], set[int]]:
+    """Return which files of two neighbouring runs to merge now: at least one of the younger, and all that share keys with it.
+
+    Those that meet the fewest rows of the older come first; no more than `limit` rows, and no more than are due.
+    """
+    meets = [
+        {at for at, other in enumerate(older) if other.first <= part.last and part.first <= other.last}
+        for part in younger
+    ]
+    costs = [sum(older[at].rows for at in met) / part.rows for met, part in zip(meets, younger, strict=True)]
+    above, below = sum(part.rows for part in older), sum(part.rows for part in younger)
+    mine: set[int] = set()
+    theirs: set[int] = set()
+    spent = 0
+    for at in sorted(range(len(younger)), key=costs.__getitem__):
+        cost = younger[at].rows + sum(older[met].rows for met in meets[at] - theirs)
+        if mine and (spent + cost > limit or above >= RATIO * below):
+            break
+        mine.add(at)
+        theirs |= meets[at]
+        spent += cost
+        above, below = above + younger[at].rows, below - younger[at].rows
+    return theirs, mine
+
+
+# What is done about it.
+
+
+@dataclass(frozen=True, slots=True)
+class NewBatch:
+    """A batch file in the making: its content, and what its entry says."""
+
+    content: memoryview
+    rows: int
+    lower: Frontier
+    upper: Frontier
+    since: Frontier
+    run: int
+
+    def write(self, transaction: Adding, arrangement: str, shard: int) -> FileEntry:
+        """Add it to a transaction."""
+        return write_batch(
+            transaction, arrangement, shard, self.content, self.rows, self.lower, self.upper, self.since, self.run
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Updates that are in no file yet, sorted and consolidated, of [lower, upper); their values are in `pool`."""
+
+    updates: Matrix
+    lower: Frontier
+    upper: Frontier
+    pool: Pool
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """Files, and perhaps fresh updates, that become files of one run. Times go to `since`, unless a reader tells them apart."""
+
+    stored: tuple[StoredBatch, ...]
+    fresh: Fresh | None
+    since: Frontier | None
+    run: int
+
+
+class Compaction:
+    """What is to be done to the batches of a shard: `kept` stay as they are, `made()` gives those that come in place of all others.
+
+    Nothing is read before `made` is asked, and then a quarter of a million rows at a time; so the next content may be made when the one
+    before is written. Threads may do it for different shards.
+    """
+
+    def __init__(self, layout: BatchLayout, stored: Sequence[StoredBatch], merges: Sequence[_Merge]) -> None:
+        self.layout = layout
+        self._merges = merges
+        used = {id(batch) for merge in merges for batch in merge.stored}
+        self.kept = [batch.entry for batch in stored if id(batch) not in used]
+
+    @property
+    def changes(self) -> bool:
+        """Say whether there is anything to do."""
+        return bool(self._merges)
+
+    def made(self) -> Iterator[NewBatch]:
+        """Yield the new batches."""
+        for merge in self._merges:
+            yield from _merged(merge, self.layout)
+
+    def write(self, transaction: Adding, arrangement: str, shard: int) -> tuple[FileEntry, ...]:
+        """Add the new batches to a transaction; return all entries of the shard, in order."""
+        return in_order([*self.kept, *(batch.write(transaction, arrangement, shard) for batch in self.made())])
+
+
+def in_order(entries: Iterable[FileEntry]) -> tuple[FileEntry, ...]:
+    """Return the files of a shard as its manifest has them, those of the oldest run first."""
+    return tuple(sorted(entries, key=lambda entry: (entry.run, entry.name)))
+
+
+def next_run(entries: Iterable[FileEntry]) -> int:
+    """Return a number for a run that is younger than all of these files."""
+    return max((entry.run for entry in entries), default=-1) + 1
+
+
+def compact(
+    layout: BatchLayout,
+    stored: Sequence[StoredBatch],
+    fresh: Fresh | None,
+    *,
+    since: Frontier,
+    through: Frontier,
+    inserted: int | None = None,
+) -> Compaction:
+    """Return what a commit does to a shard's batches, `fresh` included (None, or without rows: there are no new ones).
+
+    Times are advanced to `since`. Batches that reach beyond `through`, the meet of what the shard's readers in other pipelines
+    have taken (closed: there is none), are merged among themselves only, and their times left as they are.
+    `inserted` are the rows that pay for merging, those of `fresh` if it isn't said: they may be in files by now.
+    """
+    if fresh is not None and not len(fresh.updates):
+        fresh = None
+    rows = len(fresh.updates) if fresh is not None else 0
+    limit = max(LEAST, FUEL * (rows if inserted is None else inserted))
+    number = next_run(batch.entry for batch in stored)
+    runs = _runs(stored)
+    free = next((at for at, files in enumerate(runs) if not _free(files, through)), len(runs))
+    held = fresh is not None and not fresh.upper.dominates(through)
+    # A holder tells by time what it has seen of batches that it has not taken wholly: their times stay.
+    merges = [
+        *_spine(layout, runs[:free], None if held else fresh, limit, since, number),
+        *_spine(layout, runs[free:], fresh if held else None, limit, None, number),
+    ]
+    return Compaction(layout, stored, merges)
+
+
+def compact_wholly(
+    layout: BatchLayout, stored: Sequence[StoredBatch], *, since: Frontier, through: Frontier
+) -> Compaction:
+    """Return what makes one run of all batches of a shard that reach no further than `through`, with their times at `since`.
+
+    Where there is just one file, and it is as of `since`, nothing is left to do.
+    """
+    free = [batch for files in _runs(stored) if _free(files, through) for batch in files]
+    done = len(_runs(free)) < 2 and all(batch.since == since for batch in free)
+    merges = [] if done else [_Merge(tuple(free), None, since, min(batch.entry.run for batch in free))]
+    return Compaction(layout, stored, merges)
+
+
+def _spine(
+    layout: BatchLayout,
+    runs: list[list[StoredBatch]],
+    fresh: Fresh | None,
+    limit: int,
+    since: Frontier | None,
+    number: int,
+) -> Iterator[_Merge]:
+    """Yield what is to be merged: fresh updates with the runs that they are large beside; and of older runs, what is due first."""
+    sizes = [sum(batch.rows for batch in files) for files in runs]
+    if fresh is not None:
+        first = fold([*sizes, len(fresh.updates)], limit)
+        taken = tuple(batch for files in runs[first:] for batch in files)
+        yield _Merge(taken, fresh, since, taken[0].entry.run if taken else number)
+        runs, sizes = runs[:first], sizes[:first]
+    older = due(sizes)
+    if older is None:
+        return
+    first = fold(sizes[: older + 2], limit)
+    if first <= older:
+        taken = tuple(batch for files in runs[first : older + 2] for batch in files)
+    else:
+        above, below = runs[older : older + 2]
+        theirs, mine = portion(_parts(layout, above), _parts(layout, below), limit)
+        taken = (*(above[at] for at in sorted(theirs)), *(below[at] for at in sorted(mine)))
+    yield _Merge(taken, None, since, runs[min(first, older)][0].entry.run)
+
+
+def _parts(layout: BatchLayout, files: Sequence[StoredBatch]) -> list[Part]:
+    """Return what the policy looks at: sizes and key ranges, which are in the files' footers."""
+    width = layout.record.width
+    ends = [batch.starts(width)[[0, -1]].tolist() if width else [b"", b""] for batch in files]
+    return [Part(batch.rows, first, last) for batch, (first, last) in zip(files, ends, strict=True)]
+
+
+def _runs(stored: Iterable[StoredBatch]) -> list[list[StoredBatch]]:
+    """Return the files of each run, the oldest first."""
+
+    def run(batch: StoredBatch) -> int:
+        return batch.entry.run
+
+    return [list(files) for _, files in groupby(sorted(stored, key=run), run)]
+
+
+def _free(files: Sequence[StoredBatch], through: Frontier) -> bool:
+    return all(batch.upper.dominates(through) for batch in files)
+
+
+def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
+    """Merge range by range, and cut what comes out into files of about one size."""
+    nt, fresh = len(layout.times), merge.fresh
+    total = sum(batch.rows for batch in merge.stored) + (len(fresh.updates) if fresh else 0)
+    count = -(-total // MOST)
+    lowers = [*(batch.lower for batch in merge.stored), *([fresh.lower] if fresh else ())]
+    uppers = [*(batch.upper for batch in merge.stored), *([fresh.upper] if fresh else ())]
+    sinces = [*(batch.since for batch in merge.stored), *([fresh.lower] if fresh else ())]
+    lower = Frontier(time for frontier in lowers for time in frontier)
+    # A closed upper is beyond all others.
+    upper = reduce(Frontier.join, uppers)
+    since = merge.since or Frontier(time for frontier in sinces for time in frontier)
+    writer, before, files = BatchWriter(layout.leading_column), 0, 1
+    for matrix, pool, owned in _ranges(merge, layout, total):
+        rows = kernels.advance(matrix, merge.since.as_time(), nt, owned=owned) if merge.since else matrix
+        for at in range(0, len(rows), CHUNK):
+            part = rows[at : at + CHUNK]
+            append(writer, part, layout, pool)
+            if files < count and before + writer.rows >= total * files / count - CHUNK // 2:
+                yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
+                before, files = before + writer.rows, files + 1
+                writer = BatchWriter(layout.leading_column)
+    if writer.rows:
+        yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
+
+
+def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Matrix, Pool, bool]]:
+    """Yield the merged updates, about `CHUNK` rows of adjacent records at a time, with the pool of their values.
+
+    The third says that they are nobody else's. Each range has a pool of its own, or the values of all would be in memory.
+    """
+    fresh = merge.fresh
+    if not merge.stored:
+        assert fresh is not None
+        yield fresh.updates, fresh.pool, False
+        return
+    bounds = [None, *_cuts(merge, layout, -(-total // CHUNK)), None]
+    pooled = any(kind.kind in POOLED for kind in layout.record.schema.values())
+    for first, end in pairwise(bounds):
+        pool = fresh.pool if fresh and len(bounds) == 2 else Pool(merge.stored[0].pool.secret)
+        parts = [batch.between(first, end, pool) for batch in merge.stored]
+        own = any(map(len, parts))
+        if fresh:
+            begin = 0 if first is None else place(fresh.updates, first)
+            part = fresh.updates[begin : len(fresh.updates) if end is None else place(fresh.updates, end)]
+            if pooled and pool is not fresh.pool:
+                encode(decode(part, layout.record, fresh.pool), layout.record, pool)
+            parts.append(part)
+        yield kernels.merge(parts), pool, own
+
+
+def _cuts(merge: _Merge, layout: BatchLayout, count: int) -> list[Matrix]:
+    """Return records, (1, width) each, that cut the updates into about `count` ranges of one size: first records of row groups."""
+    width = layout.record.width
+    if count < 2 or not width:
+        return []
+    starts = [batch.file.index.records[:-1] for batch in merge.stored]
+    if merge.fresh:
+        starts.append(merge.fresh.updates[::GROUP, :width])
+    records = np.concatenate(starts)
+    records = records[np.argsort(in_byte_order(records))]
+    cuts = records[[len(records) * at // count for at in range(1, count)]]
+    return [cut.reshape(1, width) for cut in np.unique(cuts, axis=0)]

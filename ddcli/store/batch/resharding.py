@@ -1,0 +1,84 @@
+"""Dealing an arrangement's stored batches anew, to another number of shards, a batch at a time.
+
+A row's shard hangs on its key and the number of shards, so nothing is computed again. Each batch becomes one a shard that has
+rows of it, with the same frontiers and times: what a reader in another pipeline has taken is told apart from what it hasn't as
+before. Shards are ranges of hashes: of more shards, each has the runs of one, as they were; of fewer, those of several beside one
+another, until they are merged. So are rows of another secret, which makes other hashes of the same keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ddcli.engine import kernels
+from ddcli.engine.times import Frontier
+from ddcli.errors import StateError
+from ddcli.store.batch.compaction import NewBatch, in_order
+from ddcli.store.batch.file import BatchWriter
+from ddcli.store.batch.layout import append
+from ddcli.store.state.manifest import RESTORE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ddcli.store.batch.layout import StoredBatch
+    from ddcli.store.state.manifest import FileEntry
+
+
+def deal(
+    batch: StoredBatch, lanes: Sequence[int], shard: int, count: int, shards: int
+) -> Iterator[tuple[int, NewBatch]]:
+    """Yield what each of so many shards has of a batch, which is of one of `count`; `lanes` say where a row belongs.
+
+    Takes memory for half a million rows and for the batch's file. Raises StateError where a row lies in another shard than its own:
+    dealt by the wrong lanes, it would never be found again.
+    """
+    layout = batch.layout
+    writers: dict[int, BatchWriter] = {}
+    for matrix, pool in batch.parts():
+        if len(kernels.exchange([matrix], lanes, count)[shard]) < len(matrix):
+            raise StateError("the batch has rows of another shard", place=str(batch.path), hint=RESTORE)
+        for at, rows in enumerate(kernels.exchange([matrix], lanes, shards)):
+            if len(rows):
+                append(writers.setdefault(at, BatchWriter(layout.leading_column)), rows, layout, pool)
+    for at in sorted(writers):
+        writer = writers.pop(at)
+        yield at, NewBatch(writer.finish(), writer.rows, batch.lower, batch.upper, batch.since, batch.entry.run)
+
+
+def rehashed(batch: StoredBatch, lanes: Sequence[int], shards: int, run: int) -> Iterator[tuple[int, NewBatch]]:
+    """Yield what each of so many shards has of a batch by the hashes of its pool, whatever the ones that it was written by; as of `run`.
+
+    Takes memory for the batch. What were files of one run overlap now, so that each begins a run of its own.
+    """
+    layout = batch.layout
+    matrix = batch.rehashed()
+    for at, rows in enumerate(kernels.exchange([matrix], lanes, shards)):
+        if len(rows):
+            writer = BatchWriter(layout.leading_column)
+            append(writer, rows, layout, batch.pool)
+            yield at, NewBatch(writer.finish(), writer.rows, batch.lower, batch.upper, batch.since, run)
+    batch.pool.forget()
+
+
+def gathered(parts: Mapping[int, Sequence[FileEntry]]) -> tuple[FileEntry, ...]:
+    """Return the files of a shard, given by the shard that they come of, as its manifest has them: with runs of their own.
+
+    The runs of several shards are put in order of time, as those of one are: what a reader has taken comes first.
+    """
+    runs: list[tuple[Frontier, int, int, list[FileEntry]]] = []
+    for shard, entries in parts.items():
+        numbers = sorted({entry.run for entry in entries})
+        files = [[entry for entry in entries if entry.run == number] for number in numbers]
+        uppers = accumulate(
+            (reduce(Frontier.join, (Frontier(one.upper) for one in each)) for each in files), Frontier.join
+        )
+        runs += zip(uppers, numbers, [shard] * len(files), files, strict=True)
+    known = {upper for upper, *_ in runs}
+    # Each is the frontier of a commit, so they are in order, and the place of one is how many come before it.
+    places = {upper: sum(other.dominates(upper) for other in known) for upper in known}
+    runs.sort(key=lambda run: (places[run[0]], *run[1:3]))
+    return in_order(replace(entry, run=at) for at, (*_, files) in enumerate(runs) for entry in files)

@@ -1,0 +1,11 @@
+"""Access to files and objects: relative to opened directories, through one gate.
+
+* access: opens files without following links
+* changes: waits until files change
+* fetched: a local stand-in for an object
+* gate: every write, so that a test can fail, cut or record it
+* lock: one run at a time
+* object_lock: the same in an object store
+* objects: paths `s3://bucket/key`
+* wholeness: whether a file is complete
+"""

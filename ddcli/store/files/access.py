@@ -1,0 +1,253 @@
+"""Access to the files of a state and of outputs: no link is followed on the way to one, and nothing is opened that is no plain file.
+
+The directory of a state or of an output is resolved once, when somebody names it (`real`): links above it are its owner's. From then
+on no part of a path is a link, or somebody else has put it there. So a directory is opened part by part without following any, files
+are opened relative to it, and what is no plain file (a link, a pipe, a device) is refused before it is opened: StateError.
+Paths of object stores are asked as they are. Imports no third-party library.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
+
+from ddcli.errors import InputError, StateError
+from ddcli.store.files.objects import ObjectPath
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+    from pathlib import Path
+
+AnyPath = TypeVar("AnyPath", bound="Path")
+
+LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""How a directory is opened that is only gone through: that takes no permission to list it."""
+PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+OPENED = "/proc/self/fd"
+"""Where Linux says what a descriptor is of."""
+LARGEST, SMALL = 1 << 30, 1 << 20
+"""Bytes of the largest file that is read into memory as it is: of a state, and of a log's progress."""
+REMOVE = "remove it if it doesn't belong there; what is below the directory of a state or an output is reached through no link"
+
+
+class Entry(NamedTuple):
+    """A name in a directory: of a directory, of a plain `file`, or of something else."""
+
+    path: Path
+    directory: bool
+    file: bool
+
+
+def real(path: AnyPath) -> AnyPath:
+    """Return the path of a state's or output's directory without links. Loops stay as they are, and are refused when looked into."""
+    return path if isinstance(path, ObjectPath) else type(path)(os.path.realpath(path))
+
+
+@contextmanager
+def parent(path: Path) -> Iterator[int]:
+    """Give a descriptor of the directory that a path lies in, reached through no link. Raises OSError, and StateError for a link."""
+    descriptor = _directory(os.path.dirname(os.path.abspath(path)))  # noqa: PTH100, PTH120 - text is what is opened
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+    """Return a descriptor of a plain file, which is there or may be made (O_CREAT). Raises OSError, and StateError for anything else.
+
+    What may be written to has no second name elsewhere.
+    """
+    with parent(path) as directory:
+        if not flags & os.O_EXCL:
+            try:
+                _refuse_others(path, os.stat(path.name, dir_fd=directory, follow_symlinks=False), flags)
+            except FileNotFoundError:
+                if not flags & os.O_CREAT:
+                    raise
+        descriptor = os.open(path.name, flags | PLAIN, mode, dir_fd=directory)
+    try:
+        _refuse_others(path, os.fstat(descriptor), flags)  # it may have changed since
+    except StateError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_directory(path: Path) -> int:
+    """Return a descriptor of a directory that can be listed and flushed. Raises OSError, and StateError for a link."""
+    above = _directory(os.path.abspath(path))  # noqa: PTH100 - as above
+    try:
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=above)
+    finally:
+        os.close(above)
+
+
+def reading(path: Path) -> BinaryIO:
+    """Open a plain file for reading. Raises FileNotFoundError where there is none, StateError where it can't be read."""
+    if isinstance(path, ObjectPath):
+        file: BinaryIO = path.open("rb")
+        return file
+    try:
+        return os.fdopen(open_plain(path), "rb")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def read_bytes(path: Path, most: int = LARGEST) -> bytes:
+    """Return the content of a plain file. Raises FileNotFoundError where there is none, StateError where it can't be read.
+
+    One of more than `most` bytes is refused (StateError): a file with holes takes no room on a disk, and all memory here.
+    """
+    with reading(path) as file:
+        try:
+            if file.seek(0, os.SEEK_END) > most:
+                raise StateError(f"the file has more than {most:,} bytes", place=str(path), hint=REMOVE)
+            file.seek(0)
+            return file.read()
+        except OSError as error:
+            raise unreadable(path, error) from None
+
+
+def read_given(path: Path) -> bytes:
+    """Return the content of a small file of somebody else, who may use links. Raises OSError, and InputError for what is none."""
+    found = path.stat()
+    if not isinstance(path, ObjectPath) and not stat.S_ISREG(found.st_mode):
+        raise InputError("it is no plain file", place=str(path), hint="put a file in its place, or remove it")
+    if found.st_size > SMALL:
+        raise InputError(
+            f"the file has more than {SMALL:,} bytes", place=str(path), hint="put the right one in its place"
+        )
+    return path.read_bytes()
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a plain file. Raises OSError, and StateError for anything else."""
+    if isinstance(path, ObjectPath):
+        return path.stat().st_size
+    with parent(path) as directory:
+        found = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+    _refuse_others(path, found, os.O_RDONLY)
+    return found.st_size
+
+
+def is_there(path: Path) -> bool:
+    """Say whether there is something of this name, a link too."""
+    if isinstance(path, ObjectPath):
+        return path.exists()
+    try:
+        with parent(path) as directory:
+            os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise unreadable(path, error) from None
+    return True
+
+
+def is_directory(path: Path) -> bool:
+    """Say whether there is a directory. A link is refused: StateError."""
+    if isinstance(path, ObjectPath):
+        return path.is_dir()
+    try:
+        os.close(_directory(os.path.abspath(path)))  # noqa: PTH100 - as above
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise unreadable(path, error) from None
+    return True
+
+
+def entries(path: Path, form: re.Pattern[str] | None = None) -> list[Entry]:
+    """Return what lies in a directory, in order, of names that have a form; nothing where there is none.
+
+    Raises StateError for a link, and what can't be listed.
+    """
+    if isinstance(path, ObjectPath):
+        # An object's path may be the beginning of others': what it is of hangs on who asks.
+        try:
+            there = (found for found in sorted(path.iterdir()) if form is None or form.fullmatch(found.name))
+            return [Entry(found, directory=True, file=True) for found in there]
+        except FileNotFoundError:
+            return []
+    try:
+        descriptor = open_directory(path)
+        try:
+            with os.scandir(descriptor) as found:
+                return sorted(
+                    Entry(path / each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False))
+                    for each in found
+                    if form is None or form.fullmatch(each.name)
+                )
+        finally:
+            os.close(descriptor)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> StateError:
+    """Return the error for a file that can't be read."""
+    return StateError(
+        f"a file of the state can't be read: {error.strerror}", place=str(path), hint="see its permissions"
+    )
+
+
+def _directory(path: str) -> int:
+    """Return a descriptor of a directory whose path has no link. Raises OSError, and StateError for a link on the way."""
+    try:
+        descriptor = os.open(path, LOOK)
+    except OSError:
+        return _stepwise(path)
+    try:
+        if os.readlink(f"{OPENED}/{descriptor}") == path:  # noqa: PTH115 - one look, not one a part
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return _stepwise(path)
+
+
+def _stepwise(path: str) -> int:
+    """Open a directory part by part (see `_directory`)."""
+    at, gone = os.open("/", LOOK), "/"
+    try:
+        for name in filter(None, path.split("/")):
+            gone = f"{gone.rstrip('/')}/{name}"
+            try:
+                below = os.open(name, LOOK, dir_fd=at)
+            except OSError as error:
+                if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EMLINK} and _is_link(name, at):
+                    raise _link(gone) from None
+                raise
+            os.close(at)
+            at = below
+    except BaseException:
+        os.close(at)
+        raise
+    return at
+
+
+def _is_link(name: str, at: int) -> bool:
+    return stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+
+
+def _link(path: str) -> StateError:
+    return StateError("there is a link where a directory or file of our own should be", place=path, hint=REMOVE)
+
+
+def _refuse_others(path: Path, found: os.stat_result, flags: int) -> None:
+    """Refuse what is no plain file, and to write to one that has other names: StateError."""
+    if stat.S_ISLNK(found.st_mode):
+        raise _link(str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise StateError("it is no plain file", place=str(path), hint=REMOVE)
+    if flags & (os.O_WRONLY | os.O_RDWR) and found.st_nlink > 1:
+        raise StateError("the file has another name elsewhere, too", place=str(path), hint=REMOVE)

@@ -1,0 +1,56 @@
+"""Waiting until files have changed: told by the system where it tells, and else by looking again after some seconds.
+
+Network file systems and object stores tell of nothing, and a link's target may lie anywhere. So who waits here must look
+by himself what has changed; that the system tells only makes it quick.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ddcli.store.files.access import real
+from ddcli.store.files.objects import ObjectPath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+
+class Waker:
+    """Waits for changes in directories, no longer than `patience` seconds at a time, or until `stop` is set."""
+
+    def __init__(self, patience: float, stop: threading.Event | None = None) -> None:
+        self.patience = patience
+        self.stop = stop or threading.Event()
+        self._watched: frozenset[Path] = frozenset()
+        self._changes: Iterator[object] | None = None
+
+    def wait(self, directories: Iterable[Path], most: float | None = None) -> None:
+        """Return when something may have changed below one of the directories, or when it is time to look; at most `most` seconds."""
+        if most is not None and most < self.patience:
+            self.stop.wait(most)
+            return
+        there = frozenset(real(path) for path in directories if not isinstance(path, ObjectPath) and path.is_dir())
+        if not there:
+            self.stop.wait(self.patience)
+            return
+        if self._changes is None or there != self._watched:
+            self._watched, self._changes = there, self._watch(there)
+        if next(self._changes, None) is None:  # stopped, or a directory went away
+            self._changes = None
+
+    def _watch(self, directories: Iterable[Path]) -> Iterator[object]:
+        """Watch from now on: what changes between two waits is not missed."""
+        from watchfiles import watch
+
+        return watch(
+            *directories,
+            watch_filter=None,
+            debounce=500,
+            step=50,
+            stop_event=self.stop,
+            rust_timeout=max(1, int(self.patience * 1000)),
+            yield_on_timeout=True,
+            raise_interrupt=True,
+        )

@@ -1,0 +1,33 @@
+"""A file of this machine that stands in for an object: as large, with those of its bytes that somebody has asked for."""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.store.files.objects import ObjectPath
+
+
+class Fetched:
+    """The stand-in of an object of `size` > 0 bytes that never changes: `data`, zeros where nothing has been fetched.
+
+    It is a file without a name that is mapped, so it is no memory of ours, and goes with its last reader.
+    """
+
+    def __init__(self, path: ObjectPath, size: int) -> None:
+        self.path = path
+        with tempfile.TemporaryFile() as file:
+            file.truncate(size)
+            self.data = mmap.mmap(file.fileno(), size)
+        self._there: set[tuple[int, int]] = set()
+
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Bring ranges of bytes [start, end) here, together, unless they have been brought already."""
+        missing = [some for some in ranges if some not in self._there]
+        for (start, _), data in zip(missing, self.path.read_ranges(missing), strict=True):
+            self.data[start : start + len(data)] = bytes(data)
+        self._there.update(missing)

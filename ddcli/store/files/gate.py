@@ -1,0 +1,225 @@
+"""Every write that the store makes, through one gate, so that a test can fail, cut or record any of them.
+
+Nothing here decides when to write: it writes a file whole, flushes it, renames it, removes it, and says what it wrote. No link is
+followed on the way to a file (see `access`), and what is written is a new file, whatever had its name.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from ddcli.errors import EngineError, LockedError
+from ddcli.store.files import access
+from ddcli.store.files.objects import ObjectPath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Result = TypeVar("Result")
+Bytes = bytes | bytearray | memoryview | mmap.mmap
+
+TEMPORARY = ".dd-tmp"
+"""The suffix of every file that nobody may read yet."""
+
+
+def checksum(data: Bytes, start: int = 0) -> str:
+    """Return the checksum of bytes that the state keeps beside each file's size: CRC-32 in hexadecimal.
+
+    It is there to notice damage, not an adversary. CRC-32 misses no flipped byte and no burst of up to 32 bits; zlib's runs
+    at 4.0 GiB/s where sha256 runs at 1.7 and blake2b at 0.9, so that checking a batch costs a tenth of decoding it.
+    `start` is the value (`int(text, 16)`) of the bytes before these.
+
+    >>> checksum(b"batch")
+    'f80b52d4'
+    """
+    return f"{zlib.crc32(data, start):08x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a file must be from now on."""
+
+    size: int
+    checksum: str
+
+
+class Files:
+    """The file operations of the store.
+
+    A test replaces `do`, which every operation passes through with its name and path, and may raise there, act after, or
+    leave the action out. Errors of the operating system become `EngineError` (exit code 5) naming the path.
+    """
+
+    def do(self, operation: str, path: Path, action: Callable[[], Result]) -> Result:
+        """Do one operation on one path. The only place from which the store changes anything."""
+        try:
+            return action()
+        except OSError as error:
+            raise EngineError(
+                f"cannot {operation} the file: {error.strerror or error}",
+                place=str(path),
+                hint="nothing of this run is visible; free space or fix the disk, then run again",
+            ) from error
+
+    def make_directory(self, path: Path) -> list[Path]:
+        """Make a directory and those above it that are missing; return the made ones, outermost first.
+
+        Each new name is flushed in the directory that holds it: a file is only as durable as the path to it.
+        """
+        missing: list[Path] = []
+        if isinstance(path, ObjectPath):
+            return missing
+        while not access.is_directory(path):
+            missing.append(path)
+            path = path.parent
+        for directory in reversed(missing):
+            self.do("make", directory, partial(_make, directory))
+            self.sync_directory(directory.parent)
+        return missing[::-1]
+
+    def write(self, path: Path, data: Bytes) -> Written:
+        """Write a whole file, replacing what is there. It is not durable before `sync`."""
+
+        def write_all() -> None:
+            if isinstance(path, ObjectPath):
+                path.put(data)
+                return
+            descriptor = _new(path)
+            try:
+                _write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
+
+        self.do("write", path, write_all)
+        return Written(memoryview(data).nbytes, checksum(data))
+
+    def append(self, path: Path, *parts: Bytes, begin: bool) -> None:
+        """Write at the end of a file, or, to begin, in place of what is there. It is not durable before `sync`."""
+
+        def write_all() -> None:
+            descriptor = _new(path) if begin else access.open_plain(path, os.O_WRONLY | os.O_APPEND)
+            try:
+                for part in parts:
+                    _write_all(descriptor, part)
+            finally:
+                os.close(descriptor)
+
+        self.do("write", path, write_all)
+
+    def sync(self, path: Path) -> None:
+        """Flush a file's bytes to the disk."""
+        if not isinstance(path, ObjectPath):
+            self.do("sync", path, lambda: _sync(access.open_plain(path)))
+
+    def sync_directory(self, path: Path) -> None:
+        """Flush a directory's names to the disk, which makes renames in it durable."""
+        if not isinstance(path, ObjectPath):
+            self.do("sync", path, lambda: _sync(access.open_directory(path)))
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file its final name, replacing what had it, all at once."""
+        self.do("rename", source, partial(_rename, source, target))
+
+    def create(self, path: Path, data: Bytes, waiting: Path) -> None:
+        """Make a file appear whole, with its bytes on the disk; `waiting` is the name that it has until then.
+
+        In an object store it must not be there yet: of two who create it, one is told so (LockedError, exit code 75).
+        """
+        if isinstance(path, ObjectPath):
+            self.do("create", path, partial(_create, path, data))
+            return
+        self.write(waiting, data)
+        self.sync(waiting)
+        self.rename(waiting, path)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; one that is gone already is no error."""
+        self.do("remove", path, partial(_remove, path))
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory; one that is gone already is no error."""
+        if not isinstance(path, ObjectPath):
+            self.do("remove", path, partial(_remove_directory, path))
+
+
+def _create(path: ObjectPath, data: Bytes) -> None:
+    try:
+        path.put(data, mode="create")
+    except FileExistsError:
+        if path.read_bytes() != data:  # else it is ours: the store's answer was lost, and the request made again
+            raise LockedError(
+                "another run has committed first", place=str(path), hint="run again to take in what is new since"
+            ) from None
+
+
+def _make(path: Path) -> None:
+    with access.parent(path) as directory:
+        try:
+            os.mkdir(path.name, dir_fd=directory)
+        except FileExistsError:
+            if not access.is_directory(path):
+                raise
+
+
+def _new(path: Path) -> int:
+    """Return a descriptor of a new, empty file. What had its name is not written to: it may have another one elsewhere."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        return access.open_plain(path, flags)
+    except FileExistsError:
+        _remove(path)
+        return access.open_plain(path, flags)
+
+
+def _write_all(descriptor: int, data: Bytes) -> None:
+    rest = memoryview(data).cast("B")
+    while rest:  # one call writes at most 2 GiB, and less when the disk is nearly full
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _rename(source: Path, target: Path) -> None:
+    if isinstance(source, ObjectPath):
+        source.replace(target)
+        return
+    with access.parent(source) as before, access.parent(target) as after:
+        os.replace(source.name, target.name, src_dir_fd=before, dst_dir_fd=after)
+
+
+def _remove(path: Path) -> None:
+    if isinstance(path, ObjectPath):
+        path.unlink()
+        return
+    with suppress(FileNotFoundError), access.parent(path) as directory:
+        os.unlink(path.name, dir_fd=directory)
+
+
+def _remove_directory(path: Path) -> None:
+    with suppress(FileNotFoundError), access.parent(path) as directory:
+        os.rmdir(path.name, dir_fd=directory)
+
+
+def _sync(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def temporary(path: Path, number: int, mark: str = "") -> Path:
+    """Return the name beside `path` under which its content waits for the commit with this number.
+
+    The number keeps what an attempt left apart from what the commit before it published under the same final name: recovery
+    would else publish the attempt's file. `mark` tells apart two attempts that may be made at the same time.
+
+    >>> from pathlib import PurePath
+    >>> str(temporary(PurePath("out/_progress.json"), 7))
+    'out/._progress.json.000000007.dd-tmp'
+    """
+    return path.with_name(f".{path.name}.{number:09d}{mark}{TEMPORARY}")

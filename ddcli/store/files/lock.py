@@ -1,0 +1,159 @@
+"""The lock of a state: one run at a time, and a second one is told which run it met.
+
+`flock` is the lock, so one whose process is gone is free again whatever the file says; what stands in the file
+is only for people. A state's file stays. An output's is removed before it is released, as people look into outputs; so whoever has
+locked a file makes sure that it still has its name: a lock on a removed file would lock nobody out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from ddcli.errors import DdError, LockedError
+from ddcli.store.files.access import open_plain, parent
+from ddcli.store.files.objects import ObjectPath
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.store.files.gate import Files
+    from ddcli.store.files.object_lock import ObjectLock
+
+IfLocked = Literal["fail", "wait", "skip"]
+
+
+NAME = "LOCK"
+OF_OUTPUT = "_lock"
+
+
+def take_lock(
+    directory: Path, files: Files, if_locked: IfLocked = "fail", writer: Path | None = None
+) -> Lock | ObjectLock:
+    """Return the held lock of a state, or of an output's directory for the state that is its `writer`.
+
+    Raises LockedError (exit code 75) where another run holds it. `wait` waits for it instead. `skip` raises as `fail` does: what is
+    skipped, and with which exit code, is up to who runs.
+    """
+    if isinstance(directory, ObjectPath):
+        from ddcli.store.files.object_lock import ObjectLock
+
+        return ObjectLock(directory / lock_name(writer), files, if_locked, writer)
+    return Lock(directory, files, if_locked, writer)
+
+
+def lock_name(writer: Path | None) -> str:
+    """Return what the lock of a state is called, or of an output: readers of a log pass over names like that."""
+    return NAME if writer is None else OF_OUTPUT
+
+
+class Lock:
+    """The held lock of a directory (see `take_lock`)."""
+
+    sole = True
+    """Whether nobody else can be writing to the state, even someone who held the lock before."""
+    mark = ""
+    """What names of files that aren't committed carry, so that nobody else writes to them: nobody else does."""
+
+    def __init__(self, directory: Path, files: Files, if_locked: IfLocked = "fail", writer: Path | None = None) -> None:
+        self.path = directory / lock_name(writer)
+        self._files = files
+        self._writer = writer
+        self._descriptor = -1
+        while not self._has_its_name():
+            self._close()
+            self._lock(if_locked)
+
+    def _lock(self, if_locked: IfLocked) -> None:
+        # Opened and locked by hand, as nothing durable hangs on it; closed on exec, so a child doesn't keep it.
+        descriptor = self._files.do("open", self.path, lambda: open_plain(self.path, os.O_RDWR | os.O_CREAT, 0o644))
+        self._descriptor = descriptor
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if if_locked == "wait" else fcntl.LOCK_NB))
+            self._files.do("write", self.path, self._sign)
+        except BlockingIOError:
+            holder = os.pread(self._descriptor, 1 << 16, 0)
+            self._close()
+            raise in_use(self.path, holder, self._writer) from None
+        except BaseException:  # interrupted while waiting, or no room to sign
+            self._close()
+            raise
+
+    def _has_its_name(self) -> bool:
+        """Say whether the file that is locked is the one of that name, so that whoever comes next meets this lock."""
+        if self._descriptor < 0:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self.path.stat(follow_symlinks=False))
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Let the next run have it. Done again, it does nothing."""
+        if self._writer is not None and self._has_its_name():
+            with suppress(OSError, DdError), parent(self.path) as directory:  # what stays is no lock
+                os.unlink(self.path.name, dir_fd=directory)
+        self._close()
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def check(self) -> None:
+        """Make sure that the lock is held: it is as long as the process lives."""
+
+    def _sign(self) -> None:
+        data = signature(self._writer)
+        os.pwrite(self._descriptor, data, 0)  # over the former holder's, so that no reader finds the file empty
+        os.ftruncate(self._descriptor, len(data))
+
+
+def signature(writer: Path | None = None, **more: str) -> bytes:
+    """Return who this process is, as a lock says it, and which state it writes from."""
+    if writer is not None:
+        more["state"] = str(writer)
+    holder = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "command": " ".join(sys.argv),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return json.dumps(holder | more).encode() + b"\n"
+
+
+def is_signed(data: bytes) -> bool:
+    """Say whether this is what stands in a lock of ours."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.keys() >= {"pid", "host", "command", "started"}
+
+
+def in_use(path: Path, signed: bytes, writer: Path | None = None) -> LockedError:
+    """Return the error for a lock that another holds who has signed like this; `writer` is the state that would write an output."""
+    other = "another state"
+    try:
+        found = json.loads(signed)
+        holder = f"process {found['pid']} on {found['host']}, started {found['started']}: {found['command']}"
+        other = f"the state at '{found['state']}'" if writer is not None else ""
+    except (ValueError, KeyError, TypeError, RecursionError):  # caught between taking the lock and signing it
+        holder = "a process that has just started"
+    if writer is not None:
+        return LockedError(
+            f"the output is being written from {other}, and this run's is at '{writer}': {holder}",
+            place=str(path),
+            hint="give each pipeline's output a directory of its own",
+        )
+    return LockedError(
+        f"the state is in use by {holder}",
+        place=str(path),
+        hint="wait for it to end, or run with `--if-locked wait`",
+    )

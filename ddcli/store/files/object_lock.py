@@ -1,0 +1,142 @@
+"""The lock of a state in an object store: an object that is created if it isn't there, and renewed while it is held.
+
+Nothing frees such a lock when its holder dies, so it is taken over
+* at once, when the holder was a process of this machine that is gone;
+* else when it has not been renewed for half an hour by the store's clock. Holders renew it every few minutes, and no clock
+  that a store takes requests from is more than a quarter of an hour wrong.
+
+A holder that was only held up, and wakes after that, can still do no harm. Its manifest is created only if there is none of that number;
+its files carry a mark of its own, so it writes over nobody's; and who took over sweeps nothing away before its own commit, after
+which the other can't commit any more. It looks at the lock, too, before it commits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from ddcli.errors import DdError, LockedError
+from ddcli.store.files.lock import in_use, signature
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.store.files.gate import Files
+    from ddcli.store.files.lock import IfLocked
+    from ddcli.store.files.objects import ObjectPath
+
+RENEWED = 240.0
+EXPIRES = timedelta(minutes=30)
+LOOK = 0.5
+"""Seconds between looks at a lock that is waited for."""
+_held: set[str] = set()
+"""The marks of the locks that this process holds."""
+
+
+class ObjectLock:
+    """The held lock of a state in an object store (see `lock.take_lock`)."""
+
+    def __init__(
+        self, path: ObjectPath, files: Files, if_locked: IfLocked = "fail", writer: Path | None = None
+    ) -> None:
+        self.path = path
+        self.mark = f"-{uuid.uuid4().hex[:12]}"
+        self.sole = True
+        self._files = files
+        self._signed = signature(writer, mark=self.mark)
+        self._tag: str | None = None
+        while not files.do("lock", path, self._take):
+            if if_locked != "wait":
+                raise in_use(path, self._holder(), writer)
+            time.sleep(LOOK)
+        _held.add(self.mark)
+        self._ended = threading.Event()
+        threading.Thread(target=self._keep, daemon=True).start()
+
+    def check(self) -> None:
+        """Make sure that the lock is held, or raise LockedError."""
+        try:
+            held = self.path.head()["e_tag"] == self._tag
+        except FileNotFoundError:
+            held = False
+        if not held:
+            raise LockedError(
+                "another run has taken the lock over, as this one had not renewed it",
+                place=str(self.path),
+                hint="run again",
+            )
+
+    def release(self) -> None:
+        """Let the next run have it. Done again, it does nothing."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        try:
+            self.check()
+            self._files.remove(self.path)
+        except DdError:
+            return  # it is another's, or goes when it expires
+        finally:  # not before: whoever found it free by then would have this removal free it again
+            _held.discard(self.mark)
+
+    def _take(self) -> bool:
+        """Create the lock or take over one that nobody holds; say whether it is ours now."""
+        try:
+            self._tag = self.path.put(self._signed, mode="create")
+        except FileExistsError:
+            pass
+        else:
+            return True
+        try:
+            entry, holder = self.path.head(), self._holder()
+            gone, expired = _is_gone(holder), datetime.now(UTC) - entry["last_modified"] > EXPIRES
+            if not gone and not expired:
+                return False
+            self._tag = self.path.put(self._signed, mode={"e_tag": entry["e_tag"]})
+        except (FileExistsError, FileNotFoundError):  # another took it over, or it was released meanwhile
+            return False
+        self.sole = gone
+        return True
+
+    def _holder(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _keep(self) -> None:
+        """Renew the lock now and then, until it is released or lost."""
+        while not self._ended.wait(RENEWED):
+            try:
+                self._tag = self.path.put(self._signed, mode={"e_tag": self._tag})
+            except FileExistsError:
+                self._tag = None
+                return
+            except DdError:
+                continue  # the store is out of reach for a moment
+
+
+def _is_gone(signed: bytes) -> bool:
+    """Say whether a lock was signed by a process of this machine that is no more."""
+    try:
+        holder = json.loads(signed)
+        pid, mark = int(holder["pid"]), holder["mark"]
+        if holder["host"] != socket.gethostname():
+            return False
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+    if pid == os.getpid():  # our own, or of a process before us that had the same number
+        return mark not in _held
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

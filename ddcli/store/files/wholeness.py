@@ -1,0 +1,76 @@
+"""Whether a file is whole: who looks while others write must not take half of one.
+
+A Parquet file ends with its footer, an Arrow file with its magic; text has no end by which one could tell, so it is whole
+when it has not changed for a moment. An object is there whole or not at all. Imports no third-party library.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddcli.store.files.objects import ObjectPath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+QUIET = 1.0
+"""Seconds without a change after which a text file counts as written."""
+MAGIC, ENCRYPTED, ARROW = b"PAR1", b"PARE", b"ARROW1"
+LEAST = 12
+"""Bytes of the smallest Parquet file: its magic twice, and the size of its footer."""
+PARQUET_ENDINGS, ARROW_ENDINGS = (".parquet", ".parq", ".pq"), (".arrow", ".ipc", ".feather")
+
+
+@dataclass
+class Wholeness:
+    """Says of files whether they are whole, and tells of each that lacks its end, once."""
+
+    tell: Callable[[Path], None]
+    unsettled: bool = False
+    """Whether one of them may be whole soon, without a further change."""
+    _told: set[Path] = field(default_factory=set)
+
+    def __call__(self, path: Path) -> bool:
+        """Say whether a file is whole."""
+        try:
+            whole = isinstance(path, ObjectPath) or self._is_whole(path)
+        except OSError:
+            return True  # it can't be read: who reads it says why
+        if path.suffix.lower() not in (*PARQUET_ENDINGS, *ARROW_ENDINGS):
+            self.unsettled = self.unsettled or not whole
+        elif whole:
+            self._told.discard(path)
+        elif path not in self._told:
+            self._told.add(path)
+            self.tell(path)
+        return whole
+
+    def _is_whole(self, path: Path) -> bool:
+        ending = path.suffix.lower()
+        if ending in PARQUET_ENDINGS:
+            return _is_parquet(path)
+        if ending in ARROW_ENDINGS:
+            return _begins_and_ends(path, ARROW)
+        return abs(time.time() - path.stat().st_mtime) >= QUIET
+
+
+def _is_parquet(path: Path) -> bool:
+    size = path.stat().st_size
+    if size < LEAST:
+        return False
+    with path.open("rb", buffering=0) as file:
+        first = file.read(4)
+        file.seek(size - 8)
+        length, last = int.from_bytes(file.read(4), "little"), file.read(4)
+    return first == last and last in {MAGIC, ENCRYPTED} and LEAST + length <= size
+
+
+def _begins_and_ends(path: Path, magic: bytes) -> bool:
+    size = path.stat().st_size
+    with path.open("rb", buffering=0) as file:
+        first = file.read(len(magic))
+        file.seek(max(0, size - len(magic)))
+        return size >= 2 * len(magic) and first == file.read(len(magic)) == magic

@@ -1,0 +1,11 @@
+"""Change logs: read by interval, written a file a commit.
+
+* joint_file: the one file of a commit, put together from parts
+* progress: `_progress.json`: times that no later file touches
+* reader: the rows of an interval, checked, in slices
+* rows: rows as updates
+* scan: a log as a lazy frame
+* schema: the columns of a log
+* times: the times in a log's files
+* writer: an output log's files and progress
+"""

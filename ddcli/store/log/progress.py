@@ -1,0 +1,92 @@
+"""The progress of a change log: `_progress.json`, in which who appends to a log says what it will not touch any more.
+
+A reader must read it *before* it lists the log's files: the writer publishes files first and progress last, so that whatever
+lies before the upper that was read is in files that are there by then.
+
+`upper` lists the elements of the frontier, times as lists of physical integers. A coordinate that is null stands for the
+least there is: `[[3, null], [null, 4]]` closes the times before 3 in the first and before 4 in the second coordinate.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ddcli.engine.times import BEYOND, LEAST
+from ddcli.errors import DdError, InputError
+from ddcli.store.files.access import read_given
+from ddcli.store.files.objects import locate
+from ddcli.store.state.names import path_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.store.state.manifest import Times
+
+PROGRESS = "_progress.json"
+
+
+class Owner(NamedTuple):
+    """The state that writes a log: its identity, and where it was when it did, relative to the log's directory."""
+
+    state: str
+    path: str
+
+
+def progress_bytes(upper: Times, owner: Owner | None = None) -> bytes:
+    r"""Return the content of a progress file.
+
+    >>> progress_bytes(((LEAST, 4), (3, LEAST)))
+    b'{"upper": [[null, 4], [3, null]]}\n'
+    """
+    tree = [[None if value == LEAST else value for value in time] for time in upper]
+    owned = {} if owner is None else {"owner": owner._asdict()}
+    return json.dumps({"upper": tree} | owned).encode() + b"\n"
+
+
+def read_progress(directory: Path) -> Times | None:
+    """Return the upper of a log that carries its progress, else None. One that says nothing sensible is an `InputError`."""
+    return read_owned(directory)[0]
+
+
+def read_owned(directory: Path) -> tuple[Times | None, Owner | None]:
+    """Return the upper of a log and the state that writes it, each None where that isn't said. Raises as `read_progress` does."""
+    path = directory / PROGRESS
+    try:
+        tree = json.loads(read_given(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None, None
+    except OSError as error:
+        raise InputError(f"the progress of the log can't be read: {error.strerror}", place=str(path)) from None
+    except (ValueError, RecursionError):
+        tree = None
+    upper = tree.get("upper") if isinstance(tree, dict) else None
+    if not isinstance(upper, list) or not all(_is_time(time) and len(time) == len(upper[0]) for time in upper):
+        raise InputError(
+            "the progress of the log can't be read",
+            place=str(path),
+            hint='it must look like {"upper": [[42]]}; remove it to close the times up to the largest one seen',
+        )
+    return tuple(tuple(LEAST if value is None else value for value in time) for time in upper), _owner(tree, directory)
+
+
+def _owner(tree: dict[str, Any], directory: Path) -> Owner | None:
+    """Return who writes a log, if its progress says that. It is anybody's file, so it says what it likes."""
+    owner = tree.get("owner")
+    if not isinstance(owner, dict) or not all(isinstance(owner.get(name), str) for name in Owner._fields):
+        return None
+    path = owner["path"]
+    try:
+        path_of(path)
+        locate(directory, path)
+    except (ValueError, DdError):
+        path = "."  # it is for people only: whose the log is counts
+    return Owner(owner["state"], path)
+
+
+def _is_time(tree: object) -> bool:
+    return isinstance(tree, list) and bool(tree) and all(_is_coordinate(value) for value in tree)
+
+
+def _is_coordinate(value: object) -> bool:
+    return value is None or (type(value) is int and LEAST <= value < BEYOND)

@@ -1,0 +1,356 @@
+"""Reading change logs: the rows of an interval of times, checked, in slices as large as wanted.
+
+What a file must not hold (nulls where none may be, values that don't fit, rows at a time that was closed) refuses the whole
+run, naming file, column and first row. That row is only searched for once a cheap count has shown that there is one.
+
+What is surveyed before (times, for the upper and for what is late or left) is what a slice needs again: for a log that may
+be held in memory the times are kept, for a larger one only their bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+
+from ddcli.engine import kernels
+from ddcli.engine.times import Frontier
+from ddcli.errors import InputError
+from ddcli.store.log.rows import ORDER, RowReader, Rows, joined
+from ddcli.store.log.scan import find_damaged, scan_files
+from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_of
+from ddcli.store.log.times import CHUNK, FileTimes, advanced, at_or_after, physical, survey, within
+from ddcli.store.tables.files import Tables
+from ddcli.store.time_text import format_frontier, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Time
+    from ddcli.store.formats.base import Format
+    from ddcli.store.log.rows import Matrix
+    from ddcli.store.state.manifest import InputFile, Times
+    from ddcli.store.tables.listing import Listing
+
+    Interval = tuple[Times | None, Times]
+
+
+ROW = "row of the file"
+SAMPLE = 1 << 10
+"""Updates by which it is judged whether many are equal."""
+Only = Literal["inside", "late", "advanced"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some rows of files whose footers agree: all of them, or `count` of one file from the row `first`.
+
+    `only` says which of these rows: those of the interval, those that are late, or those of the interval and the late ones
+    moved up to it.
+    """
+
+    files: tuple[int, ...]
+    count: int
+    first: int | None = None
+    only: Only | None = None
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some of an interval's updates, not read yet: `rows` of them, or fewer. Threads may read different slices at once."""
+
+    reader: LogReader
+    columns: tuple[str, ...]
+    pieces: tuple[_Piece, ...]
+    interval: Interval
+    sums: bool = False
+    """Whether equal updates are made one where there are many: of a run out of core, so that they don't come together elsewhere."""
+
+    @property
+    def rows(self) -> int:
+        """How many updates there are, at most."""
+        return sum(piece.count for piece in self.pieces)
+
+    def read(self) -> Rows:
+        """Return the updates, their data in the columns that were asked for."""
+        return self.reader.read(self)
+
+    def matrix(self, layout: Layout, pool: Pool) -> Matrix:
+        """Return the updates as `[data lanes | time lanes | diff]`."""
+        matrix = self.read().matrix(layout, pool)
+        return kernels.consolidate(matrix) if self.sums and _repeats(matrix) else matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The updates of an interval, `rows` of them or fewer, and all files with the marks that the next manifest is to have.
+
+    So many rows were `late`: they were moved up to the interval, or are in the slices that are `put_aside`.
+    """
+
+    slices: list[Slice]
+    files: tuple[InputFile, ...]
+    late: int = 0
+    put_aside: tuple[Slice, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many updates there are, at most."""
+        return sum(each.rows for each in self.slices)
+
+
+class LogReader:
+    """Reads what is new in one log. Footers are read and checked when it is made, times when they are first asked for.
+
+    `known` is the schema of earlier runs, which new files must have too; a wider time type may be put into it. `most` is how
+    many rows may be in memory at once, None: all. Raises InputError here and in every method.
+    """
+
+    def __init__(self, listing: Listing, log: Format, known: LogSchema | None = None, most: int | None = None) -> None:
+        listing.verify()
+        self.listing = listing
+        self.log = log
+        self.most = most
+        self._paths = [listing.path(file) for file in listing.to_read]
+        self._tables = Tables(log.declared(), said_by_paths(log, listing), nested=log.nested, times=log.time)
+        self._found = [self._tables.footer(path) for path in self._paths]
+        self.schema = schema_of(log, listing, self._tables.footer, known)
+        self.log = log.bound(self.schema.columns, self.schema.time)
+        for path, found in zip(self._paths, self._found, strict=True):
+            check_file(log, self.schema, path, log.footer(path, found))
+            self._tables.check(path)
+        self._rows = RowReader(self._tables, self.log, self.schema)
+        self._surveyed: list[FileTimes] | None = None
+
+    def snapshot_times(self, lower: Times | None, upper: Times) -> list[int]:
+        """Return the times within an interval at which there is a table, of a log of those; one may have no rows."""
+        found = set[tuple[int, ...]]()
+        for file, times in zip(self.listing.to_read, self._times(), strict=True):
+            found |= times.distinct(file.since if lower is None else lower, upper)
+        return sorted(time for (time,) in found)
+
+    def truncations(self, lower: Times | None, upper: Times) -> list[tuple[int, int]]:
+        """Return time and order of the rows within an interval that take from all keys what they have."""
+        truncating = self.log.truncating()
+        if truncating is None:
+            return []
+        column, value, order = truncating
+        (name,) = self.schema.time
+        found: list[tuple[int, int]] = []
+        for file, path, times in zip(self.listing.to_read, self._paths, self._times(), strict=True):
+            for first in range(0, times.rows, CHUNK):
+                raw = self._tables.collect([path], [column, order, name], (first, CHUNK))
+                raw = raw.with_row_index(ROW, first).filter(pl.col(column) == value)
+                if raw[order].null_count():
+                    raise self._tables.null(path, raw.filter(pl.col(order).is_null())[ROW][0], "column", order)
+                at = physical(self._tables, [path], raw, self.schema.time)
+                rows = at.with_columns(raw[order].cast(pl.Int64).alias(ORDER))
+                found += rows.filter(within([name], file.since if lower is None else lower, upper)).iter_rows()
+        return sorted(set(found))
+
+    def find(self, values: dict[str, object], time: int) -> str | None:
+        """Return where the last file is that has a row with these values at a time."""
+        (name,) = self.schema.time
+        for path, found in zip(reversed(self._paths), reversed(self._found), strict=True):
+            names = [*self.log.reads(list(values), found), name]
+            frame = self._tables.collect([path], names)
+            turned = self.log.turn(frame, list(values))
+            times = physical(self._tables, [path], frame, self.schema.time).to_series()
+            same = (times if turned.rows is None else times[turned.rows]) == time
+            for column, value in values.items():
+                same &= turned.frame[column].eq_missing(pl.Series([value]))
+            if same.any():
+                return str(path)
+        return None
+
+    def largest_time(self) -> tuple[int, ...] | None:
+        """Return the largest value of each time coordinate in the files to read, or None when they have no rows.
+
+        From the time columns, which are read anyway: statistics in footers are optional, and polars hands none out.
+        """
+        largest = [times.largest for times in self._times() if times.largest is not None]
+        return tuple(max(values) for values in zip(*largest, strict=True)) or None
+
+    def scans(self) -> list[pl.LazyFrame]:
+        """Return the rows of each file to read, lazily: data, times, diff. What no row may have is refused now."""
+        return scan_files(self._tables, self._paths, self.schema, self.log.diff)
+
+    def damaged(self) -> InputError | None:
+        """Return the error of the first file that can't be read whole: for when a scan of all of them failed."""
+        return find_damaged(self._tables, self._paths)
+
+    def spans(self) -> list[tuple[Time, Time] | None]:
+        """Return the first and the last time of each file; None where its rows are not in order of time."""
+        return [times.span() for times in self._times()]
+
+    def parts(self, columns: Sequence[str], most: int) -> Iterator[tuple[Path, int, Rows]]:
+        """Yield all updates, file by file and at most `most` rows at a time, with the number of the first of these rows in its file."""
+        for path, found, times in zip(self._paths, self._found, self._times(), strict=True):
+            for first in range(0, times.rows, most):
+                count = min(most, times.rows - first)
+                yield path, first, self._rows.read([path], found, columns, (first, count), None, None)
+
+    def place(self, path: Path, row: int) -> str:
+        """Return where a person finds a row of a file: of text, its line."""
+        return self._tables.kind(path).place(path, row)
+
+    def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
+        """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`, to be read by slices.
+
+        A slice has at most `most` rows, or any number; where all are in one, it is one quick read. Only `columns` are read.
+        Rows at or after `upper` stay in their files for a later run; a row before `lower` in a file that was never taken
+        from is late: it is refused, moved up to `lower`, or put aside, as the format's `late` says.
+        """
+        files = list(self.listing.done)
+        whole: dict[tuple[object, ...], list[int]] = {}  # files that can be read in one scan
+        partly: list[tuple[int, Only, Interval]] = []
+        aside: list[tuple[int, Only, Interval]] = []
+        late = 0
+        for at, (file, known) in enumerate(zip(self.listing.to_read, self._times(), strict=True)):
+            since = file.since if lower is None else lower  # what was put aside is not taken later either
+            before = since is not None and known.any_before(since)
+            new = at >= len(self.listing.waiting)
+            left = known.any_at_or_after(upper)
+            only: Only | None = "inside" if before or left else None
+            if before and new and lower is not None:
+                if self.log.late == "error" or not lower:
+                    raise self._late(known, lower)
+                late += known.count(~at_or_after(self.schema.time, lower))
+                if self.log.late == "quarantine":
+                    aside.append((at, "late", (lower, upper)))
+                    file = replace(file, since=lower)
+                else:
+                    only = "advanced"
+            files.append(replace(file, done=not left))
+            if not known.rows:
+                continue
+            if only:
+                partly.append((at, only, (since, upper)))
+            else:
+                whole.setdefault(self._tables.alike(self._paths[at], self._found[at]), []).append(at)
+        slices = self._slices(columns, self._pieces(partly, whole.values(), most), (lower, upper), most)
+        put_aside = self._slices(self.schema.columns, self._pieces(aside, (), most), (lower, upper), most)
+        if len(slices) > 1:
+            for known in self._times():
+                known.forget()
+        return Taken(slices, tuple(sorted(files, key=lambda file: file.path)), late, tuple(put_aside))
+
+    def put_aside(self, most: int | None = None) -> list[Slice]:
+        """Return the rows that earlier runs put aside of these files, in slices of at most `most` rows."""
+        aside: list[tuple[int, Only, Interval]] = [
+            (at, "late", (file.since, ())) for at, file in enumerate(self.listing.to_read) if file.since is not None
+        ]
+        return self._slices(self.schema.columns, self._pieces(aside, (), most), (None, ()), most)
+
+    def _slices(
+        self, columns: Iterable[str], pieces: Iterable[_Piece], interval: Interval, most: int | None
+    ) -> list[Slice]:
+        sums = most is not None and self.log.adds_up
+        return [Slice(self, tuple(columns), part, interval, sums) for part in _packed(pieces, most)]
+
+    def read(self, part: Slice) -> Rows:
+        """Return the updates of a slice."""
+        reads = [self._piece(piece, part.columns, part.interval) for piece in part.pieces]
+        return reads[0] if len(reads) == 1 else joined(reads)
+
+    def _times(self) -> list[FileTimes]:
+        """Return the times of each file, checked for nulls; read once."""
+        if self._surveyed is None:
+            self._surveyed = survey(self._tables, self._paths, self.schema.time, self.most)
+        return self._surveyed
+
+    def _late(self, times: FileTimes, lower: Times) -> InputError:
+        row, first = times.first_before(lower)
+        kinds = list(self.schema.time.values())
+        closed = format_frontier(Frontier(lower), kinds) if lower else "the end: the input was closed"
+        return InputError(
+            f"late rows: row {row} (counted from 0) has the time {format_time(first, kinds)}, which is before {closed}, up to "
+            "where earlier runs have closed the times",
+            place=self._tables.kind(times.path).place(times.path, row),
+            hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
+            "`--until`, or say `late: quarantine` or `late: advance` under the input",
+        )
+
+    def _pieces(
+        self, partly: Iterable[tuple[int, Only, Interval]], whole: Iterable[list[int]], most: int | None
+    ) -> Iterator[_Piece]:
+        """Give what is to be read of the files, each piece of at most `most` rows."""
+        surveyed = self._times()
+        for at, only, interval in partly:
+            first, count = surveyed[at].bounds(self._which(only, interval))
+            for start, rows in _cut(first, count, most):
+                yield _Piece((at,), rows, start, only)
+        for group in whole:
+            together: list[int] = []
+            count = 0
+            for at in group:
+                rows = surveyed[at].rows
+                if most is not None and count + rows > most and together:
+                    yield _Piece(tuple(together), count)
+                    together, count = [], 0
+                if most is not None and rows > most:
+                    yield from [_Piece((at,), part, start) for start, part in _cut(0, rows, most)]
+                else:
+                    together.append(at)
+                    count += rows
+            if together:
+                yield _Piece(tuple(together), count)
+
+    def _which(self, only: Only, interval: Interval) -> pl.Expr:
+        """Return which times are taken."""
+        lower, upper = interval
+        if only == "late":
+            return ~at_or_after(self.schema.time, lower or ())
+        return within(self.schema.time, None if only == "advanced" else lower, upper)
+
+    def _piece(self, piece: _Piece, columns: Sequence[str], interval: Interval) -> Rows:
+        """Read a piece: part of a file as a slice, so that only the row groups that count are read."""
+        surveyed = [self._times()[at] for at in piece.files]
+        held = [times.frame for times in surveyed if times.frame is not None]
+        times = None
+        if len(held) == len(surveyed):
+            times = pl.concat(held) if piece.first is None else held[0].slice(piece.first, piece.count)
+        lower, upper = interval
+        if lower is None:
+            lower = self.listing.to_read[piece.files[0]].since
+        rows = self._rows.read(
+            [self._paths[at] for at in piece.files],
+            self._found[piece.files[0]],
+            columns,
+            (piece.first, piece.count),
+            times,
+            self._which(piece.only, (lower, upper)) if piece.only else None,
+        )
+        return rows._replace(times=advanced(rows.times, lower)) if piece.only == "advanced" and lower else rows
+
+
+def _repeats(matrix: Matrix) -> bool:
+    """Say whether most updates are there more than once, as some of them look."""
+    some = matrix[:: max(1, len(matrix) // SAMPLE)]
+    return len(matrix) > SAMPLE and 2 * len(np.unique(some, axis=0)) < len(some)
+
+
+def _cut(first: int, count: int, most: int | None) -> Iterator[tuple[int, int]]:
+    """Give first row and number of rows of the parts of a range."""
+    size = count if most is None else most
+    for start in range(first, first + count, size or 1):
+        yield start, min(size, first + count - start)
+
+
+def _packed(pieces: Iterable[_Piece], most: int | None) -> list[tuple[_Piece, ...]]:
+    """Put pieces together as long as they have at most so many rows."""
+    packed: list[tuple[_Piece, ...]] = []
+    room = 0
+    for piece in pieces:
+        if packed and (most is None or piece.count <= room):
+            packed[-1] += (piece,)
+        else:
+            packed.append((piece,))
+            room = most or 0
+        room -= piece.count
+    return packed

@@ -1,0 +1,178 @@
+"""The columns of a change log, as its files' footers have them and as the pipeline declares them.
+
+All files of a log must agree. With declared columns a file may have others beside (they are not read) and may hold a type
+that widens to the declared one; without, every file must have exactly the columns of the first.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ddcli.errors import InputError, did_you_mean
+from ddcli.expressions.types import Schema, Type, parse_type
+from ddcli.store.tables.partitions import named_by, partition_of
+from ddcli.store.tables.widening import type_of, widens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from ddcli.store.formats.base import Format
+    from ddcli.store.tables.kinds import Footer
+    from ddcli.store.tables.listing import Listing
+    from ddcli.store.tables.partitions import Partition
+
+INT64 = Type("int64")
+
+
+@dataclass(frozen=True, slots=True)
+class LogSchema:
+    """The columns of a log: data, times in order (int64, date or datetime, never null), and whether it has diffs.
+
+    `diff` is None for a log that has no file yet; then its times are only supposed to be integers.
+    """
+
+    columns: Schema
+    time: Schema
+    diff: bool | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest keeps of it, so that later files are held to what earlier ones were."""
+        columns, time = ({name: str(column) for name, column in schema.items()} for schema in (self.columns, self.time))
+        return {"columns": columns, "time": time, "diff": self.diff}
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> LogSchema:
+        """Return the schema that `to_json` wrote."""
+        columns, time = (parsed(tree[part]) for part in ("columns", "time"))
+        return cls(columns, time, tree["diff"])
+
+
+def said_by_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
+    """Return what files' paths say of columns, directories and names, where they say any."""
+    found = {}
+    for file in listing.files:
+        said = partition_of(file.path)
+        if log.file_name is not None:
+            named = named_by(log.file_name, file.path)
+            if named is None:
+                raise InputError(
+                    f"the file's name is not like '{log.file_name}'",
+                    place=str(listing.root / file.path),
+                    hint="move the file, or correct the input's `file_name`",
+                )
+            said |= named
+        if said:
+            found[listing.path(file)] = said
+    return found
+
+
+def schema_of(
+    log: Format, listing: Listing, footer: Callable[[Path], Footer], known: LogSchema | None = None
+) -> LogSchema:
+    """Return the columns of a log: those of earlier runs (`known`), else those of its first file, else as they are declared.
+
+    `footer` gives the columns of a file. Raises InputError where there is nothing to go by.
+    """
+    if known and known.diff is not None and tuple(known.time) == log.time:
+        return known if log.data is None else replace(known, columns=log.data)
+    for file in (*listing.to_read, *listing.done)[:1]:
+        path = listing.path(file)
+        return _first_schema(log, path, log.footer(path, footer(path)))
+    if log.columns is None or log.data is None:
+        raise InputError(
+            "the log has no files yet, so its columns are unknown",
+            place=str(listing.root),
+            hint="declare them under the input's `columns`",
+        )
+    return LogSchema(log.data, {name: log.columns.get(name, INT64) for name in log.time}, None)
+
+
+def _first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
+    """Return the schema of a log whose first file is this one."""
+    time = {name: time_type(path, found, name) for name in log.time}
+    columns = log.data
+    if columns is None:
+        names = [name for name in found if name not in log.time and name != log.diff]
+        columns = {name: _type(path, found, name, "data") for name in names}
+    return LogSchema(columns, time, log.diff in found)
+
+
+def check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:
+    """Refuse a file whose columns are not those of the log: InputError with file, column, found and wanted type."""
+    loose = log.data is None
+    for name, wanted in schema.time.items():
+        actual = time_type(path, found, name)
+        if not widens(actual, wanted):
+            _wrong_type(path, name, actual, wanted, "the log's other files have")
+    for name, wanted in schema.columns.items():
+        actual = _type(path, found, name, "data")
+        if loose and actual.required() != wanted.required():
+            _wrong_type(path, name, actual, wanted, "the log's other files have")
+        if not widens(actual, wanted):
+            _wrong_type(path, name, actual, wanted, "the pipeline declares")
+    if log.diff and log.diff in found and not _type(path, found, log.diff, "diff").is_integer:
+        _wrong_type(path, log.diff, _type(path, found, log.diff, "diff"), INT64, "a diff is")
+    if log.diff and (log.diff in found) != schema.diff:
+        raise InputError(
+            f"the file has {'a' if log.diff in found else 'no'} diff column '{log.diff}', unlike the log's other files",
+            place=str(path),
+            hint="write the column in every file of the log (1 where a record is inserted), or in none",
+        )
+    for name in found:
+        if loose and name not in schema.columns and name not in schema.time and name != log.diff:
+            raise InputError(
+                f"the file has a column '{name}' that the log's other files don't have",
+                place=str(path),
+                hint="declare the columns to read under the input's `columns`, or write the log's files alike",
+            )
+
+
+def time_type(path: Path, found: Footer, name: str) -> Type:
+    """Return the type of a time column: integers of any size are int64, dates and datetimes themselves."""
+    column = _type(path, found, name, "time").required()
+    if column.is_integer:
+        return INT64
+    if column.kind not in ("date", "datetime"):
+        raise InputError(
+            f"the time column '{name}' is {column}",
+            place=str(path),
+            hint="a time is an integer, a date or a datetime; name the right column under the input's `time`",
+        )
+    return column
+
+
+def _type(path: Path, found: Footer, name: str, role: str) -> Type:
+    if name not in found:
+        near = did_you_mean(name, found)
+        hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(found)}"
+        if role == "time" and not near:
+            hint += "; say under the input's `time` which one is the time"
+        if len(found) == 1 and (other := re.search(r"[;|\t]", next(iter(found)))):
+            hint = f"the header has {other[0]!r} between its names: write the file with commas"
+        raise InputError(f"the file has no column '{name}', the log's {role} column", place=str(path), hint=hint)
+    column = type_of(found[name])
+    if column is None:
+        raise InputError(
+            f"column '{name}' is {found[name]}, a type that records can't have",
+            place=str(path),
+            hint="leave it out of the columns declared under the input's `columns`, or write its parts as columns of their own",
+        )
+    return column
+
+
+def _wrong_type(path: Path, name: str, actual: Type, wanted: Type, who: str) -> NoReturn:
+    raise InputError(
+        f"column '{name}' is {actual.required()}, but {who} {wanted.required()}",
+        place=str(path),
+        hint="write the column in that type, or declare another one for it under the input's `columns`",
+    )
+
+
+def parsed(texts: Mapping[str, str]) -> Schema:
+    """Return the types that a manifest holds as texts."""
+    found = {name: parse_type(text) for name, text in texts.items()}
+    assert None not in found.values(), f"the manifest holds {texts} for types"
+    return {name: kind for name, kind in found.items() if kind is not None}

@@ -1,0 +1,169 @@
+"""The times in a log's files: which of a file's rows are before a frontier, which at or after it."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.engine.times import less_equal
+from ddcli.store.log.schema import INT64
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from ddcli.engine.times import Time
+    from ddcli.expressions.types import Schema
+    from ddcli.store.state.manifest import Times
+    from ddcli.store.tables.files import Tables
+
+CHUNK = 1 << 20
+"""Rows that are looked through together where a file's times are not kept."""
+
+
+def at_or_after(names: Iterable[str], frontier: Times) -> pl.Expr:
+    """Return which rows of times, physical integers in these columns, are at or after a frontier."""
+    bounds = [reduce(and_, map(_reaches, names, bound)) for bound in frontier]
+    return reduce(or_, bounds, pl.lit(value=False))
+
+
+def within(names: Collection[str], lower: Times | None, upper: Times) -> pl.Expr:
+    """Return which rows of times are at or after `lower` (None: the beginning) and not at or after `upper`."""
+    before = ~at_or_after(names, upper)
+    return before if lower is None else before & at_or_after(names, lower)
+
+
+def advanced(times: pl.DataFrame, frontier: Times) -> pl.DataFrame:
+    """Return times of which those before a frontier are moved up to it: to the lattice join with its first element."""
+    late = ~at_or_after(times.columns, frontier)
+    return times.with_columns(
+        pl.when(late).then(pl.max_horizontal(pl.col(name), value)).otherwise(pl.col(name)).alias(name)
+        for name, value in zip(times.columns, frontier[0], strict=True)
+    )
+
+
+def _reaches(name: str, value: int) -> pl.Expr:
+    return pl.col(name) >= value
+
+
+def physical(tables: Tables, paths: Sequence[Path], raw: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """Return the time columns of some files as physical integers."""
+    columns = [
+        tables.fit(paths, raw[name], wanted).to_physical().cast(INT64.to_polars()) for name, wanted in schema.items()
+    ]
+    return pl.DataFrame(columns)
+
+
+class FileTimes:
+    """The times of one file: its `rows`, the bounds of each coordinate (None without rows), and the times themselves if `kept`.
+
+    `frame` has a column of physical integers a coordinate; None: to be read again, a piece at a time.
+    """
+
+    def __init__(self, tables: Tables, path: Path, schema: Schema, kept: pl.DataFrame | None) -> None:
+        self.tables, self.path, self.schema = tables, path, schema
+        self.frame = None if kept is None else self._checked(kept)
+        bounds = self._bounds() if self.frame is None else pl.concat([self.frame.min(), self.frame.max()])
+        self.rows = tables.count_rows(path) if self.frame is None else self.frame.height
+        self.least: Time | None = bounds.row(0) if self.rows else self._said()
+        self.largest: Time | None = bounds.row(1) if self.rows else self.least
+
+    def any_at_or_after(self, frontier: Times) -> bool:
+        """Say whether a row is at or after a frontier: usually seen from the largest coordinates."""
+        if self.largest is None or not any(less_equal(bound, self.largest) for bound in frontier):
+            return False
+        return len(self.schema) == 1 or self._any(at_or_after(self.schema, frontier))
+
+    def any_before(self, frontier: Times) -> bool:
+        """Say whether a row is not at or after a frontier: usually seen from the least coordinates."""
+        if self.least is None or any(less_equal(bound, self.least) for bound in frontier):
+            return False
+        return len(self.schema) == 1 or self._any(~at_or_after(self.schema, frontier))
+
+    def first_before(self, frontier: Times) -> tuple[int, Time]:
+        """Return the first row that is not at or after a frontier, and its time; there must be one, or none at all."""
+        if not self.rows and self.least is not None:
+            return 0, self.least
+        for first, frame in self._frames():
+            mask = frame.select(~at_or_after(self.schema, frontier)).to_series()
+            if mask.any():
+                row = mask.arg_max() or 0
+                return first + row, frame.row(row)
+        raise AssertionError("no row is before the frontier")
+
+    def bounds(self, condition: pl.Expr) -> tuple[int, int]:
+        """Return first row and number of rows around all that meet a condition: of kept times just these, else the whole."""
+        if self.frame is None:
+            return 0, self.rows
+        rows = self.frame.select(condition).to_series().arg_true()
+        return (0, 0) if rows.is_empty() else (rows[0], rows[-1] + 1 - rows[0])
+
+    def count(self, condition: pl.Expr) -> int:
+        """Return how many rows meet a condition."""
+        return sum(frame.select(condition.sum()).item() for _, frame in self._frames())
+
+    def distinct(self, lower: Times | None, upper: Times) -> set[Time]:
+        """Return the different times within an interval; of a file without rows that whose path says a time, this one."""
+        condition = within(self.schema, lower, upper)
+        found = {time for _, frame in self._frames() for time in frame.filter(condition).unique().iter_rows()}
+        if not self.rows and self.least is not None:
+            said = pl.DataFrame([self.least], schema=dict.fromkeys(self.schema, pl.Int64), orient="row")
+            found.update(said.filter(condition).iter_rows())
+        return found
+
+    def span(self) -> tuple[Time, Time] | None:
+        """Return the first and the last time of rows that are in order of time; None where they are not, or there are none."""
+        first: Time | None = None
+        last: Time | None = None
+        for _, frame in self._frames():
+            if frame.is_empty():
+                continue
+            sorted_ = frame.to_series().is_sorted() if frame.width == 1 else frame.equals(frame.sort(frame.columns))
+            if not sorted_ or (last is not None and frame.row(0) < last):
+                return None
+            first, last = first or frame.row(0), frame.row(-1)
+        return None if first is None or last is None else (first, last)
+
+    def forget(self) -> None:
+        """Keep the bounds alone."""
+        self.frame = None
+
+    def _checked(self, raw: pl.DataFrame) -> pl.DataFrame:
+        self.tables.refuse_nulls(self.path, raw, self.schema, "time column")
+        return physical(self.tables, [self.path], raw, self.schema)
+
+    def _said(self) -> Time | None:
+        """Return the time that the file's path says."""
+        said = self.tables.says(self.path, self.schema)
+        return None if said is None else physical(self.tables, [self.path], said, self.schema).row(0)
+
+    def _bounds(self) -> pl.DataFrame:
+        """Return the least and the largest value of each coordinate, or refuse a null."""
+        names = list(self.schema)
+        found, nulls = self.tables.ends(self.path, names)
+        if nulls:
+            self.tables.refuse_nulls(self.path, self.tables.collect([self.path], names), names, "time column")
+        return physical(self.tables, [self.path], found, self.schema)
+
+    def _any(self, condition: pl.Expr) -> bool:
+        return any(frame.select(condition.any()).item() for _, frame in self._frames())
+
+    def _frames(self) -> Iterator[tuple[int, pl.DataFrame]]:
+        """Give the times in pieces, each with its first row."""
+        if self.frame is not None:
+            yield 0, self.frame
+            return
+        for first in range(0, self.rows, CHUNK):
+            raw = self.tables.collect([self.path], list(self.schema), (first, CHUNK))
+            yield first, physical(self.tables, [self.path], raw, self.schema)
+
+
+def survey(tables: Tables, paths: Sequence[Path], schema: Schema, most: int | None) -> list[FileTimes]:
+    """Return the times of each file; they are kept if there are at most `most` rows (None: any number)."""
+    if most is not None and sum(map(tables.count_rows, paths)) > most:
+        return [FileTimes(tables, path, schema, None) for path in paths]
+    frames = tables.collect_each(paths, list(schema))
+    return [FileTimes(tables, path, schema, frame) for path, frame in zip(paths, frames, strict=True)]

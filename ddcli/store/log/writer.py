@@ -1,0 +1,148 @@
+"""Writing an output log: one file of updates a commit, named by the interval it covers, and the log's progress.
+
+Each file has at most one row for a record at a time, so that any Parquet reader may take `*.parquet` in the directory as it
+stands: sum(diff) by all columns where time <= t is the collection at t. It sees a commit wholly or not at all, as that is one file.
+A file is in order of time; one that was written in parts is so in each of its row groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from ddcli.engine import kernels
+from ddcli.engine.lanes import decode
+from ddcli.engine.times import BEYOND, LEAST, Frontier
+from ddcli.expressions.types import UNITS
+from ddcli.store.files.access import real
+from ddcli.store.files.objects import relative
+from ddcli.store.log.progress import PROGRESS, Owner, progress_bytes
+from ddcli.store.parquet.writer import CHUNK, parquet_bytes
+from ddcli.store.state.directory import UPDATES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.store.state.directory import Transaction
+    from ddcli.store.state.manifest import Times
+
+    Matrix = np.ndarray[Any, np.dtype[np.int64]]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-\w+)?\.parquet", re.ASCII)
+"""A file's name: from when to when, and what tells it from others."""
+FIRST_DAY, LAST_DAY = -350_000, 2_900_000  # the years 1011 to 9909
+LONG = 80
+"""Characters of a frontier's text beyond which a file name has its digest instead; names end at 255."""
+
+
+def output_bytes(updates: Matrix, layout: Layout, pool: Pool, time: Schema, diff: str = "diff") -> memoryview:
+    """Return the content of a file of updates `[data | times | diff]`. Touches nothing else: threads may do it.
+
+    The updates must be consolidated. They are sorted by time, and else keep their order.
+    """
+    updates = kernels.sort_by(updates, range(layout.width, layout.width + len(time)))
+    return parquet_bytes(
+        len(updates), lambda start, end: output_frame(updates[start:end], layout, pool, time, diff), group=CHUNK
+    )
+
+
+def output_frame(updates: Matrix, layout: Layout, pool: Pool, time: Schema, diff: str = "diff") -> pl.DataFrame:
+    """Return updates as the columns of a log's file, in their order."""
+    assert not {*time, diff} & {*layout.names}, f"the columns {[*time, diff]} of the log are also columns of its data"
+    lanes = range(layout.width, layout.width + len(time))
+    times = [time_column(name, updates[:, at], kind) for at, (name, kind) in zip(lanes, time.items(), strict=True)]
+    return decode(updates, layout, pool).with_columns(*times, pl.Series(diff, np.ascontiguousarray(updates[:, -1])))
+
+
+def frame_bytes(frame: pl.DataFrame, time: Schema) -> memoryview:
+    """Return the content of a file that has the rows of a frame of `output_frame`, sorted by time."""
+    frame = frame.sort(list(time), maintain_order=True)
+    return parquet_bytes(frame.height, lambda start, end: frame[start:end], group=CHUNK)
+
+
+def file_name(time: Schema, lower: Times | None, upper: Times, called: str = "") -> str:
+    """Return the name of a file of the updates of [lower, upper).
+
+    `called` is added where there are several commits of one interval: a correction is made at the frontier.
+    """
+    return f"{UPDATES}{frontier_name(lower, time)}-{frontier_name(upper, time)}{called}.parquet"
+
+
+def beyond(names: Iterable[str], upper: Times, time: Schema) -> frozenset[str]:
+    """Return those of an output's files that are of commits after the one which has written its progress, `upper`.
+
+    There are some between a run that died in the midst of publishing and the next one, which finishes that; and for a moment where
+    a run publishes while somebody reads. The files of each commit begin where those of the last one ended.
+    """
+    found = [(match[1], match[2], match[0]) for name in names if (match := NAME.fullmatch(name))]
+    reached, new = {frontier_name(upper, time)}, {frontier_name(upper, time)}
+    while new:
+        new = {end for begin, end, _ in found if begin in new} - reached
+        reached |= new
+    reached.discard(frontier_name(upper, time))
+    return frozenset(name for _, end, name in found if end in reached)
+
+
+def write_progress(transaction: Transaction, directory: Path, upper: Times) -> None:
+    """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet. It says whose the log is."""
+    state = transaction.state
+    owner = Owner(state.identity, relative(state.directory, real(directory)))
+    transaction.add_output(directory / PROGRESS, progress_bytes(upper, owner))
+
+
+def time_column(name: str, lane: Matrix, kind: Type) -> pl.Series:
+    """Return a time coordinate in its type: int64, date or datetime."""
+    physical = lane.astype(np.int32) if kind.kind == "date" else np.ascontiguousarray(lane)
+    return pl.Series(name, physical).cast(kind.to_polars())
+
+
+def frontier_name(frontier: Times | None, time: Schema) -> str:
+    """Return a frontier for a file name: different ones have different names, of letters, digits and `_+` only.
+
+    Where it closes boxes of times, it is named by them, as it is shown to people: `3x4`; else by its elements.
+
+    >>> from ddcli.engine.times import box
+    >>> from ddcli.expressions.types import Type
+    >>> frontier_name(((42,),), {"time": Type("int64")}), frontier_name(((15706,),), {"day": Type("date")})
+    ('42', '20130101')
+    >>> product = {"epoch": Type("int64"), "version": Type("int64")}
+    >>> frontier_name(box((3, 4)).elements, product), frontier_name(((0, 4), (3, -1)), product)
+    ('3x4', '0_4+3_m1')
+    """
+    if frontier is None:
+        return "start"
+    if not frontier:
+        return "end"
+    kinds = list(time.values())
+    elements = Frontier(frontier)
+    corners = elements.corners()
+    boxes = corners and all(BEYOND not in corner for corner in corners)
+    sign, times = ("x", corners) if boxes else ("_", elements)
+    text = "+".join(sign.join(_coordinate(*pair) for pair in zip(time, kinds, strict=True)) for time in times)
+    return text if len(text) <= LONG else hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _coordinate(value: int, kind: Type) -> str:
+    """Return a coordinate as people read it, a date or a datetime; its physical integer outside the years that have four digits."""
+    if value == LEAST:
+        return "start"
+    if kind.kind == "date" and FIRST_DAY <= value <= LAST_DAY:
+        return (EPOCH + timedelta(value)).date().isoformat().replace("-", "")
+    if kind.kind == "datetime":
+        assert kind.unit is not None
+        digits = 3 * (1 + UNITS.index(kind.unit))
+        seconds, fraction = divmod(value, 10**digits)
+        if FIRST_DAY <= seconds // 86_400 < LAST_DAY:
+            moment = (EPOCH + timedelta(seconds=seconds)).strftime("%Y%m%dT%H%M%S")
+            return f"{moment}f{fraction:0{digits}}" if fraction else moment
+    return str(value).replace("-", "m")

@@ -1,0 +1,8 @@
+"""Parquet's own bytes: footers, row groups, pages.
+
+* footers: columns of files, read without polars
+* pages: large row groups, page by page
+* row_groups: one file of several files' row groups
+* thrift: Thrift's compact protocol
+* writer: files written chunk by chunk
+"""

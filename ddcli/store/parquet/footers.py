@@ -1,0 +1,226 @@
+"""What files say of their columns, read without polars and without a row, so that `dd check` starts quickly.
+
+A run asks polars, which reads the rows afterwards. Both must say the same of a file: a test compares them over all types.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from ddcli.errors import InputError
+from ddcli.expressions.types import INTEGERS, Type
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.tables.partitions import types_of_partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema
+    from ddcli.store.tables.partitions import Partition
+
+PARQUET, IPC, CSV, NDJSON = "Parquet", "Arrow IPC", "CSV", "NDJSON"
+NAMES = {".arrow": IPC, ".ipc": IPC, ".feather": IPC, ".csv": CSV, ".ndjson": NDJSON, ".jsonl": NDJSON}
+PLAIN = {name: name for name in (*INTEGERS, "bool", "null")} | {"float": "float32", "double": "float64"}
+PLAIN |= dict.fromkeys(("string", "large_string", "string_view"), "string")
+PLAIN |= dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_binary"), "binary")
+PLAIN |= {"date32": "date", "time32": "time", "time64": "time"}
+"""Arrow's names of types without parameters that count."""
+TEXT = Type("string", nullable=True)
+UNREADABLE = ("list", "binary", "null")
+"""Kinds of types whose values text doesn't hold."""
+HEADER = 1 << 16
+"""The bytes at the beginning of a CSV file in which its header must end."""
+EMPTY = "the file is empty: it has no bytes"
+DAMAGED = "write the file again; the name of one that isn't finished should begin with '_' or '.', or end in '.tmp'"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A type that records can't have, by its name; of a struct also what its fields are."""
+
+    name: str
+    fields: Mapping[str, Type | Unfit] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def name_of_kind(path: Path) -> str:
+    """Return what kind of file it is, by the ending of its name: Parquet if nothing else."""
+    ending = path.name.lower().removesuffix(".gz")
+    return NAMES.get(ending[ending.rfind(".") :] if "." in ending else "", PARQUET)
+
+
+def columns_of_text(path: Path, declared: Schema | None) -> Schema:
+    """Return the types of the columns of text, which the pipeline says; refuse the file if it doesn't, or if text can't hold one."""
+    kind = name_of_kind(path)
+    if declared is None:
+        raise InputError(
+            f"a file of text, {kind}, doesn't say which types its columns have",
+            place=str(path),
+            hint=f"declare them under the input's `columns`; by its first rows, `columns: {_proposed(path)}`",
+        )
+    for name, column in declared.items():
+        if column.kind in UNREADABLE:
+            raise InputError(
+                f"column '{name}' is {column.required()}, which can't be read from {kind}",
+                place=str(path),
+                hint="declare it as string, or write the files as Parquet",
+            )
+    return declared
+
+
+@dataclass
+class Footers:
+    """The columns of an input's files; as for `Tables`, which has the same of polars.
+
+    `declared` are the types of text's columns, `partitions` what files' paths say, `nested`: fields of structs are columns too.
+    """
+
+    declared: Schema | None
+    partitions: Mapping[Path, Partition]
+    nested: bool = False
+    times: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._partitioned = types_of_partitions(self.partitions.values(), self.times, self.declared)
+
+    def footer(self, path: Path) -> dict[str, Type | Unfit]:
+        """Return the columns of a file, or refuse it: InputError. Imports pyarrow for Parquet and Arrow IPC."""
+        try:
+            own = self._own(path)
+        except OSError as error:
+            raise InputError(f"the file can't be read: {error.strerror or error}", place=str(path)) from None
+        structs = [(name, column.fields) for name, column in own.items() if isinstance(column, Unfit) and self.nested]
+        fields = {f"{name}.{inner}": column for name, inside in structs for inner, column in inside.items()}
+        beside = {name: self._partitioned[name] for name in self.partitions.get(path, {}) if name not in own}
+        return own | fields | beside
+
+    def _own(self, path: Path) -> dict[str, Type | Unfit]:
+        """Return the columns that a file has itself."""
+        kind = name_of_kind(path)
+        types = columns_of_text(path, self.declared) if kind in (CSV, NDJSON) else {}
+        if kind == NDJSON:
+            return {name: column.or_null() for name, column in types.items()}
+        if not path.stat().st_size:
+            raise InputError(EMPTY, place=str(path), hint=DAMAGED)
+        with _opened(path) as file:
+            if kind == CSV:
+                return {name: types.get(name, TEXT).or_null() for name in _names(file, path)}
+            return _read_arrow(file, kind, path)
+
+
+LONGEST_NAME = 10_000
+"""Characters of a column's name in a file of text; a file without a line's end has one of as many as it has bytes."""
+
+
+def _opened(path: Path) -> BinaryIO:
+    return path.reader() if isinstance(path, ObjectPath) else path.open("rb")
+
+
+def _proposed(path: Path) -> str:
+    """Return the columns that a file of text seems to have, as they would be declared; else an example."""
+    from ddcli.store.tables.guess import propose
+
+    try:
+        with _opened(path) as file:
+            found = propose(_beginning(file, path), json_lines=name_of_kind(path) == NDJSON)
+    except (OSError, InputError):
+        found = None
+    return found or "{id: int64, name: string?}"
+
+
+def refuse_long_names(names: Iterable[str], path: Path) -> None:
+    """Raise InputError if a name in the header of a CSV file is none that a person gives: each message would have it, and each table."""
+    longest = max(map(len, names), default=0)
+    if longest > LONGEST_NAME:
+        raise InputError(
+            f"the header has a name of {longest:,} characters, more than {LONGEST_NAME:,}",
+            place=f"{path}:1",
+            hint=DAMAGED,
+        )
+
+
+def refuse_names_twice(path: Path) -> None:
+    """Raise InputError if the header of a CSV file has a name twice."""
+    with _opened(path) as file:
+        _names(file, path)
+
+
+def _names(file: BinaryIO, path: Path) -> list[str]:
+    """Return the names in the header of a CSV file, of which none is there twice."""
+    names = _header(file, path)
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"the header has the name '{twice}' twice", place=f"{path}:1", hint="give each column a name of its own"
+        )
+    return names
+
+
+def _header(file: BinaryIO, path: Path) -> list[str]:
+    """Return the names in the first line of a CSV file."""
+    try:
+        return next(csv.reader(io.StringIO(_beginning(file, path), newline="")), [])
+    except csv.Error as error:
+        raise InputError(f"the file is not whole {CSV}: {error}", place=str(path), hint=DAMAGED) from None
+
+
+def _beginning(file: BinaryIO, path: Path) -> str:
+    """Return the beginning of a file of text."""
+    data = bytes(file.read(HEADER))
+    try:
+        if path.suffix == ".gz":
+            data = zlib.decompressobj(wbits=31).decompress(data, HEADER)
+        return data.decode("utf-8-sig", "ignore" if len(data) == HEADER else "strict")
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise InputError(
+            f"the file is not whole {name_of_kind(path)}: {error}", place=str(path), hint=DAMAGED
+        ) from None
+
+
+def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit]:
+    """Return the columns that a file of Parquet or Arrow IPC says it has."""
+    import pyarrow as pa
+
+    try:
+        if kind == PARQUET:
+            from pyarrow import parquet
+
+            schema = parquet.read_schema(file)
+        else:
+            schema = pa.ipc.open_file(file).schema
+    except pa.ArrowException as error:
+        raise InputError(
+            f"the file is not whole {kind}: {str(error).splitlines()[0]}", place=str(path), hint=DAMAGED
+        ) from None
+    return {column.name: _from_arrow(column.type) for column in schema}
+
+
+def _from_arrow(column: Any) -> Type | Unfit:
+    """Return our type for one of Arrow's, with nulls, or what it is if records can't have it. Seconds are read as milliseconds."""
+    from pyarrow import types
+
+    if types.is_dictionary(column):
+        return _from_arrow(column.value_type)
+    if types.is_list(column) or types.is_large_list(column):
+        inner = _from_arrow(column.value_type)
+        return Unfit(str(column)) if isinstance(inner, Unfit) else Type("list", nullable=True, inner=inner)
+    if types.is_struct(column):
+        return Unfit(str(column), {each.name: _from_arrow(each.type) for each in column})
+    if types.is_decimal(column):
+        return Type("decimal", nullable=True, precision=column.precision, scale=column.scale)
+    if types.is_timestamp(column) or types.is_duration(column):
+        unit = "ms" if column.unit == "s" else column.unit
+        zone = column.tz if types.is_timestamp(column) else None
+        return Type("datetime" if types.is_timestamp(column) else "duration", nullable=True, unit=unit, zone=zone)
+    name = str(column).partition("[")[0]
+    if name == "date64":
+        return Type("datetime", nullable=True, unit="ms")
+    return Type(PLAIN[name], nullable=True) if name in PLAIN else Unfit(str(column))

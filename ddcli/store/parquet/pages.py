@@ -1,0 +1,157 @@
+"""Rows of Parquet files whose row groups are large, read page by page.
+
+polars fetches all of a row group's columns to read some rows of it, and keeps in memory what it decodes of them for the least
+and the largest value. pyarrow goes through a row group a page at a time, but only from its beginning on. So a reader stays
+where it is, for whoever asks for the rows that follow: slices that are read in their order cost one pass over the file.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
+
+from ddcli.store.files.objects import ObjectPath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    Place = tuple[Path, tuple[str, ...]]
+
+LARGE = 8 << 20
+"""Compressed bytes of a row group that are too many to fetch for some of its rows."""
+BATCH = 1 << 16
+"""Rows that are decoded together."""
+BUFFER = 1 << 20
+"""Bytes of a column that are fetched together."""
+
+
+class GroupSizes(NamedTuple):
+    """The most rows, and the most compressed bytes, that a row group of a file has."""
+
+    rows: int
+    size: int
+
+
+class PageReader:
+    """Reads rows of files from where it has stopped reading. Threads may ask for rows at once: each has a place of its own.
+
+    A copy for another process begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: dict[Place, list[_Cursor]] = {}
+        self._known: dict[Path, GroupSizes] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __setstate__(self, _state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+
+    def groups(self, path: Path) -> GroupSizes:
+        """Return how large the row groups of a file are; of one that pyarrow doesn't read, that they have no rows."""
+        if path not in self._known:
+            self._known[path] = _groups(path)
+        return self._known[path]
+
+    def suits(self, path: Path, rows: int) -> bool:
+        """Say whether so many rows of a file should be read page by page: they are fewer than a large row group has."""
+        try:
+            if path.stat().st_size <= LARGE:
+                return False
+        except OSError:  # who reads it says why
+            return False
+        groups = self.groups(path)
+        return groups.size > LARGE and rows < groups.rows
+
+    def read(self, path: Path, columns: Sequence[str], rows: tuple[int, int]) -> pl.DataFrame | None:
+        """Return `rows`, the first and how many, of some columns; None where pyarrow can't: polars may, or says what is wrong."""
+        import pyarrow as pa
+
+        place, (first, count) = (path, tuple(columns)), rows
+        try:
+            cursor = self._nearest(place, first) or _Cursor(path, list(columns), first)
+            frame = cursor.read(first, count)
+        except (OSError, pa.ArrowException):
+            return None
+        if not cursor.ended:
+            with self._lock:
+                self._places.setdefault(place, []).append(cursor)
+        return frame
+
+    def _nearest(self, place: Place, first: int) -> _Cursor | None:
+        """Take out whoever stands nearest before a row."""
+        with self._lock:
+            waiting = self._places.get(place, [])
+            before = [cursor for cursor in waiting if cursor.at <= first]
+            if not before:
+                return None
+            nearest = max(before, key=lambda cursor: cursor.at)
+            waiting.remove(nearest)
+        return nearest
+
+
+def _groups(path: Path) -> GroupSizes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with path.reader() if isinstance(path, ObjectPath) else path.open("rb") as file:
+            footer = parquet.read_metadata(file)
+    except (OSError, pa.ArrowException):
+        return GroupSizes(0, 0)
+    found = [footer.row_group(at) for at in range(footer.num_row_groups)]
+    sizes = [sum(each.column(at).total_compressed_size for at in range(each.num_columns)) for each in found]
+    return GroupSizes(max((each.num_rows for each in found), default=0), max(sizes, default=0))
+
+
+class _Cursor:
+    """A place in a file: `at` is the row that comes next."""
+
+    def __init__(self, path: Path, columns: list[str], first: int) -> None:
+        from pyarrow import parquet
+
+        source = path.reader() if isinstance(path, ObjectPath) else path
+        file = parquet.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER)
+        self.at = 0
+        groups = list(range(file.num_row_groups))
+        while groups and self.at + file.metadata.row_group(groups[0]).num_rows <= first:
+            self.at += file.metadata.row_group(groups.pop(0)).num_rows
+        self.ended = False
+        self._columns = columns
+        self._schema = file.schema_arrow
+        self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
+            BATCH, row_groups=groups, columns=columns, use_threads=False
+        )
+        self._rest: pa.RecordBatch | None = None
+
+    def read(self, first: int, count: int) -> pl.DataFrame:
+        """Return rows from `first` on, which is no row before the next; fewer than `count` where the file ends."""
+        import pyarrow as pa
+
+        end, found = first + count, []
+        while self.at < end:
+            batch = self._rest if self._rest is not None else next(self._batches, None)
+            self._rest = None
+            if batch is None:
+                self.ended = True
+                break
+            skipped = min(max(first - self.at, 0), batch.num_rows)
+            taken = batch.slice(skipped, end - self.at - skipped)
+            used = skipped + taken.num_rows
+            if taken.num_rows:
+                found.append(taken)
+            if used < batch.num_rows:
+                self._rest = batch.slice(used)
+            self.at += used
+        schema = pa.schema([self._schema.field(name) for name in self._columns])
+        table = pa.Table.from_batches(found, found[0].schema if found else schema)
+        frame = pl.from_arrow(table.select(self._columns))
+        assert isinstance(frame, pl.DataFrame), "a table is a frame"
+        return frame

@@ -1,0 +1,95 @@
+"""One Parquet file of the row groups of several: their bytes stay as they are, and one footer says where they lie now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.store.parquet.thrift import (
+    Fields,
+    Shape,
+    changed,
+    fields,
+    number,
+    number_bytes,
+    struct_bytes,
+    structs,
+    structs_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAGIC = b"PAR1"
+END = 8
+"""Bytes after a footer: its length and the magic."""
+# Numbers of fields in Parquet's footer: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
+SCHEMA, ROWS, GROUPS, ORDERS = 2, 3, 4, 7
+LAST_ORDINAL = 2**15 - 1
+
+
+class RowGroups:
+    """The footer of a file in the making: parts are Parquet files with the same columns, whose row groups come one after the other."""
+
+    def __init__(self) -> None:
+        self.size = len(MAGIC)
+        """The bytes of the file so far: its magic, and the row groups."""
+        self._footer: Fields = {}
+        self._groups: list[bytes] = []
+        self._rows = 0
+        self._only: bytes | None = None
+
+    def add(self, size: int, tail: bytes) -> int:
+        """Add a part of `size` bytes that ends with `tail`, its footer; return how many of its bytes, after the magic, are to be copied.
+
+        Raises ValueError for a footer that is none, or one of other columns.
+        """
+        body = size - len(tail) - len(MAGIC)
+        try:
+            self._join(tail, self.size - len(MAGIC))
+        except (IndexError, KeyError):
+            raise ValueError("the footer can't be read") from None
+        self.size += body
+        return body
+
+    def finish(self) -> bytes:
+        """Return what comes after the row groups."""
+        assert self._footer, "a file of no parts has no columns"
+        if self._only is not None:
+            return self._only
+        kinds = {field: kind for field, (kind, _) in self._footer.items()}
+        joined = {ROWS: (kinds[ROWS], number_bytes(self._rows)), GROUPS: (kinds[GROUPS], structs_bytes(self._groups))}
+        footer = struct_bytes(self._footer | joined)
+        return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+    def _join(self, tail: bytes, moved: int) -> None:
+        found = fields(tail)
+        if any(found.get(field) != self._footer.get(field, found.get(field)) for field in (SCHEMA, ORDERS)):
+            raise ValueError("the parts of a file have different columns")
+        self._only = None if self._footer else tail
+        self._footer = self._footer or found
+        self._rows += number(found[ROWS][1])
+        for group in structs(found[GROUPS][1]):
+            self._groups.append(changed(group, _moves(moved, len(self._groups))))
+
+
+def _moves(by: int, at: int) -> Shape:
+    """Return what changes in a row group that is moved by so many bytes and is the file's `at`-th."""
+
+    def shift(offset: int) -> int:
+        return offset + by if offset else 0  # 0 is what writers say who don't say it
+
+    pages: Shape = dict.fromkeys((9, 10, 11, 14), shift)
+    chunk: Shape = {2: shift, 3: pages, 4: shift, 6: shift}
+    return {1: chunk, 5: shift, 7: lambda _: min(at, LAST_ORDINAL)}
+
+
+def footer_of(size: int, read: Callable[[int, int], bytes]) -> bytes:
+    """Return the footer of a Parquet file of `size` bytes with what comes after it; `read(start, end)` gives bytes of the file.
+
+    Raises ValueError for what is none.
+    """
+    end = read(max(0, size - END), size)
+    length = int.from_bytes(end[:4], "little") + END
+    if len(end) < END or end[4:] != MAGIC or length > size - len(MAGIC):
+        raise ValueError("the file does not end as Parquet files do")
+    return read(size - length, size)

@@ -1,0 +1,54 @@
+"""What one attempt at a task writes for a transaction that is open elsewhere: under names of its own, until that adopts it.
+
+What the transaction doesn't adopt, because the attempt failed or another was quicker, is not there for any reader: the next
+sweep removes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddcli.store.files.gate import Files, Written, temporary
+from ddcli.store.state.directory import batch_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass
+class Attempt:
+    """Writes files for the commit with a number into a state's directory and those of outputs; `name` is no other attempt's."""
+
+    directory: Path
+    number: int
+    name: str
+    files: Files = field(default_factory=Files)
+    batches: list[tuple[Path, Path]] = field(default_factory=list)
+    """Where the batch files are, and what their paths are to be."""
+    _count: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
+        """Write a batch file of an arrangement's shard; return its name and what was written."""
+        path = batch_directory(self.directory, arrangement, shard) / f"{self._next()}.parquet"
+        waiting, written = self._write(path, data)
+        self.batches.append((waiting, path))
+        return path.name, written
+
+    def add_output(self, directory: Path, data: bytes | memoryview) -> tuple[Path, Written]:
+        """Write a file of an output; return where it waits for its name, and what was written."""
+        return self._write(directory / f"{self._next()}.parquet", data)
+
+    def _next(self) -> str:
+        with self._lock:
+            self._count += 1
+            return f"{self.number:09d}-{self.name}-{self._count:04d}"
+
+    def _write(self, path: Path, data: bytes | memoryview) -> tuple[Path, Written]:
+        waiting = temporary(path, self.number)
+        self.files.make_directory(path.parent)
+        written = self.files.write(waiting, data)
+        self.files.sync(waiting)  # here: the machine that commits may have no part in these bytes
+        return waiting, written

@@ -1,0 +1,249 @@
+"""What a step puts away until it is needed: updates in scratch files of the state, gone with the run.
+
+Lanes are packed into as few bytes as their values need, unless some are hashes of values in a pool: then updates are columns,
+which carry the values.
+Nothing of this survives a run, so nothing is flushed or checked: a file that can't be written ends the run.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+import polars as pl
+
+from ddcli.engine.columns import POOLED
+from ddcli.engine.lanes import decode, encode
+from ddcli.errors import EngineError
+from ddcli.store.files.access import reading
+from ddcli.store.state.directory import SPILL, clear_scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.scope_tree import Address
+    from ddcli.store.files.gate import Files
+
+KINDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+WIDE = 8
+
+
+class Spill:
+    """The scratch directory of one run (the engine's protocol `Exchange`). `room` bytes of updates are kept in memory."""
+
+    def __init__(self, directory: Path, files: Files, room: int) -> None:
+        self.directory = directory / SPILL
+        self.files = files
+        self.room = room
+        self._buckets: list[Bucket] = []
+        self._at: dict[Address, Bucket] = {}
+        self._held = 0
+        self._lock = threading.Lock()
+        self.clear()
+        files.make_directory(self.directory)
+
+    def bucket(self, layout: Layout) -> Bucket:
+        """Return a new, empty bucket."""
+        with self._lock:
+            found = Bucket(self, self.directory / f"{len(self._buckets):06d}", layout)
+            self._buckets.append(found)
+        return found
+
+    def add(self, to: Address, updates: np.ndarray, layout: Layout, pool: Pool) -> None:
+        """Put updates away."""
+        bucket = self._at.get(to)
+        if bucket is None:
+            bucket = self._at.setdefault(to, self.bucket(layout))  # atomic, as two threads may come here
+        bucket.add(updates, pool)
+
+    def take(self, at: Address, layout: Layout, pool: Pool, *, last: bool) -> np.ndarray | None:
+        """Return what waits at an address, None if nothing does; the `last` time nothing is left of it."""
+        bucket = self._at.get(at)
+        return None if bucket is None else bucket.take(pool, last=last)
+
+    def parts(self, at: Address, layout: Layout, pool: Pool) -> list[np.ndarray]:
+        """Return what was put away at an address each time, as it was."""
+        bucket = self._at.get(at)
+        return [] if bucket is None else bucket.parts(pool)
+
+    def note(self, size: int) -> None:
+        """Count bytes that came into memory or left it; write away what is the most, when there is no room for it."""
+        with self._lock:
+            self._held += size
+            if self._held <= self.room:
+                return
+            for bucket in sorted(self._buckets, key=lambda bucket: bucket.held, reverse=True):
+                self._held -= bucket.write()
+                if self._held <= self.room // 2:
+                    return
+
+    def clear(self) -> None:
+        """Remove what is there."""
+        clear_scratch(self.directory, self.files)
+
+
+class Bucket:
+    """Updates `[data | times | diff]` put away for one shard."""
+
+    def __init__(self, spill: Spill, path: Path, layout: Layout) -> None:
+        self.spill = spill
+        self.path = path
+        self.layout = layout
+        self._written: list[Part] = []
+        self._held: list[Part] = []
+        self._lock = threading.Lock()
+
+    @property
+    def held(self) -> int:
+        """Return the bytes that are in memory."""
+        return sum(part.size for part in self._held)
+
+    def add(self, updates: np.ndarray, pool: Pool) -> None:
+        """Put updates away."""
+        part = packed(updates, self.layout, pool)
+        with self._lock:
+            self._held.append(part)
+        self.spill.note(part.size)
+
+    def write(self) -> int:
+        """Write what is in memory away; return how many bytes that were."""
+        with self._lock:
+            size = self.held
+            if size:
+                parts = [buffer for part in self._held for buffer in part.buffers]
+                self.spill.files.append(self.path, *parts, begin=not self._written)
+                self._written += [replace(part, buffers=()) for part in self._held]
+                self._held.clear()
+        return size
+
+    def take(self, pool: Pool, *, last: bool) -> np.ndarray | None:
+        """Return all updates, None if there are none; the `last` time nothing is left of them."""
+        with self._lock:
+            parts, size = [*self._written, *self._held], self.held
+            matrix = room_for(parts) if parts else None
+            row = 0
+            for part, data in self._read():
+                assert matrix is not None
+                unpack(matrix[row : row + part.rows], part, data, self.layout, pool)
+                row += part.rows
+            if last:
+                if self._written:
+                    self.spill.files.remove(self.path)
+                self._written, self._held = [], []
+        if last and size:
+            self.spill.note(-size)
+        return matrix
+
+    def parts(self, pool: Pool) -> list[np.ndarray]:
+        """Return what was added each time, as it was."""
+        found = []
+        with self._lock:
+            for part, data in self._read():
+                found.append(room_for([part]))
+                unpack(found[-1], part, data, self.layout, pool)
+        return found
+
+    def _read(self) -> Iterator[tuple[Part, bytes | bytearray | memoryview]]:
+        """Yield the parts, each with its bytes."""
+        if self._written:
+            with reading(self.path) as file:
+                for part in self._written:
+                    yield part, _read_whole(file, part.size, self.path)
+        for part in self._held:
+            yield part, part.buffers[0] if len(part.buffers) == 1 else b"".join(part.buffers)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What was added at once: `rows` of `width` lanes in `size` bytes. Of packed lanes, `lanes` has the least value and the bytes of each."""
+
+    rows: int
+    width: int
+    size: int
+    lanes: tuple[tuple[int, int], ...]
+    buffers: tuple[bytes | memoryview, ...]
+
+    @property
+    def unpacked(self) -> int:
+        """The bytes that it takes in memory: its lanes, or its values where these are more."""
+        return max(self.size, self.rows * self.width * WIDE)
+
+
+def room_for(parts: Sequence[Part]) -> np.ndarray:
+    """Return an empty matrix for all rows of some parts."""
+    (width,) = {part.width for part in parts}
+    return np.empty((sum(part.rows for part in parts), width), np.int64)
+
+
+def packed(updates: np.ndarray, layout: Layout, pool: Pool) -> Part:
+    """Return updates as bytes: packed lanes, or columns, where hashes stand for values of the pool."""
+    return _columns(updates, layout, pool) if _is_pooled(layout) else _packed(updates)
+
+
+def unpack(room: np.ndarray, part: Part, data: bytes | bytearray | memoryview, layout: Layout, pool: Pool) -> None:
+    """Write the updates of a part, whose buffers are one after the other in `data`."""
+    if not _is_pooled(layout):
+        _unpack(room, part, data)
+        return
+    frame = pl.read_ipc(io.BytesIO(data))
+    encode(frame, layout, pool, room)
+    for at in range(layout.width, room.shape[1]):
+        room[:, at] = frame[f"\0{at - layout.width}"].to_numpy()
+
+
+def _is_pooled(layout: Layout) -> bool:
+    return any(kind.kind in POOLED for kind in layout.schema.values())
+
+
+def _columns(updates: np.ndarray, layout: Layout, pool: Pool) -> Part:
+    """Return updates as columns, which carry the values behind their hashes."""
+    frame = decode(updates, layout, pool)
+    tail = [pl.Series(f"\0{at}", updates[:, layout.width + at].copy()) for at in range(updates.shape[1] - layout.width)]
+    data = io.BytesIO()
+    frame.with_columns(tail).write_ipc(data)
+    written = memoryview(data.getvalue())
+    return Part(len(updates), updates.shape[1], written.nbytes, (), (written,))
+
+
+def _packed(updates: np.ndarray) -> Part:
+    """Return lanes as differences from their least value, in as few bytes as these need: none where a lane has one value."""
+    lanes, buffers = [], []
+    for lane in range(updates.shape[1]):
+        column = updates[:, lane]
+        least = int(column.min())
+        span = int(column.max()) - least
+        size = next((size for size, kind in KINDS.items() if span < 1 << 8 * size), 8) if span else 0
+        lanes.append((least if size < WIDE else 0, size))
+        if size:
+            moved = column if size == WIDE else column - least
+            buffers.append(moved.astype(KINDS.get(size, np.int64)).data.cast("B"))
+    return Part(len(updates), updates.shape[1], sum(buffer.nbytes for buffer in buffers), tuple(lanes), tuple(buffers))
+
+
+def _unpack(room: np.ndarray, part: Part, data: bytes | bytearray | memoryview) -> None:
+    """Write the lanes of a part, whose buffers are one after the other in `data`."""
+    start = 0
+    for lane, (least, size) in enumerate(part.lanes):
+        if not size:
+            room[:, lane] = least
+            continue
+        stored = np.frombuffer(data, KINDS.get(size, np.int64), part.rows, start)
+        np.add(stored, np.int64(least), out=room[:, lane], casting="unsafe")
+        start += size * part.rows
+
+
+def _read_whole(file: BinaryIO, size: int, path: Path) -> bytearray:
+    data = bytearray(size)
+    rest = memoryview(data)
+    while rest:
+        count = file.readinto(rest)  # type: ignore[attr-defined]
+        if not count:
+            raise EngineError("the scratch file is shorter than what was written to it", place=str(path))
+        rest = rest[count:]
+    return data

@@ -1,0 +1,431 @@
+"""The state directory: opening it under the lock, finishing what a dead run left, and committing the next manifest.
+
+A commit happens wholly or not at all. Until the rename of the manifest nothing that a reader looks at has changed; from
+then on the state and the outputs are the new ones, and what remains to be done (renaming outputs, dropping files) is
+written in the manifest and done again by whoever opens the state next.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import Counter
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, Self
+
+from ddcli.errors import EngineError, LockedError, StateError
+from ddcli.store.files.access import entries, is_directory, is_there, read_bytes, real
+from ddcli.store.files.gate import Files, Written, temporary
+from ddcli.store.files.lock import NAME as LOCK
+from ddcli.store.files.lock import IfLocked, Lock, is_signed, take_lock
+from ddcli.store.files.objects import locate, relative
+from ddcli.store.log.joint_file import JointFile
+from ddcli.store.log.progress import PROGRESS
+from ddcli.store.state.holds import holding, read_claims
+from ddcli.store.state.manifest import FileEntry, Manifest, manifest_numbers, manifest_path, read_manifest, read_newest
+from ddcli.store.state.names import ARRANGEMENT, BATCH, HALF_MANIFEST, SCRATCH, SEGMENT, SHARD, WAITING
+from ddcli.store.state.outputs import check_files, check_outputs, check_unlocked
+from ddcli.store.state.register import SEGMENTS
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from ddcli.store.files.object_lock import ObjectLock
+
+SPILL = "spill"
+"""The directory of a state in which a run puts away what it needs later: nothing in it outlives the run."""
+UPDATES = "updates-"
+"""How the names of an output log's files begin."""
+
+COMMITTED = "the run is committed, but not all of its outputs may be there yet; free space or fix the disk, then run again to finish"
+
+
+class State:
+    """An open state: the lock is held and the newest manifest (`manifest`, None before the first commit) is in force."""
+
+    def __init__(
+        self, directory: Path, lock: Lock | ObjectLock, files: Files, written: frozenset[Path] = frozenset()
+    ) -> None:
+        self.directory = directory
+        self.files = files
+        self.written = written
+        """The directories outside of the state that may be written to."""
+        self.manifest: Manifest | None = None
+        self.identity = new_identity()
+        """What tells the state from all others, but for copies of it: outputs say by it whose they are."""
+        self.lock = lock
+        self._locks: list[Lock | ObjectLock] = []
+        self._made: list[Path] = []
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        outputs: Mapping[str, Path],
+        *,
+        written: Iterable[Path] | None = None,
+        if_locked: IfLocked = "fail",
+        files: Files | None = None,
+    ) -> Self:
+        """Lock a state, read its manifest, and finish or clear away what a run that died has left.
+
+        `outputs` are the directories that the pipeline's outputs go to: they must hold the files that the manifest names
+        and no other updates, else the sums of their rows would be wrong from here on. `written` are all directories outside
+        of the state that are written to (default: these): no file is renamed or removed elsewhere, whatever the manifest says.
+        Raises LockedError (75) and StateError (4: damaged, newer, or state and outputs don't belong together).
+        """
+        files = files or Files()
+        # Paths in the manifest are relative, so both sides must be free of links to be compared.
+        directory, outputs = real(directory), {name: real(path) for name, path in outputs.items()}
+        allowed = frozenset(outputs.values() if written is None else map(real, written))
+        before = read_newest(directory)  # what can't be read is refused before anything is made or changed
+        if before is None:
+            check_directory(directory)
+        try:
+            check_unlocked(directory, before, outputs, published=before is None or not unpublished(directory, before))
+        except StateError:
+            newest = read_newest(directory)
+            if (newest and newest.number) == (before and before.number):
+                raise  # else another run has committed since, and under the lock all is looked at again
+        files.make_directory(directory)
+        state = cls(directory, take_lock(directory, files, if_locked), files, allowed)
+        try:
+            if before is None:  # whatever happens from here on, the lock tells that this is a state
+                files.sync(directory / LOCK)
+                files.sync_directory(directory)
+            state._lock_outputs(outputs.values(), if_locked)
+            state.manifest = read_newest(directory)
+            if state.manifest is not None and state.manifest.identity:
+                state.identity = state.manifest.identity
+            if state.manifest is not None:
+                check_renamings(directory, state.manifest, allowed)
+                publish(state.files, directory, state.manifest)
+            # Before anything is swept away: put back, a lost manifest finds its files again, and outputs may be another state's.
+            check_outputs(directory, state.manifest, outputs)
+            if state.manifest is not None:
+                check_files(directory, state.manifest, outputs)
+            state._clear(outputs)
+        except BaseException:
+            state.close()
+            raise
+        return state
+
+    def close(self) -> None:
+        """Release the locks; what was made for them goes where nothing was ever committed."""
+        with ExitStack() as last:  # whatever happens to one, the others are released
+            if self.manifest is None:
+                for directory in self._made:  # the outermost goes last
+                    last.callback(_try, partial(self.files.remove_directory, directory))
+            for lock in (self.lock, *self._locks):
+                last.callback(lock.release)
+
+    def check_locks(self) -> None:
+        """Make sure that nobody has taken over a lock meanwhile (LockedError)."""
+        for lock in (self.lock, *self._locks):
+            lock.check()
+
+    def _lock_outputs(self, outputs: Iterable[Path], if_locked: IfLocked) -> None:
+        """Keep other states from writing to these directories. All take them in one order, so none waits for one that waits for it."""
+        for path in sorted(set(outputs), key=str):
+            self._made += self.files.make_directory(path)
+            self._locks.append(take_lock(path, self.files, if_locked, self.directory))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def begin(self) -> Transaction:
+        """Return the transaction of the next manifest. Nothing is written before something is added to it."""
+        return Transaction(self)
+
+    def _clear(self, outputs: Mapping[str, Path]) -> None:
+        """Remove what runs have left that did not come to their end."""
+        if self.lock.sole:
+            clear_scratch(self.directory / SPILL, self.files)
+            self.sweep(outputs.values())
+
+    def sweep(self, outputs: Iterable[Path] = ()) -> None:
+        """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs.
+
+        A manifest by which another pipeline may be reading is left, with its files.
+        """
+        if not is_directory(self.directory / "holds"):  # nobody ever read
+            self._sweep(outputs, frozenset())
+            return
+        with holding(self.directory, self.files):
+            self._sweep(outputs, read_claims(self.directory).manifests)
+
+    def _sweep(self, outputs: Iterable[Path], held: frozenset[int]) -> None:
+        number = self.manifest.number if self.manifest else 0
+        for path in ours(self.directory / "manifest", HALF_MANIFEST):
+            self.files.remove(path)
+        for older in manifest_numbers(self.directory):
+            if older < number and older not in held:
+                self.files.remove(manifest_path(self.directory, older))
+        there = held.intersection(manifest_numbers(self.directory))
+        kept = [read_manifest(manifest_path(self.directory, older)) for older in sorted(there) if older < number]
+        named = {
+            path for each in (self.manifest, *kept) if each is not None for path, _ in batch_files(self.directory, each)
+        }
+        for arrangement in ours(self.directory / "arrangements", ARRANGEMENT, directories=True):
+            for shard in ours(arrangement, SHARD, directories=True):
+                for path in (*ours(shard, BATCH), *ours(shard, WAITING)):
+                    if path not in named:
+                        self.files.remove(path)
+                if not entries(shard):
+                    self.files.remove_directory(shard)
+            if not entries(arrangement):
+                self.files.remove_directory(arrangement)
+        named_too = {name for each in (self.manifest, *kept) if each is not None for name in each.segments()}
+        registers = self.directory / SEGMENTS
+        for path in (*ours(registers, SEGMENT), *ours(registers, WAITING)):
+            if path.name not in named_too:
+                self.files.remove(path)
+        for directory in {*outputs, *self.written}:
+            for path in ours(directory, WAITING):
+                self.files.remove(path)
+
+
+class Adding(Protocol):
+    """Takes the batch files of the next manifest."""
+
+    def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
+        """Write a batch file of an arrangement's shard; return its name and what was written."""
+
+
+class Transaction:
+    """One commit in the making: files are added under temporary names, then `commit` makes them count all at once.
+
+    Files may be added by several threads at once; `commit` and `abort` are called when all of them are done. A file's name
+    tells the commit and which of its directory's files it is, so that a retry overwrites what a dead attempt left.
+    A transaction that is left without a commit, or fails before its manifest is in place, removes all it wrote.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.number = (state.manifest.number if state.manifest else 0) + 1
+        self._files = state.files
+        self._batches: list[tuple[Path, Path]] = []
+        self._outputs: list[tuple[Path, Path]] = []
+        self._made: list[Path] = []
+        self._joint: list[JointFile] = []
+        self._mark = state.lock.mark
+        self._added: Counter[Path] = Counter()
+        self._adding = threading.Lock()
+        self._open = True
+        self._elsewhere: tuple[Path, ...] | None = None
+
+    def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
+        """Write a batch file of an arrangement's shard; return its name and what was written."""
+        path = self._next(batch_directory(self.state.directory, arrangement, shard), "parquet")
+        return path.name, self._add(self._batches, path, data)
+
+    def _add_segment(self, data: bytes) -> tuple[str, Written]:
+        """Write a segment of a register; return its name and what was written."""
+        path = self._next(self.state.directory / SEGMENTS, "json")
+        return path.name, self._add(self._batches, path, data)
+
+    def _next(self, directory: Path, ending: str) -> Path:
+        with self._adding:
+            self._added[directory] += 1
+            return directory / f"{self.number:09d}-{self._added[directory] - 1:04d}{self._mark}.{ending}"
+
+    def add_output(self, path: Path, data: bytes | memoryview) -> Written:
+        """Write a file that appears as `path` with the commit. Progress appears last: the files that it speaks of are there then."""
+        return self._add(self._outputs, real(path.parent) / path.name, data)
+
+    def join_output(self, path: Path) -> JointFile:
+        """Return a file to add parts to, which appears as `path` with the commit."""
+        waiting = self._wait(self._outputs, real(path.parent) / path.name)
+        joint = JointFile(self._files, waiting)
+        self._joint.append(joint)
+        return joint
+
+    def expect(self, outputs: Iterable[Path]) -> None:
+        """Learn that other processes write files, too (see `attempt`), those of outputs into these directories.
+
+        Files of attempts that failed have names that nobody knows, so if the transaction fails, the state is swept.
+        """
+        self._elsewhere = tuple(map(real, outputs))
+
+    def adopt(self, batches: Iterable[tuple[Path, Path]], outputs: Iterable[tuple[Path, Path]]) -> None:
+        """Add files that others have written: where each is, and what its path is to be."""
+        assert self._open, "the transaction has ended"
+        self._batches += batches
+        self._outputs += outputs
+
+    def commit(self, manifest: Manifest) -> Manifest:
+        """Make the transaction's files and this manifest count; return it as written, with its number and renames.
+
+        The order is what makes it safe: files and their names are on the disk before the manifest that names them is;
+        the manifest's rename is the commit; outputs are renamed after it; what no manifest names goes last.
+        An EngineError raised after the manifest's rename leaves a committed state that the next `State.open` completes.
+        """
+        assert self._open, "a transaction commits once"
+        directory = self.state.directory
+        # In an order that doesn't hang on which thread came first: the same run writes the same manifest.
+        self._outputs.sort(key=lambda pair: (pair[1].name == PROGRESS, pair[1]))
+        pairs = tuple((relative(source, directory), relative(target, directory)) for source, target in self._outputs)
+        final = manifest_path(directory, self.number)
+        try:
+            manifest = manifest.settled(self.state.manifest, self._add_segment)
+            manifest = manifest.numbered(self.number, pairs, self.state.identity)
+            self._prepare()
+            self._made += self._files.make_directory(final.parent)
+            self.state.check_locks()
+            self._files.create(final, manifest.to_bytes(), temporary(final, self.number))
+        except BaseException as error:
+            # Else the rename itself was interrupted, after it was done.
+            if isinstance(error, LockedError) or not is_there(final):
+                self.abort()
+            raise
+        self._open = False
+        self.state.manifest = manifest
+        try:
+            self._files.sync_directory(final.parent)
+            publish(self._files, directory, manifest)
+            self.state.sweep()
+        except EngineError as error:
+            error.hint = COMMITTED
+            raise
+        return manifest
+
+    def abort(self) -> None:
+        """Remove all that was written. Whatever can't be removed now, the next `State.open` removes."""
+        self._open = False
+        waiting = temporary(manifest_path(self.state.directory, self.number), self.number)
+        for joint in self._joint:
+            _try(joint.close)
+        for path in [
+            waiting,
+            *(path for pair in self._batches for path in pair),
+            *(source for source, _ in self._outputs),
+        ]:
+            _try(partial(self._files.remove, path))
+        for directory in reversed(self._made):
+            _try(partial(self._files.remove_directory, directory))
+        if self._elsewhere is not None:
+            _try(partial(self.state.sweep, self._elsewhere))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            self.abort()
+
+    def _add(self, pairs: list[tuple[Path, Path]], path: Path, data: bytes | memoryview) -> Written:
+        return self._files.write(self._wait(pairs, path), data)
+
+    def _wait(self, pairs: list[tuple[Path, Path]], path: Path) -> Path:
+        """Return where the content of a file waits for the commit."""
+        assert self._open, "the transaction has ended"
+        waiting = temporary(path, self.number, self._mark)
+        with self._adding:  # two threads must not both make a directory: each would remove it
+            self._made += self._files.make_directory(path.parent)
+            pairs.append((waiting, path))  # before the write, so that a torn file is removed too
+        return waiting
+
+    def _prepare(self) -> None:
+        """Put every file and its name on the disk. Batches get their final names now: nobody looks before a manifest names them."""
+        for source, _ in self._batches + self._outputs:
+            self._files.sync(source)
+        for source, target in self._batches:
+            self._files.rename(source, target)
+        for directory in sorted({target.parent for _, target in self._batches + self._outputs}):
+            self._files.sync_directory(directory)
+
+
+def publish(files: Files, directory: Path, manifest: Manifest) -> None:
+    """Give the outputs of a commit their final names. Done again, it does nothing: what is renamed has no temporary file left."""
+    waiting = unpublished(directory, manifest)
+    for source, target in waiting:
+        files.rename(source, target)
+    for parent in sorted({target.parent for _, target in waiting}):
+        files.sync_directory(parent)
+
+
+def check_renamings(directory: Path, manifest: Manifest, written: Collection[Path]) -> None:
+    """Refuse a manifest that would rename a file elsewhere than in the state, or in a directory that is `written` to (StateError)."""
+    for source, target in unpublished(directory, manifest):
+        if target.parent not in written and not target.is_relative_to(directory):
+            raise StateError(
+                "the state's last commit would give a file its name in a directory that none of the pipeline's outputs has",
+                place=str(source),
+                hint="name the pipeline file, with the outputs' `path` as it was; or remove the file, if it is not of this state",
+            )
+
+
+def unpublished(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
+    """Return the renames that a commit still has to do: with any, a run must open the state even if no input is new."""
+    pairs = [(locate(directory, source), locate(directory, target)) for source, target in manifest.publish]
+    return [pair for pair in pairs if is_there(pair[0])]
+
+
+def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
+    """Yield every batch file that a manifest names."""
+    for name, arrangement in manifest.arrangements.items():
+        for shard, files in enumerate(arrangement.shards):
+            for file in files:
+                yield batch_directory(directory, name, shard) / file.name, file
+
+
+def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:
+    """Return where the batch files of an arrangement's shard lie."""
+    return directory / "arrangements" / arrangement / str(shard)
+
+
+def ours(directory: Path, form: re.Pattern[str], *, directories: bool = False) -> list[Path]:
+    """Return what in a directory is a file (or a directory) whose name has a form of ours: no other is ever removed."""
+    return [entry.path for entry in entries(directory, form) if (entry.directory if directories else entry.file)]
+
+
+def clear_scratch(directory: Path, files: Files) -> None:
+    """Remove a scratch directory with the files in it that have names of ours; it stays where there are others."""
+    for path in ours(directory, SCRATCH):
+        files.remove(path)
+    if is_directory(directory) and not entries(directory):
+        files.remove_directory(directory)
+
+
+def new_identity() -> str:
+    """Return an identity that no other state has."""
+    return secrets.token_hex(16)
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse a directory without a manifest in which something lies, and that is no state (StateError): it may be anybody's.
+
+    The lock tells that a directory is a state which has no manifest yet, or has lost it: it is made first, and says who made it.
+    """
+    found, lock = entries(directory), directory / LOCK
+    if not found:
+        return
+    try:
+        if lock in [entry.path for entry in found] and (is_signed(read_bytes(lock)) or len(found) == 1):
+            return
+    except FileNotFoundError:  # of an object store: it was given back just now
+        return
+    raise StateError(
+        f"the directory is not empty, and no state: '{found[0].path.name}' lies there",
+        place=str(directory),
+        hint="name another directory for the state, with `--state` or `state:` in the pipeline file",
+    )
+
+
+def _try(action: Callable[[], None]) -> None:
+    """Do what may fail: there is an error under way already, and it is the one to be told."""
+    try:
+        action()
+    except EngineError:
+        return

@@ -1,0 +1,129 @@
+"""A copy of a state in another directory, made without the lock: runs may go on meanwhile."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.errors import EngineError, StateError, UsageError
+from ddcli.store.files.access import entries, is_directory, is_there, real
+from ddcli.store.files.gate import Files, temporary
+from ddcli.store.files.lock import take_lock
+from ddcli.store.files.objects import locate, relative
+from ddcli.store.state.directory import batch_files
+from ddcli.store.state.manifest import FileEntry, Manifest, manifest_path
+from ddcli.store.state.outputs import output_paths
+from ddcli.store.state.upkeep import Size, manifest_of
+from ddcli.store.state.verify import read_checked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.store.files.lock import Lock
+    from ddcli.store.files.object_lock import ObjectLock
+
+
+def export_state(directory: Path, target: Path, *, files: Files | None = None) -> tuple[Manifest, Size]:
+    """Copy the newest manifest of a state and its batches into a new or empty directory; return it, and how much that is.
+
+    What a manifest names is never changed, and only a newer commit drops it: when a file is gone, the copy goes on by the newer
+    manifest, with what it has already. The manifest comes last, so what is left of a copy that dies is no state; a copy that
+    fails removes what it wrote. Takes memory for one file.
+
+    Outputs stay where they are, and the copy says so.
+    Raises UsageError where something is there already, StateError for a damaged file, EngineError where none can be written.
+    """
+    directory, target = real(directory), real(target)
+    copy = _Copy(directory, target, files or Files())
+    manifest = manifest_of(directory)
+    if entries(target) or (is_there(target) and not is_directory(target)):
+        raise UsageError("something is there already", place=str(target), hint="name a new directory, or an empty one")
+    try:
+        copy.begin()
+        while True:
+            try:
+                return copy.take(manifest)
+            except StateError:
+                newer = manifest_of(directory)
+                if newer.number == manifest.number:
+                    raise
+                manifest = newer
+    except BaseException:
+        copy.remove()
+        raise
+    finally:
+        copy.end()
+
+
+class _Copy:
+    """What has been copied: the manifest first, once it is there."""
+
+    def __init__(self, directory: Path, target: Path, files: Files) -> None:
+        self._directory, self._target, self._files = directory, target, files
+        self._there: dict[Path, FileEntry] = {}
+        self._made: list[Path] = []
+        self._manifest: list[Path] = []
+        self._lock: Lock | ObjectLock | None = None
+
+    def begin(self) -> None:
+        """Take the lock of the copy: it tells what the directory is, also of a copy that dies before it has a manifest."""
+        self._made += self._files.make_directory(self._target)
+        self._lock = take_lock(self._target, self._files)
+
+    def end(self) -> None:
+        """Let the copy be used."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def take(self, manifest: Manifest) -> tuple[Manifest, Size]:
+        """Copy what a manifest names and isn't there yet, drop what it doesn't name, and write it."""
+        named = {}
+        for path, entry in batch_files(self._directory, manifest):
+            place = self._target.joinpath(*path.relative_to(self._directory).parts)
+            named[place] = entry
+            if self._there.get(place) != entry:
+                self._write(place, entry, read_checked(path, entry))
+        for place in self._there.keys() - named.keys():
+            self._files.remove(place)
+        for folder in sorted({place.parent for place in named}):
+            self._files.sync_directory(folder)
+        final = manifest_path(self._target, manifest.number)
+        half = temporary(final, manifest.number)
+        self._made += self._files.make_directory(final.parent)
+        self._manifest = [final, half]
+        self._files.create(final, self._moved(manifest).to_bytes(), half)
+        self._files.sync_directory(final.parent)
+        return manifest, Size.of(list(named.values()))
+
+    def remove(self) -> None:
+        """Remove all that was written, as far as that can be done; not the files of a manifest that stays."""
+        with suppress(EngineError):
+            for path in (*self._manifest, *self._there, *([self._lock.path] if self._lock else [])):
+                self._files.remove(path)
+            for folder in reversed(self._made):
+                self._files.remove_directory(folder)
+
+    def _write(self, place: Path, entry: FileEntry, data: bytes) -> None:
+        self._made += self._files.make_directory(place.parent)
+        self._there[place] = entry  # before the write, so that a torn file is removed too
+        self._files.write(place, data)
+        self._files.sync(place)
+
+    def _moved(self, manifest: Manifest) -> Manifest:
+        """Return the manifest as it is to be written where the copy is: its paths lead to the same places.
+
+        Its registers are whole in it; their segments stay behind.
+        """
+        paths = output_paths(self._directory, manifest)
+        outputs = {
+            name: replace(out, path=relative(paths[name], self._target), files=tuple(out.files))
+            for name, out in manifest.outputs.items()
+        }
+        inputs = {name: replace(given, files=tuple(given.files)) for name, given in manifest.inputs.items()}
+        publish = (
+            tuple(relative(locate(self._directory, text), self._target) for text in pair) for pair in manifest.publish
+        )
+        return replace(
+            manifest, inputs=inputs, outputs=outputs, publish=tuple((source, final) for source, final in publish)
+        )

@@ -1,0 +1,157 @@
+"""Holds: what readers in other pipelines claim of a state, a small file each in `<state>/holds/`.
+
+A reader that has taken an arrangement's updates up to a frontier must be able to take the rest, and to tell times from there on.
+So times at or after the meet of all holds' `since` stay apart, and batches that reach beyond their `through` are neither merged with
+older ones nor advanced. While a reader reads, its hold names the manifest that it reads by: a sweep leaves that and its files.
+
+A short lock, `holds/LOCK`, is held by who writes a hold and reads the newest manifest, and by who reads the holds and sweeps: so no
+file vanishes under a reader. The first hold of a reader is made under the state's own lock, when no run is under way that knows nothing
+of it. Imports no third-party library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ddcli.engine.times import Frontier
+from ddcli.errors import StateError
+from ddcli.store.files.access import entries, read_bytes, real
+from ddcli.store.files.gate import TEMPORARY
+from ddcli.store.files.lock import take_lock
+from ddcli.store.state.manifest import Times, mandatory, times
+from ddcli.store.state.names import HOLD, count_of, text_of, texts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from ddcli.store.files.gate import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The claim of one reader: of which arrangements (by identity), from when on, and by which manifest it may be reading.
+
+    `state` is the reader's own state directory, for people.
+    """
+
+    reader: str
+    state: str
+    arrangements: tuple[str, ...]
+    since: Times
+    through: Times
+    manifest: int | None = None
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any], reader: str) -> Hold:
+        """Return the hold of a reader that its file has as `tree`."""
+        bounds = {name: mandatory(times(tree[name])) for name in ("since", "through")}
+        found = cls(**{**tree, **bounds, "arrangements": tuple(texts_of(tree["arrangements"]))})
+        text_of(found.state)
+        if found.reader != reader:
+            raise ValueError(f"the hold of {found.reader!r}")
+        if found.manifest is not None:
+            count_of(found.manifest)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """All holds on a state, as who compacts and who sweeps looks at them."""
+
+    holds: tuple[Hold, ...] = ()
+
+    def since(self, arrangement: str, own: Frontier) -> Frontier:
+        """Return the frontier that an arrangement's times may be advanced to: its keeper's own, held back by readers."""
+        held = [Frontier(hold.since) for hold in self._of(arrangement)]
+        return Frontier(time for frontier in (own, *held) for time in frontier)
+
+    def through(self, arrangement: str) -> Frontier:
+        """Return the frontier beyond which batches stay as they are; closed where nobody reads."""
+        return Frontier(time for hold in self._of(arrangement) for time in hold.through)
+
+    @property
+    def manifests(self) -> frozenset[int]:
+        """The numbers of the manifests by which somebody may be reading."""
+        return frozenset(hold.manifest for hold in self.holds if hold.manifest is not None)
+
+    def _of(self, arrangement: str) -> Iterator[Hold]:
+        return (hold for hold in self.holds if arrangement in hold.arrangements)
+
+
+def reader_name(pipeline: str, state: Path) -> str:
+    """Return the name of a reader, its own whatever other pipelines are called: by its state's place."""
+    return f"{pipeline}-{hashlib.sha256(str(real(state)).encode()).hexdigest()[:8]}"
+
+
+def read_holds(directory: Path) -> tuple[Hold, ...]:
+    """Return all holds on a state, in order of their readers' names. One that can't be read is a StateError: it may hold anything."""
+    found = []
+    for path in _files(directory):
+        try:
+            found.append(Hold.from_json(json.loads(read_bytes(path)), path.stem))
+        except FileNotFoundError:
+            continue
+        except (ValueError, KeyError, TypeError, RecursionError):
+            hint = "remove the file if its reader is gone, or have the reader run again with `--full-refresh all`"
+            raise StateError("the hold of a reader can't be read", place=str(path), hint=hint) from None
+    return tuple(found)
+
+
+def read_claims(directory: Path) -> Claims:
+    """Return what readers claim of a state."""
+    return Claims(read_holds(directory))
+
+
+@contextmanager
+def holding(directory: Path, files: Files) -> Iterator[None]:
+    """Keep others from changing holds, and from sweeping, for a moment."""
+    files.make_directory(directory / "holds")
+    lock = take_lock(directory / "holds", files, "wait")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write_hold(directory: Path, hold: Hold, files: Files) -> None:
+    """Write a reader's hold in the place of its last one. The caller has the holds' lock."""
+    path = _path(directory, hold.reader)
+    waiting = path.with_name(f".{path.name}{TEMPORARY}")
+    files.write(waiting, json.dumps(asdict(hold)).encode() + b"\n")
+    files.sync(waiting)
+    files.rename(waiting, path)
+    files.sync_directory(path.parent)
+
+
+def find_hold(directory: Path, reader: str) -> Hold | None:
+    """Return a reader's hold, if it has one."""
+    return next((hold for hold in read_holds(directory) if hold.reader == reader), None)
+
+
+def release(directory: Path, reader: str, files: Files) -> Hold | None:
+    """Drop a reader's hold and return it; None where there is none."""
+    with holding(directory, files):
+        found = find_hold(directory, reader)
+        if found is not None:
+            files.remove(_path(directory, reader))
+    return found
+
+
+def advanced(hold: Hold, frontier: Frontier, arrangements: Iterable[str]) -> Hold:
+    """Return the hold of a reader that has taken all before a frontier, and is not reading any more."""
+    bound = frontier.elements
+    return replace(hold, arrangements=tuple(arrangements), since=bound, through=bound, manifest=None)
+
+
+def _path(directory: Path, reader: str) -> Path:
+    return directory / "holds" / f"{reader}.json"
+
+
+def _files(directory: Path) -> list[Path]:
+    """Return the files of all holds on a state."""
+    return [entry.path for entry in entries(directory / "holds") if HOLD.fullmatch(entry.path.name)]

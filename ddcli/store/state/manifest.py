@@ -1,0 +1,437 @@
+"""The manifest: everything that a state consists of, in one JSON file that is replaced as a whole.
+
+The manifest with the highest number is the truth. A file that it doesn't name is not part of the state, whatever it holds.
+Only the newest is kept: the files that an older one named are dropped with it, so it could not be returned to anyway.
+A manifest gets its name by a rename after its bytes are on the disk, so a crash leaves no torn one; a damaged one (its
+checksum is its first field) is damage to the disk or by hand, and is never skipped in favour of an older one.
+
+This module imports no third-party library: a run with nothing new reads a manifest and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ddcli.errors import StateError
+from ddcli.store.files.access import entries, is_there, read_bytes
+from ddcli.store.files.gate import checksum
+from ddcli.store.state.names import (
+    ARRANGEMENT,
+    BATCH,
+    CHECKSUM,
+    IDENTITY,
+    UPDATES,
+    columns_of,
+    count_of,
+    integer_of,
+    mapping_of,
+    named,
+    path_inside,
+    path_of,
+    renaming,
+    text_of,
+    texts_of,
+)
+from ddcli.store.state.register import SEGMENTS, Entry, Register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ddcli.store.files.gate import Written
+
+    Read = Callable[[str], bytes]
+T = TypeVar("T", bound=Entry)
+
+FORMAT = 4
+OLDEST = 3
+"""The oldest format that is read."""
+ADDED: dict[str, Any] = {"identity": "", "secret": ""}
+"""What an older format doesn't say. Its next commit does; a secret its state gets when all of it is sorted anew."""
+SECRET = 16
+"""Bytes of a secret."""
+NAME = re.compile(r"([0-9]{9})\.json")
+LAST = 999_999_999
+RESTORE = "restore the state directory from a backup, or remove it and the outputs to compute them anew"
+
+Times = tuple[tuple[int, ...], ...]
+"""A frontier: times as tuples of integers. Empty: closed, no time is at or after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One Parquet file of the state or of an output: its name, what it must be, and the times that it covers.
+
+    `lower` is None in the first file of a log, which has no earlier bound. `footer` is the checksum of all that follows the row
+    groups. The files of a shard that have one `run` hold a key range each of what is one sorted batch, and the youngest run has the
+    highest number.
+    """
+
+    name: str
+    rows: int
+    size: int
+    checksum: str
+    lower: Times | None
+    upper: Times
+    since: Times | None = None
+    footer: str = ""
+    run: int = 0
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any], form: re.Pattern[str]) -> Self:
+        """Return the entry that a manifest holds as `tree`; its name has this form."""
+        found = cls(**{**tree, **{name: times(tree[name]) for name in ("lower", "upper", "since")}})
+        named(form, found.name), named(CHECKSUM, found.checksum), text_of(found.footer)
+        count_of(found.rows), count_of(found.size), count_of(found.run), mandatory(found.upper)
+        return found
+
+    @property
+    def key(self) -> str:
+        """What an output has no other of."""
+        return self.name
+
+    def to_row(self) -> list[Any]:
+        """Return the file of an output as its register has it."""
+        return [self.name, self.rows, self.size, self.checksum, self.lower, self.upper, self.footer]
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> Self:
+        """Return the file of an output that a register has as `row`. Format 3 had objects instead."""
+        if isinstance(row, dict):
+            return cls.from_json(row, UPDATES)
+        name, rows, size, sum_, lower, upper, footer = row
+        named(UPDATES, name), count_of(rows), count_of(size), named(CHECKSUM, sum_), text_of(footer)
+        return cls(name, rows, size, sum_, times(lower), mandatory(times(upper)), footer=footer)
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file of an input: its path relative to the input's root, and what tells whether it changed.
+
+    `done` is false while rows at or after the input's upper still wait in it. Rows before `since` were late and put aside.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    fingerprint: str = ""
+    done: bool = False
+    since: Times | None = None
+
+    @property
+    def key(self) -> str:
+        """What an input has no other of."""
+        return self.path
+
+    def to_row(self) -> list[Any]:
+        """Return it as its register has it: a list, as an input may have tens of thousands."""
+        row = [self.path, self.size, self.mtime_ns, self.fingerprint, self.done]
+        return [*row, self.since] if self.since else row
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> Self:
+        """Return the file that a register has as `row`."""
+        path, size, changed, fingerprint, done, *since = row
+        path_inside(path), count_of(size), integer_of(changed), text_of(fingerprint)
+        return cls(path, size, changed, fingerprint, bool(done), *map(times, since))
+
+
+@dataclass(frozen=True, slots=True)
+class InputEntry:
+    """An input: the rows before `upper` of these files are in the state. `schema` is what the log's reader wants kept."""
+
+    upper: Times
+    files: Sequence[InputFile] = ()
+    schema: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
+        """Return the entry that a manifest holds as `tree`."""
+        files = Register.from_json(InputFile, tree, read)
+        schema = mapping_of(tree["schema"])
+        if schema:
+            columns_of(schema["columns"]), columns_of(schema["time"])
+            if schema["diff"] not in {True, False, None}:
+                raise ValueError(f"no yes or no: {schema['diff']!r:.80}")
+        if "identity" in schema:
+            text_of(schema["identity"])
+            mandatory(times(schema["begin"]))
+        return cls(mandatory(times(tree["upper"])), files, schema)
+
+    @property
+    def identity(self) -> str:
+        """Of an imported arrangement, which one it is."""
+        return str(self.schema["identity"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest holds of it."""
+        return {"upper": self.upper, "schema": self.schema, **register_of(InputFile, self.files).to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class ArrangementEntry:
+    """An arrangement: what it is of (`fingerprint`), its frontiers, its columns with the key's first, its batch files by shard."""
+
+    fingerprint: str
+    since: Times | None
+    upper: Times
+    key: tuple[str, ...]
+    schema: dict[str, str]
+    shards: tuple[tuple[FileEntry, ...], ...]
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> Self:
+        """Return the entry that a manifest holds as `tree`."""
+        shards = tuple(tuple(FileEntry.from_json(file, BATCH) for file in shard) for shard in tree["shards"])
+        bounds = {"since": times(tree["since"]), "upper": mandatory(times(tree["upper"]))}
+        found = cls(**{**tree, **bounds, "key": tuple(tree["key"]), "shards": shards})
+        text_of(found.fingerprint)
+        if not shards or not set(found.key) <= columns_of(found.schema).keys():
+            raise ValueError("no shards, or a key that is no column")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OutputEntry:
+    """An output log: its directory relative to the state's, its columns, its files, oldest first, and what it says (`fingerprint`)."""
+
+    path: str
+    schema: dict[str, str]
+    files: Sequence[FileEntry] = ()
+    fingerprint: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest holds of it."""
+        plain = {"path": self.path, "schema": self.schema, "fingerprint": self.fingerprint}
+        return plain | register_of(FileEntry, self.files).to_json()
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
+        """Return the entry that a manifest holds as `tree`."""
+        files = Register.from_json(FileEntry, tree, read)
+        found = cls(tree["path"], tree["schema"], files, tree["fingerprint"])
+        path_of(found.path), columns_of(found.schema), text_of(found.fingerprint)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A state, whole.
+
+    `pipeline` is the SHA-256 of the pipeline file's bytes, `plan` the fingerprint of what it means. `publish` holds
+    (temporary, final) paths relative to the state: renames that belong to this commit and may be done again. `exports` are the
+    arrangements that other pipelines may read, by name. `secret` is what values are hashed under, in hexadecimal digits (see
+    `engine.secret`): the order of rows in batches and the shard of a key depend on it. `cache` belongs to the driver. `identity` tells
+    the state from others.
+    """
+
+    name: str
+    upper: Times
+    number: int = 0
+    pipeline: str = ""
+    plan: str = ""
+    engine: str = ""
+    inputs: dict[str, InputEntry] = field(default_factory=dict)
+    arrangements: dict[str, ArrangementEntry] = field(default_factory=dict)
+    outputs: dict[str, OutputEntry] = field(default_factory=dict)
+    exports: dict[str, str] = field(default_factory=dict)
+    publish: tuple[tuple[str, str], ...] = ()
+    secret: str = ""
+    cache: dict[str, Any] = field(default_factory=dict)
+    identity: str = ""
+
+    @property
+    def secret_bytes(self) -> bytes:
+        """Return the secret as bytes."""
+        return bytes.fromhex(self.secret)
+
+    def numbered(self, number: int, publish: tuple[tuple[str, str], ...], identity: str = "") -> Manifest:
+        """Return the manifest as a commit writes it."""
+        return replace(self, number=number, publish=publish, identity=identity)
+
+    def settled(self, before: Manifest | None, write: Callable[[bytes], tuple[str, Written]]) -> Manifest:
+        """Return the manifest with registers that go on from those of the one before; `write` makes segments of them."""
+
+        def settle(kind: type[T], files: Sequence[T], known: Sequence[T]) -> Register[T]:
+            return register_of(kind, known).become(files).settled(write)
+
+        old = before or Manifest("", ())
+        inputs, outputs = {}, {}
+        for name, given in self.inputs.items():
+            known = old.inputs[name].files if name in old.inputs else ()
+            inputs[name] = replace(given, files=settle(InputFile, given.files, known))
+        for name, made in self.outputs.items():
+            wrote = old.outputs[name].files if name in old.outputs else ()
+            outputs[name] = replace(made, files=settle(FileEntry, made.files, wrote))
+        return replace(self, inputs=inputs, outputs=outputs)
+
+    def segments(self) -> Iterator[str]:
+        """Yield the names of the segments that its registers have."""
+        inputs, outputs = ([entry.files for entry in entries.values()] for entries in (self.inputs, self.outputs))
+        for files in (*inputs, *outputs):
+            if isinstance(files, Register):
+                yield from (segment.name for segment in files.segments)
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as the JSON text that `read_manifest` reads; the first field is the checksum of all after it."""
+        tree = {"format": FORMAT} | {name: getattr(self, name) for name in FIELDS}
+        rest = json.dumps(tree, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()[1:] + b"\n"
+        return _head(rest) + rest
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
+        """Return the manifest of a JSON tree; `read` gives the content of a register's segment. Raises KeyError, TypeError or ValueError where it says what none of ours does."""
+
+        def each(name: str, from_json: Callable[..., Any], *more: Any) -> dict[str, Any]:
+            return {key: from_json(entry, *more) for key, entry in mapping_of(tree[name]).items()}
+
+        plain = {name: tree[name] for name in FIELDS}
+        if len(bytes.fromhex(text_of(tree["secret"]))) not in (0, SECRET):
+            raise ValueError("no secret")
+        for name in ("name", "pipeline", "plan", "engine"):
+            text_of(tree[name])
+        named(IDENTITY, tree["identity"])
+        count_of(tree["number"])
+        check_cache(mapping_of(tree["cache"]))
+        plain["upper"] = mandatory(times(tree["upper"]))
+        plain["publish"] = tuple(renaming(source, target) for source, target in tree["publish"])
+        plain["inputs"] = each("inputs", InputEntry.from_json, read)
+        plain["arrangements"] = each("arrangements", ArrangementEntry.from_json)
+        plain["outputs"] = each("outputs", OutputEntry.from_json, read)
+        for identity in plain["arrangements"]:
+            named(ARRANGEMENT, identity)
+        if not set(mapping_of(tree["exports"]).values()) <= plain["arrangements"].keys():
+            raise ValueError("an export of no arrangement")
+        return cls(**plain)
+
+
+def check_cache(cache: Mapping[str, Any]) -> None:
+    """Look whether what the driver keeps has the form of it, if there is any. Raises as `Manifest.from_json` does."""
+    if not cache:
+        return
+    time, seen, plan = columns_of(cache["time"]), cache["seen"], cache["plan"]
+    if seen is not None and len([integer_of(value) for value in seen]) != len(time):
+        raise ValueError("as many times seen as there are coordinates")
+    for generation in plan["generations"]:
+        texts_of(generation["once"])
+        for columns in mapping_of(generation["columns"]).values():
+            texts_of(columns)
+    outline = plan["outline"]
+    texts_of(list(mapping_of(outline["outputs"]).values()))
+    for kind, words, inputs in mapping_of(outline["nodes"]).values():
+        texts_of([kind, words]), texts_of(inputs)
+
+
+FIELDS = tuple(entry.name for entry in fields(Manifest))
+
+
+def times(tree: Any) -> Any:
+    """Return a frontier from its JSON form, lists of lists; None stays None. Raises TypeError or ValueError."""
+    if tree is None:
+        return None
+    found = tuple([tuple([integer_of(value) for value in time]) for time in tree])
+    if len({len(time) for time in found}) > 1 or () in found:
+        raise ValueError("times of several lengths")
+    return found
+
+
+def mandatory(frontier: Times | None) -> Times:
+    """Return a frontier that must be there."""
+    if frontier is None:
+        raise ValueError("no frontier")
+    return frontier
+
+
+def check_number(number: Any, path: Path) -> None:
+    """Look whether a manifest has the number that its name says, and there may be a next one: ValueError."""
+    if number != int(path.stem) or number >= LAST:
+        raise ValueError(f"it has the number {number!r:.80}")
+
+
+def register_of(kind: type[T], files: Sequence[T]) -> Register[T]:
+    """Return the register of some files: their own, or one that has them all as recent."""
+    return files if isinstance(files, Register) else Register(kind, (), files)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, InputEntry | OutputEntry):
+        return value.to_json()
+    return {f.name: getattr(value, f.name) for f in fields(value)}
+
+
+def _head(rest: bytes) -> bytes:
+    return b'{"crc32":"%s",' % checksum(rest).encode()
+
+
+def manifest_path(state: Path, number: int) -> Path:
+    """Return the path of the manifest with this number."""
+    return state / "manifest" / f"{number:09d}.json"
+
+
+def manifest_numbers(state: Path) -> list[int]:
+    """Return the numbers of the manifests that are there, in order. Temporary files are none."""
+    names = [entry.path.name for entry in entries(state / "manifest")]
+    return sorted(int(match[1]) for name in names if (match := NAME.fullmatch(name)))
+
+
+def read_newest(state: Path) -> Manifest | None:
+    """Return the manifest that is the truth, or None where there is no state.
+
+    Takes no lock: a manifest is replaced as a whole. When a commit drops the one that was just found, look again.
+    """
+    while numbers := manifest_numbers(state):
+        try:
+            return read_manifest(manifest_path(state, numbers[-1]))
+        except FileNotFoundError:
+            continue
+    return None
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read one manifest and the segments that it names. A newer format or a damaged file is a `StateError` (exit code 4).
+
+    Raises FileNotFoundError if it isn't there (any more).
+    """
+    data = read_bytes(path)
+    damaged = StateError("the manifest of the state is damaged", place=str(path), hint=RESTORE)
+    try:
+        tree = json.loads(data)
+        version = tree["format"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise damaged from None
+    # The version is judged first: a newer format may well put its checksum elsewhere.
+    if isinstance(version, int) and version > FORMAT:
+        raise StateError(
+            f"the state was written by a newer version: its format is {version}, this version reads {FORMAT}",
+            place=str(path),
+            hint="run a newer `dd`, or use another state directory with `--state`",
+        )
+    rest = data[len(_head(b"")) :]
+    if data != _head(rest) + rest or not isinstance(version, int):
+        raise damaged
+    if version < OLDEST:
+        raise StateError(
+            f"the state was written by an older version: its format is {version}, this version reads {OLDEST} to {FORMAT}",
+            place=str(path),
+            hint="run that version, or remove the state and the outputs to compute them anew",
+        )
+    state = path.parent.parent
+
+    def read(name: str) -> bytes:
+        try:
+            return read_bytes(state / SEGMENTS / name)
+        except FileNotFoundError:
+            if not is_there(path):
+                raise  # both were dropped by a commit meanwhile
+            raise StateError("a file of the state is gone", place=str(state / SEGMENTS / name), hint=RESTORE) from None
+
+    try:
+        check_number(tree["number"], path)
+        return Manifest.from_json(ADDED | tree, read)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StateError(
+            f"the manifest of the state says what none that we write says: {error}", place=str(path), hint=RESTORE
+        ) from None

@@ -1,0 +1,126 @@
+"""The names that files of a state and of its outputs have, and what else a manifest may say: it comes from a disk that others write to.
+
+A checksum notices damage, not an adversary: whoever changes a manifest computes another. So nothing in one is taken for a path, and
+no file is renamed or removed, whose name is not one that we give. Raises ValueError; who reads a file says which it is.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from ddcli.expressions.types import parse_type
+from ddcli.store.files.gate import TEMPORARY
+
+PLAIN = "[0-9A-Za-z_+-]"
+MARK = "(?:-[0-9a-f]{12})?"
+"""What the holder of a lock in an object store adds to the names of files that aren't committed."""
+ARRANGEMENT = re.compile("[0-9A-Za-z][0-9A-Za-z_-]{0,199}")
+SHARD = re.compile("[0-9]{1,6}")
+BATCH = re.compile(r"[0-9]{9}-[0-9A-Za-z_-]+\.parquet")
+SEGMENT = re.compile(rf"[0-9]{{9}}-[0-9]{{4}}{MARK}\.json")
+UPDATES = re.compile(rf"updates-{PLAIN}+\.parquet")
+OF_OUTPUT = re.compile(rf"updates-{PLAIN}+\.parquet|_progress\.json")
+"""The files that a commit publishes."""
+WAITING = re.compile(
+    rf"\.(?:updates-{PLAIN}+\.parquet|_progress\.json|{BATCH.pattern}|{SEGMENT.pattern})\.[0-9]{{9}}{MARK}{re.escape(TEMPORARY)}"
+)
+"""The names that files of outputs have until a commit publishes them, or batches and segments until it names them."""
+HALF_MANIFEST = re.compile(rf"\.[0-9]{{9}}\.json\.[0-9]{{9}}{re.escape(TEMPORARY)}")
+READER = re.compile(r"\w[\w.-]{0,199}")
+HOLD = re.compile(rf"{READER.pattern}\.json")
+HALF_HOLD = re.compile(rf"\.{READER.pattern}\.json{re.escape(TEMPORARY)}")
+RUN = re.compile(r"[0-9]{9}\.json")
+SCRATCH = re.compile(r"[0-9]{6}|[0-9a-f]{8}-[0-9A-Za-z-]+-[0-9]{4}")
+"""The files of a run's scratch directory: of one process, and of tasks."""
+CHECKSUM = re.compile("[0-9a-f]{8}")
+IDENTITY = re.compile("(?:[0-9a-f]{32})?")
+"""What tells a state from others. States that an older version has written have none yet."""
+LONGEST = 4096
+"""Characters of the longest path."""
+LEAST, BEYOND = -(1 << 63), 1 << 63
+
+
+def named(pattern: re.Pattern[str], text: Any) -> str:
+    """Return a text that has the form of a name."""
+    if not isinstance(text, str) or not pattern.fullmatch(text):
+        raise ValueError(f"no name of {pattern.pattern}: {text!r:.80}")
+    return text
+
+
+def text_of(value: Any) -> str:
+    """Return what is a text."""
+    if not isinstance(value, str):
+        raise ValueError(f"no text: {value!r:.80}")  # noqa: TRY004 - one kind of error for all that a file may have wrong
+    return value
+
+
+def texts_of(values: Any) -> list[str]:
+    """Return what is a list of texts."""
+    if not isinstance(values, list):
+        raise ValueError(f"no list: {values!r:.80}")  # noqa: TRY004 - as in text_of
+    return [text_of(value) for value in values]
+
+
+def path_of(value: Any) -> str:
+    """Return what may be a path: no name of a file has a zero byte, and none can be opened that is too long."""
+    text = text_of(value)
+    if not text or "\0" in text or len(text) > LONGEST:
+        raise ValueError(f"no path: {text!r:.80}")
+    return text
+
+
+def path_inside(value: Any) -> str:
+    """Return a relative path that stays below what it is relative to."""
+    text = path_of(value)
+    if text.startswith("/") or (".." in text and ".." in text.split("/")):
+        raise ValueError(f"a path that leads out: {text!r:.80}")
+    return text
+
+
+def count_of(value: Any) -> int:
+    """Return a number of things, or of bytes."""
+    if type(value) is not int or not 0 <= value < BEYOND:
+        raise ValueError(f"no number of things: {value!r:.80}")
+    return value
+
+
+def integer_of(value: Any) -> int:
+    """Return an integer of 64 bits."""
+    if type(value) is not int or not LEAST <= value < BEYOND:
+        raise ValueError(f"no integer: {value!r:.80}")
+    return value
+
+
+def mapping_of(value: Any) -> dict[str, Any]:
+    """Return what is a mapping: JSON's have texts for keys."""
+    if not isinstance(value, dict):
+        raise ValueError(f"no mapping: {value!r:.80}")  # noqa: TRY004 - as in text_of
+    return value
+
+
+def columns_of(value: Any) -> dict[str, str]:
+    """Return columns with the texts of their types, which all are types."""
+    for text in mapping_of(value).values():
+        if not isinstance(text, str) or not _is_type(text):
+            raise ValueError(f"no type: {text!r:.80}")
+    return mapping_of(value)
+
+
+def renaming(source: Any, target: Any) -> tuple[str, str]:
+    """Return a renaming that publishes a file of an output: from a name that waits, in the same directory.
+
+    >>> renaming("../out/.updates-0-1.parquet.000000001.dd-tmp", "../out/updates-0-1.parquet")[1]
+    '../out/updates-0-1.parquet'
+    """
+    (before, _, waiting), (directory, _, name) = path_of(source).rpartition("/"), path_of(target).rpartition("/")
+    named(WAITING, waiting), named(OF_OUTPUT, name)
+    if before != directory:
+        raise ValueError(f"a renaming to another directory: {target!r:.80}")
+    return source, target
+
+
+@lru_cache(maxsize=1024)
+def _is_type(text: str) -> bool:
+    return parse_type(text) is not None

@@ -1,0 +1,285 @@
+"""The directories of a state's outputs: where they are, whose they are, and that nothing else lies in them.
+
+A directory has one owner, the state that appends to it: with two, all would be in it twice. The owner's identity stands in the
+directory's progress, which each commit writes. A copy of a state has its identity, and may go on in its place: the copy that
+commits first does, and the other is refused from then on, as progress and files are not those that it knows.
+
+Readers take what lies in a directory as it stands. So data in it that no commit wrote is refused, too, before anything is computed.
+Imports no third-party library: a run with nothing new looks here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from ddcli.errors import InputError, StateError
+from ddcli.store.files.access import is_there, open_directory, real, unreadable
+from ddcli.store.files.lock import OF_OUTPUT
+from ddcli.store.files.objects import ObjectPath, locate, relative
+from ddcli.store.log.joint_file import footer_checksum
+from ddcli.store.log.progress import PROGRESS, Owner, read_owned
+from ddcli.store.state.register import keys_of, pick
+from ddcli.store.tables.listing import taken_from_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ddcli.store.state.manifest import FileEntry, Manifest, Times
+
+PARQUET = ".parquet"
+"""What globs take, whatever the name begins with."""
+NEWEST, OLDER = 500, 50
+"""How many files of an output a run that appends to it looks at."""
+ANEW = "remove the output's files to write it from the beginning"
+
+
+def output_paths(directory: Path, manifest: Manifest) -> dict[str, Path]:
+    """Return where each output of a manifest lies."""
+    return {name: locate(directory, output.path) for name, output in manifest.outputs.items()}
+
+
+def output_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
+    """Yield every output file that a manifest names."""
+    paths = output_paths(directory, manifest)
+    for name, output in manifest.outputs.items():
+        for file in output.files:
+            yield paths[name] / file.name, file
+
+
+def relative_output(directory: Path, output: Path) -> str:
+    """Return an output's path as an `OutputEntry` keeps it: relative to the state, so that a moved folder stays whole."""
+    return relative(real(output), real(directory))
+
+
+def same_outputs(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]) -> dict[str, str]:
+    """Return what a state calls each of the outputs that it knows: by where it is written, or where its files were moved to."""
+    paths = {real(path): name for name, path in output_paths(directory, manifest).items()}
+    found = {name: paths[real(path)] for name, path in outputs.items() if real(path) in paths}
+    for name in manifest.outputs.keys() & outputs.keys() - found.keys() - set(found.values()):
+        files = manifest.outputs[name].files
+        if files and all(is_there(outputs[name] / file.name) for file in files):
+            found[name] = name
+    return found
+
+
+def check_aside(directories: Iterable[Path]) -> None:
+    """Refuse directories for late or failed rows that are outputs (StateError): these rows would be among another's.
+
+    Such a log has no progress, and an output has one. So nothing that waits there for its state to publish it is taken for a leaving.
+    """
+    for path in map(real, directories):
+        if is_there(path / PROGRESS):
+            raise StateError(
+                "late or failed rows can't be put aside here: the directory is an output, or another log",
+                place=str(path),
+                hint="name a directory of its own under `quarantine`",
+            )
+
+
+def check_unlocked(
+    directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path], *, published: bool = True
+) -> None:
+    """Refuse outputs as `check_outputs` does, as far as that is safe while a run of this state may be at work.
+
+    Where no run has said whose the output is, all is checked, if the last commit is `published`: no lock is made in a directory of
+    somebody else.
+    """
+    for name, path in outputs.items():
+        _, owner = _check_owner(name, directory, path, manifest)
+        if owner is None and published and not isinstance(path, ObjectPath) and not is_there(path / OF_OUTPUT):
+            check_outputs(directory, manifest, {name: path})
+
+
+def _check_owner(
+    name: str, directory: Path, path: Path, manifest: Manifest | None
+) -> tuple[Times | None, Owner | None]:
+    """Refuse an output that another state writes (StateError); return its progress, and whose it is."""
+    upper, owner = read_owned(real(path))
+    if owner is not None and (manifest is None or owner.state != manifest.identity):
+        raise _owned(name, directory, path, owner, manifest)
+    return upper, owner
+
+
+def is_owned(path: Path, manifest: Manifest) -> bool:
+    """Say whether an output's directory says itself that it is of a manifest's state."""
+    try:
+        _, owner = read_owned(real(path))
+    except InputError:
+        return False
+    return owner is not None and owner.state == manifest.identity
+
+
+def check_outputs(directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path]) -> None:
+    """Refuse a state and outputs that don't belong together (StateError): their sums would be wrong from here on.
+
+    Looks at names and progress only; `dd state verify` looks at bytes. Safe without the lock when nothing is unpublished.
+    """
+    known = same_outputs(directory, manifest, outputs) if manifest else {}
+    for name, path in outputs.items():
+        upper, _ = _check_owner(name, directory, path, manifest)
+        if manifest is not None and name in known and upper not in (None, manifest.upper):
+            raise StateError(
+                f"output '{name}' has another progress than the state: something else has written it since",
+                place=str(path / PROGRESS),
+                hint="go on with the newer copy of the state; or, if files were restored, restore state and outputs together",
+            )
+        there = set(_data_in(real(path), real(directory)))
+        named = set(keys_of(manifest.outputs[known[name]].files)) if manifest and name in known else set()
+        if gone := named - there:
+            raise StateError(
+                f"a file of output '{name}' that the state names is gone",
+                place=str(path / min(gone)),
+                hint="put it back, or remove the state and the outputs to compute them anew",
+            )
+        if strange := there - named:
+            raise _strange(name, directory, path / min(strange), manifest)
+        if manifest is None and upper is not None:
+            raise _orphaned(name, directory, path / PROGRESS)
+
+
+def check_files(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]) -> None:
+    """Refuse outputs some files of which are not what was written (StateError), before a run appends to them.
+
+    Looks at a bounded number of files: at the size of the newest `NEWEST`, and at the footers of those that were changed after the
+    last commit had published them; and at size and footer of the `OLDER` others whose turn it is.
+    """
+    for name, before in same_outputs(directory, manifest, outputs).items():
+        files, path = manifest.outputs[before].files, real(outputs[name])
+        keys, published = list(keys_of(files)), _size_and_change(path / PROGRESS)[1]
+        if isinstance(path, ObjectPath):  # a request each
+            keys = keys[-1:]
+        newest = keys[-NEWEST:]
+        for file in pick(files, newest):
+            _check_file(name, path / file.name, file, published)
+        for file in pick(files, in_turn(keys[: -len(newest) or None], manifest.number)):
+            _check_file(name, path / file.name, file, 0)
+
+
+def in_turn(keys: Sequence[str], number: int) -> Sequence[str]:
+    """Return the older files that the run after a commit looks at: each has its turn.
+
+    >>> names = [str(at) for at in range(2_400)]
+    >>> len({name for commit in range(48) for name in in_turn(names, commit)})
+    2400
+    """
+    start = number % max(1, -(-len(keys) // OLDER)) * OLDER
+    return keys[start : start + OLDER]
+
+
+def _check_file(name: str, path: Path, entry: FileEntry, published: int) -> None:
+    """Refuse a file that has another size, or another footer; that isn't looked at where nothing was changed since it was published."""
+    size, changed = _size_and_change(path)
+    problem = f"it has {size} bytes, and {entry.size} were written" if size != entry.size else ""
+    if not problem and entry.footer and changed > published:
+        try:
+            same = footer_checksum(path) == entry.footer
+        except ValueError:
+            same = False
+        problem = "" if same else "its footer is another"
+    if problem:
+        raise StateError(
+            f"a file of output '{name}' isn't what was written: {problem}",
+            place=str(path),
+            hint="put the file back as it was, or remove the state and the outputs to compute them anew; "
+            "`dd state verify` looks at every byte of every file",
+        )
+
+
+def _size_and_change(path: Path) -> tuple[int, int]:
+    """Return the size of a file, and when it was changed or got its name, which nobody can set: nanoseconds; of an object, 0.
+
+    Without a file, and for what is none, zeros.
+    """
+    if isinstance(path, ObjectPath):
+        return (path.head()["size"]), 0
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return 0, 0
+    return (found.st_size, found.st_ctime_ns) if stat.S_ISREG(found.st_mode) else (0, 0)
+
+
+def _owned(name: str, directory: Path, path: Path, owner: Owner, manifest: Manifest | None) -> StateError:
+    """Return the error for an output of another state."""
+    place = locate(real(path), owner.path)
+    if manifest is None and real(place) == real(directory):
+        return _orphaned(name, directory, path / PROGRESS)
+    return StateError(
+        f"output '{name}' belongs to another state: it is written from the one at '{place}', this run's is at '{directory}'",
+        place=str(path),
+        hint=f"give the output another `path`, name that state with `--state`, or {ANEW}",
+    )
+
+
+def _orphaned(name: str, directory: Path, path: Path) -> StateError:
+    """Return the error for an output whose state is gone."""
+    return StateError(
+        f"output '{name}' exists, but the state that it was written from is missing",
+        place=str(path),
+        hint=f"put the state back at '{directory}', or {ANEW}",
+    )
+
+
+def _strange(name: str, directory: Path, path: Path, manifest: Manifest | None) -> StateError:
+    """Return the error for a file that no commit of the state wrote."""
+    if not path.name.startswith("updates-"):
+        return StateError(
+            f"the directory of output '{name}' holds data that was not written by its pipeline",
+            place=str(path),
+            hint="who reads the output would take it for a part of it: move it elsewhere, or give the output another `path`",
+        )
+    if manifest is None:
+        return _orphaned(name, directory, path)
+    return StateError(
+        f"output '{name}' holds updates that the state doesn't know of",
+        place=str(path),
+        hint="put back the state that wrote them, or remove the file if it doesn't belong there",
+    )
+
+
+def _data_in(directory: Path, state: Path) -> Iterator[str]:
+    """Yield the relative paths of all files in an output's directory that some reader would take: we, or a glob. Not those of the state."""
+    if isinstance(directory, ObjectPath):
+        for path, _ in directory.below():
+            name = os.path.relpath(path.inner, directory.inner)
+            if _is_data(name) and not path.is_relative_to(state):
+                yield name
+        return
+    yield from _data_below(directory, "", state)
+
+
+def _data_below(directory: Path, prefix: str, state: Path) -> Iterator[str]:
+    try:
+        descriptor = open_directory(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise unreadable(directory, error) from None
+    below = []
+    try:
+        with os.scandir(descriptor) as found:
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                elif _is_data(prefix + entry.name) or _leads_to_directory(entry):
+                    yield prefix + entry.name
+    finally:
+        os.close(descriptor)
+    for name in below:
+        if directory / name != state:
+            yield from _data_below(directory / name, f"{prefix}{name}/", state)
+
+
+def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
+    """Say whether a link leads to a directory, in which a glob finds more; one that goes round leads nowhere."""
+    try:
+        return entry.is_symlink() and entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_data(name: str) -> bool:
+    return name.endswith(PARQUET) or taken_from_directory(name)

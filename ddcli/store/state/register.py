@@ -1,0 +1,242 @@
+"""Registers: the files that an input has given, or that an output holds. There are ever more of them, and few change in a run.
+
+The latest entries stand in the manifest, which is written whole each time. When these are more than `LATELY` they go into a segment, a
+file of the state that never changes, as batches do: together with newer segments that are not much smaller. So there are few
+segments, an entry is written again some dozen times in all, and what a run writes doesn't depend on how many there were before it.
+An entry replaces an older one of the same key. Who still reads by an older manifest finds the segments that this one names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
+
+from ddcli.errors import StateError
+from ddcli.store.files.gate import checksum
+from ddcli.store.state.names import CHECKSUM, SEGMENT, count_of, named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from ddcli.store.files.gate import Written
+
+LATELY = 64
+"""Entries of a register that stand in the manifest."""
+RATIO = 2
+"""A segment is merged with the newer ones, unless it has more than so many times their entries."""
+SEGMENTS = "registers"
+"""The directory of a state in which the segments lie."""
+
+
+class Entry(Protocol):
+    """What a register holds; the first value of its row is its key."""
+
+    @property
+    def key(self) -> str:
+        """What no other entry has."""
+
+    def to_row(self) -> list[Any]:
+        """Return it as JSON has it."""
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> Self:
+        """Return what `to_row` gave. Raises ValueError, TypeError or IndexError for what it can't have given."""
+
+
+T = TypeVar("T", bound=Entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A file of entries: its name in the directory of segments, what it must be, and how many entries it has."""
+
+    name: str
+    size: int
+    checksum: str
+    count: int
+    data: bytes = field(default=b"", compare=False, repr=False)
+
+    @classmethod
+    def from_row(cls, row: list[Any], read: Callable[[str], bytes]) -> Self:
+        """Return the segment of which a manifest says this, with its content. Raises StateError if that is damaged."""
+        name, size, sum_, count = row
+        named(SEGMENT, name), count_of(size), named(CHECKSUM, sum_), count_of(count)
+        data = read(name)
+        if len(data) != size or checksum(data) != sum_:
+            raise StateError("the file is damaged: it isn't what was written", place=f"{SEGMENTS}/{name}")
+        return cls(name, size, sum_, count, data)
+
+    def to_row(self) -> list[Any]:
+        """Return what a manifest says of it."""
+        return [self.name, self.size, self.checksum, self.count]
+
+
+class Register(Sequence[T]):
+    """Entries, in the order in which their keys came. Parsed when somebody looks."""
+
+    def __init__(self, kind: type[T], segments: tuple[Segment, ...] = (), recent: Iterable[T] = ()) -> None:
+        self.kind = kind
+        self.segments = segments
+        self.recent = tuple(recent)
+        """What is not in a segment, or otherwise."""
+        self._rows: dict[str, list[Any]] | None = None
+        self._entries: dict[str, T] | None = None
+
+    def keys(self) -> Collection[str]:
+        """Return the keys."""
+        return (self.rows() | {entry.key: [] for entry in self.recent}).keys()
+
+    def by_key(self) -> dict[str, T]:
+        """Return the entries by their keys."""
+        if self._entries is None:
+            try:
+                found = {key: self.kind.from_row(row) for key, row in self.rows().items()}
+            except (ValueError, TypeError, IndexError) as error:
+                raise _senseless(self.segments, error) from None
+            self._entries = found | {entry.key: entry for entry in self.recent}
+        return self._entries
+
+    def pick(self, keys: Iterable[str]) -> list[T]:
+        """Return the entries with some of its keys. No others are looked at."""
+        recent = {entry.key: entry for entry in self.recent}
+        try:
+            return [recent.get(key) or self.kind.from_row(self.rows()[key]) for key in keys]
+        except (ValueError, TypeError, IndexError) as error:
+            raise _senseless(self.segments, error) from None
+
+    def plus(self, entries: Iterable[T]) -> Register[T]:
+        """Return the register with more entries."""
+        return self._with((*self.recent, *entries))
+
+    def become(self, now: Sequence[T]) -> Register[T]:
+        """Return a register that says what `now` says, with as little that is new as can be."""
+        if isinstance(now, Register):
+            return now
+        before, wanted = self.by_key(), {entry.key: entry for entry in now}
+        if before.keys() - wanted.keys():  # nothing is ever taken back from a segment
+            return Register(self.kind, (), now)
+        changed = {
+            key: entry for key, entry in wanted.items() if (old := before.get(key)) is not entry and old != entry
+        }
+        if not changed:
+            return self
+        return self._with(({entry.key: entry for entry in self.recent} | changed).values())
+
+    def _with(self, recent: Iterable[T]) -> Register[T]:
+        """Return the register with other recent entries; segments that are parsed are not parsed again."""
+        found = Register(self.kind, self.segments, recent)
+        found._rows = self._rows
+        return found
+
+    def settled(self, write: Callable[[bytes], tuple[str, Written]]) -> Register[T]:
+        """Return the register as a manifest may name it, with few recent entries; `write` makes a segment."""
+        if len(self.recent) <= LATELY:
+            return self
+        stay = len(self.segments) - merged([segment.count for segment in self.segments], len(self.recent))
+        rows = Register(self.kind, self.segments[stay:]).rows()
+        rows |= {entry.key: entry.to_row() for entry in self.recent}
+        data = segment_bytes(list(rows.values()))
+        name, written = write(data)
+        segment = Segment(name, written.size, written.checksum, len(rows), data)
+        return Register(self.kind, (*self.segments[:stay], segment))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest holds of it."""
+        segments = [segment.to_row() for segment in self.segments]
+        return {"segments": segments, "files": [entry.to_row() for entry in self.recent]}
+
+    @classmethod
+    def from_json(cls, kind: type[T], tree: dict[str, Any], read: Callable[[str], bytes]) -> Register[T]:
+        """Return the register of which a manifest holds this; `read` gives the content of a segment."""
+        segments = tuple([Segment.from_row(row, read) for row in tree.get("segments", [])])
+        return Register(kind, segments, [kind.from_row(row) for row in tree["files"]])
+
+    def rows(self) -> dict[str, list[Any]]:
+        """Return the rows of all segments by their keys."""
+        if self._rows is None:
+            found: dict[str, list[Any]] = {}
+            try:
+                for segment in self.segments:
+                    found |= _rows_of(segment.data, segment.count)
+            except (ValueError, TypeError, IndexError, KeyError, RecursionError) as error:
+                raise _senseless(self.segments, error) from None
+            self._rows = found
+        return self._rows
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.by_key().values())
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[T]: ...
+    def __getitem__(self, at: int | slice) -> T | Sequence[T]:
+        return tuple(self)[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Register({tuple(self)})"
+
+
+@lru_cache(maxsize=64)
+def _rows_of(data: bytes, count: int) -> dict[str, list[Any]]:
+    """Return the rows of a segment by their keys. A run reads the same manifest several times: each segment is parsed once."""
+    found = {row[0]: row for row in json.loads(data)}
+    if len(found) != count:
+        raise ValueError(f"it has {len(found)} entries, not {count}")
+    return found
+
+
+def merged(counts: Sequence[int], fresh: int) -> int:
+    """Return how many of the newest segments, of which there are so many entries each, oldest first, go into one with fresh ones.
+
+    >>> merged([5000, 1000, 100, 60], 65), merged([5000, 1000], 65), merged([], 65)
+    (2, 0, 0)
+    """
+    total = fresh
+    for at, count in enumerate(reversed(counts)):
+        if count > RATIO * total:
+            return at
+        total += count
+    return len(counts)
+
+
+def segment_bytes(rows: list[list[Any]]) -> bytes:
+    """Return the content of a segment: JSON, an entry a line."""
+    lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
+    return ("[" + ",\n".join(lines) + "]\n").encode()
+
+
+def keys_of(entries: Sequence[T]) -> Collection[str]:
+    """Return the keys of some entries, in their order."""
+    return entries.keys() if isinstance(entries, Register) else {entry.key: None for entry in entries}.keys()
+
+
+def pick(entries: Sequence[T], keys: Iterable[str]) -> list[T]:
+    """Return the entries with some keys."""
+    if isinstance(entries, Register):
+        return entries.pick(keys)
+    known = {entry.key: entry for entry in entries}
+    return [known[key] for key in keys]
+
+
+def more(entries: Sequence[T], new: Iterable[T]) -> Sequence[T]:
+    """Return entries with new ones after them."""
+    return entries.plus(new) if isinstance(entries, Register) else (*entries, *new)
+
+
+def _senseless(segments: Sequence[Segment], error: Exception) -> StateError:
+    names = ", ".join(segment.name for segment in segments)
+    return StateError(
+        f"a register of the state says what none that we write says: {error}", place=f"{SEGMENTS}/{names}"
+    )

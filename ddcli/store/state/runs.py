@@ -1,0 +1,107 @@
+"""Records of the last runs: a small file a run, beside what the run committed, for people who want to see how runs went.
+
+Nothing depends on them. So a record is written after the commit and not flushed: a machine that stops may lose it, or
+leave a torn one, which is no JSON and is passed over. `<state>/runs/<number of the commit>.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from ddcli.engine.counts import Count, Counts
+from ddcli.store.files.access import entries, read_bytes
+from ddcli.store.state.names import RUN, count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ddcli.store.files.gate import Files
+
+RUNS = "runs"
+KEPT = 100
+"""How many commits back records are kept."""
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run: the commit that it made, when it began (ISO 8601, UTC), what it did (a summary as plain values), what was counted of each operator."""
+
+    number: int
+    began: str
+    summary: Mapping[str, Any]
+    operators: Counts
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return float(self.summary["seconds"])
+
+    @property
+    def rows(self) -> int:
+        """How many updates it read."""
+        return sum(int(given["rows"]) for given in self.summary["inputs"].values())
+
+    @property
+    def state_bytes(self) -> int:
+        """How large the state was after it."""
+        return int(self.summary["state_bytes"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a file holds of it."""
+        operators = {name: count.to_json() for name, count in self.operators.items()}
+        return {
+            "format": FORMAT,
+            "number": self.number,
+            "began": self.began,
+            "summary": self.summary,
+            "operators": operators,
+        }
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> Self:
+        """Return the record that a file holds as `tree`; raise KeyError, TypeError or ValueError where it holds none."""
+        if tree["format"] != FORMAT:
+            raise ValueError(tree["format"])
+        operators = Counts({name: _count(count) for name, count in tree["operators"].items()})
+        found = cls(int(tree["number"]), str(tree["began"]), tree["summary"], operators)
+        found.seconds, found.rows, found.state_bytes  # noqa: B018 - what can't be had is no record
+        for made in found.summary["outputs"].values():
+            count_of(made["rows"])
+        return found
+
+
+def _count(tree: Mapping[str, Any]) -> Count:
+    """Return what was counted of an operator, as a file has it."""
+    found = Count(**tree)
+    for number in (found.rows_in, found.rows_out, found.inserted, found.turns, *found.rounds):
+        count_of(number)
+    if not 0 <= float(found.seconds) < math.inf:
+        raise ValueError(tree)
+    return found
+
+
+def write_run(directory: Path, record: RunRecord, files: Files) -> None:
+    """Keep a run's record in its state, and drop those more than `KEPT` commits older. Raises EngineError."""
+    place = directory / RUNS
+    files.make_directory(place)
+    data = json.dumps(record.to_json(), separators=(",", ":")).encode()
+    files.write(place / f"{record.number:09d}.json", data)
+    for entry in entries(place):
+        if RUN.fullmatch(entry.path.name) and entry.path.name <= f"{record.number - KEPT:09d}.json":
+            files.remove(entry.path)
+
+
+def read_runs(directory: Path) -> list[RunRecord]:
+    """Return the records that a state has, oldest first. Takes no lock: one that goes meanwhile, or is torn, is passed over."""
+    found = []
+    for path in (entry.path for entry in entries(directory / RUNS) if RUN.fullmatch(entry.path.name)):
+        try:
+            found.append(RunRecord.from_json(json.loads(read_bytes(path))))
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+    return found

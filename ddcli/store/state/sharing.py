@@ -1,0 +1,137 @@
+"""Arrangements of other pipelines' states: finding what one exports, and holding it while it is read.
+
+Imports no third-party library: a run with nothing new looks here whether the other pipeline has moved on.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ddcli.engine.times import Frontier
+from ddcli.errors import InputError, did_you_mean
+from ddcli.store.files.access import real
+from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import IfLocked, Lock
+from ddcli.store.state.holds import Hold, find_hold, holding, reader_name, write_hold
+from ddcli.store.state.manifest import read_newest, times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ddcli.store.log.schema import LogSchema
+    from ddcli.store.state.manifest import ArrangementEntry, Manifest, Times
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """An arrangement that another pipeline exports, as one manifest of its state has it."""
+
+    state: Path
+    name: str
+    manifest: Manifest
+    first: bool = False
+    """Whether the reader had no hold on it before."""
+
+    @property
+    def identity(self) -> str:
+        """Its identity in that state."""
+        return self.manifest.exports[self.name]
+
+    @property
+    def entry(self) -> ArrangementEntry:
+        """Its batches."""
+        return self.manifest.arrangements[self.identity]
+
+    def schema(self, time: Sequence[str]) -> LogSchema:
+        """Return its columns, those of the key first; its time is called as the reader's, if that has as many coordinates."""
+        from ddcli.store.log.schema import LogSchema, parsed
+
+        columns, kinds = (parsed(texts) for texts in (self.entry.schema, self.manifest.cache["time"]))
+        ordered = {name: columns[name] for name in self.entry.key} | columns
+        named = dict(zip(time, kinds.values(), strict=True)) if len(time) == len(kinds) else kinds
+        return LogSchema(ordered, named, diff=True)
+
+
+def find_shared(state: Path, name: str) -> Shared:
+    """Return what a state exports under a name, as of now. Raises InputError where there is nothing of the kind."""
+    state = real(state)
+    manifest = read_newest(state)
+    if manifest is None:
+        hint = "check the input's `import: {state: ...}`, relative to this file; run the exporting pipeline first"
+        raise InputError("there is no state of a pipeline to import from", place=str(state), hint=hint)
+    if name not in manifest.exports:
+        near = did_you_mean(name, manifest.exports)
+        listed = f"it exports: {', '.join(manifest.exports)}" if manifest.exports else "it exports nothing"
+        hint = (
+            f"did you mean '{near}'?"
+            if near
+            else f"{listed}; write `arrange: {{by: [..], export: {name}}}` there, and run it"
+        )
+        raise InputError(f"the pipeline '{manifest.name}' exports no '{name}'", place=str(state), hint=hint)
+    return Shared(state, name, manifest)
+
+
+@contextmanager
+def reading(
+    reader: str, own: Path, wanted: Mapping[str, tuple[Path, str]], if_locked: IfLocked
+) -> Iterator[dict[str, Shared]]:
+    """Hold the arrangements that a reader imports (by input: the state, the name) while it reads them.
+
+    The first time, it makes sure that no run of the exporter is under way, which would know nothing of the hold. Afterwards the
+    exporter keeps what is beyond the reader's frontier, and as soon as reading ends may drop the files of this moment.
+    """
+    states = {state: [name for place, name in wanted.values() if place == state] for state, _ in wanted.values()}
+    files, name = Files(), reader_name(reader, own)
+    pinned: dict[Path, tuple[Manifest, bool]] = {}
+    try:
+        for state, names in states.items():
+            with ExitStack() as stack:
+                identities = tuple(sorted({find_shared(state, each).identity for each in names}))
+                known = find_hold(state, name)
+                if known is None or not set(identities) <= set(known.arrangements):
+                    lock = Lock(state, files, if_locked)
+                    stack.callback(lock.release)
+                with holding(state, files):
+                    found = [find_shared(state, each) for each in names]
+                    manifest = found[0].manifest
+                    since = known.since if known else manifest.upper
+                    through = known.through if known else since
+                    hold = Hold(
+                        name, str(own), tuple(sorted({s.identity for s in found})), since, through, manifest.number
+                    )
+                    write_hold(state, hold, files)
+                    pinned[state] = manifest, known is None
+        yield {each: Shared(state, arrangement, *pinned[state]) for each, (state, arrangement) in wanted.items()}
+    finally:
+        for state in pinned:
+            with holding(state, files):
+                hold_now = find_hold(state, name)
+                if hold_now is not None:
+                    write_hold(state, replace(hold_now, manifest=None), files)
+
+
+def taken_of(manifest: Manifest, wanted: Mapping[str, tuple[Path, str]]) -> dict[Path, Times]:
+    """Return by state the frontier up to which a reader's manifest says that all of its imports have been taken.
+
+    Before the frontier at which an import began nothing of it can be told apart, so it is held there until the reader is.
+    """
+    found: dict[Path, list[Frontier]] = {}
+    for name, (state, _) in wanted.items():
+        if name in manifest.inputs:
+            entry = manifest.inputs[name]
+            upper, begin = Frontier(entry.upper), Frontier(times(entry.schema["begin"]))
+            found.setdefault(state, []).append(upper if begin.dominates(upper) else begin)
+    return {state: Frontier(time for each in bounds for time in each).elements for state, bounds in found.items()}
+
+
+def advance_holds(reader: str, own: Path, taken: Mapping[Path, Times]) -> None:
+    """Note up to where a reader has taken what each state exports, and committed it: what is older may be compacted."""
+    files, name = Files(), reader_name(reader, own)
+    for state, bound in taken.items():
+        with holding(state, files):
+            hold = find_hold(state, name)
+            if hold is not None and (hold.since, hold.through) != (bound, bound):
+                write_hold(state, replace(hold, since=bound, through=bound), files)

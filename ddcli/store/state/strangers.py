@@ -1,0 +1,79 @@
+"""What lies in the directory of a state and is none of its files: nobody here wrote it, so nobody here removes it, but tells of it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ddcli.store.files.access import entries
+from ddcli.store.files.lock import NAME as LOCK
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.state.directory import SPILL
+from ddcli.store.state.manifest import NAME as MANIFEST
+from ddcli.store.state.names import (
+    ARRANGEMENT,
+    BATCH,
+    HALF_HOLD,
+    HALF_MANIFEST,
+    HOLD,
+    RUN,
+    SCRATCH,
+    SEGMENT,
+    SHARD,
+    UPDATES,
+    WAITING,
+)
+from ddcli.store.state.register import SEGMENTS
+from ddcli.store.state.runs import RUNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    Layout = list[tuple[re.Pattern[str], "Layout | None"]]
+
+
+def _either(*forms: str | re.Pattern[str]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(form) if isinstance(form, str) else form.pattern for form in forms))
+
+
+_UPDATES: Layout = [(_either(UPDATES, WAITING), None)]
+STATE: Layout = [
+    (_either(LOCK), None),
+    (_either("manifest"), [(_either(MANIFEST, HALF_MANIFEST), None)]),
+    (_either(SEGMENTS), [(_either(SEGMENT, WAITING), None)]),
+    (_either("arrangements"), [(ARRANGEMENT, [(SHARD, [(_either(BATCH, WAITING), None)])])]),
+    (_either("holds"), [(_either(LOCK, HOLD, HALF_HOLD), None)]),
+    (_either(RUNS), [(RUN, None)]),
+    (_either(SPILL), [(SCRATCH, None)]),
+    (_either("errors"), _UPDATES),
+    (_either("late"), [(re.compile(r"\w[\w-]*"), _UPDATES)]),
+]
+"""The names in the directory of a state: of files, and of directories with the names in those."""
+
+
+def find_strangers(directory: Path) -> list[Path]:
+    """Return what in a state's directory has no name of ours, in order; a directory that has none, without what is in it."""
+    if isinstance(directory, ObjectPath):
+        depth = len(directory.parts)
+        return sorted(path for path, _ in directory.below() if not _is_ours(path.parts[depth:], STATE))
+    return list(_strange(directory, STATE))
+
+
+def _strange(directory: Path, layout: Layout) -> Iterator[Path]:
+    for entry in entries(directory):
+        known, below = _find(entry.path.name, layout)
+        if not known or not (entry.file if below is None else entry.directory):
+            yield entry.path
+        elif below is not None:
+            yield from _strange(entry.path, below)
+
+
+def _is_ours(names: Sequence[str], layout: Layout) -> bool:
+    known, below = _find(names[0], layout)
+    return known and (len(names) == 1 if below is None else len(names) > 1 and _is_ours(names[1:], below))
+
+
+def _find(name: str, layout: Layout) -> tuple[bool, Layout | None]:
+    """Return whether a name is in a layout, and, of a directory, the names in it."""
+    return next(((True, below) for form, below in layout if form.fullmatch(name)), (False, None))

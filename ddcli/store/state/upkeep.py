@@ -1,0 +1,357 @@
+"""What a person may want of a state between runs: to see what is in it, to make it smaller, to tidy it up.
+
+What is only looked at is looked at without the lock: a manifest is replaced as a whole. `written` are the directories outside of the
+state that its pipeline writes to; where nobody names the pipeline, those of outputs that say that they are this state's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ddcli.engine.times import CLOSED, Frontier
+from ddcli.errors import LockedError, StateError, UsageError, did_you_mean
+from ddcli.expressions.types import parse_type
+from ddcli.store.files.access import real
+from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import NAME, OF_OUTPUT, take_lock
+from ddcli.store.state.directory import State, batch_directory
+from ddcli.store.state.holds import read_claims, read_holds, release
+from ddcli.store.state.manifest import Manifest, read_newest
+from ddcli.store.state.outputs import is_owned, output_paths
+from ddcli.store.state.verify import verify_state
+from ddcli.store.time_text import format_frontier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from ddcli.expressions.types import Type
+    from ddcli.store.batch.layout import BatchLayout, StoredBatch
+    from ddcli.store.files.lock import IfLocked
+    from ddcli.store.state.holds import Hold
+    from ddcli.store.state.manifest import ArrangementEntry, FileEntry, Times
+
+Result = TypeVar("Result")
+WAITING = "-waiting"
+"""Ends the names of arrangements whose rows wait for a time, which is their key: in shards they lie by their data."""
+HIDDEN_TIME = re.compile(r"_time\d*")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much there is in the batches of a state, or of a part of it."""
+
+    rows: int
+    bytes: int
+    batches: int
+
+    @classmethod
+    def of(cls, files: list[FileEntry]) -> Size:
+        """Return the size of some files together."""
+        return cls(sum(file.rows for file in files), sum(file.size for file in files), len(files))
+
+
+def manifest_of(directory: Path) -> Manifest:
+    """Return the newest manifest of a state, or refuse a directory that has none (StateError)."""
+    manifest = read_newest(directory)
+    if manifest is None:
+        hint = "name the pipeline whose state it is, or the directory with --state; the first `dd run` makes it"
+        raise StateError("there is no state here", place=str(directory), hint=hint)
+    return manifest
+
+
+def files_of(manifest: Manifest) -> list[FileEntry]:
+    """Return the batch files of a state."""
+    return [file for entry in manifest.arrangements.values() for shard in entry.shards for file in shard]
+
+
+def overview(directory: Path, manifest: Manifest) -> dict[str, Any]:
+    """Return what is in a state, as plain values: its arrangements, outputs and holds."""
+    paths = output_paths(directory, manifest)
+    outputs = [
+        {"name": name, "path": str(paths[name]), "files": len(entry.files)}
+        | {"rows": sum(file.rows for file in entry.files), "bytes": sum(file.size for file in entry.files)}
+        for name, entry in manifest.outputs.items()
+    ]
+    size = Size.of(files_of(manifest))
+    return {
+        "name": manifest.name,
+        "state": str(directory),
+        "manifest": manifest.number,
+        "upper": _text(manifest, manifest.upper),
+        "rows": size.rows,
+        "bytes": size.bytes,
+        "arrangements": [_facts(manifest, name, entry) for name, entry in manifest.arrangements.items()],
+        "outputs": outputs,
+        "holds": [
+            asdict(hold) | {name: _text(manifest, getattr(hold, name)) for name in ("since", "through")}
+            for hold in read_holds(directory)
+        ],
+    }
+
+
+def details(manifest: Manifest, name: str) -> dict[str, Any]:
+    """Return what is in one arrangement, as plain values. The beginning of its name is enough where it is the only one."""
+    found = [known for known in manifest.arrangements if known.startswith(name)]
+    if len(found) != 1:
+        near = did_you_mean(name, manifest.arrangements)
+        hint = f"did you mean '{near}'?" if near else f"arrangements: {', '.join(found or manifest.arrangements)}"
+        problem = "several arrangements' names begin with" if found else "no arrangement is named"
+        raise UsageError(f"{problem} '{name}'", hint=hint)
+    entry = manifest.arrangements[found[0]]
+    files = [
+        {"shard": shard, "file": file.name, "run": file.run, "rows": file.rows, "bytes": file.size}
+        | {name: _text(manifest, getattr(file, name)) for name in ("lower", "upper", "since")}
+        for shard, batches in enumerate(entry.shards)
+        for file in batches
+    ]
+    return {**_facts(manifest, found[0], entry), "files": files}
+
+
+def release_hold(directory: Path, reader: str) -> Hold:
+    """Drop what a reader holds and return it. The reader must begin anew if it ever comes back."""
+    manifest_of(directory)
+    found = release(directory, reader, Files())
+    if found is None:
+        readers = [hold.reader for hold in read_holds(directory)]
+        near = did_you_mean(reader, readers)
+        hint = f"did you mean '{near}'?" if near else f"readers: {', '.join(readers) or 'none'}"
+        raise UsageError(f"no reader is named '{reader}'", place=str(directory), hint=hint)
+    return found
+
+
+def verify(directory: Path) -> tuple[int, Size, list[StateError]]:
+    """Read every file of a state; return the manifest's number, how much was read, and what is wrong with each bad file.
+
+    A commit meanwhile drops files that were still to be read: then what is found is looked for again.
+    """
+    while True:
+        manifest = manifest_of(directory)
+        wrong = list(verify_state(directory, manifest))
+        if not wrong or manifest_of(directory).number == manifest.number:
+            files = [*files_of(manifest), *(file for output in manifest.outputs.values() for file in output.files)]
+            return manifest.number, Size.of(files), wrong
+
+
+def compact_state(
+    directory: Path,
+    *,
+    written: Iterable[Path] | None = None,
+    if_locked: IfLocked = "fail",
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[Size, Size]:
+    """Merge the batches of each shard into one, as of the arrangement's since, and commit that; return the sizes before and after.
+
+    Takes memory for a quarter of a million rows and one file, however large the state is. What readers in other pipelines have
+    not taken yet is left as it is. A state that has no secret yet gets one before.
+    """
+    from ddcli.engine.secret import new_secret
+    from ddcli.store.batch.compaction import compact_wholly
+
+    known = manifest_of(directory)
+    with State.open(directory, written_to(directory, known, written), written=written, if_locked=if_locked) as state:
+        manifest = state.manifest
+        assert manifest is not None, "the state was there when it was looked at"
+        before = manifest
+        if not manifest.secret and _hashed(manifest):
+            manifest = rekey(state, new_secret(), say)
+        claims = read_claims(directory)
+        arrangements = {}
+        with state.begin() as transaction:
+            for name, entry in manifest.arrangements.items():
+                shards = []
+                for shard, files in enumerate(entry.shards):
+                    layout, stored = _stored(directory, manifest, name, shard, manifest.secret_bytes)
+                    since = claims.since(name, Frontier(entry.since or ()))
+                    work = layout and compact_wholly(layout, stored, since=since, through=claims.through(name))
+                    if work and work.changes:
+                        say(f"compacting {name}, shard {shard + 1} of {len(entry.shards)}: {len(files)} batches")
+                    shards.append(work.write(transaction, name, shard) if work and work.changes else files)
+                arrangements[name] = replace(entry, shards=tuple(shards))
+            if arrangements != manifest.arrangements:
+                transaction.commit(replace(manifest, arrangements=arrangements))
+        assert state.manifest is not None
+        return Size.of(files_of(before)), Size.of(files_of(state.manifest))
+
+
+def reshard_state(
+    directory: Path,
+    shards: int,
+    *,
+    written: Iterable[Path] | None = None,
+    if_locked: IfLocked = "fail",
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[int, Size, Size]:
+    """Deal the rows of every arrangement to so many shards, and commit that; return of how many, and the sizes before and after.
+
+    Nothing is computed again, merged, or moved to another time; with the same number nothing is written. Takes memory for half
+    a million rows and one file. Readers in other pipelines go on where they were: the files that one is reading stay.
+    """
+    from ddcli.store.batch.resharding import deal, gathered
+
+    known = manifest_of(directory)
+    with State.open(directory, written_to(directory, known, written), written=written, if_locked=if_locked) as state:
+        manifest = state.manifest
+        assert manifest is not None, "the state was there when it was looked at"
+        arrangements = {}
+        with state.begin() as transaction:
+            for name, entry in manifest.arrangements.items():
+                count = len(entry.shards)
+                if count == shards:
+                    continue
+                say(f"resharding {name}: {count} -> {shards}")
+                dealt: list[dict[int, list[FileEntry]]] = [{} for _ in range(shards)]
+                for shard in range(count):
+                    layout, stored = _stored(directory, manifest, name, shard, manifest.secret_bytes)
+                    lanes = layout.dealing(waiting=name.endswith(WAITING)) if layout else ()
+                    for batch in stored:
+                        for at, made in deal(batch, lanes, shard, count, shards):
+                            dealt[at].setdefault(shard, []).append(made.write(transaction, name, at))
+                arrangements[name] = replace(entry, shards=tuple(map(gathered, dealt)))
+            if arrangements:
+                transaction.commit(replace(manifest, arrangements=manifest.arrangements | arrangements))
+        assert state.manifest is not None
+        return len(arrangements), Size.of(files_of(manifest)), Size.of(files_of(state.manifest))
+
+
+def rekey(state: State, secret: bytes, say: Callable[[str], None] = lambda _: None) -> Manifest:
+    """Hash the values of an open state under another secret, and commit that; return the manifest.
+
+    Files hold values, so nothing is computed again: rows are sorted anew, and dealt to the shards where they now belong. Takes memory
+    for one file's rows. Readers in other pipelines go on where they were, as with `reshard_state`.
+    """
+    from ddcli.store.batch.resharding import gathered, rehashed
+
+    manifest = state.manifest
+    assert manifest is not None, "a state has a secret from its first commit on"
+    arrangements = dict(manifest.arrangements)
+    with state.begin() as transaction:
+        for name, entry in _hashed(manifest).items():
+            say(f"sorting {name} anew")
+            count = len(entry.shards)
+            dealt: list[dict[int, list[FileEntry]]] = [{} for _ in range(count)]
+            for shard in range(count):
+                layout, stored = _stored(state.directory, manifest, name, shard, secret)
+                lanes = layout.dealing(waiting=name.endswith(WAITING)) if layout else ()
+                for run, batch in enumerate(stored):
+                    for at, made in rehashed(batch, lanes, count, run):
+                        dealt[at].setdefault(shard, []).append(made.write(transaction, name, at))
+            arrangements[name] = replace(entry, shards=tuple(map(gathered, dealt)))
+        return transaction.commit(replace(manifest, arrangements=arrangements, secret=secret.hex()))
+
+
+def _hashed(manifest: Manifest) -> dict[str, ArrangementEntry]:
+    """Return the arrangements with columns that are hashed: the order of their rows depends on the secret."""
+    from ddcli.engine.columns import POOLED
+
+    return {
+        name: entry
+        for name, entry in manifest.arrangements.items()
+        if any(_type(kind).kind in POOLED for kind in entry.schema.values())
+    }
+
+
+class _Noting(Files):
+    """The store's file operations; what is removed is noted, with its size."""
+
+    def __init__(self) -> None:
+        self.removed: list[tuple[Path, int]] = []
+
+    def do(self, operation: str, path: Path, action: Callable[[], Result]) -> Result:
+        """Do one operation on one path."""
+        if operation == "remove" and path.name not in {NAME, OF_OUTPUT} and path.is_file():
+            self.removed.append((path, path.stat().st_size))
+        return super().do(operation, path, action)
+
+
+def collect_garbage(
+    directory: Path, *, written: Iterable[Path] | None = None, if_locked: IfLocked = "fail"
+) -> list[tuple[Path, int]]:
+    """Finish or clear away what a run that died has left; return the removed files with their sizes."""
+    outputs, files = written_to(directory, manifest_of(directory), written), _Noting()
+    State.open(directory, outputs, written=written, if_locked=if_locked, files=files).close()
+    return files.removed
+
+
+def written_to(directory: Path, manifest: Manifest, written: Iterable[Path] | None) -> dict[str, Path]:
+    """Return where those outputs lie in whose directories something may be made or removed: a manifest may name anybody's.
+
+    They are among those that the pipeline writes to; where nobody names it, those that say themselves that they are this state's.
+    """
+    allowed = None if written is None else {real(path) for path in written}
+    return {
+        name: path
+        for name, path in output_paths(directory, manifest).items()
+        if (is_owned(path, manifest) if allowed is None else real(path) in allowed)
+    }
+
+
+def _stored(
+    directory: Path, manifest: Manifest, name: str, shard: int, secret: bytes
+) -> tuple[BatchLayout | None, list[StoredBatch]]:
+    """Return a shard's batches, and their layout: the number of their times is known from a file. None where there is no file."""
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.store.batch.file import BatchFile
+    from ddcli.store.batch.layout import BatchLayout, StoredBatch
+
+    entry = manifest.arrangements[name]
+    files = entry.shards[shard]
+    if not files:
+        return None, []
+    folder = batch_directory(directory, name, shard)
+    columns = {column: _type(kind) for column, kind in entry.schema.items()}
+    key, value = (Layout({c: k for c, k in columns.items() if (c in entry.key) is mine}) for mine in (True, False))
+    first = BatchFile(folder / files[0].name, files[0], key.width + value.width)
+    nt = sum(HIDDEN_TIME.fullmatch(column) is not None for column in first.columns)
+    layout = BatchLayout(key, value, nt)
+    return layout, [StoredBatch(folder / file.name, file, layout, Pool(secret)) for file in files]
+
+
+def _facts(manifest: Manifest, name: str, entry: ArrangementEntry) -> dict[str, Any]:
+    size = Size.of([file for shard in entry.shards for file in shard])
+    return {
+        "name": name,
+        "key": list(entry.key),
+        "columns": entry.schema,
+        "rows": size.rows,
+        "bytes": size.bytes,
+        "shards": len(entry.shards),
+        "batches": size.batches,
+        "since": _text(manifest, entry.since),
+        "upper": _text(manifest, entry.upper),
+    }
+
+
+def _text(manifest: Manifest, frontier: Times | None) -> str | None:
+    """Return the times before a frontier as a person writes them."""
+    if frontier is None:
+        return None
+    return format_frontier(Frontier(frontier), _kinds(manifest)) if frontier else CLOSED
+
+
+def _kinds(manifest: Manifest) -> list[Type]:
+    return [_type(kind) for kind in manifest.cache["time"].values()]
+
+
+def _type(text: str) -> Type:
+    """Return the type that a manifest names."""
+    kind = parse_type(text)
+    assert kind is not None, f"a manifest names the type '{text}'"
+    return kind
+
+
+def lock_holder(directory: Path) -> LockedError | None:
+    """Return the error that a run would end with because another process holds the lock, None where it is free."""
+    try:
+        take_lock(directory, Files()).release()
+    except LockedError as error:
+        return error
+    return None
+
+
+def remove_lock(directory: Path) -> None:
+    """Let the next run lock a file of its own, whoever holds the one that is there."""
+    Files().remove(directory / NAME)

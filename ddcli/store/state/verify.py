@@ -1,0 +1,80 @@
+"""Whether the files of a state are what its manifest says: sizes when one is opened, checksums when one is read whole."""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+from ddcli.errors import StateError
+from ddcli.store.files.access import read_bytes, reading, size_of
+from ddcli.store.files.gate import checksum
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.state.directory import batch_files, unpublished
+from ddcli.store.state.manifest import RESTORE, FileEntry, Manifest
+from ddcli.store.state.outputs import output_files
+
+FINISH = "run the pipeline again, or `dd state gc`: both finish it"
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def check_size(path: Path, entry: FileEntry) -> None:
+    """Refuse a file that is gone or has another size than the manifest says (StateError)."""
+    try:
+        size = size_of(path)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if size != entry.size:
+        raise StateError(f"the file has {size} bytes, the manifest says {entry.size}", place=str(path), hint=RESTORE)
+
+
+def check_bytes(path: Path, entry: FileEntry) -> None:
+    """Refuse a file (StateError) whose bytes are not those that were written.
+
+    They are mapped, not read: a copy in fresh memory would take longer than the checksum.
+    """
+    check_size(path, entry)
+    if not entry.size:
+        return
+    if isinstance(path, ObjectPath):
+        read_checked(path, entry)
+        return
+    with reading(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if checksum(data) != entry.checksum:
+            raise damaged(path)
+
+
+def read_checked(path: Path, entry: FileEntry) -> bytes:
+    """Return the bytes of a file, or refuse it (StateError) if it is gone or they are not those that were written."""
+    check_size(path, entry)
+    try:
+        data = read_bytes(path, entry.size)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if checksum(data) != entry.checksum:
+        raise damaged(path)
+    return data
+
+
+def unreadable(path: Path, error: OSError) -> StateError:
+    """Return the error for a file that is gone, or can't be read."""
+    return StateError(f"a file of the state can't be read: {error.strerror}", place=str(path), hint=RESTORE)
+
+
+def damaged(path: Path) -> StateError:
+    """Return the error for a file whose bytes are not those that were written."""
+    return StateError("the file is damaged: it isn't what was written", place=str(path), hint=RESTORE)
+
+
+def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
+    """Read every file that a manifest names, and yield what is wrong with each, and what of the commit is not yet published."""
+    waiting = {target: source for source, target in unpublished(directory, manifest)}
+    for path, entry in (*batch_files(directory, manifest), *output_files(directory, manifest)):
+        try:
+            check_bytes(waiting.get(path, path), entry)
+        except StateError as error:
+            yield error
+    for target in waiting:
+        yield StateError("the last commit isn't published wholly", place=str(target), hint=FINISH)

@@ -1,0 +1,298 @@
+"""What files an input has, and which of them are new, by our own rules: other readers disagree on hidden and temporary names.
+
+Consumed files are facts: what was taken from them can't be told from their new content, so one that changed or vanished
+refuses the run. Imports no third-party library; 1 000 unchanged files take about 5 ms.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from stat import S_ISDIR, S_ISREG
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import InputError
+from ddcli.store.files.gate import TEMPORARY
+from ddcli.store.files.objects import ObjectPath, is_utf8, locate
+from ddcli.store.state.manifest import InputFile
+from ddcli.store.tables.lakes import refusal, refuse_lake_tables, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
+"""Endings of names under which other tools write files that they have not finished."""
+PRIVATE = (".", "_")
+"""Beginnings of the names that are hidden, or their writer's own."""
+SUFFIXES = (
+    ".parquet",
+    ".parq",
+    ".pq",
+    ".arrow",
+    ".ipc",
+    ".feather",
+    ".csv",
+    ".csv.gz",
+    ".ndjson",
+    ".ndjson.gz",
+    ".jsonl",
+)
+"""Endings of the files that are taken from a directory: a README may lie there too. A file or glob is taken as it is named."""
+HEAD, TAIL = 4 << 10, 64 << 10
+PUT_BACK = (
+    "put the file back as it was: what is new goes into a file of its own; "
+    "or compute all anew from the files as they are now: `dd run --full-refresh all`"
+)
+NOT_THERE = "check the input's `path`; it is relative to the pipeline file"
+OTHER_CONTENT = "it has the same size and other content"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of an input, each list sorted by path; their paths are relative to `root`.
+
+    `new` have never been taken from; in `waiting` rows were left at or after the last upper; `done` are taken in full.
+    """
+
+    root: Path
+    new: tuple[InputFile, ...]
+    waiting: tuple[InputFile, ...] = ()
+    done: tuple[InputFile, ...] = ()
+
+    def only(self, ready: Callable[[Path], bool]) -> Listing:
+        """Return the listing with those of its new files that are ready to be read."""
+        return replace(self, new=tuple(file for file in self.new if ready(self.path(file))))
+
+    @property
+    def to_read(self) -> tuple[InputFile, ...]:
+        """The files that this run must look into."""
+        return (*self.waiting, *self.new)
+
+    def past(self) -> Listing:
+        """Return the listing of the files that were taken from, to read them all again."""
+        return Listing(self.root, (), tuple(sorted((*self.waiting, *self.done), key=lambda file: file.path)))
+
+    def whole(self) -> Listing:
+        """Return the listing with all files to read."""
+        return replace(self.past(), new=self.new)
+
+    def marked(self, before: Iterable[InputFile]) -> Listing:
+        """Return the listing with rows left out of its new files that had been put aside of the files under their names."""
+        since = {file.path: file.since for file in before}
+        return replace(self, new=tuple(replace(file, since=since.get(file.path)) for file in self.new))
+
+    def verify(self) -> None:
+        """Refuse a file that was taken from, is to be read again, and has another fingerprint; size and time may be as they were."""
+        for file in self.waiting:
+            path = self.path(file)
+            if isinstance(path, ObjectPath) or not file.fingerprint:
+                continue  # of an object the listing has compared it
+            try:
+                same = fingerprint(path, file.size) == file.fingerprint
+            except OSError:
+                continue  # who reads it says why
+            if not same:
+                raise _changed(path, OTHER_CONTENT)
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """All files."""
+        return (*self.done, *self.to_read)
+
+    def path(self, file: InputFile) -> Path:
+        """Return the path under which a file can be opened."""
+        return self.root / file.path
+
+
+def list_input(path: str, base: Path, consumed: Iterable[InputFile] = ()) -> Listing:
+    """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
+
+    A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
+    the same size and another time if its fingerprint is the same. Raises `InputError` for a path that is not there, a glob that
+    matches nothing, a directory that a table's own log explains, and a consumed file that changed or vanished.
+    """
+    try:
+        root, found = _find(path, base)
+        listing = _sorted_out(root, sorted(found, key=lambda file: file.path), consumed)
+        if listing.new and locate(base, path) != listing.path(
+            listing.new[0]
+        ):  # one file that a person names is that file
+            objects = isinstance(root, ObjectPath)
+            refuse_lake_tables([root] if objects else sorted({listing.path(file).parent for file in listing.new}))
+    except OSError as error:  # no permission, a link to nothing, a file that went away meanwhile
+        raise InputError(f"the input can't be listed: {error.strerror}", place=str(error.filename or path)) from None
+    return listing
+
+
+def glimpse(path: str, base: Path) -> list[InputFile]:
+    """Return the files of an input as a look at names, sizes and times tells them; none of one that isn't there."""
+    try:
+        return list(_find(path, base)[1])
+    except (InputError, OSError):
+        return []
+
+
+def _sorted_out(root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile]) -> Listing:
+    known = {file.path: file for file in consumed}
+    new, waiting, done = [], [], []
+    for file in found:
+        if not is_utf8(file.path):
+            raise InputError("the file's name is not UTF-8", place=str(root / file.path), hint="rename it")
+        before = known.pop(file.path, None)
+        if before is None:
+            new.append(replace(file, fingerprint=_fingerprint(root, file)))
+        elif before.done:
+            done.append(_unchanged(root, before, file))
+        else:
+            waiting.append(_unchanged(root, before, file))
+    if known:
+        gone = min(known)
+        raise InputError(
+            f"a file that was already taken in has vanished: '{gone}'", place=str(root / gone), hint=PUT_BACK
+        )
+    return Listing(root, tuple(new), tuple(waiting), tuple(done))
+
+
+def _unchanged(root: Path, before: InputFile, now: InputFile) -> InputFile:
+    """Return a consumed file's entry with its present time, or refuse it."""
+    if now.size != before.size:
+        change = f"it had {before.size} bytes and has {now.size}"
+    elif now.mtime_ns == before.mtime_ns and now.fingerprint in {"", before.fingerprint}:
+        return before
+    elif _fingerprint(root, now) == before.fingerprint:
+        return replace(before, mtime_ns=now.mtime_ns)
+    else:
+        change = OTHER_CONTENT
+    raise _changed(root / now.path, change)
+
+
+def _changed(path: Path, change: str) -> InputError:
+    return InputError(f"a file that was already taken in has changed: {change}", place=str(path), hint=PUT_BACK)
+
+
+def _fingerprint(root: Path, file: InputFile) -> str:
+    """Return a file's fingerprint: that of an object came with the listing."""
+    return file.fingerprint or fingerprint(root / file.path, file.size)
+
+
+def fingerprint(path: Path, size: int) -> str:
+    """Return a cheap digest of a file: its size, first 4 KiB and last 64 KiB, where Parquet keeps its footer with all offsets."""
+    digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+    with path.open("rb", buffering=0) as file:
+        digest.update(file.read(HEAD))
+        file.seek(max(HEAD, size - TAIL))
+        digest.update(file.read(TAIL))
+    return digest.hexdigest()
+
+
+def _find(path: str, base: Path) -> tuple[Path, Iterator[InputFile]]:
+    """Return the root of an input and its files."""
+    whole = locate(base, path)
+    if isinstance(whole, ObjectPath):
+        return _find_objects(path, whole)
+    if whole.is_dir():
+        return whole, _walk(str(whole), "")
+    if whole.is_file():  # named by a person: taken whatever it is called
+        return whole.parent, iter([_entry(whole.name, whole.stat(), whole.parent)])
+    if not glob.has_magic(path):
+        raise _nothing(f"there is no file or directory '{path}'", whole)
+    fixed = whole
+    while glob.has_magic(str(fixed)):
+        fixed = fixed.parent
+    found = list(_matching(str(whole), f"{fixed}".rstrip("/") + "/"))
+    if not found:
+        raise _nothing(f"the glob '{path}' matches no file", whole)
+    return fixed, iter(found)
+
+
+def _matching(pattern: str, fixed: str) -> Iterator[InputFile]:
+    """Yield the files that a pattern below a directory matches."""
+    for match in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - Path.glob takes no absolute pattern
+        name = match.removeprefix(fixed)
+        if _ignored(name):
+            continue
+        found = os.stat(match)  # noqa: PTH116 - there may be tens of thousands
+        if not S_ISDIR(found.st_mode):
+            yield _entry(name, found, fixed[:-1])
+
+
+def _nothing(problem: str, whole: Path) -> InputError:
+    return InputError(problem, place=str(whole), hint=NOT_THERE)
+
+
+def _find_objects(path: str, whole: ObjectPath) -> tuple[ObjectPath, Iterator[InputFile]]:
+    """Return the root of an input in an object store and its files, by the same rules."""
+    pattern = glob.has_magic(whole.key)
+    root = whole
+    while glob.has_magic(root.key):
+        root = root.parent
+    found = []
+    for object_path, entry in root.below():
+        name = os.path.relpath(object_path.inner, root.inner)
+        if table := table_of(name):
+            raise refusal(table, root / table.directory)
+        matches = _matches(object_path.parts, whole.parts) if pattern else name.lower().endswith(SUFFIXES)
+        if matches and not _ignored(name):
+            found.append(_object(name, entry))
+    if found:
+        return root, iter(found)
+    if pattern:
+        raise _nothing(f"the glob '{path}' matches no file", whole)
+    if not whole.is_dir():
+        try:
+            return whole.parent, iter([_object(whole.name, whole.head())])
+        except FileNotFoundError:
+            raise _nothing(f"there is no file or directory '{path}'", whole) from None
+    return whole, iter(())
+
+
+def _object(name: str, entry: dict[str, Any]) -> InputFile:
+    """Return the file of an object: its tag tells its content, as a fingerprint does."""
+    changed = int(entry["last_modified"].timestamp())
+    return InputFile(name, entry["size"], changed * 1_000_000_000, entry["e_tag"] or str(changed))
+
+
+def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Say whether a glob takes a path, both in parts: `**` stands for any number of directories.
+
+    >>> _matches(["log", "2024", "a.parquet"], ["log", "**", "*.parquet"])
+    True
+    """
+    if not pattern:
+        return not names
+    if pattern[0] == "**":
+        return any(_matches(names[at:], pattern[1:]) for at in range(len(names) + 1))
+    return bool(names) and fnmatch.fnmatchcase(names[0], pattern[0]) and _matches(names[1:], pattern[1:])
+
+
+def _walk(directory: str, prefix: str) -> Iterator[InputFile]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith(PRIVATE) or name.endswith(UNFINISHED):
+                continue
+            if entry.is_dir():
+                yield from _walk(entry.path, f"{prefix}{name}/")
+            elif name.lower().endswith(SUFFIXES):
+                yield _entry(name, entry.stat(), directory, prefix)
+
+
+def _entry(name: str, stat: os.stat_result, directory: str | Path, prefix: str = "") -> InputFile:
+    """Return the file of this name in a directory; what is no file, a pipe or a device, would be waited for or never end."""
+    if not S_ISREG(stat.st_mode):
+        raise InputError("the input is no plain file", place=f"{directory}/{name}", hint="take it out of the input")
+    return InputFile(prefix + name, stat.st_size, stat.st_mtime_ns)
+
+
+def taken_from_directory(path: str) -> bool:
+    """Say whether a file is one of those that are read of a directory."""
+    return path.lower().endswith(SUFFIXES) and not _ignored(path)
+
+
+def _ignored(path: str) -> bool:
+    """Say whether a name in the path is hidden, private (as Spark's `_SUCCESS` and our `_progress.json`) or unfinished."""
+    return any(name.startswith(PRIVATE) for name in path.split("/")) or path.endswith(UNFINISHED)

@@ -1,0 +1,263 @@
+"""Whether text is whole: CSV records with as many fields as the header has names, JSON objects that have each key once.
+
+A reader of values passes over both: it fills a record that was cut with nulls, and takes the first of two values. So a file is
+looked at before its rows are read: compiled code passes what is sound, and what it doubts is judged by Python's own `csv` and
+`json`, which also say where it is. So are files that are too small to load compiled code for.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sys
+import zlib
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+
+import numpy as np
+
+from ddcli.engine.kernels.text_syntax import DEEPEST, MOST_KEYS, QUOTED, RECORD, csv_is_sound, doubtful_lines
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.parquet.footers import DAMAGED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import NoReturn, TextIO
+
+SMALL = 256 << 10
+"""Bytes of text that Python judges sooner than compiled code is loaded."""
+PACKED = 10
+"""How many times as large a packed file may be when it is unpacked."""
+BLOCK = 4 << 20
+"""Bytes that are looked at together."""
+DOUBTS = 1 << 12
+"""Doubtful lines of a block that are judged one by one; where there are more, all of the file is."""
+SPACE = " \t\r\n"
+
+csv.field_size_limit(sys.maxsize)  # else 128 KiB of text in a field are an error
+
+
+class Damage(NamedTuple):
+    """What is wrong with a file that can't be read, where, and what to do about it."""
+
+    problem: str
+    place: str
+    hint: str = DAMAGED
+
+
+class Record(NamedTuple):
+    """A record of a CSV file that is not blank, with its first and last line; `empty`: it has no value, not even empty text."""
+
+    first: int
+    last: int
+    fields: list[str]
+    empty: bool
+
+
+def opened(path: Path) -> TextIO:
+    """Open a file of text, packed or not, whose lines end in a line feed; bytes that are not UTF-8 are U+FFFD."""
+    return io.TextIOWrapper(_unpacked(path), encoding="utf-8", errors="replace", newline="\n")
+
+
+def records(path: Path) -> Iterator[Record]:
+    """Give the records of a CSV file, the header first. Raises csv.Error, naming the line as its second argument."""
+    lines: list[str] = []
+
+    def fed(file: TextIO) -> Iterator[str]:
+        for line in file:
+            lines.append(line)
+            yield line
+
+    with opened(path) as file:
+        if file.read(1) != "\ufeff":
+            file.seek(0)
+        reader = csv.reader(fed(file), strict=True)
+        first = 1
+        while True:
+            try:
+                fields = next(reader, None)
+            except csv.Error as error:
+                raise csv.Error(str(error), first) from None
+            if fields is None:
+                return
+            if fields:
+                yield Record(first, reader.line_num, fields, not any(fields) and '"' not in "".join(lines))
+            first = reader.line_num + 1
+            lines.clear()
+
+
+def judge_csv(path: Path) -> Damage | None:
+    """Return the first thing that is wrong with a CSV file."""
+    wanted = 0
+    try:
+        for record in records(path):
+            wanted = wanted or len(record.fields)
+            if len(record.fields) != wanted:
+                more = len(record.fields) > wanted
+                return Damage(
+                    f"the line has {len(record.fields)} fields, the header {wanted}",
+                    f"{path}:{record.last}",
+                    "quote a value that has a comma"
+                    if more
+                    else "the line was cut, or a comma is missing: write the file again",
+                )
+    except csv.Error as error:
+        problem, line = error.args
+        said = next((words for begins, words in WORDS.items() if problem.startswith(begins)), problem)
+        return Damage(said, f"{path}:{line}", QUOTES)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return _not_unpacked(path, error)
+    return None
+
+
+QUOTES = "quote a value that has a quote, a comma or a line's end, and write a quote in it twice"
+WORDS = {
+    "new-line character": "a carriage return is in a value that isn't quoted",
+    "unexpected end of data": "a quote is opened and never closed",
+    "',' expected after '\"'": "a closing quote is followed by neither a comma nor the line's end",
+}
+"""What Python's `csv` says, in words of the file."""
+
+
+def judge_json(path: Path, blank: np.ndarray | None = None) -> Damage | None:
+    """Return the first thing that is wrong with an NDJSON file; blank[0] becomes 1 if a line is blank."""
+    try:
+        with opened(path) as file:
+            for line, text in enumerate(file, start=1):
+                if blank is not None and not text.strip(SPACE):
+                    blank[0] = 1
+                elif damage := judge_object(text, f"{path}:{line}"):
+                    return damage
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return _not_unpacked(path, error)
+    return None
+
+
+def judge_object(text: str, place: str) -> Damage | None:
+    """Return what is wrong with a line of NDJSON."""
+    if not text.strip(SPACE):
+        return None
+    try:
+        found = json.loads(text.rstrip(SPACE), object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite)
+        if "\\" in text:
+            json.dumps(found, ensure_ascii=False).encode()
+    except _TwiceError as twice:
+        return Damage(f"the key {twice.args[0]!r} is in an object twice", place, "write each key once")
+    except RecursionError:
+        return Damage("values are nested too deep", place, "leave out what nobody reads")
+    except UnicodeEncodeError:
+        return Damage("an escape is half a character", place)
+    except ValueError as wrong:
+        return Damage(f"not JSON: {getattr(wrong, 'msg', wrong)}", f"{place}:{getattr(wrong, 'colno', 1)}")
+    return None if isinstance(found, dict) else Damage("wants a JSON object on each line", place)
+
+
+class Syntax:
+    """Looks through files: those of up to `SMALL` bytes in all by Python alone, the others by compiled code first."""
+
+    def __init__(self) -> None:
+        self._left = SMALL
+        self.blank: set[Path] = set()
+        """NDJSON files that have blank lines."""
+
+    def csv_damage(self, path: Path) -> Damage | None:
+        """Return what is wrong with a CSV file; None if each record is blank or has the fields of the header."""
+        return None if self._is_large(path) and _csv_is_sound(path) else judge_csv(path)
+
+    def json_damage(self, path: Path) -> Damage | None:
+        """Return what is wrong with an NDJSON file; None if each line is blank or an object that has each key once."""
+        blank = np.zeros(1, np.int64)
+        sound = self._is_large(path) and _json_is_sound(path, blank)
+        damage = None if sound else judge_json(path, blank)
+        if blank[0]:
+            self.blank.add(path)
+        return damage
+
+    def _is_large(self, path: Path) -> bool:
+        self._left -= path.stat().st_size * (PACKED if path.suffix == ".gz" else 1)
+        return self._left < 0
+
+
+def _csv_is_sound(path: Path) -> bool:
+    try:
+        wanted = len(next(records(path)).fields)
+        state = np.array([RECORD, 0], np.int64)
+        for at, block in enumerate(_blocks(path)):
+            data = block.removeprefix(b"\xef\xbb\xbf") if at == 0 else block
+            if not csv_is_sound(np.frombuffer(data, np.uint8), len(data), wanted, state):
+                return False
+    except (StopIteration, csv.Error, EOFError, zlib.error, gzip.BadGzipFile):
+        return False
+    ended, commas = state
+    return bool(ended == RECORD or (ended != QUOTED and commas + 1 == wanted))
+
+
+def _json_is_sound(path: Path, blank: np.ndarray) -> bool:
+    hashes, first, found = np.empty(MOST_KEYS, np.uint64), np.empty(DEEPEST, np.int64), np.empty(DOUBTS, np.int64)
+    try:
+        for lines in _whole_lines(path):
+            count = doubtful_lines(np.frombuffer(lines, np.uint8), len(lines), hashes, first, blank, found)
+            if count == DOUBTS:
+                return False
+            for start in found[:count].tolist():
+                end = lines.find(b"\n", start)
+                text = lines[start : None if end < 0 else end].decode(errors="replace")
+                if judge_object(text, ""):
+                    return False
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return False
+    return True
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """Give the content of a file in blocks that end where a line does."""
+    rest: list[bytes] = []
+    for block in _blocks(path):
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield b"".join([*rest, block[:end]])
+            rest.clear()
+        rest.append(block[end:])
+    yield b"".join(rest)
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with _unpacked(path) as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+def _unpacked(path: Path) -> BinaryIO:
+    file: Any = path.reader() if isinstance(path, ObjectPath) else path
+    if path.suffix == ".gz":
+        return cast("BinaryIO", gzip.open(file, "rb"))
+    return file if isinstance(path, ObjectPath) else path.open("rb")
+
+
+def _not_unpacked(path: Path, error: Exception) -> Damage:
+    return Damage(f"the file is not whole gzip: {error}", str(path))
+
+
+class _TwiceError(Exception):
+    """A key that an object has twice."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _TwiceError(next(name for at, name in enumerate(names) if name in names[:at]))
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value - value != 0:
+        raise ValueError(f"{text} is out of range")
+    return value

@@ -1,0 +1,88 @@
+"""Which found types may stand for a declared one: only those whose every value the declared type holds exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.expressions.types import SIGNED, UNITS, UNSIGNED, Type, from_polars
+from ddcli.expressions.years import leaves_years
+from ddcli.store.parquet.footers import Unfit
+
+if TYPE_CHECKING:
+    import polars as pl
+
+DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+"""Decimal digits that the integers of so many bits may have."""
+EXACT = {"float32": 24, "float64": 53}
+"""Bits of the integers that a float type holds exactly."""
+
+
+def widens(found: Type, wanted: Type) -> bool:
+    """Say whether every value of `found` is one of `wanted`, nulls aside.
+
+    >>> from ddcli.expressions.types import parse_type
+    >>> widens(parse_type("int32"), parse_type("int64")), widens(parse_type("int64"), parse_type("float64"))
+    (True, False)
+    """
+    if found.required() == wanted.required():
+        return True
+    if found.kind == "null":
+        return wanted.nullable
+    if found.is_integer:
+        return _integer_widens(found.kind, wanted)
+    if found.kind == "float32":
+        return wanted.kind == "float64"
+    if found.kind == "decimal" and wanted.kind == "decimal":
+        return wanted.scale >= found.scale and wanted.precision - wanted.scale >= found.precision - found.scale
+    if found.kind == "date":
+        return wanted.kind == "datetime" and wanted.zone is None
+    if found.kind in ("datetime", "duration") and wanted.kind == found.kind:
+        assert found.unit is not None
+        assert wanted.unit is not None
+        return found.zone == wanted.zone and UNITS.index(found.unit) <= UNITS.index(wanted.unit)
+    if found.kind == "list" and wanted.kind == "list":
+        assert found.inner is not None
+        assert wanted.inner is not None
+        return widens(found.inner, wanted.inner.or_null())
+    return False
+
+
+def _integer_widens(found: str, wanted: Type) -> bool:
+    bits = int(found.lstrip("uint"))
+    signed = found in SIGNED
+    if wanted.kind in SIGNED:
+        return int(wanted.kind.removeprefix("int")) >= (bits if signed else bits + 1)
+    if wanted.kind in UNSIGNED:
+        return not signed and int(wanted.kind.removeprefix("uint")) >= bits
+    if wanted.is_float:
+        return EXACT[wanted.kind] >= bits
+    return wanted.kind == "decimal" and wanted.precision - wanted.scale >= DIGITS[bits]
+
+
+def widen(series: pl.Series, wanted: Type) -> pl.Series:
+    """Return the series with the dtype of `wanted`, which its own type `widens` to.
+
+    Also takes uint64 for int64, as times and diffs have it. Raises OverflowError where a value is out of range: there, and
+    where a moment is too far off for a finer unit.
+    """
+    from polars.exceptions import InvalidOperationError
+
+    dtype = wanted.to_polars()
+    if leaves_years(series):
+        raise OverflowError(f"a value is out of the range of {wanted}")
+    if series.dtype == dtype:
+        return series
+    try:
+        result = series.cast(dtype, strict=True)
+    except InvalidOperationError:
+        raise OverflowError(f"a value is out of the range of {wanted}") from None
+    if wanted.kind in ("datetime", "duration") and not series.equals(result.cast(series.dtype), null_equal=True):
+        raise OverflowError(f"a value is out of the range of {wanted}")
+    return result
+
+
+def type_of(found: pl.DataType | Type | Unfit) -> Type | None:
+    """Return our type for a column of a file, which may always hold nulls; None when lanes can't carry it."""
+    if isinstance(found, Unfit):
+        return None
+    return found if isinstance(found, Type) else from_polars(found, nullable=True)

@@ -1,1 +1,0 @@
-"""`dd why`: the updates of inputs that explain a record, found backwards through the operators, and checked by running on them alone."""

@@ -1,0 +1,65 @@
+"""Operators as methods: each gives what it does in a pipeline file, and says what is wrong where it is made."""
+
+import pytest
+
+from ddcli.api import Dataflow
+from ddcli.errors import SpecError, UsageError
+
+
+def test_operators_in_a_program():
+    dataflow = Dataflow()
+    given = dataflow.input("given", {"k": "string", "v": "int64", "unread": "string"})
+    outputs = {
+        "filter": given.filter("v > 1").project("k").output(),
+        "extend": given.extend(w="v * 2").rename(k="key").project("key", "w").output(),
+        "explode": given.explode("v").project("k").output(),
+        "concat": given.project("k").concat(given.project("k").negate()).consolidate().output(),
+        "semijoin": given.project("v").semijoin(given.filter("k = 'b'"), on=["v"]).output(),
+        "reduce": given.reduce(by=["k"], total="sum(v)", most="max(v)").output(),
+        "reduce all": given.reduce(by={}, n="count(*)").output(),
+        "count": given.project("k").count(name="n").output(),
+        "threshold": given.project("k").threshold("count * 10").output(),
+        "top_k": given.project("k", "v").top_k(1, order_by=["v desc"], by=["k"]).output(),
+        "left": given.project("k").join(given.filter("v > 2").project("k", "v"), on=["k"], how="left").output(),
+    }
+    for record in [("a", 1, "-"), ("a", 2, "-"), ("b", 3, "-")]:
+        given.insert(record)
+    given.advance_to(1)
+    dataflow.step()
+    assert {
+        name: sorted((record, diff) for record, _, diff in output.updates()) for name, output in outputs.items()
+    } == {
+        "filter": [(("a",), 1), (("b",), 1)],
+        "extend": [(("a", 2), 1), (("a", 4), 1), (("b", 6), 1)],
+        "explode": [(("a",), 3), (("b",), 3)],
+        "concat": [],
+        "semijoin": [((3,), 1)],
+        "reduce": [(("a", 3, 2), 1), (("b", 3, 3), 1)],
+        "reduce all": [((3,), 1)],
+        "count": [(("a", 2), 1), (("b", 1), 1)],
+        "threshold": [(("a",), 20), (("b",), 10)],
+        "top_k": [(("a", 2), 1), (("b", 3), 1)],
+        "left": [(("a", None), 2), (("b", 3), 1)],
+    }
+
+
+def test_what_is_wrong_is_told_where_it_is_made():
+    dataflow = Dataflow()
+    given = dataflow.input("given", {"k": "int64"})
+    with pytest.raises(SpecError, match="no column is named `kk`"):
+        given.filter("kk > 1")
+    with pytest.raises(SpecError, match="there is no column 'kk'"):
+        given.project("kk")
+    with pytest.raises(UsageError, match="there is an input 'given' already"):
+        dataflow.input("given", {"k": "int64"})
+    with pytest.raises(UsageError, match="column 'x' has an unknown type 'int65'"):
+        dataflow.input("other", {"x": "int65"})
+    with pytest.raises(UsageError, match="one worker"):
+        Dataflow(workers=0)
+
+
+def test_collections_of_another_dataflow_are_refused():
+    one, other = Dataflow(), Dataflow()
+    left, right = one.input("left", {"k": "int64"}), other.input("right", {"k": "int64"})
+    with pytest.raises(UsageError, match="another dataflow"):
+        left.concat(right)

@@ -1,0 +1,315 @@
+"""`dd why`: what a person sees."""
+
+import json
+import shutil
+
+import polars as pl
+import pytest
+
+from ddcli.provenance.trace import MOST
+from tests.cli.support import ROOT, snapshot
+
+
+@pytest.fixture
+def fixtures(shop):
+    """Return a shop with the pipelines of the repository and the data that they run on."""
+    shutil.copytree(ROOT / "pipelines", shop.folder / "pipelines", ignore=shutil.ignore_patterns(".dd"))
+    (shop.folder / "fixtures").symlink_to(ROOT / "fixtures")
+    return shop
+
+
+def asked(shop, *arguments):
+    result = shop("why", *arguments, "-o", "json")
+    assert result.code == 0, result.err
+    return json.loads(result.out)
+
+
+def leaves(reason):
+    """Return the updates of a tree of reasons."""
+    return reason["updates"] + [leaf for each in reason["because"] for leaf in leaves(each)]
+
+
+def test_a_tree(fixtures):
+    """Leads to the file and the row; without a state and without writing anything."""
+    before = snapshot(fixtures.folder / "pipelines")
+    result = fixtures("why", "pipelines/airborne.yaml", "airborne", "carrier=HA", "--at", "719")
+    assert result.code == 0
+    flight = "{carrier: HA, flight: 51, origin: JFK, dest: HNL, tailnum: N380HA, day: 2013-01-01, hour: 9, sched_dep: 540, status: departed, dep_delay: -3, arr_delay: null}"
+    assert result.out.splitlines() == [
+        "airborne: {carrier: HA, flights: 1, name: Hawaiian Airlines Inc.} at 719",
+        "└── join on carrier",
+        "    ├── {carrier: HA, flights: 1} reduce count(*) by carrier: 1 record",
+        "    │   └── filter status = 'departed'",
+        f"    │       └── flights: {flight} +1 at 537  (fixtures/flights/flights/from-minute-000000.parquet, row 1171)",
+        "    └── airlines: {carrier: HA, name: Hawaiian Airlines Inc.} +1 at 0  (fixtures/flights/airlines.parquet, row 8)",
+    ]
+    assert "checked: run alone, these 2 updates give it\n" in result.err
+    assert snapshot(fixtures.folder / "pipelines") == before
+    row = pl.read_parquet(ROOT / "fixtures/flights/flights/from-minute-000000.parquet").row(1171, named=True)
+    assert (row["carrier"], row["flight"], row["time"], row["diff"]) == ("HA", 51, 537, 1)
+
+
+def test_a_loop(fixtures):
+    """By rounds, with the path found that it takes; the time is the one that a run has closed."""
+    found = asked(fixtures, "pipelines/shortest.yaml", "distance", "start=BUF", "airport=SFO", "--at", "2013-02-03")
+    (record,) = found["records"]
+    assert (record["scope"], record["checked"], record["updates"]) == ("witness", True, 3)
+    assert [leaf["record"].get("origin", leaf["record"].get("airport")) for leaf in leaves(record["reason"])] == [
+        "BUF",
+        "BUF",
+        "EWR",
+    ]
+    assert sum(leaf["record"].get("miles", 0) for leaf in leaves(record["reason"])) == record["record"]["miles"]
+    assert fixtures("run", "pipelines/risk.yaml", "--until", "5").code == 0
+    assert asked(fixtures, "pipelines/risk.yaml", "at_risk", "person=Fantine", "--at", "1")["at"] == "1"
+
+
+def test_nested_loops(fixtures):
+    found = asked(fixtures, "pipelines/scc.yaml", "round_trips", "carrier=AA", "src=BOS", "--at", "2013-02-10")
+    assert [record["checked"] for record in found["records"]] == [True] * len(found["records"])
+    assert found["records"]
+
+
+FORMATS = """\
+dd: 1
+name: formats
+inputs:
+  people: {path: p/, format: upsert, key: [id], columns: {id: int64, name: string, age: int64}}
+  prices: {path: q/, format: snapshots, columns: {item: string, price: int64}}
+  moves: {path: s/, format: debezium, columns: {id: int64, owner: string}}
+  gone: {path: g/, columns: {id: int64}}
+collections:
+  ages: {from: people, apply: [{antijoin: {with: gone, on: [id]}}, {reduce: {by: [name], age: sum(age)}}]}
+  dear: {from: prices, apply: [{filter: price > 2}]}
+  owners: {from: moves, apply: [{top_k: {by: [owner], k: 1, order_by: [id]}}]}
+outputs: {ages: out/ages/, dear: out/dear/, owners: out/owners/}
+"""
+
+
+@pytest.fixture
+def formats(shop):
+    """Return a shop with inputs of several formats."""
+    shop.write("p.yaml", FORMATS)
+    shop.write("p/1.csv", "id,name,age,time\n1,Ann,30,0\n2,Ann,5,0\n1,Ann,31,2\n3,Bea,1,2\n")
+    shop.write("q/1.csv", "item,price,time\ntea,3,0\nmilk,1,0\n")
+    shop.write("q/2.csv", "item,price,time\ntea,3,1\n")
+    events = [
+        {"op": "c", "before": None, "after": {"id": 1, "owner": "Ann"}, "ts_ms": 0},
+        {"op": "u", "before": {"id": 1, "owner": "Ann"}, "after": {"id": 1, "owner": "Bea"}, "ts_ms": 1},
+        {"op": "c", "before": None, "after": {"id": 2, "owner": "Bea"}, "ts_ms": 1},
+    ]
+    shop.write("s/1.ndjson", "".join(json.dumps(event) + "\n" for event in events))
+    shop.write("g/1.csv", "id,time,diff\n3,0,1\n")
+    return shop
+
+
+def test_formats(formats):
+    """The row of the key, of the last table, of the event."""
+    ages = asked(formats, "p.yaml", "ages", "name=Ann")["records"][0]
+    places = [leaf["at"] for leaf in leaves(ages["reason"])]
+    assert places == [[{"file": "p/1.csv:4", "row": None}], [{"file": "p/1.csv:3", "row": None}]]
+    assert ages["scope"] == "witness"
+    assert "no record on the right has id = 1" in json.dumps(ages)
+    (dear,) = asked(formats, "p.yaml", "dear", "item=tea")["records"]
+    assert leaves(dear["reason"])[0]["at"] == [{"file": "q/2.csv:2", "row": None}]
+    assert dear["checked"]
+    (owner,) = asked(formats, "p.yaml", "owners", "owner=Bea")["records"]
+    assert (leaves(owner["reason"])[0]["at"][0]["file"][-2:], owner["checked"]) == (":2", True)
+
+
+def test_a_large_group(shop):
+    """Is explained by all that may matter: the rows of its key, not of others."""
+    shop.write(
+        "p.yaml",
+        "dd: 1\nname: p\ninputs: {a: {path: a/, columns: {k: int64, v: int64}}}\n"
+        "collections: {n: {from: a, apply: [{reduce: {by: [k], n: count(*)}}]}}\noutputs: {n: out/}\n",
+    )
+    (shop.folder / "a").mkdir()
+    rows = pl.DataFrame({"k": [at % 2 for at in range(3 * MOST)], "v": range(3 * MOST), "time": 0})
+    rows.write_parquet(shop.folder / "a/1.parquet")
+    found = asked(shop, "p.yaml", "n", "k=1", "--limit", "2")
+    (record,) = found["records"]
+    assert (found["read"], record["updates"], record["scope"], record["checked"]) == (
+        1.5 * MOST,
+        1.5 * MOST,
+        "everything",
+        True,
+    )
+    assert (len(record["reason"]["because"]), record["reason"]["more"]) == (2, 1.5 * MOST - 2)
+
+
+WRONG = {
+    "a collection": (
+        ["ages2", "name=Ann"],
+        2,
+        "no collection, input or output is named 'ages2'\nhint: did you mean 'ages'?",
+    ),
+    "a column": (["ages", "nam=Ann"], 2, "there is no column 'nam'\nhint: did you mean 'name'?"),
+    "a condition": (["ages", "name"], 2, "'name' is no condition\nhint: write it as `column=value`"),
+    "a value": (["ages", "age=x"], 2, "'age' is a number (int64), found 'x'"),
+    "a time": (
+        ["ages", "name=Ann", "--at", "noon"],
+        2,
+        "'noon' is no time: the inputs' time is int64\nhint: write it as in `--at 720`",
+    ),
+    "no record": (
+        ["ages", "name=Zoe"],
+        1,
+        "there is no record of 'ages' with name=Zoe at 2\nhint: none was ever there before",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong(formats, what):
+    arguments, code, message = WRONG[what]
+    result = formats("why", "p.yaml", *arguments)
+    assert result.code == code
+    assert message in result.err
+    assert code == 1 or not result.out
+
+
+def changed(shop, *arguments):
+    result = shop("why", *arguments, "--change")
+    assert result.code == 0, result.err
+    return result.out.splitlines(), result.err
+
+
+def test_a_record_that_went(fixtures):
+    """Because an accusation was withdrawn, or somebody vetted, far from it."""
+    lines, talk = changed(fixtures, "pipelines/risk.yaml", "at_risk", "person=Fantine")
+    assert lines == [
+        "at_risk: {person: Fantine} -1 at 10",
+        "└── iterate",
+        "    └── accused: {person: Valjean} -1 distinct",
+        "        └── {person: Valjean} -1 antijoin on person",
+        "            ├── accusations: {accuser: Javert, accused: Valjean} -1 at 10  (fixtures/dealings/accusations.parquet, row 13)",
+        "            └── vetted: {person: Valjean} +1 at 10  (fixtures/dealings/vetted.parquet, row 5)",
+    ]
+    assert "checked: added to what was there before, these 2 updates made the change\n" in talk
+    gone = fixtures("why", "pipelines/risk.yaml", "at_risk", "person=Fantine")
+    assert (gone.code, gone.err.splitlines()[1:]) == (1, ["hint: there was one until 10: `--change` tells why it went"])
+    assert fixtures("why", "pipelines/risk.yaml", "at_risk", "person=Fantine", "--change", "--at", "9").code == 1
+
+
+def test_a_record_whose_place_was_taken(fixtures):
+    """A shorter way came; the longer one is as good as it was."""
+    lines, _ = changed(fixtures, "pipelines/shortest.yaml", "distance", "start=BUF", "airport=SFO")
+    at = lines.index("distance: {start: BUF, airport: SFO, miles: 2887, legs: 2} -1 at 2013-02-10")
+    assert [line.strip("│├└─ ") for line in lines[at + 1 : at + 4]] == [
+        "iterate",
+        "another record took its place",
+        "distance: {start: BUF, airport: SFO, miles: 2847, legs: 2} +1 iterate",
+    ]
+
+
+def test_a_record_that_only_time_took(fixtures):
+    lines, talk = changed(fixtures, "pipelines/components.yaml", "component", "node=E9")
+    assert lines[-1].endswith("└── its time is over: now is 158")
+    assert "checked: added to what was there before, nothing but the time made the change\n" in talk
+
+
+def test_changes_of_formats(formats):
+    """What is said of the key, and a table, which is one thing; a single time only."""
+    lines, _ = changed(formats, "p.yaml", "ages", "name=Ann")
+    assert lines[0] == "ages: {name: Ann, age: 35} -1 at 2"
+    assert "people: {id: 1, name: Ann, age: 31} +1 at 2  (p/1.csv:4)  what is said of id = 1" in "\n".join(lines)
+    lines, _ = changed(formats, "p.yaml", "prices", "item=milk")
+    assert lines == ["prices: {item: milk, price: 1} -1 at 1", "└── not in the new table"]
+
+
+ABSENT = {
+    "a loop's": (
+        ["risk", "at_risk", "person=Valjean", "--at", "10"],
+        "accusations: no {accused: Valjean}  taken back: 2 updates add up to none",
+    ),
+    "a filter": (
+        ["risk", "pairs", "one=Champtercier", "other=Myriel"],
+        "times >= 2 is not true of: {one: 'Champtercier', other: 'Myriel', times: 1}",
+    ),
+    "a bound": (
+        ["components", "recent", "src=Brenda Rogers", "dst=E3", "--at", "200"],
+        "now is 200, and it is there while day <= now < day + 60: {",
+    ),
+    "an antijoin": (
+        ["risk", "accused", "person=Fantine", "--at", "12"],
+        "accusations: no {accused: Fantine}  taken back: 2 updates",
+    ),
+    "an input": (["airborne", "airborne", "carrier=XX"], "flights: no {carrier: XX}  no update says so"),
+    "a group": (
+        ["airborne", "airborne", "carrier=HA", "flights=7", "--at", "719"],
+        "the group has other values: {carrier: 'HA', flights: 1}",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ABSENT)
+def test_what_is_missing(fixtures, what):
+    """Is followed to where it ends."""
+    (name, *arguments), told = ABSENT[what]
+    result = fixtures("why", f"pipelines/{name}.yaml", *arguments)
+    assert result.code == 1
+    assert told in result.out
+    assert "error: there is no record of" in result.err
+
+
+def test_what_stands_in_the_way(formats):
+    """The record on the right of an antijoin, with the row that it comes from."""
+    formats.write("g/2.csv", "id,time,diff\n1,2,1\n2,2,1\n")
+    result = formats("why", "p.yaml", "ages", "name=Ann", "-o", "json")
+    assert result.code == 1
+    missing = json.loads(result.out)["missing"]
+    assert "stands in the way of {id: 1, name: 'Ann', age: 31}" in missing["because"][0]["why"]
+    assert missing["because"][0]["hindrance"]["updates"][0]["at"] == [{"file": "g/2.csv:2", "row": None}]
+
+
+def test_what_another_pipeline_keeps(shop):
+    """Is explained by what it holds; a test gives rows to it as to other inputs, once its columns are known."""
+    shop.write(
+        "a.yaml",
+        "dd: 1\nname: a\ninputs: {orders: {path: orders/, columns: {id: int64, region: string}}}\ncollections:\n"
+        "  by: {from: orders, apply: [{arrange: {by: [region], export: by_region}}]}\n  n: {from: orders, apply: [count]}\n"
+        "outputs: {n: out/n/}\n",
+    )
+    shop.write(
+        "b.yaml",
+        "dd: 1\nname: b\ninputs: {by: {import: {state: .dd/a/, arrangement: by_region}}}\n"
+        "collections: {c: {from: by, apply: [{reduce: {by: [region], n: count(*)}}]}}\noutputs: {c: out/c/}\n"
+        "tests:\n  - {name: t, given: {by: [{region: north, id: 1}]}, expect: {collection: c, contents: [{region: north, n: 1}]}}\n",
+    )
+    shop.write("orders/1.csv", "id,region,time,diff\n1,north,0,1\n2,north,1,1\n")
+    assert shop("run", "a.yaml").code == 0
+    assert shop("test", "b.yaml").code == 0
+    (record,) = asked(shop, "b.yaml", "c", "region=north")["records"]
+    assert (record["record"]["n"], record["checked"], record["updates"]) == (2, True, 2)
+    assert leaves(record["reason"])[0]["at"] == [{"file": ".dd/a", "row": None}]
+
+
+def test_records_that_are_put_aside(shop):
+    """On which an expression fails: they explain nothing, and what they are not in is tested without them."""
+    shop.write(
+        "p.yaml",
+        "dd: 1\nname: p\ninputs: {a: {path: a/, columns: {k: int64, v: int64}}}\nerrors: quarantine\n"
+        "collections: {n: {from: a, apply: [{map: {k: k, w: 6 / v}}]}}\noutputs: {n: out/}\n"
+        "tests:\n  - {name: t, given: {a: [{k: 1, v: 0}, {k: 1, v: 2}]}, expect: {collection: n, contents: [{k: 1, w: 3}]}}\n",
+    )
+    shop.write("a/1.csv", "k,v,time\n1,0,0\n1,2,0\n")
+    assert shop("test", "p.yaml").code == 0
+    (record,) = asked(shop, "p.yaml", "n", "k=1")["records"]
+    assert leaves(record["reason"])[0]["record"] == {"k": 1, "v": 2}
+
+
+def test_a_long_derivation(shop):
+    """Goes through all its rounds; of the tree as much is shown as can be read."""
+    shop.write(
+        "p.yaml",
+        "dd: 1\nname: chain\ninputs: {edges: {path: e/, columns: {src: int64, dst: int64}}, starts: {path: s/, columns: {node: int64}}}\n"
+        "collections:\n  reach:\n    iterate:\n      variables: {at: starts}\n      body:\n        at:\n          from: at\n          apply:\n"
+        "            - join: {with: edges, on: {node: src}}\n            - map: {node: dst}\n            - concat: starts\n            - distinct\n"
+        "      result: at\noutputs: {reach: out/}\n",
+    )
+    shop.write("e/1.csv", "src,dst,time,diff\n" + "".join(f"{at},{at + 1},0,1\n" for at in range(110)))
+    shop.write("s/1.csv", "node,time,diff\n0,0,1\n")
+    result = shop("why", "p.yaml", "reach", "node=110")
+    assert (result.code, "checked: run alone, these 111 updates give it" in result.err) == (0, True)
+    assert "and so on, down to" in result.out

@@ -1,0 +1,202 @@
+"""`dd explain`: what it shows before and after runs, in each format, of what it can and can't read."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import polars as pl
+import pytest
+
+from ddcli.commands.explain import explain
+
+TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
+SHARING = """\
+dd: 1
+name: sharing
+inputs:
+  a: {path: a/, columns: {k: int64, v: int64}}
+  b: {path: b/, columns: {k: int64, w: int64}}
+collections:
+  links: {from: a, apply: [{arrange: {by: [k]}}]}
+  one: {from: links, apply: [{join: {with: b, on: [k]}}]}
+  two: {from: one, apply: [{join: {with: links, as: again, on: [k]}}, {filter: again.v > 3 and w is not null}]}
+outputs: {one: out/one/, two: out/two/}
+"""
+
+
+def operators(view):
+    return {(each.kind, *each.names): each for each in view.operators}
+
+
+def test_without_data(shop):
+    """Where columns are declared, nothing has to be there."""
+    path = shop.write("p.yaml", SHARING)
+    view = explain(path)
+    assert view.runs == ()
+    assert not view.counts()
+    found = operators(view)
+    assert {("input", "a"), ("input", "b"), ("join", "one"), ("output", "one"), ("output", "two")} <= found.keys()
+    (shared,) = [each for each in view.operators if each.shared]
+    assert shared.inputs == (found["input", "a"].id,)
+    assert found["join", "one"].id in shared.readers
+    assert len(shared.readers) == 2
+    (two,) = [each for each in view.operators if "two" in each.names and each.kind != "output"]
+    assert two.kind == "filter", "what is linear is one operator"
+    assert not (shop.folder / ".dd").exists()
+    result = shop("explain", "p.yaml")
+    assert (result.code, result.err) == (0, "")
+    assert "arrange  shared by 2  by k" in result.out
+
+
+def test_after_runs(orders):
+    assert orders("run", "orders.yaml", "--until", "2").code == 0
+    assert orders("run", "orders.yaml").code == 0
+    view = explain(orders.folder / "orders.yaml")
+    assert [run.number for run in view.runs] == [1, 2]
+    found, counts = operators(view), view.counts()
+    assert counts[found["input", "orders"].id].rows_out == 1
+    assert view.counts(view.runs[0])[found["input", "orders"].id].rows_out == 3
+    output = counts[found["output", "totals"].id]
+    assert (output.rows_out, output.inserted, output.retracted) == (2, 1, 1)
+    (reduce,) = [each for each in view.operators if each.keeps]
+    assert (reduce.kind, reduce.held.rows) == ("reduce", 2)
+    assert "sum(amount)" in reduce.says[1]
+    shown = orders("explain", "orders.yaml").out
+    assert "2 rows  +1 -1" in shown
+    assert "state 2 rows" in shown
+
+
+def test_json(orders):
+    """As the help says."""
+    orders("run", "orders.yaml")
+    orders.log("orders/2.parquet", [("north", 1, 9, 1)], **TYPES)
+    orders("run", "orders.yaml")
+    tree = json.loads(orders("explain", "orders.yaml", "-o", "json").out)
+    assert list(tree) == ["name", "operators", "loops", "outputs", "runs"]
+    for each in tree["operators"]:
+        fields = [
+            "id",
+            "kind",
+            "names",
+            "says",
+            "columns",
+            "inputs",
+            "readers",
+            "loop",
+            "keeps",
+            "held",
+            "shared",
+            "counts",
+        ]
+        assert list(each) == fields
+        assert each["held"] is None or list(each["held"]) == ["rows", "bytes", "files"]
+    assert set(tree["operators"][0]["counts"]) == {
+        "rows_in", "rows_out", "inserted", "retracted", "seconds", "turns", "rounds",
+    }  # fmt: skip
+    assert tree["outputs"]["totals"] in {each["id"] for each in tree["operators"]}
+    assert [run["number"] for run in tree["runs"]] == [1, 2]
+    assert set(tree["runs"][0]) == {"number", "began", "upper", "seconds", "rows_read", "rows_written", "state_bytes"}
+    (totals,) = [each for each in tree["operators"] if each["kind"] == "input"]
+    assert totals["columns"] == {"region": "string?", "amount": "int64?"}
+    help_text = re.sub(r"\s+", " ", orders("explain", "--help").out)
+    for field in (
+        "readers: [ID]",
+        "held: {rows, bytes, files}",
+        "feedback: [[ID, ID]]",
+        "rows_read, rows_written, state_bytes",
+    ):
+        assert field in help_text
+
+
+def test_a_loop_in_json(shop, root):
+    view = explain(root / "pipelines/scc.yaml")
+    tree = view.to_json()
+    inner = [each for each in tree["loops"] if each["parent"]]
+    (outer,) = [each for each in tree["loops"] if not each["parent"]]
+    assert [each["variables"] for each in inner] == [("label",), ("label",)]
+    assert {each["parent"] for each in inner} == {outer["id"]}
+    ids = {each["id"]: each for each in tree["operators"]}
+    for loop in tree["loops"]:
+        for result, variable in loop["feedback"]:
+            assert ids[variable]["kind"] == "variable"
+            assert ids[variable]["loop"] == ids[result]["loop"] == loop["id"]
+
+
+def test_a_changed_pipeline_has_counts_where_it_is_the_same(orders):
+    orders("run", "orders.yaml")
+    text = (orders.folder / "orders.yaml").read_text()
+    more = "  large: {from: orders, apply: [{filter: amount > 6}, distinct]}\noutputs:\n  large: out/large/\n"
+    orders.write("orders.yaml", text.replace("outputs:\n", more))
+    view = explain(orders.folder / "orders.yaml")
+    found, counts = operators(view), view.counts()
+    assert found["output", "totals"].id in counts
+    assert found["output", "large"].id not in counts
+    assert orders("explain", "orders.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "beginning"),
+    [
+        ("p.svg", "<svg "),
+        ("p.html", "<!doctype html>"),
+        ("p.md", "flowchart TD"),
+        ("p.json", '{"name"'),
+        ("p.txt", "○"),
+    ],
+)
+def test_a_file_by_its_ending(orders, name, beginning):
+    result = orders("explain", "orders.yaml", "--out", name)
+    assert (result.code, result.out, result.err) == (0, "", "")
+    written = (orders.folder / name).read_text()
+    assert written.startswith(beginning)
+    assert "\x1b" not in written
+    assert written.endswith("\n")
+
+
+def test_what_it_refuses(orders):
+    result = orders("explain", "orders.yaml", "--out", "p.pdf")
+    assert result.code == 2
+    assert "--format" in result.err
+    assert orders("explain", "orders.yaml", "--format", "svg", "--out", "p.pdf").code == 0
+    result = orders("explain", "orders.yaml", "--out", "none/p.svg")
+    assert (result.code, "none/p.svg" in result.err) == (5, True)
+    assert orders("explain", "none.yaml").code == 2
+    orders.write("orders.yaml", (orders.folder / "orders.yaml").read_text().replace("sum(amount)", "sum(amout)"))
+    result = orders("explain", "orders.yaml")
+    assert result.code == 2
+    assert "did you mean" in result.err
+
+
+def test_it_imports_no_polars(orders):
+    script = "import sys\nfrom ddcli.cli.main import main\ntry:\n    main(['explain', 'orders.yaml', '-o', 'html'])\nfinally:\n    assert 'polars' not in sys.modules and 'numba' not in sys.modules"
+    orders("run", "orders.yaml")
+    result = orders.process(script=script)
+    assert (result.code, result.err) == (0, "")
+
+
+def test_a_terminal_without_the_characters(orders):
+    result = orders.process("explain", "orders.yaml", env={"PYTHONIOENCODING": "latin-1"})
+    assert result.code == 0
+    assert result.out.isascii()
+    assert "o   input  orders" in result.out.replace("o input", "o   input")
+
+
+def test_profile(orders):
+    """Where the time went: a table, in the summary's JSON, and of a run that commits nothing, too."""
+    result = orders("run", "orders.yaml", "--profile", "--dry-run")
+    lines = result.err.splitlines()
+    head = next(at for at, line in enumerate(lines) if line.split()[:2] == ["time", "share"])
+    table = [line.split() for line in lines[head + 1 : -1]]
+    assert "reduce" in {row[-3] if "by" in row else row[-1] for row in table} | {word for row in table for word in row}
+    assert lines[-1].endswith("by the clock")
+    tree = json.loads(orders("run", "orders.yaml", "--profile", "-o", "json").out)
+    found = {each["kind"]: each for each in tree["operators"]}
+    assert found["input"]["rows_out"] == 4
+    assert found["output"]["rows_out"] == found["reduce"]["rows_out"]
+    assert found["reduce"]["seconds"] > 0
+    assert sum(each["share"] for each in tree["operators"]) == pytest.approx(1)
+    seconds = [each["seconds"] for each in tree["operators"]]
+    assert seconds == sorted(seconds, reverse=True)
+    assert "operators" not in json.loads(orders("run", "orders.yaml", "-o", "json").out)
+    assert "share" not in orders("run", "orders.yaml", "--profile").err, "nothing is new"

@@ -1,0 +1,103 @@
+"""The spine: whatever is merged when, a trace accumulates to what was inserted, and keeps few batches."""
+
+import itertools
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddcli.engine import kernels
+from ddcli.engine.times import Frontier
+from ddcli.engine.trace import policy
+from ddcli.engine.trace.spine import Trace
+
+ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.sampled_from([-2, -1, 1, 2])), max_size=12)
+
+
+def accumulated(matrices):
+    """Sum diffs by key and value."""
+    counts = defaultdict(int)
+    for matrix in matrices:
+        for key, value, _, diff in matrix.tolist():
+            counts[key, value] += diff
+    return {record: count for record, count in counts.items() if count}
+
+
+@given(st.lists(ROWS, max_size=30), st.sampled_from([1, 7, 10_000]))
+@settings(deadline=None)
+def test_a_trace_accumulates_to_what_was_inserted(batches, least_fuel):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policy, "LEAST_FUEL", least_fuel)
+        trace = Trace(1, 1, 1, since=Frontier([(0,)]))
+        whole = []
+        for time, rows in enumerate(batches):
+            updates = np.array([(key, value, time, diff) for key, value, diff in rows], np.int64).reshape(-1, 4)
+            trace.set_logical_compaction(Frontier([(time + 1,)]))
+            trace.insert(kernels.consolidate(updates), Frontier([(time + 1,)]))
+            whole.append(updates)
+            assert accumulated(trace.matrices()) == accumulated(whole)
+            assert trace.upper == Frontier([(time + 1,)])
+            for matrix in trace.matrices():
+                assert kernels.is_consolidated(matrix)
+
+
+def test_readers_keep_their_picture_while_batches_are_merged():
+    trace = Trace(1, 1, 1, since=Frontier([(0,)]))
+    for time in range(300):
+        updates = np.array([[time % 7, time, time, 1]], np.int64)
+        before = trace.matrices()
+        picture = accumulated(before)
+        trace.set_logical_compaction(Frontier([(time + 1,)]))
+        trace.insert(updates, Frontier([(time + 1,)]))
+        assert accumulated(before) == picture
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_batches_stay_few_and_old_rows_are_compacted(size):
+    trace = Trace(1, 0, 1, since=Frontier([(0,)]))
+    rng = np.random.default_rng(0)
+    most = 0
+    for time in range(1500):
+        keys = rng.integers(0, 1000, size)
+        updates = np.column_stack([keys, np.full(size, time), np.where(rng.random(size) < 0.5, -1, 1)]).astype(np.int64)
+        trace.set_logical_compaction(Frontier([(time + 1,)]))
+        trace.insert(kernels.consolidate(updates), Frontier([(time + 1,)]))
+        most = max(most, len(trace.batches))
+    assert most <= 2 * math.log2(1500 * size) + 4
+    # 1 000 keys of one row each, and what has not been merged since.
+    assert trace.rows <= 4 * 1000 + 2 * size * policy.FUEL
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=40))
+def test_the_policy_settles_into_a_geometric_spine(inserted):
+    sizes = []
+    for size in inserted:
+        sizes.append(size)
+        while (at := policy.next_merge(sizes)) is not None:
+            sizes[at : at + 2] = [sizes[at] + sizes[at + 1]]
+    assert all(older >= policy.RATIO * younger for older, younger in itertools.pairwise(sizes))
+    assert sum(sizes) == sum(inserted)
+
+
+def test_batches_in_files_are_left_to_the_store():
+    class InFile:
+        lower, upper, rows = Frontier([(0,)]), Frontier([(1,)]), 2
+
+        def matrix(self):
+            return np.array([[1, 0, 0, 1], [2, 0, 0, 1]], np.int64)
+
+        def for_keys(self, keys):
+            return kernels.gather(self.matrix(), 1, keys)
+
+    stored = InFile()
+    trace = Trace(1, 1, 1, since=Frontier([(1,)]), batches=[stored])
+    for time in range(1, 50):
+        trace.set_logical_compaction(Frontier([(time + 1,)]))
+        trace.insert(np.array([[2, time, time, 1]], np.int64), Frontier([(time + 1,)]))
+        assert trace.batches[0] is stored
+    found = trace.matching(np.array([[2, 0, 0, 1]], np.int64))
+    assert len(found[0]) == 1
+    assert accumulated(found)[2, 49] == 1
