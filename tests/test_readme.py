@@ -15,7 +15,8 @@ from tests.scratch import ROOT
 README = (ROOT / "README.md").read_text()
 SECTIONS = shown.sections(README)
 PAGES = {f"docs/{path.name}": path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
-DOCUMENTS = {"README.md": README, **PAGES}
+OTHERS = {name: (ROOT / name).read_text() for name in ("CONTRIBUTING.md", "tests/README.md")}
+DOCUMENTS = {"README.md": README, **PAGES, **OTHERS}
 
 
 @pytest.mark.parametrize("title", SECTIONS)
@@ -23,11 +24,11 @@ def test_a_section_can_be_followed(tmp_path, title):
     shown.follow_section(SECTIONS[title], tmp_path / "root")
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS])
 def test_a_page_can_be_followed(tmp_path, page):
     """From top to bottom, in one folder."""
     shown.follow_section(
-        [block for blocks in shown.sections(PAGES[page]).values() for block in blocks], tmp_path / "root"
+        [block for blocks in shown.sections(DOCUMENTS[page]).values() for block in blocks], tmp_path / "root"
     )
 
 
@@ -56,7 +57,19 @@ def test_the_picture_is_up_to_date():
 
 def test_the_readme_is_short_and_leads_to_every_page():
     assert len(README.splitlines()) <= 250
-    assert [page for page in PAGES if f"]({page})" not in README] == []
+    assert [page for page in (*PAGES, *OTHERS) if f"]({page})" not in README] == []
+
+
+def test_every_folder_of_tests_is_named_with_how_to_add_a_case():
+    page = OTHERS["tests/README.md"]
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/*.py")}
+    assert set(re.findall(r"^\| `(\w+)` \| \S.* \| \S.* \|$", page, re.MULTILINE)) == folders
+    assert [path.name for path in (ROOT / "tests").glob("*.py") if f"`{path.name}`" not in page] == []
+    named = re.findall(r"^\| `(\w+)` .*", page, re.MULTILINE)
+    for folder, row in zip(named, re.findall(r"^\| `\w+` (.*)", page, re.MULTILINE), strict=True):
+        for file in re.findall(r"`(\w+(?:/\w+)?\.py)`", row):
+            place = ROOT / "tests" / (file if "/" in file else f"{folder}/{file}")
+            assert place.exists() or "COMMAND" in file, file
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
