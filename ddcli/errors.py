@@ -6,10 +6,10 @@ An exception that is not a `DdError` is a bug of ours and ends with exit code 70
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ddcli.dataclass import dataclass
 from ddcli.screen import visible
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ A node is placed in the scope of the innermost loop whose round it depends on; w
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -16,6 +16,7 @@ from ddcli.circuit.groups import value_layout
 from ddcli.circuit.operators import INT64, Operators, Surroundings, Traces, route
 from ddcli.circuit.partition import owned
 from ddcli.circuit.shards import Lazily
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT
 from ddcli.engine.lanes import Layout, decode_records

@@ -5,13 +5,14 @@ The plan knows names and types, the engine lanes; this module is the dictionary 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, told, top, value_layout
 from ddcli.circuit.linear import keeping, linear_operator, order_lanes
 from ddcli.circuit.shifts import python_shift
+from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.groups import Accumulate, Group, Multiplicity

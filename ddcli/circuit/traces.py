@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time as clock
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.circuit.retention import since as since_of
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier

@@ -8,12 +8,13 @@ By `event` there is more in it: `run` has the `summary` (see `--summary`), `erro
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.cli.annotations import annotation
+from ddcli.dataclass import dataclass
 from ddcli.errors import DdError
 from ddcli.screen import in_actions, json_text, say, say_own
 

@@ -8,10 +8,10 @@ import os
 import sys
 from typing import NoReturn
 
-from ddcli.cli.main import NO_READER, main, unwritten
-
-YOUNG = 50_000
-"""New objects after which Python looks for cycles: its own 700 to 2 000 would have it look some 300 times during imports."""
+OPENBLAS_THREADS = "OPENBLAS_NUM_THREADS"
+"""Its threads spin while numpy is imported (50 ms of processor time). Rows are computed in threads of ours, one a processor, in any case."""
+YOUNG = 200_000
+"""New objects after which Python looks for cycles: its own 700 to 2 000 would have it look some 300 times during imports, which make half of these."""
 
 
 def run_and_leave() -> NoReturn:
@@ -21,6 +21,9 @@ def run_and_leave() -> NoReturn:
     done at an end is done before: exit handlers are called, and what is buffered is written.
     """
     gc.set_threshold(YOUNG)
+    os.environ.setdefault(OPENBLAS_THREADS, "1")
+    from ddcli.cli.main import main  # not before: it imports much
+
     try:
         main()
         code = 0
@@ -32,6 +35,8 @@ def run_and_leave() -> NoReturn:
 
 def flushed() -> int:
     """Flush what is buffered for stdout and stderr; return 0, or the exit code where that fails."""
+    from ddcli.cli.main import NO_READER, unwritten
+
     code = 0
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -6,10 +6,11 @@ what can be planned. Polars is not imported, pyarrow only where a file must say 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
 from ddcli.job.functions import functions_of
 from ddcli.job.request import problems_of, state_of

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.job.request import find_inputs, find_time, find_upper, is_idle, read_request
 from ddcli.job.summary import plural, size_of
 from ddcli.store.state.manifest import read_newest

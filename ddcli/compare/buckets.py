@@ -10,12 +10,13 @@ import io
 import shutil
 import tempfile
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:

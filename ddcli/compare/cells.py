@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD
+from ddcli.dataclass import dataclass
 from ddcli.expressions.types import from_polars
 from ddcli.render.rows import as_text
 from ddcli.screen import json_number, json_visible

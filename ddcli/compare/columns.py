@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import UsageError
 from ddcli.expressions.types import UNITS, from_polars
 

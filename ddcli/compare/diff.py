@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -15,6 +15,7 @@ from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
 from ddcli.compare.side import WEIGHT, Side
 from ddcli.compare.sides import Reading, give, open_sides
 from ddcli.compare.tolerance import bound
+from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, UsageError
 from ddcli.job.sizes import default_memory
 

@@ -6,13 +6,13 @@ and `new.NAME`, null on the side where there is no row, and of a changed row `is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from ddcli.compare.side import WEIGHT
 from ddcli.compare.tolerance import is_within
+from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

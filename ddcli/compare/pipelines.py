@@ -6,12 +6,13 @@ State, outputs and whatever a run puts aside are in a scratch directory, so noth
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.compare.diff import compare
 from ddcli.compare.sides import Reading, give, open_sides
+from ddcli.dataclass import dataclass
 from ddcli.errors import UsageError, did_you_mean
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request

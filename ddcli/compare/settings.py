@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError
 from ddcli.store.tables.files import READ_ERRORS
 

@@ -6,7 +6,7 @@ A side is opened in two steps, because text says nothing of its types: first bot
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +15,7 @@ import polars as pl
 from ddcli.compare.columns import type_name
 from ddcli.compare.side import WEIGHT, Side
 from ddcli.compare.text_types import TEXT, infer_types, read
+from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.types import Schema, Type, from_polars
 from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
 from ddcli.compare.columns import type_name
+from ddcli.dataclass import dataclass
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:

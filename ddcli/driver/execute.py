@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli import __version__
 from ddcli.circuit.graph import assemble
 from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
+from ddcli.dataclass import dataclass
 from ddcli.driver.meter import Watching, widths_of
 from ddcli.driver.migration import is_changed, rebuild
 from ddcli.driver.step import Stepping, pools_for

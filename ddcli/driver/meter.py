@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time as clock
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.sources.slices import Fed
 
 if TYPE_CHECKING:

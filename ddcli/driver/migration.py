@@ -7,13 +7,14 @@ Outputs that say something else now are given the difference, at the frontier: n
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddcli import __version__
 from ddcli.circuit.graph import assemble
 from ddcli.circuit.traces import StateTraces
+from ddcli.dataclass import dataclass
 from ddcli.driver.step import Stepping, pools_for
 from ddcli.engine.counts import Counts
 from ddcli.engine.lanes import Layout

@@ -7,12 +7,12 @@ import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddcli.circuit.traces import memory_of
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.engine.operators.base import Delta, empty

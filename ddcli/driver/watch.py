@@ -12,9 +12,10 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageError
 from ddcli.job.request import imports, read_request
 from ddcli.store.files.changes import Waker

@@ -6,8 +6,10 @@ run is recorded. Who is counted is told by a name, the same wherever a shard of 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, Self
+
+from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,11 +10,11 @@ Rounds are taken in order, those with nothing to do are skipped, and each is one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.rounds import with_rounds, without_rounds

@@ -10,9 +10,10 @@ through stage by stage in each round (`loop_tasks`).
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels, loop_tasks
 from ddcli.engine.operators.base import Delta, Keeping
 from ddcli.engine.schedule import WITHIN

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.counts import Count
 from ddcli.engine.operators.base import Delta

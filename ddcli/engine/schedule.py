@@ -11,9 +11,10 @@ take a loop, or the rest of it, in one leg, which `Resident` does with a schedul
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.scope_tree import APART, HERE, KEPT, Address, Wake
 
 if TYPE_CHECKING:

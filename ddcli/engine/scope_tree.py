@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.loop import Loop
 from ddcli.engine.operators.revisit import Memo
 

@@ -7,8 +7,9 @@ which takes all shards at once. All others stay with the shard that they read.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,10 @@ Frontiers form a lattice as well, by what they still allow: `join` allows what b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

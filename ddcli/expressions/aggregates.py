@@ -8,9 +8,10 @@ answer is one. Nulls are passed over as in SQL; of no value at all the answer is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, decimal_type
 from ddcli.expressions.tree import Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type

@@ -12,11 +12,12 @@ import inspect
 import sys
 import textwrap
 import tokenize
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from importlib.util import decode_source
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions.modules import WHERE, digest, find, parse, reached, read
 

@@ -6,12 +6,12 @@ subexpression that values and checks share only once. On large frames column ran
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.lower import Check, Lowering
 from ddcli.expressions.stage import Explode, Filter, Map, Python, Step, Unnest

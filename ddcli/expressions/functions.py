@@ -6,9 +6,9 @@ never handed to an engine. Operators are in it under their signs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.expressions import operators as rules
 from ddcli.expressions.signatures import check_arguments, parse_signature, result_type
 

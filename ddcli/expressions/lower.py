@@ -8,13 +8,13 @@ failure out there is no check.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.expressions.bounds import bounds, is_safe
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
 

@@ -19,7 +19,7 @@ import stat
 import sys
 import threading
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -32,6 +32,7 @@ from importlib.machinery import (
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ written `string?`). A result that names a parameter has its type; `inner` is the
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.expressions.coerce import BOOL, DATE, FLOAT64, INT64, NULL, STRING, TIMESTAMP, Mismatch, convert
 from ddcli.expressions.tree import Expression, Literal
 from ddcli.expressions.types import Type, parse_type

@@ -7,10 +7,10 @@ Columns that nothing needs are neither asked for nor evaluated, and a row that a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.tree import Column, Expression, quoted
 

@@ -11,10 +11,12 @@ import datetime as dt
 import re
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from threading import RLock
 from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

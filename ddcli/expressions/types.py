@@ -7,8 +7,10 @@ Nothing here imports polars until a conversion is asked for.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     import polars as pl

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,12 +7,13 @@ library is imported.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ddcli import __version__
+from ddcli.dataclass import dataclass
 from ddcli.engine.times import BEYOND, Frontier, box
 from ddcli.errors import InputError, SpecError, SpecErrors, StateError, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type

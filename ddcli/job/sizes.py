@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from ddcli.dataclass import dataclass
 
 BASE = 180 << 20
 """Bytes that a run has resident before it has read a row: Python, polars, pyarrow, kernels."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.screen import markdown
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.circuit.trial import as_of, closed
+from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import decode_records
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.stage import Filter, Stage

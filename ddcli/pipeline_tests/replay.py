@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddcli.circuit.trial import Trial, closed
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import DdError

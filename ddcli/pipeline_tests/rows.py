@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.circuit.trial import closed
+from ddcli.dataclass import dataclass
 from ddcli.engine.times import LEAST, Frontier, box, join
 from ddcli.errors import DdError, SpecError
 from ddcli.expressions.types import Type

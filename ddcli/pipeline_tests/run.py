@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time as clock
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ddcli.circuit.trial import Trial
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.times import Frontier

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import new_secret
 from ddcli.errors import InputError

@@ -6,10 +6,10 @@ where its plan by itself has the fingerprint that it had. Pure: a manifest and a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from ddcli.dataclass import dataclass
 from ddcli.plan import physical
 from ddcli.plan.generations import physical_graph, substitute, told
 from ddcli.plan.logical import EXPORT

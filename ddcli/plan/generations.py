@@ -9,10 +9,11 @@ generations that are the same are shared all the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import logical, physical

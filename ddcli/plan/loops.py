@@ -11,9 +11,10 @@ different loops share no node that depends on a round.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.plan.logical import Loop, Node, below, digest, inherited
 
 if TYPE_CHECKING:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import UsageError
 from ddcli.expressions import stage
 from ddcli.expressions.tree import Cast, Column, Expression, Literal

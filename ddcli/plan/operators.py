@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
 from ddcli.expressions import stage
 from ddcli.expressions.python import AtHand, named

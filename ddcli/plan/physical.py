@@ -6,10 +6,11 @@ semijoins and antijoins are compositions. Nodes that keep state are found in it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.types import Schema, Type
 from ddcli.plan.logical import Node, digest

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions.aggregates import AggregateCall, Reduction
 from ddcli.expressions.scope import Scope, TableCall

@@ -5,9 +5,9 @@ Raises, or returns, errors with places in the file: what is left for `dd test` t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, SpecErrors, did_you_mean
 from ddcli.expressions.types import INTEGERS, Type
 from ddcli.plan.build import build_collections

@@ -6,10 +6,11 @@ why it is not let through: a condition that is not true, a record that stands in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.job.summary import plural
 from ddcli.plan import logical, loops

@@ -10,12 +10,13 @@ The check: what was there before, and of the updates at that time only these, ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.errors import DdError
 from ddcli.expressions import stage

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import time as clock
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
 from ddcli.job.functions import refuse_code

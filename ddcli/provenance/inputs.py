@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from operator import and_, or_
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import new_secret

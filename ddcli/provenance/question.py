@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ddcli.circuit.trial import Trial, as_of, closed
+from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout
 from ddcli.errors import DdError
 from ddcli.plan import logical

@@ -11,13 +11,14 @@ cuts a record in two) may make it wrong.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ddcli.circuit.shifts import python_shift
+from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.tree import Column
 from ddcli.job.summary import plural

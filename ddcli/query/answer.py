@@ -6,12 +6,13 @@ is stepped by itself, over a few rows, at the one time that is asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.operators.base import Delta, Interval

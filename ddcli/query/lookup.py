@@ -6,11 +6,12 @@ newer one is, so the question is then asked again, of that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, did_you_mean

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.tree import Call, Column
 from ddcli.plan import loops, physical

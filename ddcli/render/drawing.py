@@ -6,9 +6,9 @@ the fonts that are asked for. Every text from outside is escaped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.render.layout import Layout, layout
 from ddcli.render.shapes import Group, Item, Point, Rect
 from ddcli.render.units import cells, clipped, flow, loop_title, spent, wrapped

@@ -7,9 +7,10 @@ boxes: so no line crosses one, whatever the graph.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
+from ddcli.dataclass import dataclass
 from ddcli.render.shapes import Line, Point, Rect
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ layers do lines go sideways, and there are no boxes: so no line crosses one, wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.render.layers import LINE, Edge, Placed, Scope, Vertex
 
 if TYPE_CHECKING:

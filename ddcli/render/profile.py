@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Counts
 from ddcli.render.units import amount, cells, clipped, duration, loop_title
 from ddcli.store.state.runs import RunRecord

@@ -5,11 +5,12 @@ A lane begins at an operator, goes down to whoever reads its collection, and end
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import click
 
+from ddcli.dataclass import dataclass
 from ddcli.render.order import ordered
 from ddcli.render.units import cells, clipped, flow, loop_title, spent
 

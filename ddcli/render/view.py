@@ -6,9 +6,10 @@ Pure: a plan, a manifest and records of runs in, plain values out; `explain` fin
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.counts import OUTPUT, Count
 from ddcli.plan import loops, physical
 from ddcli.plan.changes import WAITING, keeps_state

@@ -5,9 +5,9 @@ Spark is started when a stage first wants it: that takes longer than most runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError

@@ -7,10 +7,11 @@ updates themselves, but for the few of an output that would make too small a fil
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Count, Counts
 from ddcli.engine.schedule import Leg, Schedule
 from ddcli.engine.scope_tree import Nest

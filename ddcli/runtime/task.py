@@ -12,11 +12,12 @@ import pickle
 import socket
 import time as clock
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.circuit.graph import assemble
 from ddcli.circuit.traces import Kept, Merged, Rest, StateTraces
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
 from ddcli.engine.counts import OUTPUT, Count, Counts

@@ -6,11 +6,12 @@ import io
 import threading
 import time as clock
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
 from ddcli.job.summary import OutputSummary

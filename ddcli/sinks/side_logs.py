@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import decode
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate

@@ -9,7 +9,7 @@ A log is a directory, a file or a glob; on this machine or in an object store.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier, box
 from ddcli.errors import EngineError, InputError, UsageError, did_you_mean
 from ddcli.store.files.objects import locate

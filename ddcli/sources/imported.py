@@ -7,12 +7,12 @@ content of the arrangement that joins read, batch by batch; in batches that reac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.columns import POOLED
 from ddcli.engine.correction import as_of

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, SpecError
 from ddcli.spec.inputs import allowed
 from ddcli.store.formats.base import Append, Format, Updates

@@ -6,12 +6,12 @@ from it: what arrangements hold as of a frontier, and what outputs have said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.correction import as_of
 from ddcli.engine.lanes import encode
 from ddcli.store.batch.layout import StoredBatch

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec import model
 from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME, TYPED_COLUMNS

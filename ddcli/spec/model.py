@@ -6,8 +6,9 @@ place. Expressions are unparsed here: they need the types of columns, which only
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,11 @@ Names are looked up from inside out: in the body of a loop its variables and col
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass, field
+from dataclasses import field
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.spec.reader import Notes, Reference, suggest
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 

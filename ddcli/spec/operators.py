@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec import model
 from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape, suggest

@@ -7,9 +7,10 @@ raised; whoever reads several things goes on with the next, so that one pass fin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import Span, SpecError, Text, did_you_mean
 from ddcli.spec.tree import Broken, Node, Scalar, Sequence
 

@@ -5,9 +5,10 @@ One description both checks a value and gives its JSON Schema, so the two can't 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import Text, did_you_mean
 from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape, suggest
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence

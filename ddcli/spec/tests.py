@@ -5,9 +5,9 @@ Values stay nodes here: what they are is known when the types of their columns a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME
 from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape

@@ -7,9 +7,9 @@ and `012` is ten. Keys are always text, so a column may be called `on` or `2013`
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import Span, SpecError, Text
 from ddcli.spec.traps import cut_by_comma
 

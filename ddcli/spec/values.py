@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.expressions.types import ALIASES, SIMPLE, Type, parse_type
 from ddcli.spec.reader import JsonSchema, Notes, Place, Reference, Shape, suggest

@@ -6,11 +6,11 @@ it reads, runs its logic on them and encodes what it computed, while columns tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.lanes import decode, encode

@@ -5,9 +5,9 @@ Lanes are counted from the beginning of the value part of `[key | value | time |
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.columns import NULL
 from ddcli.engine.kernels import reduce_sums
 

@@ -5,11 +5,11 @@ Every aggregate is evaluated from the same `Replay`, and gives its lanes for all
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.columns import NULL, float_lanes, float_values
 from ddcli.engine.jit.errors import DiffOverflow

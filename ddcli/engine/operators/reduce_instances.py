@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_times, reduce_turns
 from ddcli.engine.kernels.reduce_rows import runs

@@ -6,8 +6,9 @@ file (the store's) answers the same three questions and loads only what it is as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from ddcli.dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

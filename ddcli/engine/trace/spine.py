@@ -6,9 +6,9 @@ Sealed batches are only ever replaced by their merge, which holds the same accum
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy

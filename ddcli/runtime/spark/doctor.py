@@ -8,12 +8,12 @@ import secrets
 import shutil
 import socket
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import metadata
 from pickle import dumps, loads
 from typing import TYPE_CHECKING
 
 from ddcli import __version__
+from ddcli.dataclass import dataclass
 from ddcli.errors import DdError
 from ddcli.job.options import REMOTE
 from ddcli.progress import SILENT

@@ -13,13 +13,13 @@ takes on: that may be up to `RATIO` + 1 files of work (10 M rows, a second) howe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode

@@ -15,12 +15,12 @@ import io
 import json
 import mmap
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 
+from ddcli.dataclass import dataclass
 from ddcli.store.files.access import reading
 from ddcli.store.files.fetched import Fetched
 from ddcli.store.files.gate import checksum

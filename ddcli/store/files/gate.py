@@ -10,10 +10,10 @@ import mmap
 import os
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError, LockedError
 from ddcli.store.files import access
 from ddcli.store.files.objects import ObjectPath

@@ -7,9 +7,10 @@ when it has not changed for a moment. An object is there whole or not at all. Im
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ Nothing here imports polars before there are rows: a check asks for columns only
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
+from ddcli.dataclass import dataclass
 from ddcli.expressions.types import Type
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, Span, Text
 from ddcli.expressions.types import Type
 from ddcli.store.formats.base import INT64, BadRow, Format, Turned, Upserted

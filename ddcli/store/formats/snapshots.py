@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.store.formats.base import Format
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Self
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.scope import Scope

@@ -9,12 +9,13 @@ be held in memory the times are kept, for a larger one only their bounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.columns import encode_column
 from ddcli.engine.lanes import encode
 from ddcli.engine.pool import Pool

@@ -7,9 +7,10 @@ that widens to the declared one; without, every file must have exactly the colum
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, did_you_mean
 from ddcli.expressions.types import Schema, Type, parse_type
 from ddcli.store.tables.partitions import named_by, partition_of

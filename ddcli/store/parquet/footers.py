@@ -9,9 +9,10 @@ import csv
 import io
 import zlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.types import INTEGERS, Type
 from ddcli.store.files.objects import ObjectPath

@@ -7,9 +7,10 @@ sweep removes it.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.store.files.gate import Files, Written, temporary
 from ddcli.store.state.directory import batch_directory
 

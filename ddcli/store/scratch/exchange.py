@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath

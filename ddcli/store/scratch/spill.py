@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import io
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode
 from ddcli.errors import EngineError

@@ -14,9 +14,10 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, read_bytes, real

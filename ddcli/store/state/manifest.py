@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_there, read_bytes
 from ddcli.store.files.gate import checksum

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import StateError
 from ddcli.store.files.gate import checksum
 from ddcli.store.state.names import CHECKSUM, SEGMENT, count_of, named

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Count, Counts
 from ddcli.store.files.access import entries, read_bytes
 from ddcli.store.state.names import RUN, count_of

@@ -6,9 +6,10 @@ Imports no third-party library: a run with nothing new looks here whether the ot
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, did_you_mean
 from ddcli.store.files.access import real

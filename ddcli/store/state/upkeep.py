@@ -7,9 +7,10 @@ state that its pipeline writes to; where nobody names the pipeline, those of out
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ddcli.dataclass import dataclass
 from ddcli.engine.times import CLOSED, Frontier
 from ddcli.errors import LockedError, StateError, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type

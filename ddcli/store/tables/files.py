@@ -6,11 +6,12 @@ Rows are only searched once a cheap count has shown that there is one to find.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal

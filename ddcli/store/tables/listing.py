@@ -10,10 +10,11 @@ import fnmatch
 import glob
 import hashlib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Any
 
+from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate

@@ -1,0 +1,149 @@
+"""Our dataclasses do what the standard library's do, for every way in which the project makes one."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import inspect
+import pickle
+
+import pytest
+
+from ddcli.dataclass import dataclass
+
+OPTIONS = [
+    {},
+    {"eq": False},
+    {"frozen": True},
+    {"frozen": True, "eq": False},
+    {"frozen": True, "slots": True},
+    {"frozen": True, "slots": True, "kw_only": True},
+    {"slots": True},
+    {"slots": True, "eq": False},
+    {"slots": True, "eq": False, "repr": False},
+]
+
+
+def families(maker, options):
+    """Return a class, one that inherits fields, and one that says some methods itself."""
+
+    @maker(**options)
+    class Base:
+        """The first."""
+
+        one: int
+        other: list[int] = dataclasses.field(default_factory=list)
+        aside: object = dataclasses.field(default=None, compare=False, repr=False)
+
+    @maker(**options)
+    class Derived(Base):
+        """More of it."""
+
+        more: str = "x"
+        later: dict[str, int] = dataclasses.field(init=False, default_factory=dict)
+
+        def __post_init__(self):
+            self.later["was"] = self.one
+
+    @maker(**options)
+    class Own(Base):
+        """Its own methods."""
+
+        def __eq__(self, other):
+            return isinstance(other, Own)
+
+        def __hash__(self):
+            return 7
+
+        def __repr__(self):
+            return "own"
+
+    @maker(**options)
+    class Single:
+        """One field."""
+
+        one: object = ()
+
+    return Base, Derived, Own, Single
+
+
+def outcome(call):
+    """Return what a call gives, or which error it raises; a class and what is inside it by name."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - the point is which
+        return type(error), str(error)
+
+
+def looks(made):
+    """Return what can be seen of the classes of a family and of their objects."""
+    found = []
+    for cls in made:
+        kinds = [lambda cls=cls: cls(one=1), lambda cls=cls: cls(one=2, other=[3])]
+        kinds += [lambda cls=cls: cls(1), lambda cls=cls: cls(1, [2], aside=9), lambda cls=cls: cls()]
+        kinds += [lambda cls=cls: cls(1, unknown=2)]
+        objects = [outcome(kind) for kind in kinds]
+        for each in objects:
+            if isinstance(each, tuple):
+                found.append(each)
+                continue
+            found += [outcome(lambda each=each: repr(each)) if "object at" not in repr(each) else "plain"]
+            found += [outcome(lambda each=each: type(hash(each)).__name__)]
+            found += [outcome(lambda each=each: setattr(each, "one", 5) or each.one)]
+            found += [outcome(lambda each=each: delattr(each, "one"))]
+            found += [outcome(lambda each=each, other=other: each == other) for other in objects]
+            found += [outcome(lambda cls=cls: dataclasses.replace(cls(one=1), one=8).one)]
+            found += [outcome(lambda cls=cls: copy.copy(cls(one=1)).one)]
+        found += [[(field.name, field.type, field.init) for field in dataclasses.fields(cls)], cls.__match_args__]
+        found += [getattr(cls, "__slots__", None), cls.__doc__, dataclasses.is_dataclass(cls)]
+        found += [list(inspect.signature(cls).parameters)]
+    return found
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_dataclass_is_as_the_standard_librarys(options):
+    theirs, ours = (looks(families(maker, options)) for maker in (dataclasses.dataclass, dataclass))
+    assert ours == theirs
+
+
+@dataclass(frozen=True, slots=True)
+class Pickled:
+    """What a task is sent."""
+
+    one: int
+    other: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cached:
+    """A frozen class with something computed once."""
+
+    one: int
+
+    @functools.cached_property
+    def twice(self):
+        return self.one * 2
+
+
+def test_objects_are_pickled_and_keep_what_they_computed():
+    given = [Pickled(1, ("a",)), Cached(4)]
+    assert given[1].twice == 8
+    read = pickle.loads(pickle.dumps(given))  # noqa: S301 - our own
+    assert read == given
+    assert read[1].twice == 8
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        read[0].one = 2
+
+
+def test_init_is_made_at_the_first_object_only():
+    @dataclass
+    class Late:
+        """One."""
+
+        one: int
+
+    stub = Late.__init__
+    Late(1)
+    assert Late.__init__ is not stub
+    assert Late(one=2) == Late(2)
