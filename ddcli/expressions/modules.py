@@ -247,9 +247,14 @@ class _Folder:
             self.modules[name] = sys.modules.pop(name)
 
     def _here(self) -> list[tuple[str, ModuleType]]:
-        """Return the modules of this folder that Python knows; functions may have imported more of a package."""
-        own = set(map(_first, self.modules))
-        known = [(name, each) for name, each in list(sys.modules.items()) if _first(name) in own]
+        """Return the modules of this folder that Python knows; functions may have imported more of a package.
+
+        A package that the program itself had imported stays the program's, with all that it had imported of it.
+        """
+        own = {name for name in self.modules if name == _first(name)}
+        known = [
+            (name, each) for name, each in list(sys.modules.items()) if name in self.modules or _first(name) in own
+        ]
         return [(name, each) for name, each in known if _is_in(self.path, _file_of(each))]
 
     def _note(self, before: set[str]) -> None:

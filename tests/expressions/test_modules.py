@@ -1,5 +1,6 @@
 """Modules of pipelines' folders: which one a name means, what is run of it, and that folders know nothing of each other."""
 
+import importlib
 import os
 import pickle
 import random
@@ -89,6 +90,23 @@ def test_a_program_s_own_import_of_a_module_is_that_module(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     own = __import__("m1")
     assert function(tmp_path, "m1:f") is own.f
+
+
+def test_a_program_s_own_package_stays_what_it_is(tmp_path, monkeypatch):
+    """Of which a pipeline's function is, whichever other folders' modules are imported later: else its classes can't be pickled."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    write(one / "m4", __init__="", mine="class Record:\n    pass\n", theirs="def f(_):\n    return 1\n")
+    write(two, m5="def f(_):\n    return 2\n")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(one)
+        mine = importlib.import_module("m4.mine")
+        found = [function(one, "m4.theirs:f"), function(two, "m5:f"), function(one, "m4.theirs:f")]
+        assert [each({}) for each in found] == [1, 2, 1]
+        assert sys.modules["m4.mine"] is mine
+        assert importlib.import_module("m4").mine is mine
+        assert pickle.loads(pickle.dumps(mine.Record())).__class__ is mine.Record  # noqa: S301 - our own
+    for name in ("m4", "m4.mine"):
+        del sys.modules[name]
 
 
 def test_a_function_may_import_when_it_is_called(tmp_path):
