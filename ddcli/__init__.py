@@ -9,18 +9,22 @@ if TYPE_CHECKING:
     from ddcli.compare.diff import diff
     from ddcli.driver.run import run
     from ddcli.sources.change_log import read_log
+    from ddcli.version import __version__ as __version__
 
 __all__ = ["Collection", "Dataflow", "diff", "followed_by", "read_log", "run"]
-__version__ = "0.1.0"
 
-
-MODULES = {"diff": "ddcli.compare.diff", "read_log": "ddcli.sources.change_log", "run": "ddcli.driver.run"}
+MODULES = {
+    "__version__": "ddcli.version",
+    "diff": "ddcli.compare.diff",
+    "read_log": "ddcli.sources.change_log",
+    "run": "ddcli.driver.run",
+}
 """The modules of public names; names that are not here are in `ddcli.api`."""
 
 
 def __getattr__(name: str) -> object:
     """Import what is public when it is first asked for."""
-    if name in __all__:
+    if name in __all__ or name in MODULES:
         import importlib
 
         return getattr(importlib.import_module(MODULES.get(name, "ddcli.api")), name)

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,44 @@ def test_a_package_names_its_files(package):
 
 
 def test_few_modules_lie_flat():
-    assert {path.stem for path in ROOT.glob("*.py")} == {
-        "__init__",
-        "__main__",
-        "dataclass",
-        "errors",
-        "progress",
-        "screen",
+    flat = {"__init__", "__main__", "dataclass", "errors", "progress", "screen", "version"}
+    assert {path.stem for path in ROOT.glob("*.py")} == flat
+
+
+def test_no_two_modules_import_each_other():
+    """No import leads back to where it began, whether it is done at run time, in a function, or for types alone."""
+    graph = _imports()
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+    assert len(graph) > 300
+    assert "ddcli.errors" in graph["ddcli.driver.run"]
+
+
+def _imports() -> dict[str, set[str]]:
+    """Return the modules of the package, each with those that it imports anywhere in its text."""
+    files = {
+        ".".join(["ddcli", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): path
+        for path in ROOT.rglob("*.py")
     }
+
+    def module(name: str) -> str | None:
+        while name and name not in files:
+            name = name.rpartition(".")[0]
+        return name or None
+
+    graph = {}
+    for name, path in files.items():
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {module(alias.name) for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{path}:{node.lineno}: imports are absolute"
+                found |= {module(f"{node.module}.{alias.name}") for alias in node.names}
+        graph[name] = found - {name, None}
+    return graph
 
 
 def test_public_names_can_be_listed_and_imported():

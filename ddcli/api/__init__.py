@@ -10,19 +10,19 @@
 Expressions are those of pipeline files. Nothing is emitted for a time until the frontier of every input has passed it.
 
 * arguments: method arguments, as the operators of a pipeline file state them
-* arranged: collections indexed by a key, shared by joins and reductions
 * clock: a program's times as the engine holds them
-* collection: multisets of records that change with time, and their operators
+* collection: multisets of records that change with time, their operators; those indexed by a key
 * dataflow: inputs, collections, outputs, and the steps that close times
 * functions: Python functions as operators
+* imported: arrangements of other dataflows
 * loops: loop variables and what closes over them
 * outputs: the updates of a collection, as a program reads them
+* program: a dataflow as its parts see it
 * sessions: where a program's updates enter
 * traces: handles on arrangements: read as of a time, import elsewhere
 """
 
-from ddcli.api.arranged import Arranged
-from ddcli.api.collection import Collection
+from ddcli.api.collection import Arranged, Collection
 from ddcli.api.dataflow import Dataflow
 from ddcli.api.functions import followed_by
 from ddcli.api.loops import Loop, Variable

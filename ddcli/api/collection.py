@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 from ddcli.api.arguments import assign, keys, needed, orders, pairs, parameter_name, place, said, text, texts
 from ddcli.api.functions import filtering, flat_mapping, joining, mapping, reducing
 from ddcli.api.outputs import Probe
+from ddcli.api.traces import TraceHandle
 from ddcli.errors import Text, UsageError
+from ddcli.plan import logical
 from ddcli.plan.operators import apply_operators
 from ddcli.spec import model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ddcli.api.arranged import Arranged
-    from ddcli.api.dataflow import Dataflow
     from ddcli.api.functions import Columns
     from ddcli.api.outputs import Output
+    from ddcli.api.program import Program
+    from ddcli.api.traces import Kept
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 class Collection:
     """A multiset of records that changes with time. Methods give new collections, named as the operators of a pipeline."""
 
-    def __init__(self, dataflow: Dataflow, relation: Relation):
+    def __init__(self, dataflow: Program, relation: Relation):
         self.dataflow = dataflow
         self._relation = relation
 
@@ -164,7 +166,8 @@ class Collection:
 
     def _arranged(self, key: Sequence[str]) -> Arranged:
         arranged = self._apply(model.Arrange(**place("arrange"), by=texts(key)))
-        return self.dataflow.arranged(arranged.relation)
+        found: Arranged = self.dataflow.arranged(arranged.relation)
+        return found
 
     # --- by key ---------------------------------------------------------------------------------------------------
 
@@ -260,11 +263,8 @@ class Collection:
 
     def leave(self) -> Collection:
         """Return the collection as it is after the last round of the `with df.loop()` around; read it after the block."""
-        loop = self.dataflow.written_loop
-        if loop is None:
-            hint = "`iterate` returns what its body returns; `leave` is for the block of `with df.loop()`"
-            raise UsageError("`leave` stands outside of a loop that is written step by step", hint=hint)
-        return loop.leave(self)
+        left: Collection = self.dataflow.leave(self)
+        return left
 
     # --- looking --------------------------------------------------------------------------------------------------
 
@@ -280,7 +280,8 @@ class Collection:
 
     def output(self) -> Output:
         """Return a handle from which the collection's updates can be read."""
-        return self.dataflow.output_of(self.relation)
+        found: Output = self.dataflow.output_of(self.relation)
+        return found
 
     def probe(self) -> Probe:
         """Return a handle that says which times can still change."""
@@ -297,3 +298,85 @@ class Collection:
 
         relation = apply_operators(self.relation, [operator], other, self.dataflow.surroundings)
         return Collection(self.dataflow, relation)
+
+
+class Arranged(Collection):
+    """A collection indexed by `key`. Joins and reductions by that key read the one arrangement; it is also the default of theirs."""
+
+    def __init__(
+        self,
+        dataflow: Program,
+        relation: Relation,
+        key: tuple[str, ...],
+        kept: Kept | None,
+        conditions: tuple[str, ...] = (),
+    ):
+        super().__init__(dataflow, relation)
+        self.key = key
+        self.kept = kept
+        self._conditions = conditions
+
+    def as_collection(self) -> Collection:
+        """Return the collection by itself."""
+        return Collection(self.dataflow, self.relation)
+
+    def filter(self, condition: str | Callable[..., Any]) -> Collection:
+        """Keep the records for which the condition is true.
+
+        Of an expression the result is arranged, too, and nothing is arranged anew: a join by the key reads this arrangement, and asks
+        the condition of what it finds.
+        """
+        found = super().filter(condition)
+        if not isinstance(condition, str):
+            return found
+        node = self.relation.node
+        if not isinstance(node, logical.Arrange | logical.FilterOnRead):
+            node = logical.Arrange((node,), node.schema, self.key)
+        asked = found.relation.node
+        assert isinstance(asked, logical.Apply)
+        relation = found.relation.over(logical.FilterOnRead((node,), asked.schema, asked.step))
+        return Arranged(self.dataflow, relation, self.key, self.kept, (*self._conditions, condition))
+
+    def join(
+        self,
+        other: Collection,
+        on: Sequence[str] | Mapping[str, str] | None = None,
+        how: model.How = "inner",
+        name: str | None = None,
+    ) -> Collection:
+        """Join, by the keys if nothing else is said: those of both sides, or columns of the same names in `other`."""
+        if on is None:
+            theirs = other.key if isinstance(other, Arranged) else self.key
+            if len(theirs) != len(self.key):
+                raise UsageError(
+                    f"the sides are arranged by {', '.join(self.key)} and by {', '.join(theirs)}", hint="say `on`"
+                )
+            on = dict(zip(self.key, theirs, strict=True))
+        return super().join(other, on, how, name)
+
+    def reduce(
+        self,
+        by: Sequence[str] | Mapping[str, str] | None = None,
+        to: Callable[..., Any] | Mapping[str, str] | None = None,
+        *,
+        columns: Columns | None = None,
+        values: Sequence[str] | None = None,
+        **aggregates: str,
+    ) -> Collection:
+        """Aggregate each group, of the arrangement's key if `by` doesn't say another."""
+        by = self.key if by is None else by
+        return super().reduce(by, to, columns=columns, values=values, **aggregates)
+
+    def trace(self) -> TraceHandle:
+        """Return a handle on the arrangement: from its first time on, or, once it has stepped, from what can still be read."""
+        if self.kept is None:
+            raise UsageError(
+                "this arrangement is kept elsewhere: in a loop, or by the dataflow that it is imported from",
+                hint="take the handle there, where `arrange_by_key` was called outside of a loop",
+            )
+        shards = self.kept.shards
+        handle = TraceHandle(self.kept, shards[0].since if shards else self.dataflow.frontier)
+        for condition in self._conditions:
+            with handle:
+                handle = handle.filter(condition)
+        return handle

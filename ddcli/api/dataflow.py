@@ -9,16 +9,17 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.api.arguments import schema as schema_of
-from ddcli.api.arranged import Arranged, Import
 from ddcli.api.clock import Clock
+from ddcli.api.collection import Arranged
+from ddcli.api.imported import Import
 from ddcli.api.loops import Loop, iterated
 from ddcli.api.outputs import Output
 from ddcli.api.sessions import Feed, Input, Upserts
 from ddcli.api.traces import Kept
 from ddcli.circuit.graph import Assembled, assemble
 from ddcli.engine.lanes import Layout
-from ddcli.engine.operators.base import Interval
 from ddcli.engine.pool import Pool
+from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
@@ -154,6 +155,13 @@ class Dataflow:
             yield
         finally:
             self.surroundings, self.written_loop = around
+
+    def leave(self, collection: Collection) -> Collection:
+        """Return the collection that leaves the loop that is being written; see `Collection.leave`."""
+        if self.written_loop is None:
+            hint = "`iterate` returns what its body returns; `leave` is for the block of `with df.loop()`"
+            raise UsageError("`leave` stands outside of a loop that is written step by step", hint=hint)
+        return self.written_loop.leave(collection)
 
     def import_trace(self, handle: TraceHandle, name: str | None = None) -> Import:
         """Return the arrangement that a handle of another dataflow reads, as a collection of this one.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.api.dataflow import Dataflow
+    from ddcli.api.program import Program
     from ddcli.engine.lanes import Layout
     from ddcli.engine.places import Deltas
     from ddcli.plan.relation import Relation
@@ -28,7 +28,7 @@ Update = tuple[Record, Any, int]
 class Output:
     """The updates of a collection, as they become final."""
 
-    def __init__(self, dataflow: Dataflow, relation: Relation, layout: Layout):
+    def __init__(self, dataflow: Program, relation: Relation, layout: Layout):
         self.dataflow = dataflow
         self.relation = relation
         self.layout = layout
@@ -81,7 +81,7 @@ class Output:
         return pl.DataFrame([*data, *clock.columns(lanes[:, width:-1]), pl.Series("diff", lanes[:, -1].copy())])
 
 
-def updates_of(lanes: np.ndarray, layout: Layout, dataflow: Dataflow) -> list[Update]:
+def updates_of(lanes: np.ndarray, layout: Layout, dataflow: Program) -> list[Update]:
     """Return a matrix of updates as (record, time, diff), in the order of time."""
     tail = lanes[:, layout.width : -1]
     if len(lanes) > 1:
@@ -107,7 +107,7 @@ class Condition:
 class Probe:
     """Asks whether a collection can still change at a time."""
 
-    def __init__(self, dataflow: Dataflow):
+    def __init__(self, dataflow: Program):
         self.dataflow = dataflow
 
     def less_than(self, time: Any) -> Condition:

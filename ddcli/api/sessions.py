@@ -11,13 +11,13 @@ from ddcli.circuit import graph
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode_records
 from ddcli.engine.operators.base import Delta
+from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import LEAST, Frontier
-from ddcli.engine.trace.holds import before, times_of
 from ddcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from ddcli.api.dataflow import Dataflow
     from ddcli.api.outputs import Record
+    from ddcli.api.program import Program
     from ddcli.engine.times import Time
     from ddcli.plan.relation import Relation
 
@@ -46,7 +46,7 @@ class Session(Collection):
     of the frontier, as long as it is a single one.
     """
 
-    def __init__(self, dataflow: Dataflow, relation: Relation, name: str):
+    def __init__(self, dataflow: Program, relation: Relation, name: str):
         super().__init__(dataflow, relation)
         self.name = name
         self.frontier = Frontier([dataflow.clock.start])
@@ -99,7 +99,7 @@ class Session(Collection):
 class Input(Session):
     """A collection that a program feeds with changes of multiplicities."""
 
-    def __init__(self, dataflow: Dataflow, relation: Relation, name: str):
+    def __init__(self, dataflow: Program, relation: Relation, name: str):
         super().__init__(dataflow, relation, name)
         self.layout = Layout(relation.schema)
         self._pending: list[tuple[Record, Time, int]] = []
@@ -185,7 +185,7 @@ class Upserts(Session):
     [(('pen', 3), 0, 1), (('pen', 3), 1, -1), (('pen', 4), 1, 1)]
     """
 
-    def __init__(self, dataflow: Dataflow, relation: Relation, name: str, key: tuple[str, ...]):
+    def __init__(self, dataflow: Program, relation: Relation, name: str, key: tuple[str, ...]):
         super().__init__(dataflow, relation, name)
         self.key = key
         self._key = Layout({column: relation.schema[column] for column in key})

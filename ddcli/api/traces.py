@@ -12,18 +12,18 @@ from ddcli.api.outputs import updates_of
 from ddcli.circuit.linear import keeping
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode_records, encode_records
+from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import Frontier
-from ddcli.engine.trace.holds import Hold, before, times_of
 from ddcli.engine.trace.imported import FilteredImport, ImportedTrace
 from ddcli.errors import UsageError
-from ddcli.expressions import stage
+from ddcli.expressions.steps import FilterStep, PythonStep, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.api.dataflow import Dataflow
     from ddcli.api.outputs import Record, Update
-    from ddcli.engine.trace.spine import Trace
+    from ddcli.api.program import Program
+    from ddcli.engine.trace.spine import Hold, Trace
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Kept:
     """An arrangement that a dataflow keeps: its key and columns, and, once it has been assembled, the shards' traces."""
 
-    def __init__(self, dataflow: Dataflow, relation: Relation, key: tuple[str, ...]):
+    def __init__(self, dataflow: Program, relation: Relation, key: tuple[str, ...]):
         self.dataflow = dataflow
         self.relation = relation
         self.key = key
@@ -68,7 +68,7 @@ class TraceHandle:
     >>> trace.close()
     """
 
-    def __init__(self, kept: Kept, since: Frontier, filters: tuple[stage.Step, ...] = ()):
+    def __init__(self, kept: Kept, since: Frontier, filters: tuple[Step, ...] = ()):
         self._kept = kept
         self._since = since
         self._through = Frontier()
@@ -83,7 +83,7 @@ class TraceHandle:
     # --- holds ----------------------------------------------------------------------------------------------------
 
     @property
-    def dataflow(self) -> Dataflow:
+    def dataflow(self) -> Program:
         """The dataflow that keeps the arrangement."""
         return self._kept.dataflow
 
@@ -171,12 +171,12 @@ class TraceHandle:
 
         It is asked as the trace is read: nothing is arranged anew.
         """
-        step: stage.Step
+        step: Step
         if isinstance(condition, str):
-            step = stage.Filter(self._kept.relation.scalar(text(condition)))
+            step = FilterStep(self._kept.relation.scalar(text(condition)))
         else:
             function = filtering(condition, self.columns)
-            step = stage.Python(function.name.value, batch=False, output=tuple(self.columns.items()))
+            step = PythonStep(function.name.value, batch=False, output=tuple(self.columns.items()))
         other = self.copy()
         other._filters = (*self._filters, step)  # noqa: SLF001
         return other

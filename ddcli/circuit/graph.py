@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
@@ -28,8 +28,10 @@ from ddcli.engine.operators.shift import Delay
 from ddcli.engine.operators.upsert import Upsert
 from ddcli.engine.places import Handle
 from ddcli.engine.pool import Pool
+from ddcli.engine.resident import step_in_memory
 from ddcli.engine.scope import Scope
-from ddcli.expressions.stage import Explode
+from ddcli.engine.scope_tree import Nest
+from ddcli.expressions.steps import ExplodeStep
 from ddcli.plan import loops, physical
 from ddcli.plan.descriptions import kind
 from ddcli.plan.logical import below, digest
@@ -41,10 +43,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.circuit.operators import Facts, Failed
-    from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.filtered import Filtered
     from ddcli.engine.operators.imported import Imported
     from ddcli.engine.places import Deltas
+    from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
     from ddcli.expressions.types import Schema, Type
     from ddcli.plan.logical import Node
@@ -69,13 +71,18 @@ class Assembled:
     arranged: dict[str, list[Trace]] = field(default_factory=dict)
     """The shards' traces of those outputs that are arrangements: what they hold is read from there."""
 
+    @cached_property
+    def nest(self) -> Nest:
+        """The scope and those within it."""
+        return Nest(self.scope)
+
     def step(self, fed: Mapping[str, Delta | Deltas], interval: Interval) -> dict[str, Deltas]:
         """Close an interval, of which `fed` has the inputs' updates by name; return those of the outputs.
 
         An output's updates are one delta, or several that share no record: what each shard gave.
         """
         sources = {self.sources[name].index: delta for name, delta in fed.items()}
-        found = self.scope.step(sources, interval)
+        found = step_in_memory(self.nest, sources, interval)
         return {name: self._left(name, found.get(handle.index, ())) for name, handle in self.leaving.items()}
 
     def _left(self, name: str, deltas: Sequence[Delta]) -> Deltas:
@@ -143,7 +150,7 @@ def assemble(
 def _keeps_signs(node: Node) -> bool:
     """Say whether an operator gives nothing but rows that insert for such rows, whatever it has read before."""
     if isinstance(node, physical.Linear):
-        return not any(isinstance(step, Explode) for step in node.steps)
+        return not any(isinstance(step, ExplodeStep) for step in node.steps)
     if isinstance(node, physical.Sum):
         return -1 not in node.signs
     plain = physical.Arranged | physical.Consolidate | physical.Show

@@ -33,6 +33,7 @@ from ddcli.errors import DdError, EngineError, InputError
 from ddcli.expressions import stage
 from ddcli.expressions.aggregates import aggregate_expression
 from ddcli.expressions.python import RAISED, failure, load_function
+from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.tree import Column as NamedColumn
 from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
@@ -322,7 +323,7 @@ def multiplicity(function: Expression | None) -> Callable[[Lanes], Lanes]:
     """
     if function is None:
         return positive
-    run = stage.Stage({"count": Type("int64")}, (stage.Map((("count", Cast(function, Type("int64"))),)),))
+    run = stage.Stage({"count": Type("int64")}, (MapStep((("count", Cast(function, Type("int64"))),)),))
 
     def apply(counts: Lanes) -> Lanes:
         import polars as pl

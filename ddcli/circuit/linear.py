@@ -11,6 +11,7 @@ from ddcli.engine.columns import NULL
 from ddcli.engine.lanes import Layout, decode
 from ddcli.engine.operators.linear import Constant, Inverted, Lane, Linear, Permute, Plus
 from ddcli.expressions import stage
+from ddcli.expressions.steps import MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL, Schema, Type
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 INT64 = Type("int64")
 
 
-def keeping(schema: Schema, steps: Sequence[stage.Step], pool: Pool) -> Callable[[np.ndarray], np.ndarray]:
+def keeping(schema: Schema, steps: Sequence[Step], pool: Pool) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function that gives those rows of a matrix with the lanes of `schema` first that filters keep, in their order."""
     run, layout = stage.Stage(schema, tuple(steps)), Layout(schema)
 
@@ -66,7 +67,7 @@ def linear_operator(
 
 
 def _only_maps(node: physical.Linear) -> bool:
-    return all(isinstance(step, stage.Map) for step in node.steps)
+    return all(isinstance(step, MapStep) for step in node.steps)
 
 
 def _lanes(origin: Origin, kind: Type, given: Schema, source: Layout) -> list[Lane]:
@@ -101,7 +102,7 @@ def _linear(
             lanes += _lanes(origin, kind, given, source)
     if not computed.width and _only_maps(node):
         return Permute(lanes, nt)
-    only = stage.Map(tuple((name, Column(name, kind)) for name, kind in computed.schema.items()))
+    only = MapStep(tuple((name, Column(name, kind)) for name, kind in computed.schema.items()))
     run = stage.Stage(given, (*node.steps, only))
 
     def logic(frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]:
@@ -134,15 +135,15 @@ Origin = Column | Literal | Sum | None
 """Where a column comes from: the input column whose lanes it has, a literal, a sum; None: it must be computed."""
 
 
-def _origins(given: Schema, steps: Sequence[stage.Step]) -> dict[str, Origin]:
+def _origins(given: Schema, steps: Sequence[Step]) -> dict[str, Origin]:
     """Return where each column after `steps` comes from."""
     origins: dict[str, Origin] = {name: Column(name, kind) for name, kind in given.items()}
     for step in steps:
-        if isinstance(step, stage.Map):
+        if isinstance(step, MapStep):
             origins = {name: _origin(expression, origins) for name, expression in step.columns}
-        elif isinstance(step, stage.Unnest):
+        elif isinstance(step, UnnestStep):
             origins = origins | {step.name: None}
-        elif isinstance(step, stage.Python):
+        elif isinstance(step, PythonStep):
             origins = dict.fromkeys(name for name, _ in step.output)
     return origins
 

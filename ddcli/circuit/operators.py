@@ -25,7 +25,7 @@ from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
 from ddcli.engine.operators.snapshots import Snapshots
 from ddcli.engine.operators.threshold import Threshold
 from ddcli.engine.operators.upsert import Upsert
-from ddcli.expressions.stage import Filter
+from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.types import Type
 from ddcli.plan import physical
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
-    from ddcli.engine.operators.base import Delta, Interval, Operator
+    from ddcli.engine.operators.base import Delta, Operator
     from ddcli.engine.operators.imported import Imported
     from ddcli.engine.operators.reduce_aggregates import Aggregate
     from ddcli.engine.operators.revisit import Revisiting
     from ddcli.engine.pool import Pool
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.scope import Scope
     from ddcli.engine.trace.spine import Trace
     from ddcli.errors import DdError
@@ -227,7 +227,7 @@ class Operators:
     @operator.register(physical.Filtered)
     def _(self, node: physical.Filtered, shard: int) -> Operator:
         (whole,) = node.inputs
-        keep = keeping(whole.schema, [Filter(condition) for condition in node.conditions], self.pool(shard))
+        keep = keeping(whole.schema, [FilterStep(condition) for condition in node.conditions], self.pool(shard))
         return Filtered(self.arranged[whole.fingerprint][shard], keep)
 
     @operator.register(physical.EquiJoin)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from ddcli.expressions import stage
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import physical
 
@@ -78,12 +78,12 @@ def _(node: physical.Linear) -> Owned:
         if columns is None:
             return None
         match step:
-            case stage.Filter() | stage.Explode():
+            case FilterStep() | ExplodeStep():
                 pass
-            case stage.Map():
+            case MapStep():
                 names = {expression.name: name for name, expression in step.columns if isinstance(expression, Column)}
                 columns = _renamed(columns, [names.get(column) for column, _ in columns])
-            case stage.Unnest():
+            case UnnestStep():
                 columns = None if any(step.name == column for column, _ in columns) else columns
             case _:
                 return None

@@ -11,7 +11,7 @@ from ddcli.engine.operators.shift import PythonShift
 from ddcli.engine.times import LEAST
 from ddcli.engine.updates import DIFF, time_names
 from ddcli.expressions.foreign import Foreign
-from ddcli.expressions.stage import Python
+from ddcli.expressions.steps import PythonStep
 from ddcli.expressions.types import Type
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def python_shift(node: physical.PythonShift, pool: Pool, time: Sequence[Type], n
     (child,) = node.inputs
     names = [*time_names(len(time)), DIFF] if node.batch else [f"${at}" for at in range(len(time) + 1)]
     added = dict(zip(names, [*(kind.or_null() for kind in time), INT64], strict=True))
-    foreign = Foreign(Python(node.function, node.batch, tuple((node.schema | added).items())), child.schema)
+    foreign = Foreign(PythonStep(node.function, node.batch, tuple((node.schema | added).items())), child.schema)
     if not node.batch:
         foreign.function = _flat(foreign.function, names)
 

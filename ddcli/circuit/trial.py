@@ -11,7 +11,8 @@ import numpy as np
 
 from ddcli.circuit.graph import assemble
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Interval
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace.spine import Trace

@@ -128,8 +128,8 @@ def _look_at_spark(
 
 
 def _facts(pipeline: Path | None) -> dict[str, Any]:
-    from ddcli import __version__
     from ddcli.job.sizes import default_memory, default_workers, machine_memory
+    from ddcli.version import __version__
 
     packages = {name: _version(name) for name in (*NEEDED, *EXTRAS)}
     facts: dict[str, Any] = {
@@ -158,10 +158,11 @@ def _version(package: str) -> str | None:
 
 def _kernels() -> dict[str, Any]:
     """Return where compiled kernels are, and how many of their modules are compiled as the sources are now."""
+    from ddcli.engine import kernels
     from ddcli.engine.jit import cache, settings
 
     folder = settings.cache_dir()
-    modules = cache.every_module()
+    modules = cache.every_module(kernels.__name__)
     above = next(path for path in (folder, *folder.parents) if path.exists())
     return {
         "directory": str(folder),

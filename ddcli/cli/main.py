@@ -10,9 +10,9 @@ import sys
 
 import click
 
-from ddcli import __version__
 from ddcli.errors import DdError, UsageError, did_you_mean
 from ddcli.screen import prepare, say, visible
+from ddcli.version import __version__
 
 COMMANDS = {
     "check": "ddcli.cli.check",

@@ -6,7 +6,6 @@ from contextlib import closing, nullcontext
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from ddcli import __version__
 from ddcli.circuit.graph import assemble
 from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
@@ -15,8 +14,8 @@ from ddcli.driver.meter import Watching, widths_of
 from ddcli.driver.migration import is_changed, rebuild
 from ddcli.driver.step import Stepping, pools_for
 from ddcli.engine.counts import OUTPUT, Count, Counts
-from ddcli.engine.operators.base import Interval
 from ddcli.engine.pool import HashCollision
+from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import LEAST, Frontier
@@ -39,6 +38,7 @@ from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.state.upkeep import rekey
 from ddcli.store.time_text import format_frontier
+from ddcli.version import __version__
 
 if TYPE_CHECKING:
     import polars as pl

@@ -11,14 +11,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ddcli import __version__
 from ddcli.circuit.graph import assemble
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.step import Stepping, pools_for
 from ddcli.engine.counts import Counts
 from ddcli.engine.lanes import Layout
-from ddcli.engine.operators.base import Interval
+from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import LEAST, Frontier
@@ -41,6 +40,7 @@ from ddcli.store.state.directory import batch_directory
 from ddcli.store.state.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.verify import check_bytes
+from ddcli.version import __version__
 
 if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type

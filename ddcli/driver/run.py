@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ddcli.job.options import Engine
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
-    from ddcli.store.files.lock import IfLocked
+    from ddcli.store.files.lock_holder import IfLocked
 
 
 def run(

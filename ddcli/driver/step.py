@@ -18,6 +18,7 @@ from ddcli.engine.jit.settings import cache_dir
 from ddcli.engine.operators.base import Delta, empty
 from ddcli.engine.out_of_core import OutOfCore
 from ddcli.engine.pool import Pool
+from ddcli.engine.resident import step_in_memory
 from ddcli.job.summary import SparkSummary
 from ddcli.runtime.scheduler import Spreading
 from ddcli.runtime.task import Job, consolidated
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ddcli.circuit.traces import StateTraces
     from ddcli.engine.counts import Counts
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
     from ddcli.job.sizes import Sizes
     from ddcli.plan.physical import PhysicalGraph
@@ -83,7 +84,7 @@ class Stepping:
         """Step over all updates at once; then write outputs and traces, in threads."""
         progress = self.publishing.request.progress
         progress.begin("reading inputs")
-        found = self.assembled.scope.step(self._fed(), self.interval)
+        found = step_in_memory(self.assembled.nest, self._fed(), self.interval)
         progress.begin("writing outputs and state")
         with ThreadPoolExecutor(max(2, self.cut.threads)) as threads:
             writes = [threads.submit(write) for write in self._writes(found)]

@@ -14,13 +14,14 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * pool: the value that each 64-bit hash stands for
 * records: Python records to lanes and back
 * resident: executes a schedule in memory
-* rounds: rounds of loops as time lanes
+* rounds: time lanes against frontiers; rounds of loops as time lanes
 * schedule: which operator steps when, in which round; pure
 * scope: operators in the order of their data, stepped together
 * scope_tree: a scope and those within it, by path
 * secret: the key of the hashes of a state
 * stages: operators a shard passes between two exchanges
 * times: times and frontiers: the lattice of updates
+* transit: what lies between the stages of a step out of core
 * updates: updates as frames and records
 * workers: threads that step shards
 """

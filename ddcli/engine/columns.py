@@ -10,7 +10,7 @@ all 64 bits (`FLAGGED`) has a lane in front instead: 0 = present, 1 = null.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-    from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Type
 
     Lanes = NDArray[np.int64]
@@ -31,6 +30,16 @@ if TYPE_CHECKING:
 NULL = 2**63 - 1
 SIGN = np.int64(-(2**63))
 POOLED = frozenset({"string", "binary", "list"})
+
+
+class Values(Protocol):
+    """The values behind hashed lanes: a `Pool`. `pool` is not imported, as it imports this module for the elements of lists."""
+
+    def intern(self, series: pl.Series, column: Type) -> Lanes:
+        """Return the lane of each value of a string, binary or list column."""
+
+    def values(self, lanes: Lanes, column: Type) -> pl.Series:
+        """Return the values that lanes of a type stand for."""
 
 
 class NullInRequired(InputError):
@@ -69,7 +78,7 @@ def float_values(lanes: Lanes) -> NDArray[np.float64]:
     return flip.view(np.float64)
 
 
-def encode_column(series: pl.Series, column: Type, pool: Pool, out: Lanes) -> None:
+def encode_column(series: pl.Series, column: Type, pool: Values, out: Lanes) -> None:
     """Write a column's lanes into `out`, an (n, column.lanes) view of any strides.
 
     Raises NullInRequired, InputError outside the years 1 to 9999; HashCollision from the pool. The dtype must be `column.to_polars()`.
@@ -104,7 +113,7 @@ def encode_column(series: pl.Series, column: Type, pool: Pool, out: Lanes) -> No
             np.copyto(out[:, 0], NULL, where=mask)
 
 
-def decode_column(lanes: Lanes, column: Type, pool: Pool, name: str) -> pl.Series:
+def decode_column(lanes: Lanes, column: Type, pool: Values, name: str) -> pl.Series:
     """Return the column whose lanes are `lanes`, an (n, column.lanes) view of any strides. Always copies."""
     import polars as pl
 

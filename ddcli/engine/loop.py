@@ -23,10 +23,12 @@ from ddcli.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ddcli.engine.counts import Count
     from ddcli.engine.operators.join import Entered
     from ddcli.engine.places import Deltas, Handle
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.scope import Scope
+    from ddcli.engine.trace.spine import Trace
     from ddcli.errors import Text
 
 LITTLE = 1_000_000
@@ -85,6 +87,23 @@ class Loop:
         self.fed = (*(variable.place for variable in variables), *(entry.place for entry in entries))
         for handle in [*(variable.result for variable in variables), *leaving]:
             scope.keep(handle)
+
+    @property
+    def turns(self) -> Count:
+        """Return what was counted of its rounds."""
+        return self.scope.turns
+
+    def counts(self) -> Iterator[tuple[str, Count]]:
+        """Yield what was counted of each of its places that has a name."""
+        return self.scope.counts()
+
+    def close(self, interval: Interval) -> None:
+        """Let go of what nobody reads before the interval's upper."""
+        self.scope.close(interval)
+
+    def traces(self) -> Iterator[Trace]:
+        """Yield the traces of all its operators."""
+        return self.scope.traces()
 
     def enter(self, given: Sequence[Deltas | None]) -> Iterator[tuple[int, int, Deltas]]:
         """Yield what is fed in which round to which place, as all but what is arranged enters: initials are taken back in the second."""

@@ -11,30 +11,25 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
-from ddcli.engine.lanes import Layout
 from ddcli.engine.loop import GATHERING, advanced, taken_back
 from ddcli.engine.operators.base import Delta
-from ddcli.engine.operators.join import Entered
 from ddcli.engine.resident import Resident
 from ddcli.engine.rounds import with_rounds, without_rounds
 from ddcli.engine.scope_tree import APART, BROUGHT, CALLED, HERE, KEPT, LATE, Address, Path, Wake
+from ddcli.engine.transit import LANES
 from ddcli.engine.workers import LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from ddcli.engine.operators.base import Interval, Operator
-    from ddcli.engine.out_of_core import OutOfCore
     from ddcli.engine.places import Deltas
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Leg, Schedule
     from ddcli.engine.stages import Stage
-
-LANES = Layout({})
-"""Of keys: nobody asks for the values behind their hashes before he has read the groups, which bring them."""
+    from ddcli.engine.transit import Transit
 
 
-def enter(step: OutOfCore, path: Path, shard: int, interval: Interval) -> None:
+def enter(step: Transit, path: Path, shard: int, interval: Interval) -> None:
     """Begin a loop, in the interval's rounds of those around: have its initials and what else enters come to a shard.
 
     Where none is around, find out as well in which rounds something waits since earlier intervals.
@@ -59,7 +54,7 @@ def enter(step: OutOfCore, path: Path, shard: int, interval: Interval) -> None:
             step.send(to, shard, taken_back(updates), (*outer, 1))
 
 
-def leave(step: OutOfCore, place: Path, shard: int, delta: Delta, rounds: Rounds) -> None:
+def leave(step: Transit, place: Path, shard: int, delta: Delta, rounds: Rounds) -> None:
     """Have what a place of a loop gave in a round leave the loop, and come back in the next one, as far as it does."""
     path, index = place[:-1], place[-1]
     loop = step.nest.loop(path)
@@ -84,7 +79,7 @@ def leave(step: OutOfCore, place: Path, shard: int, delta: Delta, rounds: Rounds
             step.deal(Address(to, APART, shard, later), updates, layout, range(layout.width))
 
 
-def add_up(step: OutOfCore, path: Path, shard: int, interval: Interval) -> None:
+def add_up(step: Transit, path: Path, shard: int, interval: Interval) -> None:
     """Have variables come to a shard whose updates were dealt by whole records: what cancels would go round for ever."""
     for variable in step.nest.loop(path).variables:
         place = (*path, variable.place.index)
@@ -94,7 +89,7 @@ def add_up(step: OutOfCore, path: Path, shard: int, interval: Interval) -> None:
             step.send(place, shard, kernels.consolidate(updates), interval.rounds)
 
 
-def end(step: OutOfCore, path: Path, stage: Stage, shard: int, interval: Interval) -> None:
+def end(step: Transit, path: Path, stage: Stage, shard: int, interval: Interval) -> None:
     """End a loop that no other is around: hand its traces over, and those that were read by it last. `stage` is the loop's."""
     for inner in step.nest.below(path):
         for index in range(len(step.nest.scopes[inner].places)):
@@ -111,7 +106,7 @@ def end(step: OutOfCore, path: Path, stage: Stage, shard: int, interval: Interva
     step.seal((), stage, shard, interval)
 
 
-def go_through(step: OutOfCore, leg: Leg, stage: Stage, pending: Iterable[Address], interval: Interval) -> None:
+def go_through(step: Transit, leg: Leg, stage: Stage, pending: Iterable[Address], interval: Interval) -> None:
     """Go through all rounds of a loop that are left in these rounds of those around, in memory. `stage` is the loop's.
 
     Nothing is chosen of what waits when they are done: all of it is for later rounds of the loops around, or has left.
@@ -129,7 +124,7 @@ def go_through(step: OutOfCore, leg: Leg, stage: Stage, pending: Iterable[Addres
     for wake in leg.due:
         resident.schedule.wake(wake._replace(shard=0))
     _resume(step, resident.schedule, [at for at in pending if _within(at, path, outer)], interval)
-    given = step.given(path, stage, interval)
+    given = _given(step, path, stage, interval)
     for place, deltas in given.items():
         resident.schedule.add(Address(place, HERE, 0, outer), deltas)
     if begun:
@@ -148,10 +143,27 @@ def go_through(step: OutOfCore, leg: Leg, stage: Stage, pending: Iterable[Addres
     for place in places:
         for shard in shards:
             for operator in step.operator(place, shard):
-                put_off(step, operator, place, shard, outer)
+                step.put_off(operator, place, shard, outer)
 
 
-def _put_off(step: OutOfCore, schedule: Schedule[Deltas], given: Collection[Path], outer: Rounds) -> None:
+def _given(step: Transit, path: Path, stage: Stage, interval: Interval) -> dict[Path, Deltas]:
+    """Return what a loop is given, of all shards, where it is given something."""
+    read: dict[Path, Deltas] = {}
+    for place in step.nest.given(path):
+        none = step.nest.scopes[place[:-1]].places[place[-1]].none
+        deltas = []
+        for shard in range(step.scope.workers.count):
+            step.go_on(place, shard, interval)
+            at = Address(place, HERE, shard, interval.rounds)
+            last = place[-1] in stage.seals
+            updates = step.exchange.take(at, step.layout(place), step.pools[shard], last=last)
+            deltas.append(none if updates is None else step.resumed(place, shard, updates))
+        if any(len(delta.updates) for delta in deltas):
+            read[place] = deltas
+    return read
+
+
+def _put_off(step: Transit, schedule: Schedule[Deltas], given: Collection[Path], outer: Rounds) -> None:
     """Have what waits in memory, but for what a loop was `given`, wait where others find it: all of it is for later."""
     moving, wakes = schedule.left()
     for at, parts in moving.items():
@@ -168,7 +180,7 @@ def _within(at: Address, path: Path, rounds: Rounds) -> bool:
     return at.what != KEPT and at.place[: len(path)] == path != at.place and at.rounds[: len(rounds)] == rounds
 
 
-def _resume(step: OutOfCore, schedule: Schedule[Deltas], pending: Iterable[Address], interval: Interval) -> None:
+def _resume(step: Transit, schedule: Schedule[Deltas], pending: Iterable[Address], interval: Interval) -> None:
     """Have what waits in a loop wait in memory."""
     waiting = defaultdict(set)
     for each in pending:
@@ -189,7 +201,7 @@ def _resume(step: OutOfCore, schedule: Schedule[Deltas], pending: Iterable[Addre
             _postpone(step, schedule, Address(place, BROUGHT, 0, rounds), source)
 
 
-def _postpone(step: OutOfCore, schedule: Schedule[Deltas], at: Address, source: Path | None = None) -> None:
+def _postpone(step: Transit, schedule: Schedule[Deltas], at: Address, source: Path | None = None) -> None:
     """Have what waits at an address wait in memory, there or at the place that it came from."""
     place = source or at.place
     none = step.nest.scopes[place[:-1]].places[place[-1]].none
@@ -198,41 +210,3 @@ def _postpone(step: OutOfCore, schedule: Schedule[Deltas], at: Address, source: 
         updates = step.exchange.take(at._replace(shard=shard), step.layout(place), step.pools[shard], last=True)
         deltas.append(none if updates is None else Delta(kernels.consolidate(updates)))
     schedule.add(Address(place, LATE if at.what == LATE else HERE, 0, at.rounds), deltas)
-
-
-# --- operators ----------------------------------------------------------------------------------------------------
-
-
-def recall(step: OutOfCore, operator: Operator, place: Path, shard: int, interval: Interval) -> None:
-    """Have an operator know what those put off who stepped it in earlier rounds than the interval's."""
-    pool, rounds = step.pools[shard], interval.rounds
-    if isinstance(operator, Entered):
-        origin = step.nest.origins[place]
-        step.go_on(origin, shard, interval)
-        if rounds[-1]:
-            here = Address(origin, HERE, shard, rounds[:-1])
-            updates = step.exchange.take(here, step.layout(origin), pool, last=False)
-            if updates is not None:
-                operator.go_on(updates)
-        return
-    for at, trace in enumerate(operator.traces):
-        assert trace.layout is not None, "the traces of a state have layouts"
-        trace.resume(step.exchange.parts(Address(place, KEPT, shard, trace=at), trace.layout, pool))
-    if operator.revisiting is not None:
-        keys = step.exchange.parts(Address(place, CALLED, shard, rounds), LANES, pool)
-        operator.revisiting.recall(interval, {rounds: keys} if keys else {}, step.memos.get((place, shard)))
-
-
-def put_off(step: OutOfCore, operator: Operator, place: Path, shard: int, but: Rounds | None = None) -> None:
-    """Put off what others must know of an operator's rounds; `but` those rounds of the loops around are over."""
-    pool = step.pools[shard]
-    for at, trace in enumerate(operator.traces):
-        assert trace.layout is not None, "the traces of a state have layouts"
-        if trace.fresh:
-            updates = kernels.merge(trace.fresh)
-            step.exchange.add(Address(place, KEPT, shard, trace=at), updates, trace.layout, pool)
-    if operator.revisiting is not None:
-        called, step.memos[place, shard] = operator.revisiting.put_off()
-        for rounds, keys in called.items():
-            if but is None or rounds[: len(but)] != but:
-                step.exchange.add(Address(place, CALLED, shard, rounds), keys, LANES, pool)

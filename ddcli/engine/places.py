@@ -11,12 +11,12 @@ from ddcli.engine.counts import Count
 from ddcli.engine.operators.base import Delta
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.operators.base import Operator
-    from ddcli.engine.rounds import Rounds
-    from ddcli.engine.scope import Scope
+    from ddcli.engine.rounds import Interval, Rounds
+    from ddcli.engine.trace.spine import Trace
 
 Deltas = list[Delta]
 """The new updates of a collection, a delta a shard."""
@@ -30,11 +30,23 @@ class Handle:
 
 
 class Inner(Protocol):
-    """A scope within a scope: one place that reads several collections, and gives several."""
+    """A scope within a scope: one place that reads several collections, and has several ports. A `Loop`.
+
+    `loop` is not imported: it imports `scope`, which imports this module.
+    """
 
     @property
-    def scope(self) -> Scope:
-        """Return the scope."""
+    def turns(self) -> Count:
+        """Return what was counted of its rounds."""
+
+    def counts(self) -> Iterator[tuple[str, Count]]:
+        """Yield what was counted of each of its places that has a name."""
+
+    def close(self, interval: Interval) -> None:
+        """Let go of what nobody reads before the interval's upper."""
+
+    def traces(self) -> Iterator[Trace]:
+        """Yield the traces of all its operators."""
 
 
 @dataclass(slots=True)

@@ -12,14 +12,32 @@ from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope_tree import HERE, LATE, Address, Wake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.operators.base import Delta
     from ddcli.engine.places import Deltas, Pass, Place
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Found, Leg
     from ddcli.engine.scope_tree import Nest, Path
     from ddcli.engine.stages import Stage
+
+
+def step_in_memory(nest: Nest, fed: Mapping[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
+    """Close the interval: run what has something to do and return the updates of the places that are kept.
+
+    `fed` has sources' updates by index, by shard where they have one; all their times are in the interval.
+    """
+    resident = Resident(nest, interval)
+    resident.begin(())
+    for index, given in fed.items():
+        deltas = given if isinstance(given, list) else nest.scope.dealt(given)
+        if any(len(delta.updates) for delta in deltas):
+            resident.schedule.add(Address((index,), HERE, 0), deltas)
+    found = resident.run(resident.schedule.legs())
+    # Nobody asks for a time before the upper any more, so what is sealed now may be compacted up to there.
+    nest.scope.close(interval)
+    resident.seal((), ())
+    return found
 
 
 class Resident:

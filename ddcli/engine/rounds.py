@@ -1,4 +1,4 @@
-"""Rounds of loops as time lanes: added, dropped, and told apart.
+"""Time lanes of updates: compared with frontiers; and the rounds of loops in them, added, dropped, and told apart.
 
 The time lanes of a matrix in a loop are the coordinates of the input's time, then a round a loop, outermost first.
 """
@@ -10,13 +10,58 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ddcli.engine.times import Frontier, Time
+
 Rounds = tuple[int, ...]
 """The current round of each loop around, outermost first; () outside of all loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The times a step closes: at or after `lower`, not at or after `upper`, and in loops of just these `rounds`.
+
+    The frontiers are over the time's input coordinates: those are data to the operators, all processed together. Only rounds
+    are taken one after the other.
+    """
+
+    lower: Frontier
+    upper: Frontier
+    rounds: Rounds = ()
+
+    def at(self, rounds: Rounds) -> Interval:
+        """Return the interval in these rounds."""
+        return Interval(self.lower, self.upper, rounds)
+
+    def has(self, time: Time) -> bool:
+        """Say whether a step over the interval closes a time."""
+        return self.lower.less_equal(time) and not self.upper.less_equal(time)
+
+
+def before(times: np.ndarray, frontier: Frontier) -> np.ndarray:
+    """Say which rows of a matrix of times are not at or after any element of a frontier.
+
+    >>> from ddcli.engine.times import Frontier
+    >>> before(np.array([[0, 5], [1, 1], [2, 3]]), Frontier([(1, 2), (2, 0)])).tolist()
+    [True, True, False]
+    """
+    late = np.zeros(len(times), np.bool_)
+    for element in frontier:
+        after = times[:, 0] >= element[0]
+        for at in range(1, times.shape[1]):
+            after &= times[:, at] >= element[at]
+        late |= after
+    return ~late
+
+
+def times_of(matrix: np.ndarray, nt: int) -> np.ndarray:
+    """Return the time lanes of a batch."""
+    return matrix[:, matrix.shape[1] - 1 - nt : -1]
 
 
 def with_rounds(m: np.ndarray, rounds: Rounds, tail: int) -> np.ndarray:

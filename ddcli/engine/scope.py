@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.counts import Count
-from ddcli.engine.operators.base import Delta, Interval, Operator, empty
+from ddcli.engine.operators.base import Delta, Operator, empty
 from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
-from ddcli.engine.resident import Resident
-from ddcli.engine.rounds import split_rounds
-from ddcli.engine.scope_tree import HERE, Address, Nest
+from ddcli.engine.rounds import Interval, split_rounds
 from ddcli.engine.stages import Stage, stages
 from ddcli.engine.workers import Workers
 from ddcli.progress import SILENT, Progress
@@ -59,7 +57,6 @@ class Scope:
         self.places: list[Place] = []
         self.stages: list[Stage] = []
         self.kept: set[int] = set()
-        self._nest: Nest | None = None
 
     # --- building -------------------------------------------------------------------------------------------------
 
@@ -130,26 +127,6 @@ class Scope:
             place.nones = tuple(self.places[i].none for i in place.inputs)
 
     # --- stepping -------------------------------------------------------------------------------------------------
-
-    def step(self, fed: Mapping[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
-        """Close the interval: run what has something to do and return the updates of the places that are kept.
-
-        `fed` gives sources' updates by index, by shard where they have one; all their times are in the interval. For the
-        outermost scope.
-        """
-        if self._nest is None:
-            self._nest = Nest(self)
-        resident = Resident(self._nest, interval)
-        resident.begin(())
-        for index, given in fed.items():
-            deltas = given if isinstance(given, list) else self._dealt(given)
-            if any(len(delta.updates) for delta in deltas):
-                resident.schedule.add(Address((index,), HERE, 0), deltas)
-        found = resident.run(resident.schedule.legs())
-        # Nobody asks for a time before the upper any more, so what is sealed now may be compacted up to there.
-        self.close(interval)
-        resident.seal((), ())
-        return found
 
     def announce(self, stage: Stage, tasks: int | None = None) -> None:
         """Tell who watches, if there is anyone, that a stage begins."""
@@ -283,9 +260,9 @@ class Scope:
                 for count in place.counts.values():
                     yield place.name, count
             if place.inner is not None:
-                yield from place.inner.scope.counts()
+                yield from place.inner.counts()
                 if place.name:
-                    yield place.name, place.inner.scope.turns
+                    yield place.name, place.inner.turns
 
     def seal_shard(self, index: int, shard: int, interval: Interval) -> None:
         """Take the updates of a shard's last step into its traces."""
@@ -301,7 +278,7 @@ class Scope:
             for operator in place.shards:
                 operator.close(interval)
             if place.inner:
-                place.inner.scope.close(interval)
+                place.inner.close(interval)
 
     def traces(self) -> Iterator[Trace]:
         """Yield the traces of all operators."""
@@ -309,7 +286,7 @@ class Scope:
             for operator in place.shards:
                 yield from operator.traces
             if place.inner:
-                yield from place.inner.scope.traces()
+                yield from place.inner.traces()
 
     def _here(self, index: int, delta: Delta, rounds: Rounds, result: Pass) -> Delta | None:
         """Return the updates of these rounds; the others are held at their place until their round comes."""
@@ -340,8 +317,8 @@ class Scope:
             return deltas
         return self._exchanged(deltas, tuple(range(deltas[0].updates.shape[1] - 1 - self.nt)))
 
-    def _dealt(self, delta: Delta) -> Deltas:
-        """Spread what is fed evenly."""
+    def dealt(self, delta: Delta) -> Deltas:
+        """Return a source's updates, spread evenly over the shards."""
         count = self.workers.count
         ends = [len(delta.updates) * shard // count for shard in range(count + 1)]
         return [Delta(delta.updates[a:b], delta.distinct) for a, b in itertools.pairwise(ends)]

@@ -6,6 +6,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * aggregates: the table of aggregates
 * bounds: ranges of integer expressions: can it overflow?
 * casts: which casts exist, casts of constants
+* checks: where a lowered expression fails
 * coerce: which types go together
 * definition: a Python function's definition, read from its text
 * execute: runs a stage: values and checks in one query
@@ -26,6 +27,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * signatures: signatures of functions, as text in the table
 * sql: text to sqlglot's tree, every argument used or refused
 * stage: linear steps fused into one
+* steps: the linear steps
 * tree: the typed tree
 * types: the types of columns
 * years: years 1 to 9999

@@ -13,19 +13,18 @@ import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
-from ddcli.expressions.lower import Check, Lowering
-from ddcli.expressions.stage import Explode, Filter, Map, Python, Step, Unnest
+from ddcli.expressions.lower import Lowering
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Column, Expression, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddcli.expressions.bounds import Range
+    from ddcli.expressions.checks import Check
     from ddcli.expressions.scope import TableCall
+    from ddcli.expressions.steps import State
     from ddcli.expressions.types import Schema
-
-    State = tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]
-    """The frame so far, the input row of each of its rows, the factors of their diffs (None as in StageResult)."""
 
 LARGE = 20_000
 VALUE, CHECK, HEIGHT = "\0value", "\0check", "\0height"
@@ -142,15 +141,15 @@ class Program:
 
 
 def _operation(step: Step, before: Schema, after: tuple[str, ...]) -> Callable[[State], State]:
-    if isinstance(step, Filter):
+    if isinstance(step, FilterStep):
         return _filter(step, after)
-    if isinstance(step, Map):
+    if isinstance(step, MapStep):
         return _map(step, after)
-    if isinstance(step, Unnest):
+    if isinstance(step, UnnestStep):
         return _unnest(step, after)
-    if isinstance(step, Explode):
+    if isinstance(step, ExplodeStep):
         return _explode(step, after)
-    assert isinstance(step, Python)
+    assert isinstance(step, PythonStep)
     from ddcli.expressions.foreign import Foreign
 
     return Foreign(step, before).run
@@ -161,7 +160,7 @@ def picked(rows: np.ndarray | None, chosen: np.ndarray) -> np.ndarray:
     return chosen if rows is None else rows[chosen]
 
 
-def _filter(step: Filter, after: tuple[str, ...]) -> Callable[[State], State]:
+def _filter(step: FilterStep, after: tuple[str, ...]) -> Callable[[State], State]:
     values = evaluation([(VALUE, step.condition)])
 
     def run(state: State) -> State:
@@ -178,7 +177,7 @@ def _filter(step: Filter, after: tuple[str, ...]) -> Callable[[State], State]:
     return run
 
 
-def _map(step: Map, after: tuple[str, ...]) -> Callable[[State], State]:
+def _map(step: MapStep, after: tuple[str, ...]) -> Callable[[State], State]:
     # A column that nothing needs is not evaluated, and so can't fail either.
     values = evaluation([(name, expression) for name, expression in step.columns if name in after])
 
@@ -189,7 +188,7 @@ def _map(step: Map, after: tuple[str, ...]) -> Callable[[State], State]:
     return run
 
 
-def _unnest(step: Unnest, after: tuple[str, ...]) -> Callable[[State], State]:
+def _unnest(step: UnnestStep, after: tuple[str, ...]) -> Callable[[State], State]:
     values = Evaluation(step.call.args, [VALUE], lambda low: [_elements(low, step.call)])
     values.plain = False
     others = [name for name in after if name != step.name]
@@ -223,7 +222,7 @@ def _elements(low: Lowering, call: TableCall) -> pl.Expr:
     return pl.int_ranges(*safe, dtype=pl.Int64)
 
 
-def _explode(step: Explode, after: tuple[str, ...]) -> Callable[[State], State]:
+def _explode(step: ExplodeStep, after: tuple[str, ...]) -> Callable[[State], State]:
     values = evaluation([(VALUE, step.weight)])
 
     def run(state: State) -> State:
@@ -239,7 +238,7 @@ def _explode(step: Explode, after: tuple[str, ...]) -> Callable[[State], State]:
     return run
 
 
-def _product(step: Explode, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _product(step: ExplodeStep, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     wide = pl.Series(a).cast(pl.Int128) * pl.Series(b).cast(pl.Int128)
     found = wide.cast(pl.Int64, strict=False)
     if found.null_count():

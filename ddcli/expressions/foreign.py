@@ -12,8 +12,7 @@ from ddcli.errors import InputError
 from ddcli.expressions.python import RAISED, failure, load_function
 
 if TYPE_CHECKING:
-    from ddcli.expressions.execute import State
-    from ddcli.expressions.stage import Python
+    from ddcli.expressions.steps import PythonStep, State
     from ddcli.expressions.types import Schema, Type
 
 ROW = "row"
@@ -22,7 +21,7 @@ ROW = "row"
 class Foreign:
     """One Python step, ready to run."""
 
-    def __init__(self, step: Python, before: Schema):
+    def __init__(self, step: PythonStep, before: Schema):
         self.step, self.columns = step, list(before)
         self.output = dict(step.output)
         self.dtypes = {name: type_.to_polars() for name, type_ in step.output}

@@ -1,40 +1,29 @@
 """The tree to polars: a value for every row, and checks that tell which rows fail.
 
 polars gives null (or wraps) where our meaning is an error, so a lowered expression has two parts: the value, which never raises,
-and `Check`s, boolean expressions that are true where the row fails. A check is masked by what leads to it: a branch of `case` not
-taken, a later argument of `coalesce`, the right side of `and` after false are not evaluated, so they can't fail. Where the types rule
-failure out there is no check.
+and `Check`s, boolean expressions that are true where the row fails (see `checks`). A branch of `case` not taken, a later argument
+of `coalesce`, the right side of `and` after false are not evaluated, so they can't fail.
 """
 
 from __future__ import annotations
 
 from functools import reduce
-from operator import and_, or_
+from operator import and_
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ddcli.dataclass import dataclass
-from ddcli.expressions.bounds import bounds, is_safe
+from ddcli.expressions import lower_logic, lower_number, lower_text, lower_time
+from ddcli.expressions.checks import Checks
+from ddcli.expressions.lower_cast import lower_cast
 from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.bounds import Range
+    from ddcli.expressions.checks import Lower
     from ddcli.expressions.types import Type
-
-    Lower = Callable[["Lowering", Call, list[pl.Expr]], pl.Expr]
-
-
-@dataclass(frozen=True)
-class Check:
-    """Rows that fail: where `failing` is true (null is false), `expression` has the `problem`."""
-
-    failing: pl.Expr
-    problem: str
-    hint: str | None
-    expression: Expression
 
 
 # Functions that polars has as methods of their first argument.
@@ -58,24 +47,14 @@ SHALLOW, STEP = 8, 2
 """Trees deeper than the first are computed in steps of so many levels: each level may name the ones below it several times."""
 
 
-class Lowering:
-    """Lowers expressions and collects their checks, each once.
-
-    `ranges` tells the least and largest value of integer columns, if known: what they and the types rule out is not checked.
-    """
+class Lowering(Checks):
+    """Lowers expressions and collects their checks, each once."""
 
     def __init__(self, ranges: Mapping[str, Range] | None = None) -> None:
-        self.ranges = ranges or {}
-        self.checks: list[Check] = []
+        super().__init__(ranges)
         self.parts: list[list[pl.Expr]] = []
         """Columns to be computed before values and checks, in steps: each reads those of the steps before."""
         self._depths: dict[int, int] = {}
-        self._mask: pl.Expr | None = None
-        self._tried: list[pl.Expr] | None = None
-        self._known: set[tuple[str, str, int]] = set()
-        self._masks: dict[tuple[int, str], int] = {}
-        self._reached = 0
-        """The number of the mask: equal numbers are equal masks."""
 
     def values(self, expressions: Sequence[Expression]) -> list[pl.Expr]:
         """Return the polars expressions of values that may be deep; adds to `checks` and to `parts`."""
@@ -122,10 +101,8 @@ class Lowering:
 
     def _computed(self, expression: Expression) -> pl.Expr:
         if isinstance(expression, Cast):
-            from ddcli.expressions.lower_cast import lower_cast
-
             argument = self.value(expression.argument)
-            return self._trying(expression.try_, lambda: lower_cast(self, expression, argument))
+            return self.trying(expression.try_, lambda: lower_cast(self, expression, argument))
         if isinstance(expression, Case):
             return self._case(expression)
         assert isinstance(expression, Call)
@@ -141,56 +118,14 @@ class Lowering:
             for at, arg in enumerate(expression.args)
             if not (listed and at and isinstance(arg, Literal))
         ]
-        lower = table()[name]
+        lower = TABLE[name]
         if name in RECEIVERS and expression.columns() and not expression.args[0].columns():
             # Over a constant, some of polars' functions look at the first row of a column argument only.
             args[0] = pl.repeat(args[0], pl.len())
-        return self._trying(name.startswith("try_"), lambda: lower(self, expression, args))
-
-    def never_negative(self, expression: Expression) -> bool:
-        """Return whether an integer expression is known to be zero or more."""
-        found = bounds(expression, self.ranges)
-        return found is not None and found[0] >= 0
-
-    def fail(self, expression: Expression, failing: pl.Expr, problem: str, hint: str | None = None) -> None:
-        """Say that rows where `failing` is true fail (or are null, inside a try_ function)."""
-        if is_safe(expression, self.ranges):
-            return
-        if self._tried is not None:
-            self._tried.append(failing)
-            return
-        key = (expression.text(), problem, self._reached)
-        if key not in self._known:
-            self._known.add(key)
-            masked = failing if self._mask is None else failing & self._mask
-            self.checks.append(Check(masked, problem, hint, expression))
-
-    def fail_given(
-        self, call: Call, args: Sequence[pl.Expr], failing: pl.Expr, problem: str, hint: str | None = None
-    ) -> None:
-        """`fail`, but not where an argument is null: then the call is null before it can fail."""
-        for arg, value in zip(call.args, args, strict=True):
-            if arg.type.nullable:
-                failing = failing & value.is_not_null()
-        self.fail(call, failing, problem, hint)
-
-    def _trying(self, tried: bool, lower: Callable[[], pl.Expr]) -> pl.Expr:
-        if not tried:
-            return lower()
-        outer, self._tried = self._tried, []
-        value = lower()
-        failing, self._tried = self._tried, outer
-        # A null in `failing` is no failure: `otherwise` takes it.
-        return pl.when(reduce(or_, failing)).then(None).otherwise(value) if failing else value
+        return self.trying(name.startswith("try_"), lambda: lower(self, expression, args))
 
     def _guarded(self, expression: Expression, mask: pl.Expr, text: str) -> pl.Expr:
-        """Lower a part that is reached only where `mask` is true; equal texts are equal masks."""
-        outer, reached = self._mask, self._reached
-        self._mask = mask if outer is None else outer & mask
-        self._reached = self._masks.setdefault((reached, text), len(self._masks) + 1)
-        value = self.value(expression)
-        self._mask, self._reached = outer, reached
-        return value
+        return self.guarded(mask, text, lambda: self.value(expression))
 
     def _case(self, case: Case) -> pl.Expr:
         values: list[tuple[pl.Expr, pl.Expr]] = []
@@ -236,14 +171,10 @@ def literal(value: object, type_: Type) -> pl.Expr:
     return pl.lit(value, dtype=type_.to_polars())
 
 
-_TABLE: dict[str, Lower] = {}
-
-
-def table() -> dict[str, Lower]:
-    """Return the lowering of every function, gathered from the modules that hold them."""
-    if not _TABLE:
-        from ddcli.expressions import lower_logic, lower_number, lower_text, lower_time
-
-        for module in (lower_logic, lower_number, lower_text, lower_time):
-            _TABLE.update(module.LOWER)
-    return _TABLE
+TABLE: dict[str, Lower] = {
+    **lower_logic.LOWER,
+    **lower_number.LOWER,
+    **lower_text.LOWER,
+    **lower_time.LOWER,
+}
+"""The lowering of every function."""

@@ -16,7 +16,7 @@ from ddcli.expressions.types import MAX_PRECISION, Type
 from ddcli.expressions.years import outside
 
 if TYPE_CHECKING:
-    from ddcli.expressions.lower import Lowering
+    from ddcli.expressions.checks import Checks
     from ddcli.expressions.tree import Cast
 
 PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -30,7 +30,7 @@ OFFSET = "(Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])$"
 TIMESTAMP = f"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]{CLOCK})?$"
 
 
-def lower_cast(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
+def lower_cast(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
     """Return the converted value; adds the checks of the rows that it fails on."""
     source, target = cast.argument.type, cast.type
     if source.kind in ("null", "list"):
@@ -50,11 +50,11 @@ def lower_cast(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
     return _temporal(low, cast, value)
 
 
-def _fail(low: Lowering, cast: Cast, failing: pl.Expr, why: str = "is out of range for") -> None:
+def _fail(low: Checks, cast: Cast, failing: pl.Expr, why: str = "is out of range for") -> None:
     low.fail(cast, failing, f"a value {why} {cast.type.required()}", "use try_cast for null")
 
 
-def _number(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
+def _number(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
     source, target = cast.argument.type, cast.type
     dtype = target.to_polars()
     if target.is_float:
@@ -73,7 +73,7 @@ def _number(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
     return result
 
 
-def _decimal(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
+def _decimal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
     source, target = cast.argument.type, cast.type
     if target.is_float:
         return value.cast(target.to_polars())
@@ -113,7 +113,7 @@ def _fitting(number: pl.Expr, target: Type, digits: int, shift: int = 0) -> pl.E
     return scaled(grown(pl.when(too_long(number, digits)).then(None).otherwise(number), shift), target)
 
 
-def _from_text(low: Lowering, cast: Cast, text: pl.Expr) -> pl.Expr:
+def _from_text(low: Checks, cast: Cast, text: pl.Expr) -> pl.Expr:
     target = cast.type
     dtype = target.to_polars()
     if target.kind == "decimal":
@@ -193,7 +193,7 @@ def _to_text(source: Type, value: pl.Expr) -> pl.Expr:
     return value.cast(pl.String)
 
 
-def _temporal(low: Lowering, cast: Cast, value: pl.Expr) -> pl.Expr:
+def _temporal(low: Checks, cast: Cast, value: pl.Expr) -> pl.Expr:
     source, target = cast.argument.type, cast.type
     dtype = target.to_polars()
     if source.kind == "date":

@@ -13,7 +13,7 @@ from ddcli.expressions.tree import Call, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddcli.expressions.lower import Lower, Lowering
+    from ddcli.expressions.checks import Checks, Lower
 
 # polars compares floats as we do: NaN equals NaN and is above every number, -0.0 equals 0.0.
 
@@ -39,14 +39,14 @@ def compared(sign: str, left: pl.Expr, right: pl.Expr, *, constant: bool) -> pl.
     return COMPARE[MIRRORED.get(sign, sign)](right, left) if constant else COMPARE[sign](left, right)
 
 
-def _compare(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _compare(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     sign = call.function
     if sign.endswith("distinct from") and not any(arg.type.nullable for arg in call.args):
         sign = "=" if "not" in sign else "<>"
     return compared(sign, *args, constant=not call.args[0].columns())
 
 
-def _in(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _in(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     value, *others = args  # without the constants
     listed = [arg.value for arg in call.args[1:] if isinstance(arg, Literal)]
     constants = [constant for constant in listed if constant is not None]
@@ -67,7 +67,7 @@ def balanced(connect: Callable[[pl.Expr, pl.Expr], pl.Expr], parts: list[pl.Expr
     return connect(balanced(connect, parts[:half]), balanced(connect, parts[half:]))
 
 
-def _extremum(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _extremum(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # polars passes over nulls, and over NaN unless there is nothing else: right for the least alone.
     if call.function == "least":
         best = pl.min_horizontal(args)
@@ -81,17 +81,17 @@ def _extremum(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(balanced(or_, [value.is_null() for value in nullable])).then(None).otherwise(best)
 
 
-def _nullif(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _nullif(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(compared("=", *args, constant=not call.args[0].columns())).then(None).otherwise(args[0])
 
 
-def _array(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _array(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     if not args:
         return pl.lit([], dtype=call.type.to_polars())
     return pl.concat_list(args).cast(call.type.to_polars())
 
 
-def _element(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _element(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     values, n = args
     # polars counts from the end below zero, and its positions are 32 bits wide.
     inside = (n >= 1) & (n <= values.list.len().cast(pl.Int64))
@@ -99,12 +99,12 @@ def _element(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(inside).then(value).otherwise(None).cast(call.type.to_polars())
 
 
-def _array_contains(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _array_contains(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     # polars finds a null in a list; here a null value is unknown.
     return pl.when(args[1].is_not_null()).then(args[0].list.contains(args[1], nulls_equal=False))
 
 
-def _cardinality(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _cardinality(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     return args[0].list.len().cast(pl.Int64)
 
 

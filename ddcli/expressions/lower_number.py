@@ -16,7 +16,7 @@ from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.types import MAX_PRECISION, Type
 
 if TYPE_CHECKING:
-    from ddcli.expressions.lower import Lower, Lowering
+    from ddcli.expressions.checks import Checks, Lower
     from ddcli.expressions.tree import Expression
 
 LOW, HIGH = integer_range("int64")
@@ -66,7 +66,7 @@ def shrunk(value: pl.Expr, digits: int) -> pl.Expr:
 
 
 def checked(
-    low: Lowering, node: Expression, value: pl.Expr, failing: pl.Expr, problem: str, hint: str | None = None
+    low: Checks, node: Expression, value: pl.Expr, failing: pl.Expr, problem: str, hint: str | None = None
 ) -> pl.Expr:
     """Return a 128-bit integer that fails in some rows, null there: polars refuses decimals with too many digits."""
     low.fail(node, failing, problem, hint)
@@ -78,14 +78,14 @@ def too_long(value: pl.Expr, precision: int) -> pl.Expr:
     return (value >= wide(10**precision)) | (value <= wide(-(10**precision)))
 
 
-def scale_to(low: Lowering, call: Expression, value: pl.Expr, digits: int, problem: str) -> pl.Expr:
+def scale_to(low: Checks, call: Expression, value: pl.Expr, digits: int, problem: str) -> pl.Expr:
     """Return a 128-bit integer times a power of ten, rows that would pass 38 digits failing."""
     if digits > 0:
         value = checked(low, call, value, too_long(value, MAX_PRECISION - digits), problem)
     return grown(value, digits)
 
 
-def trunc_divide(low: Lowering, call: Call, a: pl.Expr, b: pl.Expr) -> pl.Expr:
+def trunc_divide(low: Checks, call: Call, a: pl.Expr, b: pl.Expr) -> pl.Expr:
     """Return an integer quotient cut toward zero; polars floors, which is the same where the signs are."""
     quotient = a // b
     if low.never_negative(call.args[0]) and low.never_negative(call.args[1]):
@@ -100,16 +100,8 @@ def trunc_remainder(a: pl.Expr, b: pl.Expr) -> pl.Expr:
     return pl.when((rest != 0) & ((a < 0) != (b < 0))).then(rest - b).otherwise(rest)
 
 
-def _arithmetic(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
-    sign = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_divide": "/"}.get(
-        call.function, call.function
-    )
-    a, b = args
-    types = [arg.type for arg in call.args]
-    if types[0].kind in ("date", "datetime", "duration"):
-        from ddcli.expressions.lower_time import temporal_arithmetic
-
-        return temporal_arithmetic(low, call, sign, a, b)
+def arithmetic(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
+    """Lower a sum, difference, product, quotient or remainder of numbers."""
     if call.type.is_float:
         if sign == "/":
             _check_zero(low, call, a, b)
@@ -119,13 +111,13 @@ def _arithmetic(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return integer(low, call, sign, a, b)
 
 
-def _check_zero(low: Lowering, call: Call, a: pl.Expr, b: pl.Expr) -> None:
+def _check_zero(low: Checks, call: Call, a: pl.Expr, b: pl.Expr) -> None:
     divisor = call.args[1]
     if not isinstance(divisor, Literal) or not divisor.value:
         low.fail_given(call, (a, b), b == 0, "division by zero", ZERO_HINT)
 
 
-def integer(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
+def integer(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
     """Lower int64 arithmetic with its checks."""
     hint = OVERFLOW_HINT.format(NAMES[sign])
     if sign in "+-":
@@ -149,7 +141,7 @@ def integer(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.
     return trunc_remainder(a, b)
 
 
-def _decimal(low: Lowering, call: Call, sign: str, left: pl.Expr, right: pl.Expr) -> pl.Expr:
+def _decimal(low: Checks, call: Call, sign: str, left: pl.Expr, right: pl.Expr) -> pl.Expr:
     one, other = (arg.type for arg in call.args)
     a, b, out = unscaled(left), unscaled(right), call.type
     problem, hint = "decimal overflow (38 digits)", "round or cast to fewer digits first, or use try_" + NAMES[sign]
@@ -181,7 +173,7 @@ def _decimal(low: Lowering, call: Call, sign: str, left: pl.Expr, right: pl.Expr
     return scaled(value, out)
 
 
-def _negate(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _negate(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     (a,) = args
     if call.type.kind == "decimal":
         return scaled(minus(unscaled(a)), call.type)
@@ -193,7 +185,7 @@ def _negate(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return -a
 
 
-def _abs(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _abs(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     (a,) = args
     if call.type.kind == "decimal":
         return scaled(unscaled(a).abs(), call.type)
@@ -205,7 +197,7 @@ def _abs(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return a.abs()
 
 
-def _sign(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _sign(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     kind = call.args[0].type.kind
     value = args[0].to_physical() if kind in ("decimal", "duration") else args[0]
     return (value > 0).cast(pl.Int64) - (value < 0).cast(pl.Int64)
@@ -217,7 +209,7 @@ def _places(call: Call) -> int:
     return digits
 
 
-def _rounding(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _rounding(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     places, source, value = _places(call), call.args[0].type, args[0]
     if call.type.is_float:
         return _round_float(call.function, value, places)
@@ -270,13 +262,13 @@ def _half_away(value: pl.Expr) -> pl.Expr:
     return value.round(0, mode="half_away_from_zero")
 
 
-def _sqrt(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _sqrt(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # NaN is above zero in our order, so it passes.
     low.fail(call, args[0] < 0, "square root of a negative number")
     return args[0].sqrt()
 
 
-def _ln(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _ln(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     low.fail(call, args[0] <= 0, "logarithm of zero or less")
     return args[0].log() if call.function == "ln" else exact_log(pl.lit(10.0), args[0])
 
@@ -288,14 +280,14 @@ def exact_log(base: pl.Expr, value: pl.Expr) -> pl.Expr:
     return pl.when(base.pow(whole) == value).then(whole).otherwise(near)
 
 
-def _log(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _log(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     base, value = args
     low.fail_given(call, args, (value <= 0) | (base <= 0), "logarithm of zero or less")
     low.fail_given(call, args, base == 1, "logarithm to base 1")
     return exact_log(base, value)
 
 
-def _power(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _power(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     x, y = args
     low.fail(call, (x == 0) & (y < 0), "zero to a negative power")
     low.fail(call, (x < 0) & x.is_finite() & y.is_finite() & (y != y.floor()), "a negative number to a broken power")
@@ -303,7 +295,6 @@ def _power(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
 
 
 LOWER: dict[str, Lower] = {
-    **dict.fromkeys(["+", "-", "*", "/", "%", "try_add", "try_subtract", "try_multiply", "try_divide"], _arithmetic),
     "negate": _negate,
     "abs": _abs,
     "sign": _sign,

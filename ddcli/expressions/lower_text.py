@@ -11,7 +11,7 @@ from ddcli.expressions.casts import like_pattern
 from ddcli.expressions.tree import Call, Literal
 
 if TYPE_CHECKING:
-    from ddcli.expressions.lower import Lower, Lowering
+    from ddcli.expressions.checks import Checks, Lower
 
 
 def _constant(call: Call, index: int, default: str = "") -> str:
@@ -22,11 +22,11 @@ def _constant(call: Call, index: int, default: str = "") -> str:
     return str(arg.value)
 
 
-def _concat(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _concat(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     return args[0] if len(args) == 1 else pl.concat_str(args, ignore_nulls=False)
 
 
-def _substring(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _substring(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, start = args[:2]
     begin = pl.when(start > 1).then(start - 1).otherwise(0)
     if len(args) == 2 or _is_null_literal(call, 2):
@@ -44,7 +44,7 @@ def _is_null_literal(call: Call, index: int) -> bool:
     return isinstance(arg, Literal) and arg.value is None
 
 
-def _strpos(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _strpos(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     text, part = args
     # polars' find counts bytes; the length of what stands before the match counts characters.
     before = text.str.splitn(part, 2).struct.field("field_0").str.len_chars().cast(pl.Int64)
@@ -53,7 +53,7 @@ def _strpos(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(text.is_not_null() & part.is_not_null()).then(position).cast(pl.Int64)
 
 
-def _replace(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _replace(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, old, new = args
     if isinstance(call.args[1], Literal) and isinstance(call.args[2], Literal):
         return text.str.replace_all(old, new, literal=True) if call.args[1].value else text
@@ -65,7 +65,7 @@ def _replace(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(whole | (old.is_not_null() & new.is_not_null())).then(empty)
 
 
-def _split(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _split(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     text, separator = args
     parts = text.str.split(separator)
     whole = pl.concat_list(text)
@@ -76,7 +76,7 @@ def _split(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
     )  # fmt: skip
 
 
-def _pad(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _pad(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, n = args[:2]
     fill = _constant(call, 2, " ")
     size = n.clip(0, 2**31)
@@ -84,14 +84,14 @@ def _pad(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(n.is_not_null()).then(padded.str.slice(0, size))
 
 
-def _end(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _end(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, n = args
     near = n.clip(-(2**31), 2**31)
     value = text.str.head(near) if call.function == "left" else text.str.tail(near)
     return pl.when(n.is_not_null()).then(value)
 
 
-def _trim(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _trim(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     characters, text = _constant(call, 1, " "), args[0].str
     if not characters:
         return args[0]
@@ -100,12 +100,12 @@ def _trim(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return text.strip_chars_start(characters) if call.function == "ltrim" else text.strip_chars_end(characters)
 
 
-def _reverse(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
+def _reverse(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     # polars' reverse keeps graphemes together; characters are code points here.
     return args[0].str.split("").list.reverse().list.join("")
 
 
-def _like(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _like(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, same_case = args[0], call.function == "like"
     pieces = like_pattern(_constant(call, 1), _constant(call, 2))
     words = [piece for piece in pieces if piece]
@@ -127,14 +127,14 @@ def _simple_like(text: pl.Expr, pieces: list[str | None], word: str) -> pl.Expr:
     return text.str.ends_with(word) if first else text.str.starts_with(word)
 
 
-def _regexp_replace(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _regexp_replace(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     # Ours is \1, polars' is ${1}.
     new = _constant(call, 2).replace("$", "$$")
     new = re.sub(r"\\(\\|\d)", lambda match: "\\" if match[1] == "\\" else "${" + match[1] + "}", new)
     return args[0].str.replace_all(_constant(call, 1), new)
 
 
-def _regexp_extract(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _regexp_extract(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return args[0].str.extract(_constant(call, 1), int(_constant(call, 2, "0")))
 
 

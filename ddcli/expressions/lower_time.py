@@ -1,4 +1,4 @@
-"""Dates, times, timestamps and intervals in polars: arithmetic on the physical integers, with overflow checks."""
+"""Arithmetic and functions of dates, times, timestamps and intervals in polars: on the physical integers, with overflow checks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,32 @@ import polars as pl
 from ddcli.expressions.casts import DIFF_UNITS, TRUNC_UNITS
 from ddcli.expressions.coerce import integer_range
 from ddcli.expressions.lower_cast import PER_SECOND
-from ddcli.expressions.lower_number import integer
+from ddcli.expressions.lower_number import arithmetic, integer
 from ddcli.expressions.tree import Call, Literal
 from ddcli.expressions.years import RANGE, outside
 
 if TYPE_CHECKING:
     import datetime as dt
 
-    from ddcli.expressions.lower import Lower, Lowering
+    from ddcli.expressions.checks import Checks, Lower
     from ddcli.expressions.tree import Expression
 
 
-def temporal_arithmetic(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
+SIGNS = {
+    "try_add": "+",
+    "try_subtract": "-",
+    "try_multiply": "*",
+    "try_divide": "/",
+    **{sign: sign for sign in "+-*/%"},
+}
+
+
+def _arithmetic(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    temporal = call.args[0].type.kind in ("date", "datetime", "duration")
+    return (_moments if temporal else arithmetic)(low, call, SIGNS[call.function], *args)
+
+
+def _moments(low: Checks, call: Call, sign: str, a: pl.Expr, b: pl.Expr) -> pl.Expr:
     """Lower sums and differences of moments and intervals, and intervals times or by integers."""
     one, other = (arg.type for arg in call.args)
     if one.kind == "date" and other.kind == "duration":
@@ -40,7 +54,7 @@ def temporal_arithmetic(low: Lowering, call: Call, sign: str, a: pl.Expr, b: pl.
     return integer(low, call, sign, a.to_physical(), right).cast(call.type.to_polars())
 
 
-def dated(low: Lowering, call: Expression, physical: pl.Expr) -> pl.Expr:
+def dated(low: Checks, call: Expression, physical: pl.Expr) -> pl.Expr:
     """Return the physical values of a date or timestamp; rows outside the years 1 to 9999 fail, and are null, as polars stops there."""
     beyond = outside(physical, call.type)
     low.fail(call, beyond, f"{'date' if call.type.kind == 'date' else 'timestamp'} out of range", RANGE)
@@ -53,7 +67,7 @@ def _whole_days(arg: object) -> int:
     return value.days
 
 
-def _add_months(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _add_months(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     moment, months = args
     count = call.args[1]
     limit = 12 * 9999
@@ -70,7 +84,7 @@ def _add_months(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return safe.dt.offset_by(pl.format("{}mo", pl.when(beyond).then(0).otherwise(near)))
 
 
-def _date_trunc(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _date_trunc(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return args[1].dt.truncate(TRUNC_UNITS[_unit(call)])
 
 
@@ -80,7 +94,7 @@ def _unit(call: Call) -> str:
     return str(arg.value).lower()
 
 
-def _date_diff(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _date_diff(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     a, b = (
         value.to_physical() if arg.type.unit == "us" else value.dt.cast_time_unit("us").to_physical()
         for arg, value in zip(call.args[1:], args[1:], strict=True)
@@ -94,7 +108,7 @@ def _date_diff(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return quotient + ((between < 0) & (quotient * by != between)).cast(pl.Int64)
 
 
-def _make_date(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _make_date(low: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     year, month, day = args
     inside = year.is_between(1, 9999) & month.is_between(1, 12) & day.is_between(1, 31)
     parts = [pl.when(inside).then(part).otherwise(1).cast(pl.Int32) for part in (year, month, day)]
@@ -109,19 +123,20 @@ def _make_date(low: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
 def _part(name: str) -> Lower:
     methods = {"doy": "ordinal_day", "isodow": "weekday", "dow": "weekday"}
 
-    def lower(_: Lowering, __: Call, args: list[pl.Expr]) -> pl.Expr:
+    def lower(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
         value: pl.Expr = getattr(args[0].dt, methods.get(name, name))().cast(pl.Int64)
         return value % 7 if name == "dow" else value
 
     return lower
 
 
-def _epoch(_: Lowering, call: Call, args: list[pl.Expr]) -> pl.Expr:
+def _epoch(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return args[0].to_physical() / PER_SECOND[call.args[0].type.unit or "us"]
 
 
 PARTS = ("year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "hour", "minute", "second")
 LOWER: dict[str, Lower] = {
+    **dict.fromkeys(SIGNS, _arithmetic),
     **{name: _part(name) for name in PARTS},
     "epoch": _epoch,
     "seconds": _epoch,

@@ -8,78 +8,24 @@ Columns that nothing needs are neither asked for nor evaluated, and a row that a
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
-from ddcli.expressions.tree import Column, Expression, quoted
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, StageResult, Step, UnnestStep
+from ddcli.expressions.tree import Column, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     import polars as pl
 
     from ddcli.expressions.execute import Program
-    from ddcli.expressions.scope import TableCall
-    from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.types import Schema
 
 
 PARTS = 16
 """In how many parts a frame is cut in search of a row that fails."""
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Keep the rows where the condition is true (not null)."""
-
-    condition: Expression
-
-
-@dataclass(frozen=True)
-class Map:
-    """Give exactly these columns."""
-
-    columns: tuple[tuple[str, Expression], ...]
-
-
-@dataclass(frozen=True)
-class Unnest:
-    """Add (or replace) a column, one row for each element of a table function's value. No element, no row."""
-
-    name: str
-    call: TableCall
-
-
-@dataclass(frozen=True)
-class Explode:
-    """Multiply the diff by an integer. The columns stay."""
-
-    weight: Expression
-
-
-@dataclass(frozen=True)
-class Python:
-    """Call `module:function`: a record (dict) in, records out; or, in batches, a frame in and a frame out.
-
-    The batch's frame has a further column `row`; the frame given back tells by it which row each of its rows came from. The function
-    must be deterministic, and a batch's rows independent of each other: the engine cuts and repeats as it needs.
-    """
-
-    function: str
-    batch: bool
-    output: tuple[tuple[str, Type], ...]
-
-
-Step = Filter | Map | Unnest | Explode | Python
-
-
-class StageResult(NamedTuple):
-    """What a run gives. `rows`: the input row of each output row (None: all, in order). `weights`: factors of the diff (None: 1)."""
-
-    frame: pl.DataFrame
-    rows: np.ndarray | None
-    weights: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -127,7 +73,7 @@ class Stage:
     @property
     def is_projection(self) -> bool:
         """Whether it only drops, renames, repeats or reorders columns, which needs no run."""
-        return all(isinstance(s, Map) and all(isinstance(e, Column) for _, e in s.columns) for s in self.steps)
+        return all(isinstance(s, MapStep) and all(isinstance(e, Column) for _, e in s.columns) for s in self.steps)
 
     @cached_property
     def _program(self) -> Program:
@@ -161,23 +107,23 @@ class Stage:
 
 
 def _schema_after(step: Step, before: Schema) -> Schema:
-    if isinstance(step, Map):
+    if isinstance(step, MapStep):
         return {name: expression.type for name, expression in step.columns}
-    if isinstance(step, Unnest):
+    if isinstance(step, UnnestStep):
         return {**before, step.name: step.call.type}
-    if isinstance(step, Python):
+    if isinstance(step, PythonStep):
         return dict(step.output)
     return before
 
 
 def _needed_before(step: Step, after: set[str], before: Schema) -> set[str]:
-    if isinstance(step, Map):
+    if isinstance(step, MapStep):
         return set().union(*(e.columns() for name, e in step.columns if name in after))
-    if isinstance(step, Unnest):
+    if isinstance(step, UnnestStep):
         return (after - {step.name}) | step.call.columns()
-    if isinstance(step, Python):
+    if isinstance(step, PythonStep):
         return set(before)
-    if isinstance(step, Filter):
+    if isinstance(step, FilterStep):
         return after | step.condition.columns()
     return after | step.weight.columns()
 
@@ -189,13 +135,13 @@ def _cheapest(schema: Schema) -> tuple[str, ...]:
 
 
 def _step_text(step: Step) -> str:
-    if isinstance(step, Filter):
+    if isinstance(step, FilterStep):
         return f"filter {step.condition.text()}"
-    if isinstance(step, Map):
+    if isinstance(step, MapStep):
         return "map " + ", ".join(f"{quoted(name)}: {expression.text()}" for name, expression in step.columns)
-    if isinstance(step, Unnest):
+    if isinstance(step, UnnestStep):
         return f"unnest {quoted(step.name)}: {step.call.text()}"
-    if isinstance(step, Explode):
+    if isinstance(step, ExplodeStep):
         return f"explode {step.weight.text()}"
     output = ", ".join(f"{quoted(name)}: {type_}" for name, type_ in step.output)
     return f"python {told(step.function)}{' batch' if step.batch else ''} -> {output}"

@@ -12,7 +12,6 @@ from functools import reduce
 from pathlib import PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
-from ddcli import __version__
 from ddcli.dataclass import dataclass
 from ddcli.engine.times import BEYOND, Frontier, box
 from ddcli.errors import InputError, SpecError, SpecErrors, StateError, UsageError, did_you_mean
@@ -31,6 +30,7 @@ from ddcli.store.state.outputs import check_outputs
 from ddcli.store.state.sharing import find_shared
 from ddcli.store.tables.listing import Listing, list_input
 from ddcli.store.time_text import format_frontier, parse_until
+from ddcli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

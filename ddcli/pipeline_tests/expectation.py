@@ -15,7 +15,8 @@ from ddcli.circuit.trial import as_of, closed
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import decode_records
 from ddcli.errors import InputError, SpecError
-from ddcli.expressions.stage import Filter, Stage
+from ddcli.expressions.stage import Stage
+from ddcli.expressions.steps import FilterStep
 from ddcli.plan.test_steps import DIFF, Expected, expected_beside
 from ddcli.store.files.objects import locate
 from ddcli.store.tables.files import Tables
@@ -318,6 +319,6 @@ def _false(each: Expectation, schema: Schema, records: Sequence[Record]) -> list
             for at, (name, kind) in enumerate(schema.items())
         ]
     )
-    kept = Stage(dict(schema), (Filter(each.always),)).run(frame).rows
+    kept = Stage(dict(schema), (FilterStep(each.always),)).run(frame).rows
     true = set(range(len(records)) if kept is None else kept.tolist())
     return [record for at, record in enumerate(records) if at not in true]

@@ -6,7 +6,7 @@ import re
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from ddcli.expressions import stage
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
 from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import loops, physical
 from ddcli.plan.reductions import RECORDS
@@ -14,7 +14,7 @@ from ddcli.plan.reductions import RECORDS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ddcli.expressions.stage import Step
+    from ddcli.expressions.steps import Step
     from ddcli.plan.logical import Node
 
 NOT_NULL = re.compile(r'not \(([\w.]+|"[^"]*") is null\)')
@@ -63,11 +63,11 @@ def _linear(steps: Iterable[Step]) -> str:
 
 
 def _step_kind(step: Step) -> str:
-    if isinstance(step, stage.Map):
+    if isinstance(step, MapStep):
         return "map" if any(not isinstance(expression, Column) for _, expression in step.columns) else "project"
-    if isinstance(step, stage.Unnest | stage.Python):
+    if isinstance(step, UnnestStep | PythonStep):
         return "flat_map"
-    return type(step).__name__.lower()
+    return "filter" if isinstance(step, FilterStep) else "explode"
 
 
 @singledispatch
@@ -104,14 +104,14 @@ def _aggregates(node: Node) -> dict[str, str]:
 
 def _step(step: Step) -> str:
     """Return a step for people: of a map only the columns that are not as they were."""
-    if isinstance(step, stage.Filter):
+    if isinstance(step, FilterStep):
         return f"where {_plain(step.condition.text())}"
-    if isinstance(step, stage.Map):
+    if isinstance(step, MapStep):
         made = [(name, expression) for name, expression in step.columns if expression.text() != quoted(name)]
         return ", ".join(f"{name}: {_plain(expression.text())}" for name, expression in made)
-    if isinstance(step, stage.Unnest):
+    if isinstance(step, UnnestStep):
         return f"{step.name}: {step.call.text()}"
-    if isinstance(step, stage.Explode):
+    if isinstance(step, ExplodeStep):
         return f"times {_plain(step.weight.text())}"
     return step.function
 

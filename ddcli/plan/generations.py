@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions import stage
+from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import logical, physical
 from ddcli.plan.logical import Graph, Node, digest
@@ -45,7 +45,7 @@ def _place(node: Node) -> str:
     says = node.says
     if isinstance(node, logical.Join):
         says = (node.on, node.how)
-    elif isinstance(node, logical.Apply) and isinstance(node.step, stage.Map):
+    elif isinstance(node, logical.Apply) and isinstance(node.step, MapStep):
         columns = [(name, expression.text()) for name, expression in node.step.columns]
         says = tuple((name, text) for name, text in columns if text != quoted(name))
     return digest(type(node).__name__, says, [_PLACES[child.fingerprint] for child in node.inputs])
@@ -212,7 +212,7 @@ def one_scan_an_input(outputs: dict[str, Node]) -> dict[str, Node]:
             for scan in found.values():
                 if list(scan.schema) != list(schema):
                     columns = tuple((column, Column(column, kind)) for column, kind in scan.schema.items())
-                    pick = physical.Pick((whole,), scan.schema, (stage.Map(columns),), scan.fingerprint)
+                    pick = physical.Pick((whole,), scan.schema, (MapStep(columns),), scan.fingerprint)
                     picks[scan.fingerprint] = pick
                 else:
                     picks[scan.fingerprint] = whole

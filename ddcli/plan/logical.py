@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
 
@@ -160,7 +161,7 @@ PRESENT, ORDER = "$present", "$order"
 class Apply(Node):
     """A linear step over each record: filter, map, unnest, explode or a Python function."""
 
-    step: stage.Step
+    step: Step
 
     @property
     def says(self) -> tuple[Any, ...]:

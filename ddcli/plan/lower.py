@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import UsageError
-from ddcli.expressions import stage
+from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Cast, Column, Expression, Literal
 from ddcli.plan import logical, loops, physical
 from ddcli.plan.engines import Engines, carried
@@ -153,14 +153,14 @@ class _Lowering:
         (child,) = node.inputs
         step = node.step
         schema = self.schema(node)
-        if isinstance(step, stage.Map):
-            step = stage.Map(tuple((name, expression) for name, expression in step.columns if name in schema))
+        if isinstance(step, MapStep):
+            step = MapStep(tuple((name, expression) for name, expression in step.columns if name in schema))
             return linear(self.node(child), [step], schema, fuse=self.read_once(child))
         below = self.node(child)
         after = {name: below.schema[name] for name in below.schema}
-        if isinstance(step, stage.Unnest):
+        if isinstance(step, UnnestStep):
             after |= {step.name: step.call.type}
-        elif isinstance(step, stage.Python):
+        elif isinstance(step, PythonStep):
             after = dict(step.output)
         applied = linear(below, [step], after, fuse=self.read_once(child))
         return conform(applied, schema, fuse=True)
@@ -221,7 +221,7 @@ class _Lowering:
         conditions: list[Expression] = []
         below = child
         while isinstance(below, logical.FilterOnRead):
-            assert isinstance(below.step, stage.Filter)
+            assert isinstance(below.step, FilterStep)
             conditions.insert(0, below.step.condition)
             (below,) = below.inputs
         plain = len(set(keys)) == len(keys) and not any(below.schema[key].nullable for key in keys)
@@ -242,7 +242,7 @@ class _Lowering:
                 columns.append(
                     (name, column_as(own, alone.schema[own], schema[name]) if held else Literal(None, schema[name]))
                 )
-        return linear(alone, [stage.Map(tuple(columns))], schema, fuse=False)
+        return linear(alone, [MapStep(tuple(columns))], schema, fuse=False)
 
     @lowered.register
     def _(self, node: logical.Semijoin) -> logical.Node:
@@ -312,13 +312,13 @@ class _Lowering:
         """Return the node's input with its columns and, last, the added ones. Records where one of these is null stay out."""
         (child,) = node.inputs
         columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in self.schema(node).items()} | added
-        steps: list[stage.Step] = [stage.Map(tuple(columns.items()))]
+        steps: list[Step] = [MapStep(tuple(columns.items()))]
         nullable = [name for name, expression in added.items() if expression.type.nullable]
-        steps += [stage.Filter(is_not_null(Column(name, added[name].type))) for name in nullable]
+        steps += [FilterStep(is_not_null(Column(name, added[name].type))) for name in nullable]
         schema = {name: expression.type for name, expression in columns.items()}
         if nullable:
             schema |= {name: schema[name].required() for name in nullable}
-            steps.append(stage.Map(tuple((name, Column(name, kind)) for name, kind in schema.items())))
+            steps.append(MapStep(tuple((name, Column(name, kind)) for name, kind in schema.items())))
         return linear(self.node(child), steps, schema, fuse=self.read_once(child))
 
     @lowered.register
@@ -371,11 +371,11 @@ def keyed(child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.A
     nullable = [key for key in dict.fromkeys(keys) if child.schema[key].nullable]
     if nullable or extra:
         present = {name: kind.required() if name in nullable else kind for name, kind in child.schema.items()}
-        steps: list[stage.Step] = [stage.Filter(is_not_null(Column(key, child.schema[key]))) for key in nullable]
+        steps: list[Step] = [FilterStep(is_not_null(Column(key, child.schema[key]))) for key in nullable]
         columns = [(name, Column(name, kind)) for name, kind in present.items()]
         columns += [(name, Column(key, present[key])) for name, key in extra.items()]
         schema = present | {name: present[key] for name, key in extra.items()}
-        child = linear(child, [*steps, stage.Map(tuple(columns))], schema, fuse=fuse)
+        child = linear(child, [*steps, MapStep(tuple(columns))], schema, fuse=fuse)
     return arrange(child, names)
 
 

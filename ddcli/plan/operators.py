@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
-from ddcli.expressions import stage
 from ddcli.expressions.python import AtHand, named
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
 from ddcli.expressions.tree import Column
 from ddcli.expressions.types import INTEGERS, Schema, Type
 from ddcli.plan import logical, loops
@@ -124,26 +124,26 @@ class _Apply:
             f"a filter is a bool, not {condition.type}",
             "compare it, for example with `= 1` or `is not null`",
         )
-        return relation.over(logical.Apply((relation.node,), relation.schema, stage.Filter(condition)))
+        return relation.over(logical.Apply((relation.node,), relation.schema, FilterStep(condition)))
 
     @operator.register
     def _(self, operator: model.FlatMap, relation: Relation) -> Relation:
         call = relation.table(operator.expression)
         schema = relation.schema | {operator.column.value: call.type}
-        return relation.over(logical.Apply((relation.node,), schema, stage.Unnest(operator.column.value, call)))
+        return relation.over(logical.Apply((relation.node,), schema, UnnestStep(operator.column.value, call)))
 
     @operator.register(model.PythonMap)
     @operator.register(model.PythonFlatMap)
     def _(self, operator: model.PythonMap | model.PythonFlatMap, relation: Relation) -> Relation:
         function = self._defined(operator.function, 1)
         schema = {name: kind for name, (_, kind) in function.columns.items()}
-        step = stage.Python(function.name.value, function.batch, tuple(schema.items()))
+        step = PythonStep(function.name.value, function.batch, tuple(schema.items()))
         return Relation(logical.Apply((relation.node,), schema, step))
 
     @operator.register
     def _(self, operator: model.Explode, relation: Relation) -> Relation:
         weight = _integer(relation, operator.weight, "explode takes", "drops records whose weight is null")
-        return relation.over(logical.Apply((relation.node,), relation.schema, stage.Explode(weight)))
+        return relation.over(logical.Apply((relation.node,), relation.schema, ExplodeStep(weight)))
 
     @operator.register
     def _(self, operator: model.Negate, relation: Relation) -> Relation:
@@ -343,7 +343,7 @@ def _parse_all(relation: Relation, columns: model.Assignments) -> list[tuple[str
 def _map(relation: Relation, columns: Iterable[tuple[str, Expression]]) -> Relation:
     columns = tuple(columns)
     schema = {name: expression.type for name, expression in columns}
-    return Relation(logical.Apply((relation.node,), schema, stage.Map(columns)))
+    return Relation(logical.Apply((relation.node,), schema, MapStep(columns)))
 
 
 def _keys(relation: Relation, keys: Iterable[model.Key]) -> tuple[tuple[str, Expression], ...]:

@@ -18,6 +18,7 @@ from ddcli.plan.loops import OfLoop
 
 if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
 
 
@@ -75,7 +76,7 @@ class Watched(Node):
 class Linear(Node):
     """A fused chain of linear steps."""
 
-    steps: tuple[stage.Step, ...]
+    steps: tuple[Step, ...]
 
     @property
     def says(self) -> tuple[Any, ...]:

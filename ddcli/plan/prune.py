@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from ddcli.expressions import stage
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, UnnestStep
 from ddcli.plan import logical, loops
 
 if TYPE_CHECKING:
@@ -65,13 +65,13 @@ def _passes(node: logical.Node, wanted: Columns) -> list[Columns]:
 @reads.register
 def _apply(node: logical.Apply, wanted: Columns) -> list[Columns]:
     step = node.step
-    if isinstance(step, stage.Filter):
+    if isinstance(step, FilterStep):
         return [wanted | step.condition.columns()]
-    if isinstance(step, stage.Map):
+    if isinstance(step, MapStep):
         return [columns_of(expression for name, expression in step.columns if name in wanted)]
-    if isinstance(step, stage.Unnest):
+    if isinstance(step, UnnestStep):
         return [(wanted - {step.name}) | columns_of(step.call.args)]
-    if isinstance(step, stage.Explode):
+    if isinstance(step, ExplodeStep):
         return [wanted | step.weight.columns()]
     return [frozenset(node.inputs[0].schema)]
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import Span, Text
-from ddcli.expressions import stage
 from ddcli.expressions.scope import Scope
+from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Schema, Type
 from ddcli.plan import physical
@@ -142,7 +142,7 @@ def lower_reduction(node: logical.Reduce, child: Node, *, fuse: bool) -> Node:
     for at, call in enumerate(calls):
         some = has_value(at, call)
         if some is not None:
-            reduced = linear(reduced, [stage.Filter(some)], reduced.schema, fuse=True)
+            reduced = linear(reduced, [FilterStep(some)], reduced.schema, fuse=True)
     results: dict[str, Expression] = {name: Column(name, given[name]) for name, _ in node.by}
     results |= {name: expression.substitute(bindings) for name, expression in node.results}
     return project(reduced, results, {name: expression.type for name, expression in results.items()}, fuse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.expressions import stage
+from ddcli.expressions.steps import MapStep, Step
 from ddcli.expressions.tree import Call, Cast, Column
 from ddcli.expressions.types import Type
 from ddcli.plan import logical, physical
@@ -28,10 +28,10 @@ def project(child: logical.Node, columns: Mapping[str, Expression], schema: Sche
         for name, expression in columns.items()
     ):
         return child
-    return linear(child, [stage.Map(tuple(columns.items()))], schema, fuse=fuse)
+    return linear(child, [MapStep(tuple(columns.items()))], schema, fuse=fuse)
 
 
-def linear(child: logical.Node, steps: Sequence[stage.Step], schema: Schema, *, fuse: bool) -> logical.Node:
+def linear(child: logical.Node, steps: Sequence[Step], schema: Schema, *, fuse: bool) -> logical.Node:
     """Return `child` with linear steps on it, in one node with those below where it is read by nobody else.
 
     A projection on a join becomes the join's own choice of lanes.
@@ -51,9 +51,9 @@ def linear(child: logical.Node, steps: Sequence[stage.Step], schema: Schema, *, 
     return physical.Linear((child,), schema, tuple(steps))
 
 
-def _plain(step: stage.Step, schema: Schema) -> list[tuple[str, str]] | None:
+def _plain(step: Step, schema: Schema) -> list[tuple[str, str]] | None:
     """Return (name, column) for each column of a map that only renames, drops and reorders, or None."""
-    if not isinstance(step, stage.Map):
+    if not isinstance(step, MapStep):
         return None
     pairs = []
     for name, expression in step.columns:
@@ -68,7 +68,7 @@ def conform(child: logical.Node, schema: Schema, *, fuse: bool = False) -> logic
     if list(child.schema.items()) == list(schema.items()):
         return child
     columns = tuple((name, column_as(name, child.schema[name], kind)) for name, kind in schema.items())
-    return linear(child, [stage.Map(columns)], schema, fuse=fuse)
+    return linear(child, [MapStep(columns)], schema, fuse=fuse)
 
 
 def arrange(child: logical.Node, key: Iterable[str]) -> physical.Arranged:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
-    from ddcli.spec import tests as written
+    from ddcli.spec import test_model as written
     from ddcli.spec.model import Input, Spec
 
 INT64 = Type("int64")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError
-from ddcli.expressions import stage
+from ddcli.expressions.steps import MapStep
 from ddcli.expressions.types import Schema, Type
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation
@@ -57,7 +57,7 @@ def with_schema(node: logical.Node, schema: Schema) -> logical.Node:
     if list(node.schema.items()) == list(schema.items()):
         return node
     columns = tuple((name, column_as(name, node.schema[name], kind)) for name, kind in schema.items())
-    return logical.Apply((node,), schema, stage.Map(columns))
+    return logical.Apply((node,), schema, MapStep(columns))
 
 
 def _common_type(one: Type, other: Type) -> Type | None:

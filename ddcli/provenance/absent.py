@@ -11,7 +11,7 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.expressions import stage
+from ddcli.expressions.steps import FilterStep, MapStep, Step, UnnestStep
 from ddcli.job.summary import plural
 from ddcli.plan import logical, loops
 from ddcli.provenance.restriction import SAME, Values, renamed
@@ -104,11 +104,11 @@ class Absence:
     @_below.register
     def _(self, node: logical.Apply, values: Values) -> Missing:
         step = node.step
-        if isinstance(step, stage.Filter):
+        if isinstance(step, FilterStep):
             return self._through(node, values, values, f"{bare(step.condition)} is not true of")
-        if isinstance(step, stage.Map):
+        if isinstance(step, MapStep):
             inside = renamed(values, step.columns)
-        elif isinstance(step, stage.Unnest):
+        elif isinstance(step, UnnestStep):
             inside = {name: value for name, value in values.items() if name != step.name}
         else:
             inside = {}
@@ -188,9 +188,9 @@ class Absence:
         return Missing(node, values, "not in the last table")
 
 
-def _names(step: stage.Step, inside: Values) -> Iterable[str]:
+def _names(step: Step, inside: Values) -> Iterable[str]:
     """Return the columns of a step's result whose values were pushed through it."""
-    if isinstance(step, stage.Map):
+    if isinstance(step, MapStep):
         return [name for name, expression in step.columns if getattr(expression, "name", None) in inside]
     return inside
 

@@ -19,7 +19,7 @@ import numpy as np
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.errors import DdError
-from ddcli.expressions import stage
+from ddcli.expressions.steps import MapStep, PythonStep, UnnestStep
 from ddcli.plan import logical, loops
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.question import Explained, Question
@@ -146,11 +146,11 @@ class Changes:
     def _(self, node: logical.Apply, record: Record) -> Reason:
         (child,) = node.inputs
         step, known = node.step, dict(zip(node.schema, record, strict=True))
-        if isinstance(step, stage.Map):
+        if isinstance(step, MapStep):
             known = renamed(known, step.columns)
-        elif isinstance(step, stage.Unnest):
+        elif isinstance(step, UnnestStep):
             known = {name: value for name, value in known.items() if name != step.name}
-        elif isinstance(step, stage.Python):
+        elif isinstance(step, PythonStep):
             known = {}
         changed = self.differing(child, known)
         if computes(step):
@@ -203,7 +203,7 @@ class Changes:
         values = dict(zip(node.schema, record, strict=True))
         changed = self.differing(child, renamed(values, node.by))
         if len(changed) and node.by:
-            found, changed = changed.through(stage.Map(node.by))
+            found, changed = changed.through(MapStep(node.by))
             schema = {name: expression.type for name, expression in node.by}
             group = Contents(changed.matrix[:0], schema, changed.values)
             changed = changed.rows(group.same(found.frame, {name: values[name] for name in schema}))

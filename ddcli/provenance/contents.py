@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ddcli.circuit.trial import Matrix
     from ddcli.engine.pool import Pool
-    from ddcli.expressions.stage import StageResult, Step
+    from ddcli.expressions.steps import StageResult, Step
     from ddcli.expressions.types import Schema
 
 Record = tuple[Any, ...]

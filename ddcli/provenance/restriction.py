@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any
 
-from ddcli.expressions import stage
+from ddcli.expressions.steps import MapStep, PythonStep, UnnestStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import logical, loops
 
@@ -80,11 +80,11 @@ class Restrictions:
     @_below.register
     def _(self, node: logical.Apply, values: Values) -> None:
         step = node.step
-        if isinstance(step, stage.Map):
+        if isinstance(step, MapStep):
             values = renamed(values, step.columns)
-        elif isinstance(step, stage.Unnest):
+        elif isinstance(step, UnnestStep):
             values = {name: value for name, value in values.items() if name != step.name}
-        elif isinstance(step, stage.Python):
+        elif isinstance(step, PythonStep):
             values = {}
         self._each(node.inputs, values)
 

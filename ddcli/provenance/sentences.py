@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddcli.expressions import stage
+from ddcli.expressions.steps import ExplodeStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Column, quoted
 
 if TYPE_CHECKING:
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from ddcli.plan import logical
 
 
-def told_step(step: stage.Step) -> str:
+def told_step(step: Step) -> str:
     """Return what a linear step does, in words; nothing of one that only picks and renames columns."""
-    if isinstance(step, stage.Map):
+    if isinstance(step, MapStep):
         computed = [f"{quoted(n)}: {bare(e)}" for n, e in step.columns if not isinstance(e, Column)]
         return f"map {', '.join(computed)}" if computed else ""
-    if isinstance(step, stage.Python):
+    if isinstance(step, PythonStep):
         return f"function {step.function}"
-    if isinstance(step, stage.Unnest):
+    if isinstance(step, UnnestStep):
         return f"flat_map {quoted(step.name)}: {step.call.text()}"
-    if isinstance(step, stage.Explode):
+    if isinstance(step, ExplodeStep):
         return f"explode {bare(step.weight)}"
     return f"filter {bare(step.condition)}"
 

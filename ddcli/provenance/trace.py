@@ -19,7 +19,7 @@ import numpy as np
 
 from ddcli.circuit.shifts import python_shift
 from ddcli.dataclass import dataclass
-from ddcli.expressions import stage
+from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Column
 from ddcli.job.summary import plural
 from ddcli.plan import logical, loops
@@ -127,11 +127,11 @@ class Tracer:
         (child,) = node.inputs
         step = node.step
         known = dict(zip(node.schema, record, strict=True))
-        if isinstance(step, stage.Map):
+        if isinstance(step, MapStep):
             known = renamed(known, step.columns)
-        elif isinstance(step, stage.Unnest):
+        elif isinstance(step, UnnestStep):
             known = {name: value for name, value in known.items() if name != step.name}
-        elif isinstance(step, stage.Python):
+        elif isinstance(step, PythonStep):
             known = {}
         candidates = place.home(child).contents(child).where(known)
         if computes(step):
@@ -216,7 +216,7 @@ class Tracer:
         group = place.home(child).contents(child).where(renamed(values, node.by))
         computed = [pair for pair in node.by if not isinstance(pair[1], Column)]
         if computed and len(group):
-            found, group = group.through(stage.Map(tuple(computed)))
+            found, group = group.through(MapStep(tuple(computed)))
             schema = {name: expression.type for name, expression in computed}
             keys = Contents(group.matrix[:0], schema, group.values)
             group = group.rows(keys.same(found.frame, {name: values[name] for name in schema}))
@@ -234,7 +234,7 @@ class Tracer:
         chosen: set[int] = set()
         there = group.matrix[:, -1] > 0
         for call in node.calls:
-            values, kept = group.through(stage.Map((("$value", call.args[0]),)))
+            values, kept = group.through(MapStep((("$value", call.args[0]),)))
             if len(kept) < len(group):
                 return None
             found = values.frame["$value"]
@@ -371,11 +371,11 @@ class Tracer:
         return self._rows[node.name]
 
 
-def computes(step: stage.Step) -> bool:
+def computes(step: Step) -> bool:
     """Say whether a step has to be run to know which records give one: a filter lets them through as they are, a projection tells."""
-    if isinstance(step, stage.Map):
+    if isinstance(step, MapStep):
         return not all(isinstance(expression, Column) for _, expression in step.columns)
-    return not isinstance(step, stage.Filter)
+    return not isinstance(step, FilterStep)
 
 
 def rows_giving(frame: pl.DataFrame, rows: Numbers | None, record: Record, node: Node, world: World) -> Numbers:

@@ -17,7 +17,7 @@ from ddcli.circuit.trial import Trial, as_of
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout
 from ddcli.engine.times import Frontier, Time, box
-from ddcli.expressions import stage
+from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Call, Expression, Literal
 from ddcli.expressions.types import Type
 from ddcli.plan import logical, loops
@@ -250,7 +250,7 @@ class Rounds:
             raise Opaque("a `join_function` in a loop")
         inputs = tuple(self._without_rounds(child) for child in node.inputs)
         if isinstance(node, logical.Temporal):
-            return logical.Apply(inputs, node.schema, stage.Filter(self._there(node)))
+            return logical.Apply(inputs, node.schema, FilterStep(self._there(node)))
         moved = replace(node, inputs=inputs)
         return loops.identified(moved) if isinstance(moved, loops.Iterate) else moved
 
@@ -296,7 +296,7 @@ def advanced(fed: Mapping[str, Matrix], raw: Container[str], time: Time) -> dict
 
 def entered(node: loops.Enter, contents: Contents) -> tuple[Numbers, Contents]:
     """Return the round in which each of some records comes in, and the records: without those that this fails on."""
-    found, kept = contents.through(stage.Map((("$round", node.at),)))
+    found, kept = contents.through(MapStep((("$round", node.at),)))
     return found.frame["$round"].cast(pl.Int64).to_numpy(), kept
 
 

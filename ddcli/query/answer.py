@@ -15,7 +15,8 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode, encode
-from ddcli.engine.operators.base import Delta, Interval
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import BEYOND, LEAST, Frontier, box
 from ddcli.engine.trace.spine import Trace

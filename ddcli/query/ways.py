@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
+from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Call, Column
 from ddcli.plan import loops, physical
 from ddcli.plan.reductions import ALL
@@ -154,12 +155,12 @@ def origins(node: physical.Linear) -> dict[str, str]:
     """Return, of the columns that are as they were below, which column each was."""
     found = {name: name for name in node.schema}
     for step in reversed(node.steps):
-        if isinstance(step, stage.Map):
+        if isinstance(step, MapStep):
             given = dict(step.columns)
             found = {new: column.name for new, old in found.items() if isinstance(column := given[old], Column)}
-        elif isinstance(step, stage.Unnest):
+        elif isinstance(step, UnnestStep):
             found = {new: old for new, old in found.items() if old != step.name}
-        elif isinstance(step, stage.Python):
+        elif isinstance(step, PythonStep):
             found = {}
     return found
 
@@ -205,27 +206,27 @@ def _key(node: Node) -> Names:
     return tuple(node.schema)
 
 
-def _taken_apart(node: Node) -> tuple[Node, tuple[stage.Step, ...]]:
+def _taken_apart(node: Node) -> tuple[Node, tuple[Step, ...]]:
     """Return a node as linear steps over another that is none."""
-    steps: tuple[stage.Step, ...] = ()
+    steps: tuple[Step, ...] = ()
     while isinstance(node, physical.Linear) and not isinstance(node, physical.Pick):
         steps = (*node.steps, *steps)
         node = node.inputs[0]
     return node, steps
 
 
-def _text(node: Node, steps: Iterable[stage.Step]) -> str:
+def _text(node: Node, steps: Iterable[Step]) -> str:
     return stage.Stage(node.schema, tuple(steps)).text()
 
 
-def _renamed(node: Node, arranged: physical.Arranged, steps: Iterable[stage.Step]) -> Iterator[Way]:
+def _renamed(node: Node, arranged: physical.Arranged, steps: Iterable[Step]) -> Iterator[Way]:
     """Give the way to a node through an arrangement that is `steps` after it, if those only rename columns and leave nulls out."""
     names = {name: name for name in node.schema}
     present: set[str] = set()
     for step in steps:
-        if isinstance(step, stage.Filter) and (column := _not_null(step)) in names:
+        if isinstance(step, FilterStep) and (column := _not_null(step)) in names:
             present.add(names[column or ""])
-        elif isinstance(step, stage.Map):
+        elif isinstance(step, MapStep):
             plain = [(name, expression) for name, expression in step.columns if isinstance(expression, Column)]
             names = {name: names[expression.name] for name, expression in plain if expression.name in names}
         else:
@@ -235,7 +236,7 @@ def _renamed(node: Node, arranged: physical.Arranged, steps: Iterable[stage.Step
         yield Way(arranged, columns, arranged.key, frozenset(present))
 
 
-def _not_null(step: stage.Filter) -> str | None:
+def _not_null(step: FilterStep) -> str | None:
     """Return the column of which a filter asks that it has a value, if that is what it asks."""
     match step.condition:
         case Call("not", (Call("is null", (Column() as column,)),)):

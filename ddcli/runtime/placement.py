@@ -13,7 +13,7 @@ from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError
 from ddcli.job.sizes import GROWTH, LANE, WORKING, Sizes, sizes
 from ddcli.plan.loops import is_looped
-from ddcli.runtime.spark.session import check_installed, start
+from ddcli.runtime.spark.start import check_installed, start
 from ddcli.runtime.threads import Threads
 
 if TYPE_CHECKING:

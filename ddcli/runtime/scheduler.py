@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Count, Counts
 from ddcli.engine.schedule import Leg, Schedule
-from ddcli.engine.scope_tree import Nest
 from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE
 from ddcli.progress import SILENT, Progress
@@ -107,7 +106,7 @@ class Spreading:
     _rests: list[Rest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        nest, shards = Nest(self.assembled.scope), range(self.job.cut.passes)
+        nest, shards = self.assembled.nest, range(self.job.cut.passes)
         self.schedule = Schedule(nest, shards, self.places.rule.wants_memory, attrgetter("size"))
 
     def run(self) -> None:

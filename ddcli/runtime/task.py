@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from ddcli.circuit.graph import Assembled
     from ddcli.circuit.operators import Failed
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.operators.base import Delta, Interval
+    from ddcli.engine.operators.base import Delta
+    from ddcli.engine.rounds import Interval
     from ddcli.engine.schedule import Leg
     from ddcli.engine.scope_tree import Address, Memos, Wake
     from ddcli.engine.times import Frontier

@@ -18,9 +18,9 @@ from ddcli.engine.columns import POOLED
 from ddcli.engine.correction import as_of
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import HashCollision, Pool
+from ddcli.engine.rounds import before, times_of
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
-from ddcli.engine.trace.holds import before, times_of
 from ddcli.errors import StateError
 from ddcli.plan.physical import Scan, is_imported
 from ddcli.store.batch.layout import BatchLayout, StoredBatch

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span, Text
     from ddcli.expressions.types import Type
-    from ddcli.spec.tests import Test
+    from ddcli.spec.test_model import Test
 
 Columns = dict[str, tuple["Text", "Type"]]
 """Declared columns by name, in order; the text is the name where it is written."""

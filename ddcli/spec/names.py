@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Text
     from ddcli.spec.model import Input, Output
-    from ddcli.spec.tests import Test
+    from ddcli.spec.test_model import Test
 
 NO_ONE = "a loop with a list of results is no one collection"
 

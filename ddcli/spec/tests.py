@@ -5,75 +5,16 @@ Values stay nodes here: what they are is known when the types of their columns a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME
 from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record
+from ddcli.spec.test_model import Expectation, Rows, Step, Test
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 from ddcli.spec.values import Flag, PathWords, Words
-
-if TYPE_CHECKING:
-    from ddcli.errors import Span
-
-Cells = tuple[tuple[Text, Node], ...]
-"""A row: its columns and their values as they are written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows as they are written, each with its place; or the `file` that they are in, relative to the pipeline file."""
-
-    span: Span
-    items: tuple[tuple[Cells, Span], ...] = ()
-    file: Text | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """What is expected of a collection: its whole `contents` (at the time `at`, else when the step is done), the `changes` that
-    the step made, and what is true of its records whatever they are. `tolerance` is how far floats may be apart.
-    """
-
-    collection: Text
-    span: Span
-    place: str
-    contents: Rows | None = None
-    changes: Rows | None = None
-    at: Node | None = None
-    tolerance: float | None = None
-    unique: tuple[Text, ...] = ()
-    not_null: tuple[Text, ...] = ()
-    accepted: tuple[tuple[Text, tuple[Node, ...]], ...] = ()
-    always: Text | None = None
-    non_negative: bool = False
-
-    @property
-    def standing(self) -> bool:
-        """Whether it may be expected at any time: it names no rows."""
-        return self.contents is None and self.changes is None
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Rows that are `given` to inputs, at the time `time` if they don't say theirs; then the times up to the last are closed."""
-
-    span: Span
-    time: Node | None = None
-    given: tuple[tuple[Text, Rows], ...] = ()
-    expect: tuple[Expectation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """Steps from empty inputs on. Without steps: what is expected after each step of all others, and of what runs have kept."""
-
-    name: Text
-    span: Span
-    steps: tuple[Step, ...] = ()
-    expect: tuple[Expectation, ...] = ()
 
 
 class _Any(Shape[Node]):

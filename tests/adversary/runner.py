@@ -111,9 +111,9 @@ def main() -> None:
     for module in pkgutil.walk_packages(ddcli.__path__, "ddcli."):
         if "runtime" not in module.name and "starter" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    from ddcli.engine.jit import load
+    from ddcli.engine.jit import load, registry
 
-    for module in list(load.modules()):
+    for module in list(registry.modules()):
         load.load_module(module)
     for line in sys.stdin:
         folder, arguments, seconds = json.loads(line)

@@ -27,7 +27,7 @@ import polars as pl
 from ddcli.driver.run import run
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.job.options import SparkOptions
-from ddcli.runtime.spark.session import start
+from ddcli.runtime.spark.start import start
 from tests.bench import data
 from tests.bench.processes import ROOT, dd, measure
 from tests.bench.workspace import BOTH_WAYS, LABELS, SKIP_LEVEL, Workspace

@@ -64,9 +64,9 @@ def main() -> None:
     for module in ("driver.execute", "driver.run", "spec.document", "expressions.reductions", "expressions.execute"):
         importlib.import_module(f"ddcli.{module}")
     import tests.store.support  # noqa: F401
-    from ddcli.engine.jit import load
+    from ddcli.engine.jit import load, registry
 
-    for module in list(load.modules()):
+    for module in list(registry.modules()):
         load.load_module(module)
     for line in sys.stdin:
         asked = json.loads(line)

@@ -10,7 +10,8 @@ from ddcli.errors import Span, Text
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.reductions import parse_reduction
 from ddcli.expressions.scope import Scope
-from ddcli.expressions.stage import Map, Stage
+from ddcli.expressions.stage import Stage
+from ddcli.expressions.steps import MapStep
 from ddcli.expressions.types import Schema, Type, parse_type
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def values(value: str, columns: dict[str, str] | None = None, **data: list[objec
     if not declared:
         declared, data = schema({"unused": "int64"}), {"unused": [0]}
     frame = pl.DataFrame({n: pl.Series(n, data[n], dtype=t.to_polars()) for n, t in declared.items()})
-    found = Stage(declared, (Map((("value", expression),)),)).run(frame).frame["value"]
+    found = Stage(declared, (MapStep((("value", expression),)),)).run(frame).frame["value"]
     assert found.dtype == expression.type.to_polars(), (value, found.dtype, expression.type)
     assert expression.type.nullable or not found.null_count(), (value, found)
     return found.to_list()

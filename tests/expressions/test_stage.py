@@ -14,7 +14,8 @@ from ddcli.errors import InputError, SpecError
 from ddcli.expressions import execute
 from ddcli.expressions.parse import parse_scalar, parse_table
 from ddcli.expressions.scope import Scope
-from ddcli.expressions.stage import Explode, Filter, Map, Python, Stage, Step, Unnest
+from ddcli.expressions.stage import Stage
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
 from tests.expressions.support import frame_of, schema, text
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ def read(written: str, columns: Schema = SCHEMA) -> Expression:
     return parse_scalar(text(written), Scope(columns))
 
 
-def mapped(columns: Schema = SCHEMA, **expressions: str) -> Map:
-    return Map(tuple((name, read(written, columns)) for name, written in expressions.items()))
+def mapped(columns: Schema = SCHEMA, **expressions: str) -> MapStep:
+    return MapStep(tuple((name, read(written, columns)) for name, written in expressions.items()))
 
 
 def run(
@@ -51,7 +52,7 @@ def frame_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_filter_and_map() -> None:
-    steps = (Filter(read("a > 1")), mapped(x="a * 2", one="1"))
+    steps = (FilterStep(read("a > 1")), mapped(x="a * 2", one="1"))
     assert Stage(SCHEMA, steps).needs == {"a"}
     assert run(steps, a=[1, 2, 3]) == ([{"x": 4, "one": 1}, {"x": 6, "one": 1}], [1, 2], None)
     assert run(steps, a=[]) == ([], None, None)
@@ -62,27 +63,27 @@ def test_a_constant_needs_a_column_to_count() -> None:
     stage = Stage(SCHEMA, (mapped(one="1"),))
     assert stage.needs == {"a"}
     assert run((mapped(one="1"),), a=[7, 8])[0] == [{"one": 1}, {"one": 1}]
-    assert run((Filter(read("true")), mapped(a="a")), a=[7, 8])[0] == [{"a": 7}, {"a": 8}]
-    assert run((Filter(read("null")), mapped(a="a")), a=[7, 8]) == ([], [], None)
+    assert run((FilterStep(read("true")), mapped(a="a")), a=[7, 8])[0] == [{"a": 7}, {"a": 8}]
+    assert run((FilterStep(read("null")), mapped(a="a")), a=[7, 8]) == ([], [], None)
 
 
 def test_filter_drops_null() -> None:
-    assert run((Filter(read("b > 1")), mapped(b="b")), a=[0, 0, 0], b=[None, 1, 2]) == ([{"b": 2}], [2], None)
+    assert run((FilterStep(read("b > 1")), mapped(b="b")), a=[0, 0, 0], b=[None, 1, 2]) == ([{"b": 2}], [2], None)
 
 
 def test_rows_are_composed() -> None:
-    steps = (Filter(read("a > 1")), mapped(y="a"), Filter(read("y < 4", schema({"y": "int64"}))))
+    steps = (FilterStep(read("a > 1")), mapped(y="a"), FilterStep(read("y < 4", schema({"y": "int64"}))))
     assert run(steps, a=[1, 2, 5, 3]) == ([{"y": 2}, {"y": 3}], [1, 3], None)
 
 
 def test_unnest() -> None:
-    steps = (Unnest("x", parse_table(text("unnest(xs)"), Scope(SCHEMA))), mapped(a="a"))
+    steps = (UnnestStep("x", parse_table(text("unnest(xs)"), Scope(SCHEMA))), mapped(a="a"))
     assert run(steps, a=[1, 2, 3, 4], xs=[[10, None], [], None, [7]]) == (
         [{"a": 1}, {"a": 1}, {"a": 4}],
         [0, 0, 3],
         None,
     )
-    steps = (Unnest("x", parse_table(text("unnest(xs)"), Scope(SCHEMA))),)
+    steps = (UnnestStep("x", parse_table(text("unnest(xs)"), Scope(SCHEMA))),)
     found, rows, _ = run(steps, a=[1, 2], b=[0, 0], s=["", ""], xs=[[10, None], [7]])
     assert [row["x"] for row in found] == [10, None, 7]
     assert rows == [0, 0, 1]
@@ -93,7 +94,7 @@ def test_generate_series() -> None:
         call = parse_table(text(written), Scope(SCHEMA))
         return [
             row["s"]
-            for row in run((Unnest("s", call), Map((("s", read("s", {**SCHEMA, "s": call.type})),))), **data)[0]
+            for row in run((UnnestStep("s", call), MapStep((("s", read("s", {**SCHEMA, "s": call.type})),))), **data)[0]
         ]
 
     assert series("generate_series(1, a)", a=[3, 0]) == [1, 2, 3]
@@ -105,12 +106,12 @@ def test_generate_series() -> None:
 
 
 def test_explode() -> None:
-    steps = (Explode(read("a")), Filter(read("a <> 2")), Explode(read("a + 1")), mapped(a="a"))
+    steps = (ExplodeStep(read("a")), FilterStep(read("a <> 2")), ExplodeStep(read("a + 1")), mapped(a="a"))
     assert run(steps, a=[1, 2, 3]) == ([{"a": 1}, {"a": 3}], [0, 2], [2, 12])
     with pytest.raises(InputError, match="null multiplicity"):
-        run((Explode(read("b")),), a=[1], b=[None], s=[""], xs=[[]])
+        run((ExplodeStep(read("b")),), a=[1], b=[None], s=[""], xs=[[]])
     with pytest.raises(InputError, match="overflow in multiplicities"):
-        run((Explode(read("a")), Explode(read("a"))), a=[2**40], b=[1], s=[""], xs=[[]])
+        run((ExplodeStep(read("a")), ExplodeStep(read("a"))), a=[2**40], b=[1], s=[""], xs=[[]])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_what_is_not_reached_does_not_fail(written: str, expected: list[object] 
 
 
 def test_filtered_rows_do_not_fail() -> None:
-    steps = (Filter(read("b <> 0")), mapped(x="a / b"))
+    steps = (FilterStep(read("b <> 0")), mapped(x="a / b"))
     assert run(steps, a=[4, 4, 6], b=[0, None, 2]) == ([{"x": 3}], [2], None)
 
 
@@ -212,8 +213,8 @@ def functions() -> Iterator[types.ModuleType]:
     del sys.modules[module.__name__]
 
 
-def step(name: str, *, batch: bool = False) -> Python:
-    return Python(f"functions_of_tests:{name}", batch, tuple(schema({"word": "string", "size": "int64"}).items()))
+def step(name: str, *, batch: bool = False) -> PythonStep:
+    return PythonStep(f"functions_of_tests:{name}", batch, tuple(schema({"word": "string", "size": "int64"}).items()))
 
 
 DATA: dict[str, list[object]] = {"a": [1, 0, 2], "b": [None] * 3, "s": ["a bc", None, "d"], "xs": [None] * 3}
@@ -251,13 +252,13 @@ def test_python_functions_that_fail(name: str, batch: bool, problem: str) -> Non
 def test_python_functions_that_are_missing() -> None:
     with pytest.raises(SpecError, match="no function `wrods`"):
         run((step("wrods"),), **DATA)
-    missing = Python("no_such_module:f", batch=False, output=())
+    missing = PythonStep("no_such_module:f", batch=False, output=())
     with pytest.raises(SpecError, match="can't be imported"):
         run((missing,), **DATA)
 
 
 def test_text_names_the_steps() -> None:
-    steps = (Filter(read("a > 1")), Explode(read("a")), mapped(x="a"), step("words"))
+    steps = (FilterStep(read("a > 1")), ExplodeStep(read("a")), mapped(x="a"), step("words"))
     assert Stage(SCHEMA, steps).text() == (
         "filter (a > 1); explode a; map x: a; python functions_of_tests:words -> word: string, size: int64"
     )

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
-from ddcli.expressions import stage
+from ddcli.expressions.steps import ExplodeStep
 from ddcli.plan import logical
 from ddcli.plan.build import build
 from ddcli.spec.document import parse_spec
@@ -209,7 +209,7 @@ class _Judged:
 
 def _cancels(node: logical.Node) -> bool:
     if isinstance(node, logical.Apply):
-        return isinstance(node.step, stage.Explode)
+        return isinstance(node.step, ExplodeStep)
     outer = isinstance(node, logical.Join) and node.how != "inner"
     return (
         outer or isinstance(node, logical.Negate | logical.Concat) or (isinstance(node, logical.Semijoin) and node.anti)

@@ -9,8 +9,9 @@ import numpy as np
 
 from ddcli.circuit.graph import assemble
 from ddcli.engine.lanes import decode_records, encode_records
-from ddcli.engine.operators.base import Delta, Interval
+from ddcli.engine.operators.base import Delta
 from ddcli.engine.pool import Pool
+from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
     from ddcli.circuit.graph import Assembled
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.operators.base import Delta, Interval
+    from ddcli.engine.operators.base import Delta
     from ddcli.engine.places import Deltas
+    from ddcli.engine.rounds import Interval
     from ddcli.engine.schedule import Leg
     from ddcli.expressions.types import Type
     from ddcli.plan.physical import PhysicalGraph

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ddcli.engine.jit import load
+from ddcli.engine.jit import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,6 +52,6 @@ def interpreted() -> Iterator[None]:
     """Run kernels as plain Python inside."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DDCLI_KERNELS", "python")
-        load.reset()
+        registry.reset()
         yield
-    load.reset()
+    registry.reset()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ddcli.engine import kernels
-from ddcli.engine.jit import cache, errors, load, settings
+from ddcli.engine.jit import cache, errors, load, registry, settings
 from ddcli.engine.kernels import shards
 from ddcli.engine.kernels.merge import merge_some
 from tests.kernels.support import interpreted
@@ -26,12 +26,12 @@ def fresh(tmp_path, monkeypatch):
     lines = []
     monkeypatch.setattr(settings, "_listener", lines.append)
     monkeypatch.setattr(settings, "_cache_dir", tmp_path / "cache")
-    monkeypatch.setattr(load, "modules", lambda: iter([MODULE]))
+    monkeypatch.setattr(registry, "modules", lambda: iter([MODULE]))
     settings.private_dir.cache_clear()
-    load.reset()
+    registry.reset()
     yield tmp_path / "cache", lines
     settings.private_dir.cache_clear()
-    load.reset()
+    registry.reset()
 
 
 def shard() -> list[int]:
@@ -177,7 +177,7 @@ def test_the_line_goes_to_stderr_unless_someone_listens(monkeypatch, capsys):
 
 def test_a_layout_that_compiled_code_can_not_read_is_an_error(monkeypatch):
     """Rather than a crash."""
-    load.check_layout()
-    monkeypatch.setattr(load, "HEADER_WORDS", load.HEADER_WORDS - 1)
+    registry.check_layout()
+    monkeypatch.setattr(registry, "HEADER_WORDS", registry.HEADER_WORDS - 1)
     with pytest.raises(errors.KernelError, match="lays out"):
-        load.check_layout()
+        registry.check_layout()

@@ -19,7 +19,7 @@ from polars.testing import assert_series_equal
 from ddcli.engine import arrow
 from ddcli.engine import pool as pool_module
 from ddcli.engine.columns import NULL
-from ddcli.engine.jit import load
+from ddcli.engine.jit import registry
 from ddcli.engine.kernels import pool_table
 from ddcli.engine.kernels import siphash as siphash_module
 from ddcli.engine.kernels.xxhash import hash_bytes, hash_ranges
@@ -111,10 +111,10 @@ def test_a_hash_under_a_secret_that_looks_like_null_is_moved(monkeypatch: pytest
     """No value is known whose hash is it, so the kernel runs as Python and is told of one."""
     monkeypatch.setenv("DDCLI_KERNELS", "python")
     monkeypatch.setattr(siphash_module, "siphash13", lambda *_: np.uint64(NULL))
-    load.reset()
+    registry.reset()
     assert Pool(SECRET).intern_bytes([b"x"], BINARY).tolist() == [NULL - 1]
     monkeypatch.undo()
-    load.reset()
+    registry.reset()
 
 
 @given(st.data())
@@ -227,10 +227,10 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(pool_table, "WINDOW_BITS", 6)
     monkeypatch.setattr(pool_table, "WINDOW", 64)
     monkeypatch.setattr(pool_module, "WINDOW", 64)
-    load.reset()
+    registry.reset()
     yield
     monkeypatch.undo()
-    load.reset()
+    registry.reset()
 
 
 def test_values_lie_in_windows_of_memory(small_windows: None) -> None:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from ddcli.engine.kernels import DiffOverflow
-from ddcli.engine.operators.base import Delta, Interval
+from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.linear import Concat, Constant, Inverted, Permute, Plus, permute
+from ddcli.engine.rounds import Interval
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 

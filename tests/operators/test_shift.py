@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from ddcli.engine import kernels
 from ddcli.engine.kernels import DiffOverflow
 from ddcli.engine.lanes import Layout
-from ddcli.engine.operators.base import Delta, Interval
+from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.shift import Delay, EnterAt, PythonShift, Shift
 from ddcli.engine.pool import Pool
+from ddcli.engine.rounds import Interval
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace.batch import MemoryBatch
 from ddcli.engine.trace.spine import Trace

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Interval
+from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.upsert import Upsert
+from ddcli.engine.rounds import Interval
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
 from ddcli.errors import EngineError

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ddcli.errors import Span, SpecError, Text
-from ddcli.expressions import stage
+from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Literal
 from ddcli.expressions.types import Type
 from ddcli.plan import logical as nodes
@@ -303,7 +303,7 @@ def named(name):
 
 def mapped(relation, **columns):
     schema = {name: expression.type for name, expression in columns.items()}
-    return Relation(nodes.Apply((relation.node,), schema, stage.Map(tuple(columns.items()))))
+    return Relation(nodes.Apply((relation.node,), schema, MapStep(tuple(columns.items()))))
 
 
 def test_a_program_closes_a_loop():

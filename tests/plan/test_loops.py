@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ddcli.errors import UsageError
-from ddcli.expressions import stage
+from ddcli.expressions.steps import FilterStep, MapStep
 from ddcli.expressions.tree import Column, Literal
 from ddcli.expressions.types import Type
 from ddcli.plan import logical, loops, physical
@@ -117,8 +117,8 @@ def of(graph, kind):
 
 
 def test_a_loop_keeps_all_columns_and_its_readers_what_they_read():
-    body = logical.Apply((variable(),), KV, stage.Filter(Column("v", Type("bool"))))
-    narrow = stage.Map((("v", Column("v", INT)),))
+    body = logical.Apply((variable(),), KV, FilterStep(Column("v", Type("bool"))))
+    narrow = MapStep((("v", Column("v", INT)),))
     graph = lowered(logical.Apply((leave(loop([T], [body])),), {"v": INT}, narrow))
     (iterate,) = of(graph, loops.Iterate)
     assert [list(each.schema) for each in iterate.inputs] == [["k", "v"], ["k", "v"]]
@@ -128,7 +128,7 @@ def test_a_loop_keeps_all_columns_and_its_readers_what_they_read():
 
 def test_a_column_outside_that_nothing_reads_is_no_part_of_a_loop():
     def graph(source):
-        read = logical.Apply((source,), KV, stage.Map(tuple((name, Column(name, INT)) for name in KV)))
+        read = logical.Apply((source,), KV, MapStep(tuple((name, Column(name, INT)) for name in KV)))
         inner = loop([variable()], [node(variable(2), variable(), read)], depth=2)
         return lowered(leave(loop([read], [leave(inner)])))
 
@@ -152,7 +152,7 @@ def test_a_temporal_filter_is_a_shift_and_a_delay():
     bounds = Column("k", INT), Column("n", Type("int64", nullable=True))
     source = logical.Source((), KV | {"n": bounds[1].type, "unread": INT}, "s")
     node = logical.Temporal((source,), source.schema, *bounds)
-    graph = lowered(logical.Apply((node,), {"v": INT}, stage.Map((("v", Column("v", INT)),))))
+    graph = lowered(logical.Apply((node,), {"v": INT}, MapStep((("v", Column("v", INT)),))))
     scan, linear, shift, delay = graph.nodes[:4]
     assert list(scan.schema) == ["k", "v", "n"]
     assert [(name, str(kind)) for name, kind in linear.schema.items()] == [
@@ -168,7 +168,7 @@ def test_a_temporal_filter_is_a_shift_and_a_delay():
 
 def test_a_join_function_is_given_all_columns():
     node = logical.JoinFunction((T,), {"a": INT, "b": INT}, "module:function", batch=False)
-    graph = lowered(logical.Apply((node,), {"b": INT}, stage.Map((("b", Column("b", INT)),))))
+    graph = lowered(logical.Apply((node,), {"b": INT}, MapStep((("b", Column("b", INT)),))))
     assert [type(each).__name__ for each in graph.nodes] == ["Scan", "PythonShift", "Delay", "Linear"]
     assert list(graph.nodes[0].schema) == ["k", "v"]
     assert list(graph.nodes[2].schema) == ["a", "b"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ddcli.expressions import stage
+from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.plan import logical, loops
 from tests.reference.aggregates import aggregated, is_present
 from tests.reference.expressions import Fails, evaluate
@@ -26,6 +26,7 @@ from tests.reference.xxhash64 import text_rank
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from ddcli.expressions import stage
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
 
@@ -159,21 +160,21 @@ class Model:
         return total(pair for row in self._rows(node.inputs[0]) for pair in self._step(node.step, node.schema, *row))
 
     def _step(
-        self, step: stage.Step, schema: Iterable[str], row: Row, record: Record, count: int
+        self, step: Step, schema: Iterable[str], row: Row, record: Record, count: int
     ) -> Iterator[tuple[Record, int]]:
-        if isinstance(step, stage.Filter):
+        if isinstance(step, FilterStep):
             if self._needed(step.condition, row) is True:
                 yield record, count
-        elif isinstance(step, stage.Map):
+        elif isinstance(step, MapStep):
             yield tuple(self._value(expression, row) for _, expression in step.columns), count
-        elif isinstance(step, stage.Explode):
+        elif isinstance(step, ExplodeStep):
             yield record, count * self._needed(step.weight, row)
-        elif isinstance(step, stage.Unnest):
+        elif isinstance(step, UnnestStep):
             for element in self._elements(step.call, row):
                 wider = {**dict(zip(row, record, strict=True)), step.name: canonical(element)}
                 yield tuple(wider[name] for name in schema), count
         else:
-            assert isinstance(step, stage.Python)
+            assert isinstance(step, PythonStep)
             names = [name for name, _ in step.output]
             for result in python_rows(step, {name: row[name] for name in row}):
                 yield tuple(result[name] for name in names), count
@@ -403,7 +404,7 @@ def netted(rows: Iterable[tuple[Record, Row, int]]) -> list[tuple[Row, int]]:
     return [(some[values], count) for values, count in total((values, count) for values, _, count in rows).items()]
 
 
-def python_rows(step: stage.Python, record: dict[str, Any]) -> Iterable[Mapping[str, Any]]:
+def python_rows(step: PythonStep, record: dict[str, Any]) -> Iterable[Mapping[str, Any]]:
     """Return the records that a Python function makes of one; in batches, a batch of one."""
     function = load(step.function)
     if step.batch:

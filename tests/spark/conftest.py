@@ -6,7 +6,7 @@ import pytest
 
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.job.options import SparkOptions
-from ddcli.runtime.spark.session import start
+from ddcli.runtime.spark.start import start
 
 MASTER = "local[2,4]"
 """Two tasks at once, each tried four times."""

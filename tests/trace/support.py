@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
+from ddcli.engine.rounds import before
 from ddcli.engine.times import Frontier, less_equal
-from ddcli.engine.trace.holds import before
 from ddcli.engine.trace.spine import Trace
 
 SIDE = 4

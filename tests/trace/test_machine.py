@@ -23,10 +23,10 @@ from ddcli.circuit.traces import StateTraces
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, decode_records, encode_records
 from ddcli.engine.pool import Pool
+from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace import policy
 from ddcli.engine.trace.batch import MemoryBatch
-from ddcli.engine.trace.holds import before, times_of
 from ddcli.engine.trace.imported import ImportedTrace
 from ddcli.expressions.types import parse_type
 from ddcli.job.sizes import Sizes

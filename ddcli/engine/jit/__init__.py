@@ -3,7 +3,8 @@
 * cache: files of object code, found by a hash of all they depend on
 * compile: the compiler, a process of its own; the only import of numba
 * errors: how a kernel can fail
-* load: the decorator of kernels, and their functions at run time
+* load: the decorator of kernels; what their first call loads
 * ownership: whether a directory belongs to this user alone
+* registry: kernels by module, and how they take their arguments
 * settings: the cache directory, and who hears of a compilation
 """

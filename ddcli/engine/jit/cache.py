@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import llvmlite
 import llvmlite.binding as llvm
 
-from ddcli.engine import kernels as package
-from ddcli.engine.jit import load
+from ddcli.engine.jit import registry
 from ddcli.engine.jit.errors import KernelError
 from ddcli.engine.jit.ownership import is_own, strangers
 from ddcli.engine.jit.settings import announce, cache_dir, private_dir
@@ -67,7 +66,7 @@ def addresses(module: str) -> dict[str, int]:
     else:
         msg = "compiled kernels can be kept neither in the cache folder nor in the folder for temporary files"
         raise KernelError(msg, place=str(cache_dir()), hint="name a folder with --cache-dir or DDCLI_CACHE_DIR")
-    _compile_missing(folder)
+    _compile_missing(folder, module.rpartition(".")[0])
     code = read(folder / file_name(module))
     if code is None:
         msg = f"the compiled kernels of {module} can't be read back"
@@ -75,11 +74,11 @@ def addresses(module: str) -> dict[str, int]:
     return _link(code)
 
 
-def every_module() -> list[str]:
-    """Import the modules of the package, and return the names of those that have kernels."""
-    for found in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{found.name}")
-    return list(load.modules())
+def every_module(package: str) -> list[str]:
+    """Import the modules of a package, and return the names of those that have kernels."""
+    for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{found.name}")
+    return list(registry.modules())
 
 
 def file_name(module: str) -> str:
@@ -136,7 +135,7 @@ def _sources(module: str, seen: set[str]) -> set[str]:
     if module not in seen:
         seen.add(module)
         for thing in vars(sys.modules[module]).values():
-            if load.is_helper(thing):
+            if registry.is_helper(thing):
                 _sources(thing.__module__, seen)
     return seen
 
@@ -150,9 +149,11 @@ def _describe_environment() -> bytes:
             llvm.get_process_triple(),
             llvm.get_host_cpu_name(),
             llvm.get_host_cpu_features().flatten(),
-            str(load.HEADER_WORDS),
+            str(registry.HEADER_WORDS),
         ]
-        ours = [Path(__file__).with_name(name).read_bytes() for name in ("cache.py", "compile.py", "load.py")]
+        ours = [
+            Path(__file__).with_name(name).read_bytes() for name in ("cache.py", "compile.py", "load.py", "registry.py")
+        ]
         _environment = "\n".join(parts).encode() + b"".join(ours)
     return _environment
 
@@ -178,7 +179,7 @@ def _link(code: Sequence[Entry]) -> dict[str, int]:
     Each module has an engine of its own: the helpers that two modules were compiled with never stand in for each other.
     """
     if not _engines:
-        load.check_layout()
+        registry.check_layout()
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
@@ -206,10 +207,10 @@ def _resolve(name: str) -> None:
     _resolved.add(name)
 
 
-def _compile_missing(folder: Path) -> None:
-    """Compile every kernel of the package that the folder lacks, in two processes where there are two processors."""
-    missing = [name for name in every_module() if read(folder / file_name(name)) is None]
-    count = sum(len(load.kernels_of(name)) for name in missing)
+def _compile_missing(folder: Path, package: str) -> None:
+    """Compile every kernel of a package that the folder lacks, in two processes where there are two processors."""
+    missing = [name for name in every_module(package) if read(folder / file_name(name)) is None]
+    count = sum(len(registry.kernels_of(name)) for name in missing)
     announce(f"compiling {count} kernels (once, about {1 + count * SECONDS_PER_KERNEL:.0f} s) ...")
     shares: list[list[str]] = [[] for _ in range(min(2, os.cpu_count() or 1, len(missing)))]
     weights = {name: Path(str(sys.modules[name].__file__)).stat().st_size for name in missing}

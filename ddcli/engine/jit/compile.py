@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
 from ddcli.engine.jit import cache
-from ddcli.engine.jit.load import HEADER_WORDS, LETTERS, REFUSED, Kernel, is_helper, kernels_of, matrix_of
+from ddcli.engine.jit.registry import HEADER_WORDS, LETTERS, REFUSED, Kernel, is_helper, kernels_of, matrix_of
 
 # Division as numpy has it (no ZeroDivisionError) and no reference counts: kernels neither raise nor own memory.
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.engine.jit.load import kernel, matrix_of
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels import reduce_times
 from ddcli.engine.kernels.rows import compare, copy_rows, group_end, same, seek_by
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ddcli.engine.jit.errors import overflow
-from ddcli.engine.jit.load import inline, kernel, matrix_of
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.rows import (
     compare,
     copy_row,

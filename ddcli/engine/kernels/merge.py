@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ddcli.engine.jit.errors import overflow
-from ddcli.engine.jit.load import kernel, matrix_of
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.rows import compare, copy_row, copy_rows, same, seek, sum_overflows
 
 if TYPE_CHECKING:

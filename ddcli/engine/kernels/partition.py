@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ddcli.engine.jit.load import kernel, matrix_of
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.rows import copy_row
 from ddcli.engine.kernels.shards import SEED, mixed, shard_from
 

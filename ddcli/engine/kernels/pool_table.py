@@ -18,7 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from ddcli.engine.jit.load import inline, kernel
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.xxhash import NULL, U32, whole
 
 INLINE: Final = 12  # bytes that a view itself has room for

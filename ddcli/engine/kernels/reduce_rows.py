@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.engine.jit.load import inline, kernel, matrix_of
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.reduce_times import NO_ROOM, not_after, sort_rows
 from ddcli.engine.kernels.rows import same, sum_overflows
 

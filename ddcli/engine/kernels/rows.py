@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ddcli.engine.jit.load import inline
+from ddcli.engine.jit.registry import inline
 
 if TYPE_CHECKING:
     import numpy as np

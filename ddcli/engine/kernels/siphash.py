@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from ddcli.engine.jit.load import inline, kernel
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.xxhash import NULL, U8, U32, half, rotate, whole
 
 INITIAL: Final = (

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ddcli.engine.jit.errors import overflow
-from ddcli.engine.jit.load import inline, kernel
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.rows import copy_row, copy_rows, sum_overflows
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from ddcli.engine.jit.load import inline, kernel
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline
 
 RECORD: Final = 0
 FIELD: Final = 1

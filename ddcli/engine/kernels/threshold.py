@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.engine.jit.load import kernel, matrix_of
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import matrix_of
 from ddcli.engine.kernels.reduce_rows import OVERFLOW, place
 from ddcli.engine.kernels.reduce_times import not_after
 from ddcli.engine.kernels.rows import sum_overflows

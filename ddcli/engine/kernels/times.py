@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 
 from ddcli.engine.jit.errors import overflow
-from ddcli.engine.jit.load import inline, kernel
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.join import settle
 from ddcli.engine.kernels.reduce_times import compare_at
 from ddcli.engine.kernels.rows import copy_row, same, sum_overflows

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.engine.jit.load import inline, kernel
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.reduce_times import compare_at
 from ddcli.engine.kernels.rows import compare, same
 

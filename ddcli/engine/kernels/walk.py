@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ddcli.engine.jit.errors import DiffOverflow
-from ddcli.engine.jit.load import inline, kernel, matrix_of
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.reduce_times import NO_ROOM, gallop, sort_rows
 from ddcli.engine.kernels.rows import copy_row, same, sum_overflows
 

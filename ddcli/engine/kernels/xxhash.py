@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from ddcli.engine.jit.load import inline, kernel
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline
 
 PRIME_1: Final = np.uint64(0x9E3779B185EBCA87)
 PRIME_2: Final = np.uint64(0xC2B2AE3D27D4EB4F)

@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from ddcli.dataclass import dataclass
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ddcli.engine.operators.revisit import Revisiting
-    from ddcli.engine.rounds import Rounds
-    from ddcli.engine.times import Frontier, Time
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace
 
 
@@ -27,27 +24,6 @@ class Delta(NamedTuple):
     updates: np.ndarray
     distinct: bool = False
     inserts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The times a step closes: at or after `lower`, not at or after `upper`, and in loops of just these `rounds`.
-
-    The frontiers are over the time's input coordinates: those are data to the operators, all processed together. Only rounds
-    are taken one after the other.
-    """
-
-    lower: Frontier
-    upper: Frontier
-    rounds: Rounds = ()
-
-    def at(self, rounds: Rounds) -> Interval:
-        """Return the interval in these rounds."""
-        return Interval(self.lower, self.upper, rounds)
-
-    def has(self, time: Time) -> bool:
-        """Say whether a step over the interval closes a time."""
-        return self.lower.less_equal(time) and not self.upper.less_equal(time)
 
 
 class Operator(Protocol):

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.join import Arranged
+    from ddcli.engine.rounds import Interval
 
 
 class Filtered(Stateless):

@@ -17,11 +17,10 @@ from ddcli.engine.trace.spine import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.reduce import Reader, Reduce
     from ddcli.engine.operators.shift import Waiting
     from ddcli.engine.operators.threshold import Threshold
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
 
 
 class Indexed(Protocol):

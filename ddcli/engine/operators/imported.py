@@ -9,7 +9,7 @@ from ddcli.engine.operators.base import Delta, Stateless
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.imported import FilteredImport, ImportedTrace
 
 

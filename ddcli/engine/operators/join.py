@@ -13,8 +13,8 @@ from ddcli.engine.operators.linear import permute
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.linear import Lane
+    from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
 
 

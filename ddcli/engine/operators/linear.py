@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.operators.base import Interval
     from ddcli.engine.pool import Pool
+    from ddcli.engine.rounds import Interval
 
 
 LEAST, GREATEST = -(2**63), 2**63 - 1

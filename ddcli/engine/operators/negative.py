@@ -13,7 +13,7 @@ from ddcli.engine.times import LEAST
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ddcli.engine.operators.base import Interval
+    from ddcli.engine.rounds import Interval
     from ddcli.engine.trace.spine import Trace
 
 

@@ -34,9 +34,8 @@ from ddcli.engine.times import Frontier
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.engine.operators.base import Interval
     from ddcli.engine.operators.reduce import Reader
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.times import Time
     from ddcli.engine.trace.spine import Trace
 

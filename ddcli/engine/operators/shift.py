@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ddcli.engine.lanes import Layout
-    from ddcli.engine.operators.base import Interval
     from ddcli.engine.pool import Pool
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace
 
 

@@ -12,8 +12,7 @@ from ddcli.engine.operators.base import Delta, Keeping
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ddcli.engine.operators.base import Interval
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace
 
 

@@ -19,8 +19,7 @@ from ddcli.engine.trace.spine import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ddcli.engine.operators.base import Interval
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
 
 Lanes = np.ndarray
 

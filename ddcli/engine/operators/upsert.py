@@ -14,8 +14,7 @@ from ddcli.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ddcli.engine.operators.base import Interval
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace
 
 

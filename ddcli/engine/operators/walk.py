@@ -16,8 +16,7 @@ from ddcli.engine.rounds import split_rounds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.engine.operators.base import Interval
-    from ddcli.engine.rounds import Rounds
+    from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.trace.spine import Trace
 
 Lanes = np.ndarray

@@ -2,8 +2,7 @@
 
 * batch: immutable, sorted, consolidated updates over an interval
 * filtered: a trace less what a predicate drops
-* holds: readers' claims on a trace
 * imported: one dataflow's trace read in another
 * policy: which batches to merge when; pure
-* spine: logarithmically many batches, merged a little with each insertion
+* spine: logarithmically many batches, merged a little with each insertion; readers' claims on them
 """

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddcli.engine import kernels
+from ddcli.engine.rounds import before, times_of
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.trace.filtered import FilteredTrace
-from ddcli.engine.trace.holds import before, times_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,6 @@ from ddcli.engine import kernels
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
 from ddcli.engine.trace.batch import Batch, MemoryBatch
-from ddcli.engine.trace.holds import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -261,6 +260,29 @@ class Trace:
         busy = {id(merging.younger) for merging in self._merges}
         alone = [at for at, batch in enumerate(self.batches) if id(batch) in busy or not isinstance(batch, MemoryBatch)]
         self._settled = alone[-1] + 1 if alone else 0
+
+
+class Hold:
+    """A claim: the trace tells times from `since` on apart, and merges no batch that reaches beyond `through`.
+
+    A closed frontier claims nothing. Both only move forward. Where two readers hold a trace, it keeps to the meet of what they say.
+    """
+
+    __slots__ = ("since", "through", "trace")
+
+    def __init__(self, trace: Trace, since: Frontier, through: Frontier):
+        self.trace = trace
+        self.since = since
+        self.through = through
+
+    def advance(self, since: Frontier, through: Frontier) -> None:
+        """Claim less."""
+        self.since, self.through = since, through
+        self.trace.claim()
+
+    def release(self) -> None:
+        """Claim nothing any more."""
+        self.trace.unhold(self)
 
 
 def _join_smallest(runs: list[np.ndarray], count: int) -> list[np.ndarray]:

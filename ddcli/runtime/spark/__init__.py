@@ -5,4 +5,5 @@
 * doctor: `dd doctor --spark`
 * java: which Java Spark runs on
 * session: what both have in common
+* start: the Spark that is asked for
 """

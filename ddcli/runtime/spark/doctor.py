@@ -12,15 +12,15 @@ from importlib import metadata
 from pickle import dumps, loads
 from typing import TYPE_CHECKING
 
-from ddcli import __version__
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError
 from ddcli.job.options import REMOTE
 from ddcli.progress import SILENT
 from ddcli.runtime.spark.java import java_home, version_of
-from ddcli.runtime.spark.session import check_installed, start
+from ddcli.runtime.spark.start import check_installed, start
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
+from ddcli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

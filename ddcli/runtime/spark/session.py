@@ -8,17 +8,13 @@ or behind an address (`connect`).
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ddcli.errors import DdError, EngineError, UsageError
-from ddcli.job.options import REMOTE
+from ddcli.errors import DdError, EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
-    from ddcli.job.options import SparkOptions
     from ddcli.progress import Progress
 
     Function = Callable[[bytes, bytes, str], bytes]
@@ -78,41 +74,6 @@ class Spark(Protocol):
 
     def close(self) -> None:
         """Let go of what was sent to executors, and of Spark, if it was started here."""
-
-
-def check_installed(options: SparkOptions) -> None:
-    """Raise UsageError where there is no pyspark: a session brings its own."""
-    if options.session is None and find_spec("pyspark") is None:
-        raise UsageError("the engine spark needs pyspark, which is not installed", hint="pip install 'ddcli[spark]'")
-
-
-def start(options: SparkOptions, name: str, cache: Path) -> Spark:
-    """Return the Spark that is asked for: the session's, one that runs in this process already, or a new one.
-
-    Raises UsageError where pyspark or Java is missing, EngineError where Spark doesn't start or answer.
-    """
-    check_installed(options)
-    session, master = options.session, options.master
-    if session is not None:
-        if is_remote(session):
-            from ddcli.runtime.spark.connect import Connect
-
-            return Connect(session, owned=False)
-        from ddcli.runtime.spark.classic import Classic
-
-        return Classic(session.sparkContext, owned=False)
-    if master is not None and master.startswith(REMOTE):
-        from ddcli.runtime.spark.connect import connect
-
-        return connect(options)
-    from ddcli.runtime.spark.classic import launch
-
-    return launch(options, name, cache)
-
-
-def is_remote(session: Any) -> bool:
-    """Say whether a session is one of Spark Connect."""
-    return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
 def share(settings: Mapping[str, str], cores: int, slots: int, here: int) -> int:

@@ -5,6 +5,7 @@
 * fetched: a local stand-in for an object
 * gate: every write, so that a test can fail, cut or record it
 * lock: one run at a time
+* lock_holder: who holds a lock, as it is signed
 * object_lock: the same in an object store
 * objects: paths `s3://bucket/key`
 * wholeness: whether a file is complete

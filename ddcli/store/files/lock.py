@@ -8,25 +8,21 @@ locked a file makes sure that it still has its name: a lock on a removed file wo
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import socket
-import sys
 from contextlib import suppress
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from ddcli.errors import DdError, LockedError
+from ddcli.errors import DdError
 from ddcli.store.files.access import open_plain, parent
+from ddcli.store.files.lock_holder import in_use, signature
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
+    from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.files.object_lock import ObjectLock
-
-IfLocked = Literal["fail", "wait", "skip"]
 
 
 NAME = "LOCK"
@@ -113,47 +109,3 @@ class Lock:
         data = signature(self._writer)
         os.pwrite(self._descriptor, data, 0)  # over the former holder's, so that no reader finds the file empty
         os.ftruncate(self._descriptor, len(data))
-
-
-def signature(writer: Path | None = None, **more: str) -> bytes:
-    """Return who this process is, as a lock says it, and which state it writes from."""
-    if writer is not None:
-        more["state"] = str(writer)
-    holder = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "command": " ".join(sys.argv),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    return json.dumps(holder | more).encode() + b"\n"
-
-
-def is_signed(data: bytes) -> bool:
-    """Say whether this is what stands in a lock of ours."""
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and found.keys() >= {"pid", "host", "command", "started"}
-
-
-def in_use(path: Path, signed: bytes, writer: Path | None = None) -> LockedError:
-    """Return the error for a lock that another holds who has signed like this; `writer` is the state that would write an output."""
-    other = "another state"
-    try:
-        found = json.loads(signed)
-        holder = f"process {found['pid']} on {found['host']}, started {found['started']}: {found['command']}"
-        other = f"the state at '{found['state']}'" if writer is not None else ""
-    except (ValueError, KeyError, TypeError, RecursionError):  # caught between taking the lock and signing it
-        holder = "a process that has just started"
-    if writer is not None:
-        return LockedError(
-            f"the output is being written from {other}, and this run's is at '{writer}': {holder}",
-            place=str(path),
-            hint="give each pipeline's output a directory of its own",
-        )
-    return LockedError(
-        f"the state is in use by {holder}",
-        place=str(path),
-        hint="wait for it to end, or run with `--if-locked wait`",
-    )

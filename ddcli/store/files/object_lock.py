@@ -22,13 +22,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError, LockedError
-from ddcli.store.files.lock import in_use, signature
+from ddcli.store.files.lock_holder import in_use, signature
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
-    from ddcli.store.files.lock import IfLocked
+    from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.files.objects import ObjectPath
 
 RENEWED = 240.0

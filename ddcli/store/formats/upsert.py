@@ -9,7 +9,8 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.scope import Scope
-from ddcli.expressions.stage import Map, Stage
+from ddcli.expressions.stage import Stage
+from ddcli.expressions.steps import MapStep
 from ddcli.store.formats.base import BadRow, Format, Upserted
 
 if TYPE_CHECKING:
@@ -88,5 +89,5 @@ class Upsert(Format):
         return frame.select(pl.all_horizontal(pl.col(values).is_null())).to_series()
 
     def _value(self, frame: pl.DataFrame, expression: Expression) -> pl.Series:
-        stage = Stage({name: self.kinds[name] for name in frame.columns}, (Map((("value", expression),)),))
+        stage = Stage({name: self.kinds[name] for name in frame.columns}, (MapStep((("value", expression),)),))
         return stage.run(frame).frame["value"]

@@ -18,7 +18,8 @@ from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files.access import entries, is_directory, is_there, read_bytes, real
 from ddcli.store.files.gate import Files, Written, temporary
 from ddcli.store.files.lock import NAME as LOCK
-from ddcli.store.files.lock import IfLocked, Lock, is_signed, take_lock
+from ddcli.store.files.lock import Lock, take_lock
+from ddcli.store.files.lock_holder import IfLocked, is_signed
 from ddcli.store.files.objects import locate, relative
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS

@@ -14,7 +14,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import InputError, did_you_mean
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
-from ddcli.store.files.lock import IfLocked, Lock
+from ddcli.store.files.lock import Lock
 from ddcli.store.state.holds import Hold, find_hold, holding, reader_name, write_hold
 from ddcli.store.state.manifest import read_newest, times
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.state.manifest import ArrangementEntry, Manifest, Times
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Type
     from ddcli.store.batch.layout import BatchLayout, StoredBatch
-    from ddcli.store.files.lock import IfLocked
+    from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.state.holds import Hold
     from ddcli.store.state.manifest import ArrangementEntry, FileEntry, Times
 

@@ -2,6 +2,7 @@
 
 * files: reads tables; an error names file and row
 * guess: likely types of text columns, for messages
+* json_numbers: numbers of NDJSON with all their digits
 * kinds: Parquet, Arrow IPC, CSV, NDJSON
 * lakes: Delta Lake, Iceberg and Hudi directories, refused
 * listing: the files of an input, and which are new

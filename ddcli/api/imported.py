@@ -1,0 +1,66 @@
+"""Arrangements of other dataflows, imported: collections of this one that are indexed already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.api.collection import Arranged
+from ddcli.circuit import graph
+from ddcli.engine.columns import POOLED
+from ddcli.engine.lanes import Layout
+from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.imported import Imported
+
+if TYPE_CHECKING:
+    from ddcli.api.program import Program
+    from ddcli.api.traces import TraceHandle
+    from ddcli.engine.times import Frontier
+    from ddcli.plan.relation import Relation
+
+
+class Import(Arranged):
+    """An arrangement that another dataflow keeps, as a collection of this one; and what feeds it from there."""
+
+    def __init__(self, dataflow: Program, relation: Relation, handle: TraceHandle):
+        super().__init__(dataflow, relation, handle.key, None)
+        self.handle = handle
+        self._shards: list[Imported] = []
+
+    @property
+    def frontier(self) -> Frontier:
+        """The frontier of the dataflow that keeps the arrangement."""
+        return self.handle.upper
+
+    def indexed(self) -> graph.Import:
+        """Return what stands for the arrangement in this dataflow's graph. From now on that holds it, the handle no more."""
+        self._shards = [Imported(trace) for trace in self.handle.imported(self.dataflow.frontier)]
+        self.handle.close()
+        return graph.Import(self.key, self.handle.arranged, self._shards)
+
+    def fit(self, layout: Layout) -> None:
+        """Do nothing: an arrangement has all its columns."""
+
+    def flush(self) -> None:
+        """Do nothing: what the other dataflow has closed is ready."""
+
+    def take_before(self, upper: Frontier) -> list[Delta]:
+        found = [shard.trace.next_before(upper) for shard in self._shards]
+        for matrix in found:
+            self._share_values(matrix)
+        return [Delta(matrix, distinct=True) for matrix in found]
+
+    def release(self) -> None:
+        """Hold the trace no more: the dataflow steps no further."""
+        self.handle.close()
+        for shard in self._shards:
+            shard.trace.release()
+
+    def _share_values(self, matrix: np.ndarray) -> None:
+        """Bring the values that hashed lanes stand for into this dataflow's pool."""
+        layout = Layout(self.handle.arranged)
+        for name, kind in layout.schema.items():
+            if kind.kind in POOLED and len(matrix):
+                lanes = np.unique(matrix[:, layout.lanes(name).start])
+                self.dataflow.pool.intern(self.handle.dataflow.pool.values(lanes, kind), kind)

@@ -1,0 +1,52 @@
+"""A dataflow as its parts see it: what collections, sessions, outputs and handles ask of the one that they belong to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from ddcli.api.clock import Clock
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.times import Frontier
+    from ddcli.plan.logical import Loop as LoopName
+    from ddcli.plan.operators import Surroundings
+    from ddcli.plan.relation import Relation
+
+
+class Program(Protocol):
+    """A `Dataflow`. `dataflow` is not imported, as it imports all its parts; so what it makes of them has no type here."""
+
+    clock: Clock
+    pool: Pool
+    frontier: Frontier
+    surroundings: Surroundings
+    workers: int
+
+    def iterate(
+        self, variables: Mapping[str, Any], body: Callable[..., Any], *, max_rounds: int | None, guard: int
+    ) -> Any:
+        """Return what leaves a loop with several variables, each by name with what it is in the first round."""
+
+    def inside(self, name: LoopName) -> AbstractContextManager[None]:
+        """Take what is written now for a part of a loop's body."""
+
+    def leave(self, collection: Any) -> Any:
+        """Return the `Collection` that leaves the loop that is being written step by step."""
+
+    def arranged(self, relation: Relation) -> Any:
+        """Return the `Arranged` whose node is that of `relation`."""
+
+    def output_of(self, relation: Relation) -> Any:
+        """Return the `Output` from which the updates of a collection can be read."""
+
+    def shown(self, show: str | Callable[[tuple[Any, Any, int]], Any], columns: int) -> str:
+        """Return the label under which updates of so many columns are shown by a function, or printed under a text."""
+
+    def watch(self, label: str, relation: Relation) -> None:
+        """Have a collection whose updates are shown computed, though nobody may read it."""
+
+    def assemble(self) -> object:
+        """Fix the graph."""

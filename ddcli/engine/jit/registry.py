@@ -1,0 +1,167 @@
+"""The kernels of each module, as Python functions and, once they are loaded, as machine code; and how both take their arguments."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+
+from ddcli.engine.jit.errors import KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LETTERS: Final[dict[str, tuple[type[np.generic], int]]] = {
+    "M": (np.int64, 2),
+    "V": (np.int64, 1),
+    "U": (np.uint64, 1),
+    "H": (np.uint32, 1),
+    "B": (np.uint8, 1),
+    "F": (np.float64, 1),
+}
+REFUSED: Final = -(1 << 62)  # minus the position of the argument that a compiled kernel would not take
+# Object headers count in words: 2, or 4 where CPython runs without the GIL. Compiled code relies on it.
+HEADER_WORDS: Final = object.__basicsize__ // 8
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_registry: dict[str, list[Kernel]] = {}
+# What compiled code compares the type field of its arguments with.
+_types = (ctypes.c_int64 * 2)(id(np.ndarray), id(list))
+_types_address = ctypes.addressof(_types)
+
+
+class Kernel:
+    """A registered kernel: call it with arrays and integers as its signature says, get its int64."""
+
+    __slots__ = ("function", "load", "name", "native", "signature")
+
+    def __init__(self, signature: str, function: Callable[..., int], load: Callable[[str], None]) -> None:
+        """Register `function`. Its first call has `load` set `native` of all kernels of its module."""
+        if set(signature) - set(LETTERS) - {"L", "i"}:
+            msg = f"unknown letter in the signature {signature!r}"
+            raise ValueError(msg)
+        self.signature = signature
+        self.function = function
+        self.load = load
+        self.name = function.__name__
+        self.native: Callable[..., int] = self._first_call
+        _registry.setdefault(self.module, []).append(self)
+
+    def __call__(self, *arguments: Any) -> int:
+        """Run the kernel; raises TypeError for an argument that it can't take."""
+        result = self.native(_types_address, *arguments)
+        if result <= REFUSED + 64 and result > REFUSED - 64:
+            self._refuse(REFUSED - result)
+        return result
+
+    @property
+    def module(self) -> str:
+        """The module that defines the kernel: the unit of compiling, caching and loading."""
+        return self.function.__module__
+
+    def _refuse(self, position: int) -> None:
+        letter = self.signature[position]
+        dtype, dimensions = LETTERS.get(letter, (np.int64, 2))
+        what = "a list of int64 matrices" if letter == "L" else f"{dtype.__name__}, {dimensions}-dimensional"
+        msg = f"argument {position + 1} of kernel {self.name} must be {what}, C-contiguous"
+        raise TypeError(msg)
+
+    def _first_call(self, types: int, *arguments: Any) -> int:
+        if os.environ.get("DDCLI_KERNELS") == "python":
+            self.native = self._interpreted
+        else:
+            self.load(self.module)
+        return self.native(types, *arguments)
+
+    def _interpreted(self, _types: int, *arguments: Any) -> int:
+        if len(arguments) != len(self.signature):
+            msg = f"kernel {self.name} takes {len(self.signature)} arguments, not {len(arguments)}"
+            raise TypeError(msg)
+        for position, (letter, argument) in enumerate(zip(self.signature, arguments, strict=True)):
+            if not _acceptable(letter, argument):
+                return REFUSED - position
+        # Compiled integers wrap around in silence; kernels that care look for it.
+        with np.errstate(over="ignore"):
+            return int(self.function(*arguments))
+
+    def reset(self) -> None:
+        """Forget how the kernel was loaded, so that the next call chooses again."""
+        self.native = self._first_call
+
+
+def inline(function: F) -> F:
+    """Mark a helper that kernels call: compiled together with them, a plain function otherwise."""
+    function.__kernel_helper__ = True  # type: ignore[attr-defined]
+    return function
+
+
+@inline
+def matrix_of(matrices: list[np.ndarray], position: int) -> np.ndarray:
+    """Return one matrix of an `L` argument. Compiled code has its own twin of this in `compile`."""
+    return matrices[position]
+
+
+def modules() -> Iterator[str]:
+    """Yield the names of the modules that have kernels, of those imported so far."""
+    yield from _registry
+
+
+def kernels_of(module: str) -> list[Kernel]:
+    """Return the kernels that a module has registered."""
+    return _registry.get(module, [])
+
+
+def is_helper(thing: object) -> bool:
+    """Say whether a module's global is a function marked with `inline`."""
+    return getattr(thing, "__kernel_helper__", False) is True
+
+
+def reset() -> None:
+    """Make every kernel choose again how to run, after a change of `DDCLI_KERNELS` or of the cache folder."""
+    for kernels in _registry.values():
+        for entry in kernels:
+            entry.reset()
+
+
+def check_layout() -> None:
+    """Raise KernelError unless array and list objects lie in memory as compiled kernels read them.
+
+    The layout is part of numpy's and CPython's stable binary interface; this guards against a build that differs.
+    """
+    probe = np.zeros((3, 5), np.int64)
+    words = (ctypes.c_int64 * (HEADER_WORDS + 7)).from_address(id(probe))
+    shape = (ctypes.c_int64 * 2).from_address(words[HEADER_WORDS + 2])
+    kind = (ctypes.c_char * 2).from_address(words[HEADER_WORDS + 5] + (HEADER_WORDS + 1) * 8)
+    items = [probe]
+    listed = (ctypes.c_int64 * (HEADER_WORDS + 2)).from_address(id(items))
+    sound = (
+        words[HEADER_WORDS - 1] == id(np.ndarray)
+        and words[HEADER_WORDS] == probe.ctypes.data
+        and words[HEADER_WORDS + 1] & 0xFFFFFFFF == probe.ndim
+        and tuple(shape) == probe.shape
+        and kind.raw == (probe.dtype.kind + probe.dtype.char).encode()
+        and words[HEADER_WORDS + 6] & 1 == 1
+        and listed[HEADER_WORDS - 1] == id(list)
+        and listed[HEADER_WORDS] == 1
+        and ctypes.c_int64.from_address(listed[HEADER_WORDS + 1]).value == id(probe)
+    )
+    if not sound:
+        msg = "this build of Python or numpy lays out its arrays in a way that compiled kernels can't read"
+        raise KernelError(msg, hint="set DDCLI_KERNELS=python to run without compiled kernels (slow)")
+
+
+def _acceptable(letter: str, argument: object) -> bool:
+    if letter == "i":
+        return type(argument) is int
+    if letter == "L":
+        return type(argument) is list and all(_acceptable("M", item) for item in argument)
+    dtype, dimensions = LETTERS[letter]
+    return (
+        type(argument) is np.ndarray
+        and argument.dtype == dtype
+        and argument.ndim == dimensions
+        and argument.flags.c_contiguous
+    )

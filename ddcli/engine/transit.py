@@ -1,0 +1,182 @@
+"""Updates in transit: what lies between the stages of a step out of core, and between the rounds of its loops.
+
+In memory an operator goes from stage to stage and from round to round as it is. Out of core it is put off: what its traces took in,
+which groups are to be looked at and when. Whoever takes its shard next, in this process or another, recalls it from that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout
+from ddcli.engine.operators.base import Delta, Keeping
+from ddcli.engine.operators.join import Entered
+from ddcli.engine.scope_tree import BROUGHT, CALLED, HERE, KEPT, Address, Memos, Nest, Path, Wake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from ddcli.engine.operators.base import Operator
+    from ddcli.engine.pool import Pool
+    from ddcli.engine.rounds import Interval, Rounds
+    from ddcli.engine.scope import Scope
+    from ddcli.engine.scope_tree import Exchange
+    from ddcli.engine.stages import Stage
+    from ddcli.engine.trace.spine import Trace
+
+LANES = Layout({})
+"""Of keys: nobody asks for the values behind their hashes before he has read the groups, which bring them."""
+
+
+@dataclass
+class Transit:
+    """What a step out of core puts away and finds again: updates by place and shard, and operators between rounds.
+
+    `give` receives the outputs' updates, by place and shard, `hand_over` each trace that is done with this step. `pools` has
+    one for each shard, forgotten after each task that filled it.
+    """
+
+    scope: Scope
+    pools: Sequence[Pool]
+    exchange: Exchange
+    give: Callable[[int, int, Delta], None]
+    hand_over: Callable[[Trace], None]
+    memos: Memos = field(default_factory=dict)
+    wakes: list[Wake] = field(default_factory=list)
+    """When which operators of loops have something to do, as they say."""
+    nest: Nest = field(init=False)
+    readers: dict[Path, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Who wants what a place gives brought by key."""
+    _found: set[tuple[Path, int]] = field(default_factory=set)
+    """The operators of loops that go on where others were, by shard."""
+
+    def __post_init__(self) -> None:
+        scope = self.scope
+        assert scope.workers.count > 1, "out of core means shard by shard"
+        assert scope.depth == 0, "a loop steps in memory"
+        self.nest = Nest(scope)
+        for path, each in self.nest.scopes.items():
+            assert not any(place.wraps for place in each.places), "what is filtered on read is read in memory"
+            for index, place in enumerate(each.places):
+                if place.route:
+                    self.readers[*path, place.inputs[0]].append(index)
+
+    def resumed(self, place: Path, shard: int, updates: np.ndarray) -> Delta:
+        """Return what was put away as it was: where it is an arrangement's batch, that is what the trace will take in."""
+        for operator in self.operator(place, shard):
+            if operator.shared:
+                if isinstance(operator, Keeping):
+                    operator.batch = updates
+                return Delta(updates, distinct=True)
+        return Delta(updates)
+
+    def send(self, place: Path, shard: int, updates: np.ndarray, rounds: Rounds) -> None:
+        """Bring updates of a place to the shards whose keys they have, for each who reads them so; let others find them here."""
+        if not len(updates):
+            return
+        path, index, scope = place[:-1], place[-1], self.nest.scopes[place[:-1]]
+        for reader in self.readers[place]:
+            at = Address((*path, reader), BROUGHT, shard, rounds)
+            self.deal(at, updates, self.layout(place), scope.places[reader].route)
+        if any(index in other.inputs and not other.route for other in scope.places) or (path and index in scope.kept):
+            self.stays(place, shard, updates, rounds)
+
+    def deal(self, at: Address, updates: np.ndarray, layout: Layout, lanes: Sequence[int]) -> None:
+        """Send updates of a shard to an address, each to the shard that some of its lanes say."""
+        parts = kernels.exchange([updates], tuple(lanes), self.scope.workers.count)
+        for to, part in enumerate(parts):
+            if len(part):
+                self.exchange.add(at._replace(shard=to), part, layout, self.pools[at.shard])
+
+    def stays(self, place: Path, shard: int, updates: np.ndarray, rounds: Rounds = ()) -> None:
+        """Put updates away where those find them who read them by the same shard."""
+        self.exchange.add(Address(place, HERE, shard, rounds), updates, self.layout(place), self.pools[shard])
+
+    def layout(self, place: Path) -> Layout:
+        """Return the layout of what a place gives."""
+        layout = self.nest.scopes[place[:-1]].places[place[-1]].layout
+        assert layout is not None, "what is put away has a layout"
+        return layout
+
+    # --- operators and their traces -------------------------------------------------------------------------------
+
+    def operator(self, place: Path, shard: int) -> Sequence[Operator]:
+        """Return the operator of a place, if it has one."""
+        shards = self.nest.scopes[place[:-1]].places[place[-1]].shards
+        return shards[shard : shard + 1]
+
+    def go_on(self, place: Path, shard: int, interval: Interval) -> None:
+        """Have an operator of a loop be where those were who stepped it before in this interval, up to its rounds."""
+        path, rounds = place[:-1], interval.rounds
+        if not path or (place, shard) in self._found:
+            return
+        self._found.add((place, shard))
+        for operator in self.operator(place, shard):
+            self.recall(operator, place, shard, interval.at(rounds[: len(path)]))
+
+    def seal(self, path: Path, stage: Stage, shard: int, interval: Interval) -> None:
+        """Have traces take in what is new, and hand them over: those that others read when all of them have, others at once.
+
+        Those of a loop are put off: they go on in its next rounds.
+        """
+        for index in {*stage.members, *stage.seals}:
+            for operator in self.operator((*path, index), shard):
+                if stage.takes_in(index, shared=operator.shared):
+                    if not path:
+                        operator.close(interval)
+                    self.nest.scopes[path].seal_shard(index, shard, interval)
+                    if path:
+                        self.put_off(operator, (*path, index), shard)
+                        continue
+                    for trace in operator.traces:
+                        self.hand_over(trace)
+
+    def forget(self, shard: int) -> None:
+        """Let go of the values of a shard that is done, and of what was recalled of it: a task may take other shards after it."""
+        self.pools[shard].forget()
+        for place, owner in [found for found in self._found if found[1] == shard]:
+            self._found.discard((place, owner))
+            for operator in self.operator(place, shard):
+                if operator.revisiting is not None:
+                    operator.revisiting.close()
+                for trace in operator.traces:
+                    trace.resume(())
+
+    def recall(self, operator: Operator, place: Path, shard: int, interval: Interval) -> None:
+        """Have an operator know what those put off who stepped it in earlier rounds than the interval's."""
+        pool, rounds = self.pools[shard], interval.rounds
+        if isinstance(operator, Entered):
+            origin = self.nest.origins[place]
+            self.go_on(origin, shard, interval)
+            if rounds[-1]:
+                here = Address(origin, HERE, shard, rounds[:-1])
+                updates = self.exchange.take(here, self.layout(origin), pool, last=False)
+                if updates is not None:
+                    operator.go_on(updates)
+            return
+        for at, trace in enumerate(operator.traces):
+            assert trace.layout is not None, "the traces of a state have layouts"
+            trace.resume(self.exchange.parts(Address(place, KEPT, shard, trace=at), trace.layout, pool))
+        if operator.revisiting is not None:
+            keys = self.exchange.parts(Address(place, CALLED, shard, rounds), LANES, pool)
+            operator.revisiting.recall(interval, {rounds: keys} if keys else {}, self.memos.get((place, shard)))
+
+    def put_off(self, operator: Operator, place: Path, shard: int, but: Rounds | None = None) -> None:
+        """Put off what others must know of an operator's rounds; `but` those rounds of the loops around are over."""
+        pool = self.pools[shard]
+        for at, trace in enumerate(operator.traces):
+            assert trace.layout is not None, "the traces of a state have layouts"
+            if trace.fresh:
+                updates = kernels.merge(trace.fresh)
+                self.exchange.add(Address(place, KEPT, shard, trace=at), updates, trace.layout, pool)
+        if operator.revisiting is not None:
+            called, self.memos[place, shard] = operator.revisiting.put_off()
+            for rounds, keys in called.items():
+                if but is None or rounds[: len(but)] != but:
+                    self.exchange.add(Address(place, CALLED, shard, rounds), keys, LANES, pool)

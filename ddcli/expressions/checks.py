@@ -1,0 +1,97 @@
+"""The checks of lowered expressions: boolean expressions that are true where a row fails, masked by what leads to them.
+
+A part that is reached only where something is true is lowered with `guarded`: it fails nowhere else. What fails inside a `try_`
+function is null. Where the types or the known ranges of columns rule failure out there is no check.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.dataclass import dataclass
+from ddcli.expressions.bounds import bounds, is_safe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ddcli.expressions.bounds import Range
+    from ddcli.expressions.tree import Call, Expression
+
+    Lower = Callable[["Checks", Call, list[pl.Expr]], pl.Expr]
+    """Returns a call's value of its arguments' values; adds the checks of the rows that it fails on."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Rows that fail: where `failing` is true (null is false), `expression` has the `problem`."""
+
+    failing: pl.Expr
+    problem: str
+    hint: str | None
+    expression: Expression
+
+
+class Checks:
+    """Collects the checks of expressions, each once.
+
+    `ranges` holds the least and largest value of integer columns, if known: what they and the types rule out is not checked.
+    """
+
+    def __init__(self, ranges: Mapping[str, Range] | None = None) -> None:
+        self.ranges = ranges or {}
+        self.checks: list[Check] = []
+        self._mask: pl.Expr | None = None
+        self._tried: list[pl.Expr] | None = None
+        self._known: set[tuple[str, str, int]] = set()
+        self._masks: dict[tuple[int, str], int] = {}
+        self._reached = 0
+        """The number of the mask: equal numbers are equal masks."""
+
+    def never_negative(self, expression: Expression) -> bool:
+        """Return whether an integer expression is known to be zero or more."""
+        found = bounds(expression, self.ranges)
+        return found is not None and found[0] >= 0
+
+    def fail(self, expression: Expression, failing: pl.Expr, problem: str, hint: str | None = None) -> None:
+        """Say that rows where `failing` is true fail (or are null, inside a try_ function)."""
+        if is_safe(expression, self.ranges):
+            return
+        if self._tried is not None:
+            self._tried.append(failing)
+            return
+        key = (expression.text(), problem, self._reached)
+        if key not in self._known:
+            self._known.add(key)
+            masked = failing if self._mask is None else failing & self._mask
+            self.checks.append(Check(masked, problem, hint, expression))
+
+    def fail_given(
+        self, call: Call, args: Sequence[pl.Expr], failing: pl.Expr, problem: str, hint: str | None = None
+    ) -> None:
+        """`fail`, but not where an argument is null: then the call is null before it can fail."""
+        for arg, value in zip(call.args, args, strict=True):
+            if arg.type.nullable:
+                failing = failing & value.is_not_null()
+        self.fail(call, failing, problem, hint)
+
+    def trying(self, tried: bool, lower: Callable[[], pl.Expr]) -> pl.Expr:
+        if not tried:
+            return lower()
+        outer, self._tried = self._tried, []
+        value = lower()
+        failing, self._tried = self._tried, outer
+        # A null in `failing` is no failure: `otherwise` takes it.
+        return pl.when(reduce(or_, failing)).then(None).otherwise(value) if failing else value
+
+    def guarded(self, mask: pl.Expr, text: str, lower: Callable[[], pl.Expr]) -> pl.Expr:
+        """Return what `lower` does of a part that is reached only where `mask` is true; equal texts are equal masks."""
+        outer, reached = self._mask, self._reached
+        self._mask = mask if outer is None else outer & mask
+        self._reached = self._masks.setdefault((reached, text), len(self._masks) + 1)
+        value = lower()
+        self._mask, self._reached = outer, reached
+        return value

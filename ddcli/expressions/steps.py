@@ -1,0 +1,71 @@
+"""The linear steps that a stage fuses, and the state of a frame between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddcli.dataclass import dataclass
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+
+    from ddcli.expressions.scope import TableCall
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Type
+
+    State = tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]
+    """The frame so far, the input row of each of its rows, the factors of their diffs (None as in StageResult)."""
+
+
+@dataclass(frozen=True)
+class FilterStep:
+    """Keep the rows where the condition is true (not null)."""
+
+    condition: Expression
+
+
+@dataclass(frozen=True)
+class MapStep:
+    """Give exactly these columns."""
+
+    columns: tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True)
+class UnnestStep:
+    """Add (or replace) a column, one row for each element of a table function's value. No element, no row."""
+
+    name: str
+    call: TableCall
+
+
+@dataclass(frozen=True)
+class ExplodeStep:
+    """Multiply the diff by an integer. The columns stay."""
+
+    weight: Expression
+
+
+@dataclass(frozen=True)
+class PythonStep:
+    """Call `module:function`: a record (dict) in, records out; or, in batches, a frame in and a frame out.
+
+    The batch's frame has a further column `row`; the frame given back tells by it which row each of its rows came from. The function
+    must be deterministic, and a batch's rows independent of each other: the engine cuts and repeats as it needs.
+    """
+
+    function: str
+    batch: bool
+    output: tuple[tuple[str, Type], ...]
+
+
+Step = FilterStep | MapStep | UnnestStep | ExplodeStep | PythonStep
+
+
+class StageResult(NamedTuple):
+    """What a run gives. `rows`: the input row of each output row (None: all, in order). `weights`: factors of the diff (None: 1)."""
+
+    frame: pl.DataFrame
+    rows: np.ndarray | None
+    weights: np.ndarray | None
