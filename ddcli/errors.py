@@ -6,18 +6,21 @@ An exception that is not a `DdError` is a bug of ours and ends with exit code 70
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ddcli.dataclass import dataclass
-from ddcli.screen import visible
+from ddcli.screen import columns, near, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-LONG = 400
-"""Characters of a line that are shown."""
+LONG, SHORT = 400, 20
+"""Characters of a line that are shown, at most, and on a narrow terminal at least."""
+BESIDE = 15
+"""Columns before a shown line: its number and a bar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,17 @@ class Span:
         return f"{self.file}:{self.line}:{self.column}"
 
     def shown(self) -> list[str]:
-        """Return the line with the place marked below; of a long line what is around the place."""
+        """Return the line with the place marked below; of a line that is longer than the terminal is wide, what is around the place.
+
+        A line that the terminal wrapped would leave the mark below somewhere else.
+        """
         at, source = self.column - 1, self.source
-        start, end = (0, len(source)) if len(source) <= LONG else (max(0, at - LONG // 4), at + LONG * 3 // 4)
+        most = min(LONG, max(SHORT, (columns(sys.stderr) or LONG) - BESIDE))
+        start, end = 0, len(source)
+        if end > most:
+            start = max(0, min(at - most // 4, end - most + 1))
+            end = start + most - (start > 0)
+            end -= end < len(source)
         before = "…" * (start > 0) + visible(source[start:at])
         text = visible(source[at : min(at + self.length, end)])
         marked = len(text) + max(0, at + self.length - len(source)) * (end >= len(source))
@@ -100,14 +111,15 @@ class DdError(Exception):
         return _again, (type(self), self.args), self.__dict__
 
     def lines(self) -> list[str]:
-        """Return the message as a person reads it, on any screen: place, problem, the source line, hint."""
+        """Return the message as a person reads it, on any screen: place, problem, the source line, hint.
+
+        Paths are relative to the working directory.
+        """
         where = str(self.span) if self.span else self.place
-        lines = [f"{where}: error: {self.problem}" if where else f"error: {self.problem}"]
-        if self.span and self.span.source:
-            lines += self.span.shown()
-        if self.hint:
-            lines.append(f"hint: {self.hint}")
-        return [visible(line) for line in lines]
+        problem = near(f"{where}: error: {self.problem}" if where else f"error: {self.problem}")
+        source = self.span.shown() if self.span and self.span.source else []
+        hint = [near(f"hint: {self.hint}")] if self.hint else []
+        return [visible(line) for line in (problem, *source, *hint)]
 
     def render(self) -> str:
         """Return the lines of the message as one text."""

@@ -64,6 +64,34 @@ def as_line(text: str) -> str:
     return _COMMAND.sub(r"\1\\x3a", text, count=1) if in_actions() and _COMMAND.match(text) else text
 
 
+def near(text: str) -> str:
+    """Return a text in which paths below the working directory are relative to it.
+
+    >>> near(f"{os.getcwd()}/in/a.csv is gone"), near("/elsewhere/in/a.csv"), near(f"/mnt{os.getcwd()}/in")[:5]
+    ('in/a.csv is gone', '/elsewhere/in/a.csv', '/mnt/')
+    """
+    try:
+        here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118 - as text: pathlib would say the same in more
+    except OSError:  # somebody removed it
+        return text
+    return (
+        re.sub(rf"(?<![^\s'\"`(:=]){re.escape(here)}(?=[^\s'\"`])", "", text)
+        if here in text and len(here) > 1
+        else text
+    )
+
+
+def columns(stream: TextIO) -> int | None:
+    """Return the width of the terminal that a stream goes to, or what COLUMNS states; None where it goes elsewhere."""
+    stated = os.environ.get("COLUMNS", "")
+    if stated.isdecimal() and int(stated):
+        return int(stated)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
 def in_actions() -> bool:
     """Say whether this is a step of a workflow in GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"

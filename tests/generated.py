@@ -49,7 +49,7 @@ def command_text(path, command):
     """Return the part of one command: its options a line each, with the first sentence of their help."""
     context = click.Context(command, info_name="dd " + " ".join(path))
     usage = " ".join([context.info_name, *command.collect_usage_pieces(context)]).replace("[OPTIONS] ", "")
-    options = [each for each in command.params if isinstance(each, click.Option)]
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
     rows = [(declared(each, context), first_sentence(each.help)) for each in options]
     width = max((len(names) for names, _ in rows), default=0)
     lines = [f"  {names.ljust(width)}  {text}" for names, text in rows]

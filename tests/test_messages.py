@@ -1,9 +1,11 @@
-"""Messages quote what comes from elsewhere, however much that is."""
+"""Messages quote what comes from elsewhere, however much that is, and fit the screen that they go to."""
+
+import os
 
 import pytest
 
 from ddcli.cli.annotations import annotation
-from ddcli.errors import LONGEST, InputError
+from ddcli.errors import LONGEST, InputError, Span, SpecError
 
 
 @pytest.mark.parametrize("shown", [lambda error: error.render(), annotation], ids=["text", "annotation"])
@@ -15,3 +17,33 @@ def test_a_message_has_a_bounded_length(shown):
     assert "no column \\x00\\x00" in text
     assert text.endswith("; say which")
     assert len(text) < 6 * LONGEST
+
+
+@pytest.mark.parametrize("width", [36, 60, 80, 500, None])
+@pytest.mark.parametrize("at", [0, 1, 30, 58, 59, 100, 140, 145])
+def test_a_mark_is_below_its_token(monkeypatch, width, at):
+    """Neither of the two lines is longer than the terminal is wide, so it wraps none."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if width is not None:
+        monkeypatch.setenv("COLUMNS", str(width))
+    source = ("x" * at + "token" + "y" * 150)[:150]
+    _, line, mark = SpecError("wrong", span=Span("p.yaml", 7, at + 1, 5, source)).lines()
+    start, end = mark.index("^"), len(mark)
+    assert line[start:end] == "token"[: end - start]
+    assert end - start == 5
+    assert max(len(line), len(mark)) <= (width or 500)
+    if (width or 500) > 180:
+        assert line.endswith(source), "there is room for all of it"
+
+
+def test_paths_are_as_they_are_called_from_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inside, outside = tmp_path / "in" / "a.csv", tmp_path.parent / "b.csv"
+    error = InputError(f"as '{inside}' is, and {outside}", place=str(inside), hint=f"see {inside}:3 and /mnt{inside}")
+    assert error.lines() == [
+        f"in/a.csv: error: as 'in/a.csv' is, and {outside}",
+        f"hint: see in/a.csv:3 and /mnt{inside}",
+    ]
+    assert error.place == str(inside), "what programs read stays as it is"
+    monkeypatch.chdir(os.sep)
+    assert error.lines()[0].startswith(f"{inside}: error: ")

@@ -1,4 +1,4 @@
-"""What commands take, and how a shell completes it: pipeline files, and names in them."""
+"""Arguments and options that several commands share, and how a shell completes them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from click.shell_completion import CompletionItem
 from ddcli.screen import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 ENDINGS = (".yaml", ".yml")
 
 
 class PipelineFile(click.Path):
-    """The path of a pipeline file. That it can be read is found out when it is."""
+    """The path of a pipeline file. Whether it can be read turns out when it is read."""
 
     name = "pipeline"
 
@@ -34,7 +34,7 @@ class PipelineFile(click.Path):
 
 
 class NameIn(click.types.StringParamType):
-    """A name of an input, collection or output in the pipeline file that the command is given."""
+    """A name of an input, collection or output in the pipeline file of the command."""
 
     name = "name"
 
@@ -76,21 +76,42 @@ class MemorySize(click.ParamType):  # type: ignore[type-arg]  # generic in newer
             self.fail(f"'{value}' is no size; write it as 2GiB or 500MB", param, ctx)
         if size < self.least:
             least = f"{self.least >> 20}MiB"
-            self.fail(f"{value} is less than is needed before a row is read; give it {least} at least", param, ctx)
+            self.fail(f"{value} is too little to begin with; the least is {least}", param, ctx)
         return size
 
 
 def _yaml_files(folder: Path) -> Iterable[str]:
-    """Give the YAML files in a folder and in those right below it, relative to it; hidden ones are passed over."""
+    """Yield the YAML files in a folder and in those right below it, relative to it, but hidden ones."""
     for path in [*folder.glob("[!.]*"), *folder.glob("[!.]*/[!.]*")]:
         if path.suffix in ENDINGS and path.is_file():
             yield str(path.relative_to(folder))
 
 
+class Renamed(click.Option):
+    """An option that also works under `old` spellings, which no help shows."""
+
+    def __init__(self, *args: Any, old: Sequence[str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.old = list(old)
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Have the parser know every spelling."""
+        super().add_to_parser(parser, ctx)
+        shown, self.opts = self.opts, self.old
+        super().add_to_parser(parser, ctx)
+        self.opts = shown
+
+
+STATE = click.option(
+    "--state",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=str, file_okay=False),
+    help="The state's directory, or s3://BUCKET/PREFIX. [default: the file's `state`, else .dd/NAME/ beside it]",
+)
 NO_CODE = click.option(
     "--no-code",
     is_flag=True,
-    help="Refuse a pipeline that names Python functions, which run otherwise. DDCLI_NO_CODE=1 does the same.",
+    help="Refuse a pipeline that names Python functions: they would run. DDCLI_NO_CODE=1 does the same.",
 )
 PIPELINE = PipelineFile()
 OUTPUT = NameIn("outputs")

@@ -1,4 +1,4 @@
-"""`dd check`: what is wrong with pipeline files, without reading data."""
+"""`dd check`: the errors of pipeline files, without reading data."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import PIPELINE
+from ddcli.cli.arguments import PIPELINE, Renamed
 from ddcli.screen import json_text, say, say_own
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command("check", short_help="Find what is wrong with pipeline files, without reading data.")
+@click.command("check", short_help="Report the errors of pipeline files, without reading data.")
 @click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True, type=PIPELINE)
 @click.option(
     "-o",
-    "--format",
     "--output",
-    "output",
+    cls=Renamed,
+    old=["--format"],
     type=click.Choice(["text", "json", "github"]),
     default="text",
     show_default=True,
-    help="Lines, JSON, or annotations that GitHub shows beside the lines of a pull request.",
+    help="Format: lines, JSON, or GitHub's annotations of a pull request.",
 )
 def command(pipelines: tuple[Path, ...], output: str) -> None:
-    """Check pipeline files: keys and names, expressions and types, functions in Python, paths, and that inputs have the
-    columns that are used. All that is wrong is told at once, each thing at its place.
+    """Check pipeline files: keys and names, expressions and types, Python functions, paths, and the columns of inputs.
+    Reports every error at once, each at its place.
 
-    No data are read: of files only what their footers and headers say of columns. An input whose `columns` are
-    declared needs no file, so a pipeline can be checked where its data are not. No code is run: that a function is there, and
-    how many arguments it takes, is read from the text of its module.
+    Reads no rows: of files only the columns in their footers and headers. An input with declared `columns` needs no file, so a
+    pipeline can be checked without its data. Runs no code: whether a function exists, and how many arguments it takes, is
+    read from the text of its module.
 
-    Exits with 2 if a file is wrong, and with 3 if it is right but the columns of an input can't be told or don't fit.
+    Exits with 2 if a pipeline file has errors, and with 3 if only the columns of an input are unknown or don't fit.
 
     \b
     JSON: {ok, pipelines: [{file, name, ok,
@@ -43,7 +43,7 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
     \b
     Examples:
       dd check pipelines/airborne.yaml
-      dd check pipelines/*.yaml --format github
+      dd check pipelines/*.yaml -o github
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.commands.check import check
     from ddcli.job.summary import plural
@@ -64,9 +64,9 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
             inputs = f"{len(each.inputs)} {plural(len(each.inputs), 'input')}"
             say(f"{each.file}: ok, {inputs}")
             for name in each.supposed:
-                say(f"{each.file}: note: inputs.{name}: no files are here; its columns are as declared", err=True)
+                say(f"{each.file}: note: inputs.{name}: no files here; its columns are as declared", err=True)
             for name, why in each.unseen.items():
-                say(f"{each.file}: note: `{name}` is seen to fit when it is called: {why}", err=True)
+                say(f"{each.file}: note: `{name}` is checked when it is called: {why}", err=True)
             for name, schema in each.outputs.items():
                 say(f"  {name}: {', '.join(f'{column} {kind}' for column, kind in schema.items())}")
     if errors:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.screen import json_text, say
+from ddcli.screen import json_text, near, say
 
 if TYPE_CHECKING:
     from ddcli.job.summary import RunSummary
@@ -19,40 +19,51 @@ FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
 @click.command("convert", short_help="Write an input as a change log, or a log as a table.")
 @click.argument("source")
 @click.argument("target")
-@click.option("--input", "name", metavar="NAME", help="SOURCE is a pipeline file, and its input NAME is meant.")
+@click.option("--input", "name", metavar="NAME", help="SOURCE is a pipeline file: convert its input NAME.")
 @click.option(
-    "--as-of", metavar="T", help="SOURCE is a log; write its collection at T (`latest`: at the end) as a table."
+    "--as-of", metavar="T", help="SOURCE is a log: write its collection at T (`latest`: after all updates) as a table."
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), help="What the rows of SOURCE are. [default: updates]")
 @click.option(
-    "--time", metavar="COLUMN", multiple=True, help="The time column; several times, in order, for a product."
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="The format of SOURCE, as an input's `format`. [default: updates]",
 )
+@click.option("--time", metavar="COLUMN", multiple=True, help="The time column; repeated, in order, for a product.")
 @click.option("--diff", metavar="COLUMN", help="Of updates: the diff column. [default: diff]")
 @click.option(
-    "--key", metavar="COLUMN", multiple=True, help="Of upserts, snapshots, Debezium: a column that tells records apart."
+    "-k",
+    "--key",
+    metavar="COLUMN",
+    multiple=True,
+    help="Of upserts, snapshots, Debezium: a column that tells records apart; repeatable.",
 )
 @click.option(
-    "--order-by", metavar="EXPRESSION", help="Of upserts, Debezium: of a key's rows at one time the greatest counts."
+    "--order-by",
+    metavar="EXPRESSION",
+    help="Of upserts, Debezium: of a key's rows at one time the one with the greatest value counts.",
 )
 @click.option(
-    "--delete-when", metavar="EXPRESSION", help="Of upserts: the rows that delete. [default: all else is null]"
+    "--delete-when",
+    metavar="EXPRESSION",
+    help="Of upserts: the rows that delete. [default: all other columns are null]",
 )
-@click.option("--flattened", is_flag=True, help="Of Debezium: rows as ExtractNewRecordState leaves them.")
-@click.option("--file-name", metavar="PATTERN", help="Columns that the names of files say: 'people-{day}.csv'.")
+@click.option("--flattened", is_flag=True, help="Of Debezium: rows as ExtractNewRecordState writes them.")
+@click.option("--file-name", metavar="PATTERN", help="Columns in the names of files: 'people-{day}.csv'.")
 @click.option(
     "--columns",
     metavar="MAPPING",
-    help="Names and types, as in a pipeline file: '{id: int64, name: string?}'; text needs them.",
+    help="Names and types, as in a pipeline file: '{id: int64, name: string?}'. CSV and NDJSON need them.",
 )
-@click.option("--until", metavar="T", help="Only the times before T. [default: all]")
-@click.option("--force", is_flag=True, help="Replace the log, or the file, that is at TARGET.")
+@click.option("--until", metavar="T", help="Only times before T. [default: all]")
+@click.option("--force", is_flag=True, help="Replace the log or file at TARGET.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to say what was done.",
+    help="Format of the report.",
 )
 def command(
     source: str,
@@ -72,13 +83,13 @@ def command(
     force: bool,
     output: str,
 ) -> None:
-    """Write SOURCE as a change log into the directory TARGET, or with --as-of a log's collection as a table into the file TARGET.
+    """Write SOURCE as a change log to the directory TARGET, or with --as-of a log's collection as a table to the file TARGET.
 
-    SOURCE is a directory, a file or a glob, of Parquet, Arrow, CSV or NDJSON files, of which the options say what a pipeline file
-    would; or a pipeline file that says it. It is read by the same code, and refused for the same reasons. A table's
-    kind is told by its ending: .parquet, .csv, .ndjson, .arrow. What is written appears whole, or not at all.
+    SOURCE is a directory, a file or a glob, of Parquet, Arrow, CSV or NDJSON files, described by options as an input of a
+    pipeline file is; or a pipeline file. It is read, and refused, as a run would. The ending of TARGET selects a table's
+    format: .parquet, .csv, .ndjson, .arrow. TARGET appears whole, or not at all.
 
-    JSON: what `dd run -o json` prints; of a table: {target, rows}.
+    JSON: as `dd run -o json` prints; of a table: {target, rows}.
 
     \b
     Examples:
@@ -125,7 +136,7 @@ def _table(
     """Write a log's collection at a time."""
     from ddcli.cli.columns import parse_columns
     from ddcli.commands.convert import write_table
-    from ddcli.job.summary import near, plural
+    from ddcli.job.summary import plural
     from ddcli.sources.change_log import DIFF, ChangeLog
 
     time, diff, columns = said.pop("time"), said.pop("diff"), said.pop("columns")
@@ -150,7 +161,7 @@ def _refuse(said: dict[str, Any], option: str, why: str) -> None:
 
 def _say(summary: RunSummary, target: Path, output: str) -> None:
     """Say what was read and written."""
-    from ddcli.job.summary import near, plural
+    from ddcli.job.summary import plural
 
     if output == "json":
         say(json_text(summary.to_json()))

@@ -1,4 +1,4 @@
-"""`dd diff`: what makes of one collection another, or of what one pipeline gives what another does."""
+"""`dd diff`: the difference of two collections, or of two pipelines' outputs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 DIFFERENT = 1
 SHOWN = 20
-"""Changed rows that are shown, if nothing else is said."""
+"""Changed rows that are shown by default."""
 ALL_SHOWN = ("jsonl", "parquet")
 LEAST_MEMORY = 384 << 20
 
 
-@click.command("diff", short_help="Compare logs, datasets, or what two pipelines give.")
+@click.command("diff", short_help="Compare logs, tables, or the outputs of two pipelines.")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="[B]", required=False)
 @click.option(
@@ -37,61 +37,66 @@ LEAST_MEMORY = 384 << 20
     "--key",
     metavar="COLUMN,...",
     multiple=True,
-    help="Columns by which rows belong together: then rows are added, removed or changed. Of pipelines also OUTPUT=COLUMN,..., for one output; may be given several times. [default: whole rows are compared]",
+    help="Columns that tell records apart: then rows are added, removed or changed. Of pipelines also OUTPUT=COLUMN,..., for one output; repeatable. [default: whole rows are compared]",
 )
-@click.option("--ignore", metavar="COLUMN", multiple=True, help="Leave a column out; may be given several times.")
+@click.option("--ignore", metavar="COLUMN", multiple=True, help="Leave a column out; repeatable.")
 @click.option(
-    "--ignore-types", is_flag=True, help="Let types differ: values are compared by what they mean in any case."
+    "--ignore-types", is_flag=True, help="Let types differ: values are compared by their meaning in any case."
 )
 @click.option(
     "--tolerance",
     metavar="COLUMN=LIMIT",
     multiple=True,
-    help="How far values may be apart and count as the same: amount=0.01, amount=0.1% of the larger one, at=5s; may be given several times.",
+    help="Count values of COLUMN as the same up to LIMIT: amount=0.01, amount=0.1% of the larger one, at=5s; repeatable.",
 )
 @click.option(
     "--max-changed",
     metavar="N|P%",
-    help="Exit with 0 if no more rows are added, removed or changed: a number, or a percentage of A's rows.",
+    help="Exit with 0 up to this many added, removed and changed rows: a number, or a percentage of A's rows.",
 )
-@click.option("--as-of", metavar="T", help="Compare what the logs hold at T. [default: with all their updates]")
+@click.option("--as-of", metavar="T", help="Compare the logs' collections at T. [default: after all updates]")
 @click.option("--from", "from_time", metavar="T", help="Read A as of T.")
 @click.option("--to", "to_time", metavar="T", help="Read B as of T; without a B, A.")
-@click.option("--time", metavar="COLUMN,...", help="The columns of a log's time. [default: time]")
+@click.option(
+    "--time",
+    metavar="COLUMN,...",
+    multiple=True,
+    help="The time columns of a log, in order; repeatable. [default: time]",
+)
 @click.option(
     "--diff",
     "diff_column",
     metavar="COLUMN",
     default="diff",
     show_default=True,
-    help="The column of a log's diff. What has no such column is a table.",
+    help="The diff column of a log. Files without it are a table.",
 )
-@click.option("--plain", is_flag=True, help="Compare the rows of files as they are, also those of a log.")
+@click.option("--plain", is_flag=True, help="Compare the rows of files as they are, even those of a log.")
 @click.option(
     "--select",
     metavar="OUTPUT",
     multiple=True,
-    help="Of pipelines: compare this output; may be given several times. [default: all]",
+    help="Of pipelines: compare this output; repeatable. [default: all]",
 )
 @NO_CODE
 @click.option(
     "--limit",
     metavar="N",
     type=click.IntRange(0),
-    help=f"Changed rows to show. [default: {SHOWN}; of jsonl and parquet all]",
+    help=f"Show at most N changed rows. [default: {SHOWN}; all with jsonl and parquet]",
 )
 @click.option(
     "--memory",
     metavar="SIZE",
     type=MemorySize(LEAST_MEMORY),
-    help="What the process may have resident, as 2GiB or 500MB; the rest is in scratch files, below $TMPDIR. [default: three quarters of the machine's]",
+    help="Memory of the process, as 2GiB or 500MB; larger sides go through scratch files below $TMPDIR. [default: three quarters of the machine's]",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "json", "jsonl", "markdown", "html", "parquet"]),
     default="text",
-    help="How to give the answer. parquet: a change log that makes B of A.",
+    help="Format. parquet: a change log that turns A into B.",
 )
 def command(
     a: str,
@@ -104,7 +109,7 @@ def command(
     as_of: str | None,
     from_time: str | None,
     to_time: str | None,
-    time: str | None,
+    time: tuple[str, ...],
     diff_column: str,
     plain: bool,
     select: tuple[str, ...],
@@ -113,14 +118,14 @@ def command(
     memory: int | None,
     output: Form,
 ) -> None:
-    """Compare A with B, and exit with 0 if they are the same, with 1 if they are not.
+    """Compare A with B. Exits with 0 if they are the same, with 1 if they differ.
 
-    A side is a change log (files with a time and a diff: what it holds), or a table in Parquet, Arrow, CSV or NDJSON; a
-    directory, a file or a glob. One log is compared as of two times: `--from T --to T`. Of two pipeline files what they give for
-    the inputs as they are now is compared, output by output; they run aside, so neither's state and outputs are touched.
+    A side is a change log (files with a time and a diff: its collection is compared), or a table in Parquet, Arrow, CSV or
+    NDJSON; a directory, a file or a glob. One log is compared at two times: `--from T --to T`. Two pipeline files are compared
+    output by output, over the inputs as they are now; they run in scratch states, so no state and no output changes.
 
-    A type that differs is a difference, and so is a column that one side alone has. Text (CSV, NDJSON) is read in the types of
-    the other side, else in those that its values allow.
+    A different type is a difference, and so is a column on one side only. Text (CSV, NDJSON) is read in the types of
+    the other side, else in types that fit its values.
 
     \b
     Examples:
@@ -141,19 +146,19 @@ def command(
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     pipelines = [side is not None and side.endswith(ENDINGS) for side in (a, b)]
     if output == "parquet" and sys.stdout.isatty():
-        raise UsageError("Parquet is nothing for a terminal", hint="send it to a file: `-o parquet > changes.parquet`")
+        raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > changes.parquet`")
     if as_of is not None and (from_time is not None or to_time is not None):
-        raise UsageError("--as-of is one time for both sides", hint="give it, or --from and --to")
+        raise UsageError("--as-of is one time for both sides", hint="leave it out, or --from and --to")
     if b is None and from_time is None and to_time is None:
-        raise UsageError(
-            "there is nothing to compare A with", hint="give a B; or, of a log, two times: --from T --to T"
-        )
+        raise UsageError("there is nothing to compare A with", hint="name B; or, of a log, two times: --from T --to T")
     if any(pipelines) and not all(pipelines):
-        raise UsageError("a pipeline file is compared with another one", hint="run it, and name its output's directory")
+        raise UsageError(
+            "a pipeline file can only be compared with another one", hint="run it, and name its output's directory"
+        )
     if select and not all(pipelines):
-        raise UsageError("--select names outputs of pipelines, and the sides are none")
+        raise UsageError("--select is for pipelines, and the sides are data")
     if all(pipelines) and (from_time or to_time or time or plain):
-        raise UsageError("--from, --to, --time and --plain are for logs, and the sides are pipelines")
+        raise UsageError("--from, --to, --time and --plain are for data, and the sides are pipelines")
     if memory is None:
         keep_freed_memory()
     else:
@@ -186,7 +191,7 @@ def command(
             say=partial(say, err=True),
         )
     else:
-        read = Reading(tuple(time.split(",")) if time else None, diff_column, plain=plain)
+        read = Reading(tuple(",".join(time).split(",")) if time else None, diff_column, plain=plain)
         left = (a, replace(read, as_of=as_of or from_time))
         right = (a if b is None else b, replace(read, as_of=as_of or to_time))
         found = compare_named(left, right, settings(None), memory)

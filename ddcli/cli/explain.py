@@ -1,65 +1,61 @@
-"""`dd explain`: the operator plan, with what the last run counted."""
+"""`dd explain`: the operator plan, with the counts of the last run."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from ddcli.cli.arguments import PIPELINE
-from ddcli.screen import json_text, say
+from ddcli.cli.arguments import PIPELINE, STATE, Renamed
+from ddcli.screen import columns, json_text, say
 
 if TYPE_CHECKING:
     from ddcli.render.view import View
 
-LEAST_COLUMNS, MOST_COLUMNS = 80, 120
-"""Of the drawing on a terminal."""
+COLUMNS = 100
+"""Of the drawing where it goes to no terminal."""
 
 
-@click.command("explain", short_help="Show the operators that a pipeline becomes, and what the last run counted.")
+@click.command("explain", short_help="Show a pipeline's operators, with the counts of the last run.")
 @click.argument("pipeline", type=PIPELINE)
-@click.option(
-    "--state",
-    type=click.Path(path_type=str, file_okay=False),
-    help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
-)
+@STATE
 @click.option(
     "-o",
-    "--format",
     "--output",
     "form",
+    cls=Renamed,
+    old=["--format"],
     type=click.Choice(["text", "json", "mermaid", "svg", "html"]),
     default="text",
     show_default=True,
-    help="A drawing of characters, plain values, a Mermaid flowchart, a picture, or a page with all of it.",
+    help="Format: a drawing in characters, plain values, a Mermaid flowchart, a picture, or a page with all of it.",
 )
 @click.option(
     "--out",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write to FILE instead of stdout; by its ending it is the format, where that is not said.",
+    help="Write to FILE instead of stdout. Without -o its ending selects the format.",
 )
 @click.pass_context
 def command(context: click.Context, pipeline: Path, state: str | None, form: str, out: Path | None) -> None:
-    """Show the operators that PIPELINE becomes: linear steps fused into one, arrangements and who shares them, loops as
-    boxes. After runs, with what the last one counted: rows in and out, how many of these insert (+) and retract (-), the
-    time of all threads together, and the rows and bytes that the state holds.
+    """Show the operators that PIPELINE becomes: linear steps fused into one, arrangements and their readers, loops as
+    boxes. After a run each has its counts: rows in and out, inserts (+) and retractions (-) among them, the
+    time of all threads together, and the rows and bytes in the state.
 
-    No data are read: of inputs only what their footers say of columns, and nothing where `columns` are declared.
+    Reads no rows: of inputs only the columns in their footers, and nothing where `columns` are declared.
 
     JSON: {name, operators: [{id, kind, names, says, columns: {NAME: TYPE}, inputs: [ID], readers: [ID], loop, keeps,
     held: {rows, bytes, files}, shared, counts: {rows_in, rows_out, inserted, retracted, seconds, turns, rounds}}],
     loops: [{id, variables, parent, bound, feedback: [[ID, ID]], counts}], outputs: {NAME: ID}, runs: [{number, began,
     upper, seconds, rows_read, rows_written, state_bytes}]}; `held`, `counts` and `loop` are null where there is none,
-    `rounds` are the rows that a loop's body gave in each round, summed over the times around it.
+    `rounds` are the rows that a loop's body emitted in each round, summed over the times around it.
 
     \b
     Examples:
       dd explain pipelines/airborne.yaml
-      dd explain pipelines/scc.yaml --format svg --out scc.svg
+      dd explain pipelines/scc.yaml -o svg --out scc.svg
       dd explain pipelines/airborne.yaml --out airborne.html
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.commands.explain import explain
@@ -78,7 +74,7 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
     try:
         out.write_text("".join(f"{click.unstyle(line)}\n" for line in _lines(view, form)), encoding="utf-8")
     except OSError as error:
-        raise EngineError(f"the file can't be written: {error.strerror or error}", place=str(out)) from error
+        raise EngineError(f"cannot write the file: {error.strerror or error}", place=str(out)) from error
 
 
 FORMS = {
@@ -93,13 +89,13 @@ FORMS = {
 
 
 def _form_of(out: Path) -> str:
-    """Return the format that a file's ending says."""
+    """Return the format that a file's ending selects."""
     from ddcli.errors import UsageError
 
     if out.suffix.lower() not in FORMS:
         raise UsageError(
-            f"'{out}' does not say by its ending which format it is to have",
-            hint=f"name it with --format, or {', '.join(FORMS)}",
+            f"the ending of '{out}' selects no format",
+            hint=f"choose one with -o, or end the name with {', '.join(FORMS)}",
         )
     return FORMS[out.suffix.lower()]
 
@@ -115,9 +111,8 @@ def _lines(view: View, form: str, terminal: TextIO | None = None) -> list[str]:
     if form == "text":
         from ddcli.render.text import text
 
-        columns = shutil.get_terminal_size((LEAST_COLUMNS, 0)).columns if terminal and terminal.isatty() else 100
         plain = terminal is not None and not _can_draw(terminal)
-        return text(view, min(max(columns, LEAST_COLUMNS), MOST_COLUMNS), ascii_only=plain)
+        return text(view, (terminal and columns(terminal)) or COLUMNS, ascii_only=plain)
     from ddcli.render.drawing import draw, svg
 
     if form == "svg":

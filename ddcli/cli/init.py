@@ -14,12 +14,12 @@ IGNORED = ".gitignore"
 
 @click.command("init", short_help="Make a pipeline to start from.")
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False), default=".")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
 def command(directory: Path, output: str) -> None:
-    """Make a pipeline in DIRECTORY to start from: it sums small CSV files up, and has a test, a workflow for GitHub
-    that checks it, and a .gitignore. DIRECTORY is made if it isn't there; by default it is this one.
+    """Make a small pipeline over CSV files in DIRECTORY, with a test, a GitHub workflow that checks it, and a
+    .gitignore. DIRECTORY is made if it does not exist; the default is the current one.
 
-    Overwrites nothing: if one of the files is there already, none is made. Only a .gitignore stays as it is.
+    Overwrites nothing: if one of the files exists, none is made. An existing .gitignore stays as it is.
 
     JSON: {directory, files: [FILE]}, the files that were made.
 
@@ -34,7 +34,7 @@ def command(directory: Path, output: str) -> None:
     there = [name for name in names if (directory / name).exists()]
     if met := [name for name in there if name != IGNORED]:
         raise UsageError(
-            f"already there: {', '.join(met)}",
+            f"these files exist already: {', '.join(met)}",
             place=str(directory),
             hint="name a directory that is empty or new: `dd init DIRECTORY`",
         )
@@ -51,7 +51,7 @@ def command(directory: Path, output: str) -> None:
     for name in made:
         say(str(directory / name))
     if IGNORED in there:
-        say(f"{directory / IGNORED} is there already: it should ignore out/ and .dd/", err=True)
+        say(f"{directory / IGNORED} exists already: it should ignore out/ and .dd/", err=True)
     (pipeline,) = (directory / name for name in names if name.endswith(".yaml"))
     say(f"next: dd run {pipeline}", err=True)
 

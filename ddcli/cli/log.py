@@ -1,4 +1,4 @@
-"""`dd log`: what a change log holds at a time, what changed, and the history of a record."""
+"""`dd log`: a change log at a time, its changes, and the history of a record."""
 
 from __future__ import annotations
 
@@ -8,44 +8,42 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddcli.cli.arguments import Renamed
 from ddcli.screen import say
 
 if TYPE_CHECKING:
     from ddcli.render.rows import RowFormat
 
 NOTHING = 1
-"""The exit code where no record has the key."""
+"""The exit code if no record has the values."""
 
 
 @click.command("log", short_help="Show a change log: as of a time, or its changes.")
 @click.argument("log")
+@click.argument("values", metavar="[COLUMN=VALUE]...", nargs=-1)
 @click.option(
     "--as-of",
     metavar="T",
-    help="The collection at T, with how often each record is there; `latest`: all updates count. Of a product: X,Y.",
+    help="The collection at T, with the multiplicity of each record; `latest`: after all updates. Of a product: X,Y.",
 )
 @click.option("--since", metavar="T", help="Only updates at T or later.")
 @click.option("--until", metavar="U", help="Only updates before U.")
-@click.option(
-    "-k",
-    "--key",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="Only records with this value; 'NAME is null' for none. May be given several times.",
-)
-@click.option("--consolidate", is_flag=True, help="Sum the diffs of a record at a time; leave out what is zero.")
-@click.option("-n", "--limit", type=click.IntRange(0), metavar="N", help="At most N rows.")
+@click.option("-k", "--key", multiple=True, hidden=True, help="Another spelling of COLUMN=VALUE.")
+@click.option("--consolidate", is_flag=True, help="Sum the diffs of equal records at a time; leave out zeros.")
+@click.option("--limit", cls=Renamed, old=["-n"], type=click.IntRange(0), metavar="N", help="Print at most N rows.")
 @click.option(
     "--time",
-    metavar="NAME",
+    metavar="COLUMN",
     multiple=True,
-    help="The time column; several times, in order, for a product. [default: `time`, or as the log's progress says]",
+    help="The time column; repeated, in order, for a product. [default: `time`, or the log's own]",
 )
-@click.option("--diff", metavar="NAME", default="diff", show_default=True, help="The diff column, if there is one.")
+@click.option(
+    "--diff", metavar="COLUMN", default="diff", show_default=True, help="The diff column, if the log has one."
+)
 @click.option(
     "--columns",
     metavar="MAPPING",
-    help="Names and types, as in a pipeline file: '{id: int64, name: string?}'; a log in CSV or NDJSON needs them.",
+    help="Names and types, as in a pipeline file: '{id: int64, name: string?}'. A log in CSV or NDJSON needs them.",
 )
 @click.option(
     "-o",
@@ -53,10 +51,11 @@ NOTHING = 1
     type=click.Choice(["text", "json", "jsonl", "csv", "parquet"]),
     default="text",
     show_default=True,
-    help="How to write the rows on stdout.",
+    help="Format of the rows on stdout.",
 )
 def command(
     log: str,
+    values: tuple[str, ...],
     as_of: str | None,
     since: str | None,
     until: str | None,
@@ -68,19 +67,20 @@ def command(
     columns: str | None,
     output: RowFormat,
 ) -> None:
-    """Show what is in LOG, the output or an input of a pipeline: a directory, a file or a glob; s3:// as well.
+    """Show the change log LOG, an output or an input of a pipeline: a directory, a file or a glob; also s3://.
 
-    Without --as-of these are updates, in order of time; with it, the collection at that time. A log that is in order
-    streams by; --as-of holds the collection that it gives.
+    Prints its updates in order of time; with --as-of, the collection at that time. COLUMN=VALUE selects records with this
+    value, 'COLUMN is null' those without one; several must all hold. A log that is in order of time is streamed; --as-of
+    holds the collection in memory.
 
-    Exits with 1 if no row has the --key. JSON: [{column: value, ..., time: value, diff: integer}], without the time for
+    Exits with 1 if no row has these values. JSON: [{column: value, ..., time: value, diff: integer}], without the time for
     --as-of; times and dates are texts, and so are "NaN", "Infinity" and "-Infinity".
 
     \b
     Examples:
       dd log out/airborne/ --as-of 600
       dd log out/airborne/ --since 600 --until 660 -o csv
-      dd log fixtures/flights/flights --key carrier=HA --key flight=51 --limit 10
+      dd log fixtures/flights/flights carrier=HA flight=51 --limit 10
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.cli.columns import parse_columns
     from ddcli.errors import UsageError
@@ -92,15 +92,15 @@ def command(
     if as_of is not None and (since is not None or until is not None):
         raise UsageError(
             "--as-of is one time, --since and --until are a range",
-            hint="`--as-of T` shows the collection, `--since` and `--until` its changes: give the one or the others",
+            hint="--as-of shows the collection, --since and --until its changes: leave out one or the others",
         )
     if output == "parquet" and sys.stdout.isatty():
-        raise UsageError("Parquet is nothing for a terminal", hint="send it to a file: `-o parquet > log.parquet`")
+        raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > log.parquet`")
     types = None if columns is None else parse_columns(columns)
     found = ChangeLog.open(log, Path.cwd(), time=time, diff=diff, columns=types)
     for note in found.notes:
         say(f"note: {note}", err=True)
-    wanted = parse_keys(key, found.columns)
+    wanted = parse_keys((*values, *key), found.columns)
     if as_of is not None:
         rows = found.as_of(as_of, wanted)
         if closed := found.open_from(as_of):
@@ -112,9 +112,9 @@ def command(
     except READ_ERRORS as error:
         raise found.refusal(error) from None
     if cut:
-        say(f"cut after {count:,} rows, as --limit says: there are more", err=True)
+        say(f"cut after {count:,} rows by --limit; the log has more", err=True)
     if wanted and not count and not cut:
         from ddcli.store.key_text import told
 
-        say(f"nothing with {told(wanted)}", err=True)
+        say(f"no rows with {told(wanted)}", err=True)
         raise click.exceptions.Exit(NOTHING)

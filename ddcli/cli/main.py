@@ -1,17 +1,17 @@
-"""The command line: which commands there are, and how errors end it. A command's module is imported when it is called."""
+"""The command line: the group of commands, and the exit code of each error. A command's module is imported when it is called."""
 
 from __future__ import annotations
 
 import errno
 import importlib
-import io
 import os
+import re
 import sys
 
 import click
 
 from ddcli.errors import DdError, UsageError, did_you_mean
-from ddcli.screen import prepare, say, visible
+from ddcli.screen import prepare, say
 from ddcli.version import __version__
 
 COMMANDS = {
@@ -38,7 +38,19 @@ NO_READER = 141
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """What writing fails with where there is no room; files of ours have errors of their own, so without a name it is stdout."""
 COMPLETE = "_DDCLI_COMPLETE"
-"""Set by the scripts of `dd completion`: then we are asked what a line may go on with."""
+"""The scripts of `dd completion` set it to ask how a line may continue."""
+
+
+DID_YOU_MEAN = re.compile(r"\.? \(?(?P<hint>did you mean .*?\?)\)?$", re.IGNORECASE)
+"""How click ends a message about a misspelt name."""
+
+
+class NoCommand(click.UsageError):
+    """A command that does not exist."""
+
+    def __init__(self, name: str, hint: str, ctx: click.Context) -> None:
+        super().__init__(f"no such command '{name}'", ctx)
+        self.hint = hint
 
 
 class LazyGroup(click.Group):
@@ -58,8 +70,9 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = did_you_mean(args[0], COMMANDS)
-            hint = f"Did you mean '{near}'?" if near else f"Commands: {', '.join(self.list_commands(ctx))}."
-            raise click.UsageError(f"No such command '{args[0]}'. {hint}", ctx)
+            raise NoCommand(
+                args[0], f"did you mean '{near}'?" if near else f"the commands are: {', '.join(COMMANDS)}", ctx
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -69,14 +82,14 @@ class LazyGroup(click.Group):
 def cli(debug: bool) -> None:
     """Keep the results of data pipelines up to date as their inputs change.
 
-    A pipeline file describes a graph of operators; `dd run` reads what is new in its change logs of
-    (data, time, diff), does work in proportion, and writes the changes of its outputs.
+    A pipeline file describes a graph of operators. `dd run` reads what is new in its inputs, does work in
+    proportion to that, and writes the changes of its outputs.
 
     \b
     Example:
       dd run pipelines/airborne.yaml
 
-    Without arguments between pipes, or with operands such as `if=` and `of=`, `dd` is the system's dd;
+    With operands such as `if=` and `of=`, or between pipes without arguments, `dd` runs the system's dd;
     `ddcli` is always this program.
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
 
@@ -116,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
     except MemoryError as error:
         what = ": ".join(filter(None, ["out of memory", str(error)]))
         fail(f"error: {what}; state and outputs are as they were", code=5)
-    except Exception as error:  # noqa: BLE001 - the last resort: whatever else is a bug, and is said to be one
+    except Exception as error:  # noqa: BLE001 - the last resort: whatever else is a bug, and reported as one
         if debug:
             show_traceback(error)
         if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
@@ -146,16 +159,21 @@ def show_traceback(error: BaseException) -> None:
 
 
 def show_misuse(error: click.ClickException) -> None:
-    """Say on stderr how a command is used, and what is wrong with how it was called."""
-    text, message = io.StringIO(), error.format_message()
-    error.show(text)
-    usage = text.getvalue().removesuffix(f"{message}\n")
-    # Of a parameter that is missing click lists the choices, in lines; whatever else it says holds what somebody typed.
-    told = message.expandtabs(2) if isinstance(error, click.MissingParameter) else visible(message)
-    say(*f"{usage}{told}".split("\n"), err=True)
+    """Report wrong use on stderr like any error: the problem, a hint, and the command's usage."""
+    problem = error.format_message()
+    hint = getattr(error, "hint", "")
+    if found := DID_YOU_MEAN.search(problem):
+        problem, hint = problem[: found.start()], f"d{found['hint'][1:]}"
+    # Of a missing parameter click lists the choices, in lines; all other messages quote the person's own words.
+    first, *choices = problem.expandtabs(2).split("\n") if isinstance(error, click.MissingParameter) else [problem]
+    say(f"error: {first[:1].lower()}{first[1:].removesuffix('.')}", *choices, err=True)
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        say(f"hint: {hint or f'`{context.command_path} -h` lists arguments and options'}", err=True)
+        say(*context.get_usage().replace("Usage:", "usage:", 1).split("\n"), err=True)
 
 
 def fail(*lines: str, code: int) -> None:
-    """Say a message and exit."""
+    """Report an error and exit."""
     say(*lines, err=True)
     sys.exit(code)

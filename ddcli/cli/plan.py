@@ -1,4 +1,4 @@
-"""`dd plan`: what a run would do."""
+"""`dd plan`: the work of a run, without doing it."""
 
 from __future__ import annotations
 
@@ -6,29 +6,24 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import PIPELINE
+from ddcli.cli.arguments import PIPELINE, STATE
 from ddcli.screen import json_text, say
 
 WORK = 10
-"""The exit code of `--exit-code` where there is something to do."""
+"""The exit code of `--exit-code` if a run has something to do."""
 
 
-@click.command("plan", short_help="Show what a run would do.")
+@click.command("plan", short_help="Show the work of a run, without doing it.")
 @click.argument("pipeline", type=PIPELINE)
-@click.option("--until", metavar="T", help="As for `dd run`.")
-@click.option(
-    "--state",
-    type=click.Path(path_type=str, file_okay=False),
-    help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
-)
-@click.option("--exit-code", is_flag=True, help="Exit with 10 if there is something to do.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON.")
+@click.option("--until", metavar="T", help="As in `dd run`.")
+@STATE
+@click.option("--exit-code", is_flag=True, help="Exit with 10 if a run has something to do.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
 def command(pipeline: Path, until: str | None, state: str | None, exit_code: bool, output: str) -> None:
-    """Show what a run of PIPELINE would do: files and rows to take in; and if the file has changed, which arrangements
-    are kept and which are built anew, why, and which outputs would change.
+    """Show the work of a run of PIPELINE: files and rows to read; and if the file has changed, which arrangements
+    are kept and which are built anew, why, and which outputs change.
 
-    Computes nothing, changes nothing, waits for nobody. `rows` may be more than will be taken where files hold rows of
-    other times, too.
+    Computes nothing, changes nothing, takes no lock. `rows` is an upper bound where files hold rows of other times, too.
 
     \b
     JSON: {name, lower, upper, work, needs_apply, inputs: {NAME: {rows, new_files, waiting_files,

@@ -1,4 +1,4 @@
-"""`dd query`: look keys up in what a pipeline keeps, without running it."""
+"""`dd query`: look keys up in a pipeline's state, without running it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,32 +19,26 @@ if TYPE_CHECKING:
     from ddcli.render.rows import RowFormat
 
 NOTHING = 1
-"""The exit code where there is no such record."""
+"""The exit code if no such record exists."""
 
 
-@click.command("query", short_help="Look a key up in what is kept, without running.")
+@click.command("query", short_help="Look a key up in the state, without a run.")
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("name", type=COLLECTION)
 @click.argument("key", nargs=-1, metavar="[COLUMN=VALUE]...")
-@click.option(
-    "--as-of", metavar="T", help="As of T, of the past that is kept: see `history`. [default: the newest commit]"
-)
-@click.option(
-    "--state",
-    type=click.Path(path_type=str, file_okay=False),
-    help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
-)
+@click.option("--as-of", metavar="T", help="Read the kept past as of T: see `history`. [default: the newest commit]")
+@STATE
 @NO_CODE
-@click.option("-f", "--follow", is_flag=True, help="Then print what changes, as runs commit it, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Then print the changes of each commit, until Ctrl-C.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="With --follow: end after N commits.")
-@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="With --follow: end after so long.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="With --follow: end after SECONDS.")
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "json", "jsonl"]),
     default="text",
     show_default=True,
-    help="How to write the records on stdout.",
+    help="Format of the records on stdout.",
 )
 def command(
     pipeline: Path,
@@ -58,14 +52,14 @@ def command(
     timeout: float | None,
     output: RowFormat,
 ) -> None:
-    """Look up the records of the collection, input or output NAME of PIPELINE that have these values, without running.
+    """Look up the records with these values in an input, a collection or an output NAME of PIPELINE, without a run.
 
-    It is answered from what is kept between runs: by the key of an arrangement, a reduction, a join, or by the first columns of
-    one. By which keys a collection can be asked is told if it can't be by yours. Reads only what can have the key, locks nothing.
+    The answer comes from the state: by the key of an arrangement, a reduction or a join, or by the first columns of such a key.
+    For any other columns the message lists the keys that work. Reads only the parts of files that can have the key; takes no lock.
 
-    With --follow a row has one more column, `commit`: the time before which that run closed; its diffs are what changed.
+    With --follow rows have one more column, `commit`: the run closed the times before it. Their diffs are the changes.
 
-    Exits with 1 if there is no such record. JSON: [{column: value, ..., diff: integer}]; with --follow one such object a line.
+    Exits with 1 if no such record exists. JSON: [{column: value, ..., diff: integer}]; with --follow one such object a line.
 
     \b
     Examples:
@@ -79,9 +73,12 @@ def command(
     from ddcli.store.key_text import parse_keys
 
     if follow and as_of is not None:
-        raise UsageError("--as-of is of the past, and --follow of what is to come", hint="give the one or the other")
+        raise UsageError(
+            "--as-of and --follow don't go together",
+            hint="leave out one of them: --as-of reads the past, --follow waits for commits",
+        )
     if (count is not None or timeout is not None) and not follow:
-        raise UsageError("--count and --timeout say when --follow is to end", hint="give --follow, too")
+        raise UsageError("--count and --timeout need --follow", hint="add --follow, which they end")
     where = None if state is None else locate(Path.cwd(), state)
     lookup = Lookup.open(pipeline, name, state=where, no_code=no_code)
     wanted = parse_keys(key, lookup.known)

@@ -1,4 +1,4 @@
-"""`dd run`: take in what is new, commit, publish."""
+"""`dd run`: read new input, commit, publish."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, OUTPUT, PIPELINE, MemorySize
-from ddcli.screen import json_text, say
+from ddcli.cli.arguments import NO_CODE, OUTPUT, PIPELINE, STATE, MemorySize
+from ddcli.screen import columns, json_text, near, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LEAST_MEMORY = 256 << 20
 BUG, INTERRUPTED, SIGNALLED = 70, 130, 128
-"""Exit codes; of a signal, what its number is added to."""
+"""Exit codes; that of a signal is its number added to the last."""
 
 
 def settings(_context: click.Context, _option: click.Parameter, given: Iterable[str]) -> dict[str, str]:
@@ -33,107 +33,103 @@ def settings(_context: click.Context, _option: click.Parameter, given: Iterable[
     for text in given:
         name, equals, value = text.partition("=")
         if not (equals and name):
-            raise click.BadParameter(f"'{text}' is no setting; write it as spark.executor.memory=4g")
+            raise click.BadParameter(f"'{text}' is not a setting; write it as spark.executor.memory=4g")
         found[name] = value
     return found
 
 
-@click.command("run", short_help="Take in what is new, and write what changed.")
+@click.command("run", short_help="Read new input and write what changed.")
 @click.argument("pipeline", type=PIPELINE)
 @click.option(
     "--until",
     metavar="T",
-    help="Close the times before T: an integer, a date or a timestamp, as the inputs' time is; of a product, X,Y: "
-    "those before X in the first and before Y in the second coordinate. [default: all that is complete]",
+    help="Close the times before T: an integer, a date or a timestamp, like the inputs' time. Of a product X,Y: "
+    "those before X in the first and before Y in the second coordinate. [default: all complete times]",
 )
-@click.option(
-    "--state",
-    type=click.Path(path_type=str, file_okay=False),
-    help="The state's directory, which may be s3://BUCKET/PREFIX. [default: the file's `state`, else .dd/NAME/ beside it]",
-)
-@click.option("-n", "--dry-run", is_flag=True, help="Compute, show the summary, commit nothing.")
+@STATE
+@click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
 @click.option(
     "--apply",
     is_flag=True,
-    help="Where the pipeline has changed, write the difference to outputs that would change. See `dd plan`.",
+    help="If the pipeline file has changed, write the difference to the outputs that change. See `dd plan`.",
 )
 @click.option(
     "--full-refresh",
     metavar="NAME",
     type=OUTPUT,
     multiple=True,
-    help="Compute the output NAME anew and write the difference; may be given several times. `all`: all of them, from the "
+    help="Compute the output NAME anew and write the difference; repeatable. `all`: every output, from the "
     "inputs as they are now.",
 )
 @click.option(
     "--memory",
     metavar="SIZE",
     type=MemorySize(LEAST_MEMORY),
-    help="What the process may have resident, as 2GiB or 500MB; what doesn't fit is taken shard by shard. "
+    help="Memory of the process, as 2GiB or 500MB; a larger step goes shard by shard through scratch files. "
     "[default: three quarters of the machine's]",
 )
 @click.option(
     "-w",
     "--workers",
     type=click.IntRange(1),
-    help="Threads that shards are stepped in. [default: one a processor]",
+    help="Threads that step shards. [default: one a processor]",
 )
 @click.option(
     "--engine",
     type=click.Choice(["auto", "local", "spark"]),
     default="auto",
     show_default=True,
-    help="Where to compute: here, or as tasks on Spark. auto: on Spark, if it is said where that is, what the memory here "
-    "would not hold.",
+    help="Where to compute: on this machine, or as tasks on Spark. auto: on Spark, if it is configured, the stages that "
+    "exceed this machine's memory.",
 )
 @click.option(
-    "--master", metavar="URL", help="Where Spark is: local[4], spark://HOST:7077, yarn. [default: the file's]"
+    "--master", metavar="URL", help="Address of Spark: local[4], spark://HOST:7077, yarn. [default: the file's]"
 )
-@click.option("--remote", metavar="URL", help="Where Spark Connect is, in place of a master: sc://HOST:15002.")
+@click.option("--remote", metavar="URL", help="Address of Spark Connect, instead of a master: sc://HOST:15002.")
 @click.option(
     "--conf",
     metavar="KEY=VALUE",
     multiple=True,
     callback=settings,
-    help="A setting of Spark; may be given several times.",
+    help="A setting of Spark; repeatable.",
 )
 @click.option(
     "--if-locked",
     type=click.Choice(["fail", "wait", "skip"]),
     default="fail",
     show_default=True,
-    help="When another run holds the state.",
+    help="What to do while another run holds the state.",
 )
 @NO_CODE
-@click.option("--watch", is_flag=True, help="Then wait for the inputs to change, and run again, until Ctrl-C.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
-@click.option("--profile", is_flag=True, help="Say how long each operator took, and how many rows went through it.")
-@click.option("-v", "--verbose", is_flag=True, help="Say how large what was read is, and how fast it went.")
+@click.option("--watch", is_flag=True, help="Then run again whenever inputs change, until Ctrl-C.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@click.option("--profile", is_flag=True, help="Print each operator's time and rows.")
+@click.option("-v", "--verbose", is_flag=True, help="Print bytes read, and rows per second.")
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="What stderr carries: lines for a person, or one JSON object a line.",
+    help="Format of stderr: lines for people, or one JSON object a line.",
 )
 @click.option(
     "--summary",
     "summary_file",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Put what the run did, or why it failed, into FILE as JSON.",
+    help="Write what the run did, or why it failed, to FILE as JSON.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["text", "json"]),
     default="text",
-    help="How to give the summary: lines on stderr, or JSON on stdout.",
+    help="Format of the summary: lines on stderr, or JSON on stdout.",
 )
 @click.option(
     "--cache-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where compiled kernels are kept. [default: the platform's cache directory]",
+    help="Directory of compiled kernels. [default: the platform's cache directory]",
 )
 def command(
     pipeline: Path,
@@ -161,13 +157,12 @@ def command(
 ) -> None:
     """Bring the outputs of PIPELINE up to date.
 
-    Reads only what is new in the inputs, does work in proportion to it, and commits inputs taken, state and
-    outputs together: a run that dies changes nothing. A run with nothing new changes no file.
+    Reads only new rows, does work in proportion to them, and commits inputs, state and outputs together: a run that
+    dies changes nothing, and a run with nothing new changes no file.
 
-    With --watch each change of the inputs is followed by a run of its own. A file that is still being written is left alone
-    until it is whole. An input that is refused is told of, and taken when it has been corrected; what needs a decision ends the
-    watch, with the exit code that a run has. Ctrl-C or SIGTERM ends it with 0, or, in the middle of a run, which is
-    given up, with 130 or 143.
+    --watch starts a run after each change of the inputs. It waits for a file that is still being written, reports a
+    rejected input or a broken pipeline file and keeps running. An error that needs a decision ends it with that error's exit code.
+    Ctrl-C or SIGTERM ends it with 0; in the middle of a run, which is then given up, with 130 or 143.
 
     JSON: {name, lower, upper, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example}},
     outputs: {NAME: {rows, inserted, retracted, file}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
@@ -178,10 +173,10 @@ def command(
     --log-format json: {at, level, event, message, ...} a line; `level` is info, warning or error.
 
     \b
-    A line of a crontab (cron finds the system's dd first, so it is told `ddcli`, by its whole path):
+    A line of a crontab (`ddcli` by its whole path, as cron finds the system's dd first):
       */5 * * * * cd /srv/shop && .venv/bin/ddcli run orders.yaml --quiet --if-locked skip --summary run.json
 
-    In GitHub Actions errors are annotations, and the summary is added to the page of the workflow's run.
+    In GitHub Actions errors become annotations, and the workflow run's page shows the summary.
 
     \b
     Examples:
@@ -198,12 +193,12 @@ def command(
 
     if watch and (dry_run or until is not None):
         raise UsageError(
-            f"--watch goes on for good, {'a dry run commits nothing' if dry_run else '--until is one time'}",
-            hint="give the one or the other",
+            f"--watch and {'--dry-run' if dry_run else '--until'} don't go together",
+            hint="leave out one of them: --watch runs again and again, and each run commits",
         )
     if summary_file is not None and not summary_file.absolute().parent.is_dir():
         raise UsageError(
-            f"there is no folder for the summary: '{summary_file.parent}'", hint="make it, or name another"
+            f"the folder of the summary does not exist: '{summary_file.parent}'", hint="make it, or name another"
         )
     keep_freed_memory()
     live = LiveProgress() if sys.stderr.isatty() and not quiet and log_format == "text" else None
@@ -247,7 +242,7 @@ def command(
         else:
             speaker.summary(summary, rates=verbose)
             if found:
-                speaker.lines(found.lines(), "profile", operators=found.to_json())
+                speaker.lines(found.lines(columns(sys.stderr)), "profile", operators=found.to_json())
 
     with ending(speaker, records, skips=if_locked == "skip"):
         if watch:
@@ -257,7 +252,7 @@ def command(
 
 
 def profile_of(pipeline: Path, state: Path | None, summary: RunSummary) -> Profile:
-    """Return where the time of a run went."""
+    """Return a run's profile: its operators by their time."""
     from ddcli.commands.explain import explain
     from ddcli.render.profile import profile
 
@@ -266,7 +261,7 @@ def profile_of(pipeline: Path, state: Path | None, summary: RunSummary) -> Profi
 
 @contextmanager
 def ending(speaker: Speaker, records: Records, *, skips: bool) -> Iterator[None]:
-    """Have the end of a run told as it is to be told, and recorded, whatever it is."""
+    """Report and record how the run within ends."""
     from ddcli.errors import DdError, LockedError
 
     try:
@@ -291,13 +286,13 @@ def ending(speaker: Speaker, records: Records, *, skips: bool) -> Iterator[None]
 
 
 def skipped(speaker: Speaker, records: Records, error: DdError) -> None:
-    """Record and say that another run holds the state, and that this one lets it."""
+    """Record and report that this run was skipped, as another holds the state."""
     records.skipped(error.problem)
     speaker.say(f"skipped: {error.problem}", "skipped")
 
 
 def ended(speaker: Speaker, records: Records, error: BaseException, code: int) -> None:
-    """Record how a run failed; where it is to be told as JSON, do so and exit: else whoever called us tells it as text."""
+    """Record how a run failed; with JSON on stderr, report it and exit. Else the command line reports it as text."""
     records.failed(error, code)
     speaker.annotate(error)
     if speaker.form == "json":
@@ -315,10 +310,9 @@ def stand(
     *,
     skips: bool,
 ) -> None:
-    """Run whenever inputs change, until it is told to stop."""
+    """Run whenever inputs change, until a signal or an error ends the watch."""
     from ddcli.driver.watch import Standing, Stopped
     from ddcli.errors import LockedError
-    from ddcli.job.summary import near
 
     def refused(error: DdError) -> None:
         if skips and isinstance(error, LockedError):

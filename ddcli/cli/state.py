@@ -1,4 +1,4 @@
-"""`dd state`: see what a state holds, check it, make it smaller, tidy it up."""
+"""`dd state`: look at a state, check it, compact it, tidy it up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ddcli.cli.arguments import PIPELINE
-from ddcli.screen import json_text, say, visible
+from ddcli.screen import json_text, near, say, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
-@click.group("state", short_help="See, check, compact and tidy up what is kept.")
+@click.group("state", short_help="Look at, check, compact and tidy up a state.")
 def command() -> None:
-    """See, check, compact and tidy up what a pipeline keeps between runs.
+    """Look at, check, compact and tidy up what a pipeline keeps between runs.
 
-    PIPELINE is the pipeline file whose state is meant; --state names the directory itself.
+    PIPELINE names the state by its pipeline file, --state by its directory.
 
     \b
     Examples:
@@ -33,35 +33,35 @@ def command() -> None:
 
 
 def on_a_state(function: Function) -> Function:
-    """Give a command what names a state, and `-o`."""
+    """Add to a command the argument PIPELINE, `--state` and `-o`."""
     return click.argument("pipeline", type=PIPELINE, required=False)(with_options(function))
 
 
 def with_options(function: Function) -> Function:
-    """Give a command `--state` and `-o`."""
-    state = click.option("--state", metavar="DIRECTORY", help="The state's directory, which may be s3://BUCKET/PREFIX.")
+    """Add `--state` and `-o` to a command."""
+    state = click.option("--state", metavar="DIRECTORY", help="The state's directory, or s3://BUCKET/PREFIX.")
     output = click.option(
-        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON on stdout."
+        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON."
     )
     return state(output(function))
 
 
 def wait_for_the_lock(function: Function) -> Function:
-    """Give a command that changes the state what to do when another run holds it."""
+    """Add `--if-locked` to a command that changes the state."""
     choice = click.Choice(["fail", "wait"])
     return click.option(
-        "--if-locked", type=choice, default="fail", show_default=True, help="When a run holds the state."
+        "--if-locked", type=choice, default="fail", show_default=True, help="What to do while a run holds the state."
     )(function)
 
 
-@command.command("ls", short_help="Its arrangements, outputs and holds.")
+@command.command("ls", short_help="List arrangements, outputs and holds.")
 @on_a_state
 def ls(pipeline: Path | None, state: str | None, output: str) -> None:
-    """List the arrangements of a state, its outputs, and what readers in other pipelines hold.
+    """List the arrangements and outputs of a state, and the holds of readers in other pipelines.
 
     JSON: {name, state, manifest, upper, rows, bytes, arrangements: [{name, key, columns, rows, bytes, shards, batches,
-    since, upper}], outputs: [{name, path, files, rows, bytes}], holds: [{reader, since, through, manifest}]}. Times are
-    texts: those before them are meant.
+    since, upper}], outputs: [{name, path, files, rows, bytes}], holds: [{reader, since, through, manifest}]}. Frontiers
+    are texts: times before them are closed.
 
     \b
     Example:
@@ -98,18 +98,18 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     _table(("held by", "since", "taken"), [(one["reader"], one["since"], one["through"]) for one in facts["holds"]])
 
 
-@command.command("show", short_help="One arrangement, batch by batch.")
-@click.option("-a", "--arrangement", required=True, metavar="NAME", help="Its name, or as much of it as tells it.")
+@command.command("show", short_help="Show one arrangement, batch by batch.")
+@click.option("-a", "--arrangement", required=True, metavar="NAME", help="Its name, or an unambiguous beginning of it.")
 @on_a_state
 def show(pipeline: Path | None, state: str | None, arrangement: str, output: str) -> None:
     """Show one arrangement: its key and columns, and the batches of each shard.
 
-    JSON: {what `ls` says of it, files: [{shard, file, run, rows, bytes, lower, upper, since}]}. The files of one run hold
-    a range of keys each.
+    JSON: {its fields in `ls`, files: [{shard, file, run, rows, bytes, lower, upper, since}]}. The files of one run hold
+    a key range each.
 
     \b
     Example:
-      dd state show pipelines/airborne.yaml --arrangement 45e9      # as `dd state ls` says it
+      dd state show pipelines/airborne.yaml --arrangement 45e9      # from `dd state ls`
     """  # noqa: D301 - as above
     from ddcli.job.summary import size_of
     from ddcli.store.state.upkeep import details, manifest_of
@@ -122,7 +122,7 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
     say(f"  key      {', '.join(facts['key']) or 'none'}")
     say(f"  columns  {', '.join(f'{name}: {kind}' for name, kind in facts['columns'].items())}")
     say(f"  holds    {facts['rows']:,} rows, {size_of(facts['bytes'])}, in {facts['batches']} batches")
-    say(f"  times    before {facts['since']} told together, before {facts['upper']} closed")
+    say(f"  times    since {facts['since']} (earlier ones are not told apart), closed before {facts['upper']}")
     rows = [
         (
             *(str(one[name]) for name in ("shard", "run")),
@@ -136,12 +136,12 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
     _table(("shard", "run", "file", "rows", "size", "from", "before", "since"), rows, right=(0, 1, 3, 4))
 
 
-@command.command("verify", short_help="Read every file, and name those that are damaged.")
+@command.command("verify", short_help="Read every file and report damage.")
 @on_a_state
 def verify(pipeline: Path | None, state: str | None, output: str) -> None:
-    """Read every file of a state and of its outputs, and compare it with what the manifest says was written.
+    """Read every file of a state and of its outputs, and compare it with the manifest.
 
-    Exits with 4 if one is damaged or gone, and names each. Names what lies in the state and was not written by `dd`, too.
+    Names each file that is damaged or missing, and exits with 4 if there is one. Names files in the state that `dd` did not write.
     JSON: {manifest, files, bytes, bad: [{file, problem, hint}], strange: [file]}.
 
     \b
@@ -174,10 +174,10 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
 @wait_for_the_lock
 @on_a_state
 def compact(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
-    """Merge the batches of each shard into one, and drop what time has cancelled. Runs do as much of it as pays; nobody needs to.
+    """Merge the batches of each shard into one, and drop updates that cancel. Optional: runs merge as much as pays.
 
-    What other pipelines have not read yet stays apart. A state that an older version made gets a secret for its hashes before.
-    Takes the lock, and is committed like a run.
+    Batches that other pipelines have not read yet stay apart. A state of an older version gets a secret for its hashes first.
+    Takes the lock, and commits like a run.
     JSON: {before: {rows, bytes, batches}, after: {rows, bytes, batches}}.
 
     \b
@@ -267,16 +267,16 @@ def export(pipelines: tuple[Path, ...], directory: str, state: str | None, outpu
         facts = {"copy": str(target), "manifest": manifest.number, "files": size.batches, "bytes": size.bytes}
         say(json_text(facts))
         return
-    say(f"{size.batches} {plural(size.batches, 'file')}, {size_of(size.bytes)} -> {target}")
+    say(f"{size.batches} {plural(size.batches, 'file')}, {size_of(size.bytes)} -> {near(str(target))}")
 
 
-@command.command("gc", short_help="Remove what no manifest names.")
+@command.command("gc", short_help="Remove files that no manifest names.")
 @wait_for_the_lock
 @on_a_state
 def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
-    """Remove what no manifest names: the leavings of runs that died. Each run does so when it begins.
+    """Remove files that no manifest names: the leavings of runs that died. Each run does so when it begins.
 
-    What lies in the state and was not written by `dd` is left alone, and named. JSON: {removed: [{file, bytes}], bytes, strange: [file]}.
+    Files that `dd` did not write are left alone and named. JSON: {removed: [{file, bytes}], bytes, strange: [file]}.
 
     \b
     Example:
@@ -295,22 +295,24 @@ def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) ->
         say(json_text({"removed": files, "bytes": total, "strange": strange}))
         return
     for path, _ in removed:
-        say(str(path))
+        say(near(str(path)))
     _name_strangers(directory)
     say(f"removed {len(removed)} {plural(len(removed), 'file')}, {size_of(total)}", err=True)
 
 
-@command.command("release", short_help="Drop what a reader holds.")
-@click.option("--reader", required=True, metavar="NAME", help="Its name, as `dd state ls` says it.")
+@command.command("release", short_help="Drop the hold of a reader.")
+@click.option("--reader", required=True, metavar="NAME", help="Its name in `dd state ls`.")
 @on_a_state
 def release(pipeline: Path | None, state: str | None, reader: str, output: str) -> None:
-    """Drop the hold of a reader in another pipeline that is gone, so that what it has not read may be compacted.
+    """Drop the hold of a reader in another pipeline, so that batches it has not read may be compacted.
 
-    A reader that comes back all the same has to begin anew. JSON: {released: {reader, state, arrangements, since, through, manifest}}.
+    For readers that are gone: one that comes back must begin anew.
+
+    JSON: {released: {reader, state, arrangements, since, through, manifest}}.
 
     \b
     Example:
-      dd state release pipelines/airborne.yaml --reader report-0c4d1a2b      # as `dd state ls` says it
+      dd state release pipelines/airborne.yaml --reader report-0c4d1a2b      # from `dd state ls`
     """  # noqa: D301 - as above
     from dataclasses import asdict
 
@@ -323,13 +325,13 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
     say(f"released: {found.reader}, whose state is {found.state}")
 
 
-@command.command("unlock", short_help="Who holds the lock.")
-@click.option("--force", is_flag=True, help="Take the lock away from a process that is alive. It must not be writing.")
+@command.command("unlock", short_help="Show who holds the lock.")
+@click.option("--force", is_flag=True, help="Take the lock away from a live process. It must not be writing.")
 @on_a_state
 def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -> None:
-    """Say who holds the lock of a state. The lock of a process that ended is free by itself: there is nothing to unlock.
+    """Show who holds the lock of a state. The lock of an ended process is free by itself: there is nothing to unlock.
 
-    Exits with 75 while a process holds it. --force lets the next run in beside that process: only where it hangs for good, on
+    Exits with 75 while a process holds it. --force lets the next run start beside that process: only if it hangs for good, on
     a machine where nobody can end it. JSON: {locked, holder, forced}.
 
     \b
@@ -358,11 +360,11 @@ def unlock(pipeline: Path | None, state: str | None, force: bool, output: str) -
 
 
 def _name_strangers(directory: Path) -> None:
-    """Name on stderr what lies in a state and was not written by us."""
+    """Name on stderr the files in a state that `dd` did not write."""
     from ddcli.store.state.strangers import find_strangers
 
     for path in find_strangers(directory):
-        say(f"{path}: note: left alone, as `dd` did not write it", err=True)
+        say(f"{near(str(path))}: note: left alone, as `dd` did not write it", err=True)
 
 
 def _went(before: Size, after: Size, nothing: str) -> str:
@@ -378,12 +380,12 @@ def _went(before: Size, after: Size, nothing: str) -> str:
 
 
 def _directory(pipeline: Path | None, state: str | None) -> Path:
-    """Return the directory that is meant."""
+    """Return the state's directory."""
     return _places(pipeline, state)[0]
 
 
 def _places(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path] | None]:
-    """Return the directory that is meant, and those that its pipeline writes to, if that is named."""
+    """Return the state's directory, and those that the named pipeline writes to, if one is named."""
     from ddcli.errors import UsageError
     from ddcli.store.files.access import real
     from ddcli.store.files.objects import locate
@@ -395,7 +397,7 @@ def _places(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path] 
         request = read_request(pipeline, given, None, lambda _line: None)
         return request.state, request.written
     if given is None:
-        raise UsageError("whose state is not said", hint="name the pipeline file, or the directory with --state")
+        raise UsageError("no state is named", hint="name the pipeline file, or the state's directory with --state")
     return given, None
 
 

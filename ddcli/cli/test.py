@@ -6,37 +6,41 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, PIPELINE
+from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE, Renamed
 from ddcli.screen import json_text, say, say_own
 
 
 @click.command("test", short_help="Run the tests in a pipeline file.")
 @click.argument("pipeline", type=PIPELINE)
-@click.option("-k", "only", metavar="NAME", help="Only tests whose names contain NAME, in upper or lower case.")
 @click.option(
-    "--state",
-    type=click.Path(path_type=str, file_okay=False),
-    help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
+    "--only",
+    cls=Renamed,
+    old=["-k"],
+    metavar="NAME",
+    help="Run only tests whose names contain NAME, in upper or lower case.",
 )
+@STATE
 @NO_CODE
-@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit's XML to this file, too.")
+@click.option(
+    "--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write JUnit's XML to FILE."
+)
 @click.option(
     "-o",
-    "--format",
     "--output",
-    "output",
+    cls=Renamed,
+    old=["--format"],
     type=click.Choice(["text", "json", "github"]),
     default="text",
-    help="Lines, JSON, or lines with annotations of a pull request.",
+    help="Format: lines, JSON, or lines and GitHub's annotations of a pull request.",
 )
 def command(
     pipeline: Path, only: str | None, state: str | None, no_code: bool, junit: Path | None, output: str
 ) -> None:
-    """Run the tests of PIPELINE, which its file has under `tests`.
+    """Run the tests in PIPELINE, under `tests`.
 
-    A test gives rows to inputs, step by step from empty ones on, and says what it expects of collections: their
-    `contents` after a step, or the `changes` that it makes. Rows are given in the input's format; what is in its files is
-    never read, and state and outputs stay as they are. Expected rows name the columns that are compared.
+    A test feeds rows to empty inputs, step by step, and states what it expects of collections: their `contents` after a
+    step, or the `changes` that the step makes. Rows are in the input's format. The inputs' files are not read, and state and
+    outputs stay as they are. Only the columns that expected rows name are compared.
 
     \b
       tests:
@@ -52,11 +56,10 @@ def command(
               expect: {collection: airborne, changes: [{name: United, flights: 1, diff: -1}]}
         - expect: {collection: airborne, unique: [carrier], not_null: [name], always: flights > 0}
 
-    The last, without anything given, is expected after each step of the tests that name the collection, and of what runs have
-    written to the output.
+    The last one, without steps, is checked after each step of the tests that name the collection, and on the written output.
 
-    Each test is replayed with all at once, one time at a time, one update at a time, and three times shuffled, in other cuts
-    and on several shards: all must give the changes that its steps give.
+    Each test is replayed all at once, one time at a time, one update at a time, and three times shuffled, in other cuts
+    and on several shards: every replay must make the same changes.
 
     Exit code 0: all passed; 1: a test failed; 2: the pipeline or a test is wrong.
 
@@ -68,7 +71,7 @@ def command(
     \b
     Examples:
       dd test pipelines/airborne.yaml
-      dd test pipelines/airborne.yaml -k "in the air" -o json
+      dd test pipelines/airborne.yaml --only "in the air" -o json
       dd test pipelines/components.yaml --junit test-results.xml
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.pipeline_tests import report

@@ -6,35 +6,41 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, Renamed
 from ddcli.screen import json_text, say
 
 UNWRAPPED = 1 << 16
-"""The width of what is no terminal: there a line is a line."""
+"""The width of a stream that is no terminal: no line is wrapped there."""
 
 
-@click.command("why", short_help="Show which updates of inputs explain a record.")
+@click.command("why", short_help="Show the input rows that explain a record.")
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("collection", type=COLLECTION)
 @click.argument("keys", metavar="COLUMN=VALUE...", nargs=-1, required=True)
 @click.option(
-    "--at", metavar="T", help="The time to look at. [default: the last that runs have closed, or of the inputs]"
+    "--as-of",
+    "at",
+    cls=Renamed,
+    old=["--at"],
+    metavar="T",
+    help="The time to look at. [default: the last closed time, or the last of the inputs]",
 )
 @click.option(
     "--change",
     is_flag=True,
-    help="Explain how records changed at the time, those that went too. [default time: the last at which one did]",
+    help="Explain how records changed at the time, also those that vanished. [default time: the last with a change]",
 )
 @click.option(
-    "--limit", type=click.IntRange(1), default=5, show_default=True, help="Records to explain, and to show of a group."
+    "--limit",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="At most N records to explain, and to show of a group.",
+    metavar="N",
 )
-@click.option(
-    "--state",
-    type=click.Path(path_type=str, file_okay=False),
-    help="The state's directory. [default: the file's `state`, else .dd/NAME/ beside it]",
-)
+@STATE
 @NO_CODE
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Trees, or JSON.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: trees, or JSON.")
 def command(
     pipeline: Path,
     collection: str,
@@ -46,22 +52,22 @@ def command(
     no_code: bool,
     output: str,
 ) -> None:
-    """Show why records are in a collection of PIPELINE, an output or any other: those that have these values.
+    """Show why records with these values are in a COLLECTION of PIPELINE: an input, a collection or an output.
 
-    The tree leads from the record through the operators to the updates of inputs that it comes from, each with its file and
-    row (counted from 0). Where a few of them are enough (a minimum, a distinct record), these few are shown; a record of a loop is
-    derived in as few rounds as can be. The explanation is checked: the pipeline is run over these updates alone, and must
-    give the record as often as it is there. Where that fails, a wider explanation is tried, and told.
+    A tree leads from the record through the operators to the input updates that it comes from, each with its file and
+    row (counted from 0). If a few of them suffice (a minimum, a distinct record), it shows these few; it derives a record of a loop
+    in as few rounds as possible. The explanation is checked: the pipeline, run over these updates alone, must produce the record with
+    the same multiplicity. If it does not, a wider explanation is tried and reported.
 
-    Where there is no such record, the tree leads down to where such records end: at a condition that is not true, at a record that
-    stands in the way, at an input that has none.
+    If no such record exists, the tree leads down to where such records end: a condition that is not true, a record that
+    stands in the way, an input that has none.
 
-    With --change the tree leads to the updates of that one time that made records come, go, or be there more or less often: also
-    the record that came and drove another one out. Checked, too: added to what was there before, they must make that change.
+    With --change the tree leads to the updates of that one time that added or removed records, or changed their
+    multiplicity, such as a new record that displaced another. This is checked, too: added to the contents before, they must make that change.
 
-    The inputs are read again, of their rows those that may matter; nothing is written.
+    Reads the inputs again, of their rows those that may matter; writes nothing.
 
-    Exit code 1: no such record is there, or none has changed.
+    Exits with 1 if no such record exists, or none has changed.
 
     \b
     JSON: {"pipeline", "collection", "at", "change", "matching", "read", "seconds", "missing": MISSING|null, "records": [{"record", "count",
@@ -73,10 +79,10 @@ def command(
     \b
     Examples:
       dd why pipelines/airborne.yaml airborne carrier=HA
-      dd why pipelines/reachable.yaml reachable origin=BOS dest=SAN --at 2013-02-08
+      dd why pipelines/reachable.yaml reachable origin=BOS dest=SAN --as-of 2013-02-08
       dd why pipelines/risk.yaml at_risk person=Fantine --change
       dd why pipelines/risk.yaml accused person=Javert  # exit 1
-      dd why pipelines/risk.yaml at_risk person=Fantine --at 1 -o json
+      dd why pipelines/risk.yaml at_risk person=Fantine --as-of 1 -o json
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.job.summary import plural
     from ddcli.provenance import trees
@@ -102,5 +108,5 @@ def command(
         console.print(trees.missing_tree(answer, answer.missing))
         raise not_there(answer)
     if answer.matching > len(answer.explained):
-        say(f"and {answer.matching - len(answer.explained):,} records more", err=True)
+        say(f"and {answer.matching - len(answer.explained):,} more records", err=True)
     say(f"{answer.read:,} {plural(answer.read, 'update')} read, {answer.seconds:.2f} s", err=True)

@@ -17,6 +17,7 @@ from ddcli.job.functions import refuse_code
 from ddcli.job.options import SparkOptions
 from ddcli.job.request import imports, is_idle, nothing_new, read_request
 from ddcli.progress import SILENT, Progress
+from ddcli.screen import near
 from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_aside
@@ -133,4 +134,4 @@ def _record(state: State, summary: RunSummary, began: datetime, request: Request
             state.files,
         )
     except EngineError as error:
-        request.say(f"no record of this run is kept: {error.problem}: {error.place}")
+        request.say(f"no record of this run is kept: {error.problem}: {near(error.place or '')}")

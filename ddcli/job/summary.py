@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.screen import markdown
+from ddcli.screen import markdown, near
 
 if TYPE_CHECKING:
     from ddcli.engine.counts import Counts
@@ -176,12 +175,6 @@ def _warnings(name: str, given: InputSummary) -> list[str]:
 
 def _tasks(tasks: int, stages: int) -> str:
     return f"{tasks} {plural(tasks, 'task')} in {stages} {plural(stages, 'stage')}"
-
-
-def near(file: str) -> str:
-    """Return a path as it is called from here, if it lies below."""
-    here = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118 - as text: pathlib would say the same in more
-    return file.removeprefix(here)
 
 
 def plural(count: int, word: str) -> str:

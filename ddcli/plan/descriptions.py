@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
 from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import loops, physical
-from ddcli.plan.reductions import RECORDS
+from ddcli.plan.reductions import ALL, RECORDS, finished
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from ddcli.expressions.steps import Step
+    from ddcli.expressions.tree import Expression
     from ddcli.plan.logical import Node
 
+OWN = re.compile(r"\$(\d+(\.n)?|value\d+|order\d+(\.\d+)?|from|until|round|all|records)")
+"""Columns that the plan adds: the file doesn't name them."""
+SECOND_KEY = re.compile(r"(?P<key>.+)\$\d+", re.DOTALL)
+"""A column that stands for two keys is there twice, the second time under such a name."""
+MADE = {"$from": "from {}", "$until": "until {}", "$round": "at round {}"}
 NOT_NULL = re.compile(r'not \(([\w.]+|"[^"]*") is null\)')
 KINDS: dict[type[Node], str] = {
     physical.Scan: "input",
@@ -89,31 +95,70 @@ def _(node: physical.Upserts | physical.Snapshots) -> list[str]:
 
 @says.register
 def _(node: physical.Linear) -> list[str]:
-    told = [_step(step) for step in node.steps]
-    for name, call in _aggregates(node.inputs[0]).items():
-        told = [line.replace(quoted(name), call) for line in told]
-    return [line for line in told if line] or [f"to {', '.join(node.schema)}"]
+    texts = _results(node.inputs[0])
+    told = [_step(step, texts) for step in node.steps]
+    named = [name for name in node.schema if not OWN.fullmatch(name) and not _is_copy(name, node.schema)]
+    return [line for line in told if line] or [f"to {', '.join(named)}"]
 
 
-def _aggregates(node: Node) -> dict[str, str]:
-    """Return what the columns of a reduction's results are, which have names of ours until they are given the file's."""
-    if isinstance(node, physical.Group):
-        return {f"${at}": call.text() for at, call in enumerate(node.calls)}
-    return {RECORDS: "count(*)"} if isinstance(node, physical.Accumulate) else {}
+def _results(node: Node) -> dict[str, str]:
+    """Return what the columns of a reduction's results are in the file's words: those of ours, and what is computed of them."""
+    if not isinstance(node, physical.Accumulate | physical.Group):
+        return {}
+    found, texts = {quoted(RECORDS): "count(*)"}, _arguments(node)
+    for at, call in enumerate(node.calls):
+        words = _in_words(call.text(), texts)
+        counted = ", ".join(_in_words(argument.text(), texts) for argument in call.args)
+        found |= {finished(at, call).text(): words, quoted(f"${at}"): words, quoted(f"${at}.n"): f"count({counted})"}
+    return found
 
 
-def _step(step: Step) -> str:
-    """Return a step for people: of a map only the columns that are not as they were."""
+def _arguments(node: physical.Accumulate | physical.Group) -> dict[str, str]:
+    """Return what the columns of ours that a reduction reads stand for."""
+    (prepared,) = node.inputs
+    if isinstance(prepared, physical.Arranged):
+        (prepared,) = prepared.inputs
+    texts: dict[str, str] = {}
+    if isinstance(prepared, physical.Linear):
+        texts = _results(prepared.inputs[0])
+        for step in prepared.steps:
+            _step(step, texts)
+    return texts
+
+
+def _in_words(text: str, texts: Mapping[str, str]) -> str:
+    """Return an expression with what columns of ours stand for, the longest texts first."""
+    for own in sorted(texts, key=len, reverse=True):
+        text = text.replace(own, texts[own])
+    return text
+
+
+def _step(step: Step, texts: dict[str, str]) -> str:
+    """Return a step for people: of a map only the columns that are not as they were. `texts` learns what those of ours are."""
+
+    def text(expression: Expression) -> str:
+        return _plain(_in_words(expression.text(), texts))
+
     if isinstance(step, FilterStep):
-        return f"where {_plain(step.condition.text())}"
+        return f"where {text(step.condition)}"
     if isinstance(step, MapStep):
-        made = [(name, expression) for name, expression in step.columns if expression.text() != quoted(name)]
-        return ", ".join(f"{name}: {_plain(expression.text())}" for name, expression in made)
+        made = [(name, text(expression)) for name, expression in step.columns if expression.text() != quoted(name)]
+        texts |= {quoted(name): value for name, value in made if OWN.fullmatch(name)}
+        return ", ".join(filter(None, (_made(name, value) for name, value in made)))
     if isinstance(step, UnnestStep):
-        return f"{step.name}: {step.call.text()}"
+        return f"{step.name}: {_in_words(step.call.text(), texts)}"
     if isinstance(step, ExplodeStep):
-        return f"times {_plain(step.weight.text())}"
+        return f"times {text(step.weight)}"
     return step.function
+
+
+def _made(name: str, value: str) -> str:
+    """Return a computed column for people: one of ours by what it is for, nothing of a copy of a key or a constant."""
+    if name in MADE:
+        return MADE[name].format(value)
+    if name == ALL or _is_copy(name, (value,)):
+        return ""
+    return value if OWN.fullmatch(name) else f"{name}: {value}"
 
 
 @says.register
@@ -123,7 +168,7 @@ def _(node: physical.Show) -> list[str]:
 
 @says.register
 def _(node: physical.Arranged) -> list[str]:
-    return [f"by {', '.join(node.key)}"]
+    return [f"by {_by(node.key)}"]
 
 
 @says.register
@@ -137,13 +182,14 @@ def _(node: physical.EquiJoin) -> list[str]:
     assert isinstance(left, physical.Arranged)
     assert isinstance(right, physical.Arranged)
     pairs = zip(left.key, right.key, strict=True)
-    return ["on " + ", ".join(one if one == other else f"{one} = {other}" for one, other in pairs)]
+    named = [(_copied(one, left.key), _copied(other, right.key)) for one, other in pairs]
+    return ["on " + ", ".join(one if one == other else f"{one} = {other}" for one, other in named)]
 
 
 @says.register(physical.Accumulate)
 @says.register(physical.Group)
 def _(node: physical.Accumulate | physical.Group) -> list[str]:
-    return [f"by {_by(node.by)}", ", ".join(call.text() for call in node.calls)]
+    return [f"by {_by(node.by)}", ", ".join(_in_words(call.text(), _arguments(node)) for call in node.calls)]
 
 
 @says.register
@@ -182,7 +228,19 @@ def _(node: loops.Iterate) -> list[str]:
 
 def _by(names: Iterable[str]) -> str:
     """Return the columns of a key; the one of a single group of all rows is ours, not the file's."""
-    return ", ".join(name for name in names if not name.startswith("$")) or "all"
+    key = tuple(names)
+    return ", ".join(_copied(name, key) for name in key if name != ALL) or "all"
+
+
+def _is_copy(name: str, columns: Container[str]) -> bool:
+    """Say whether a column is a second copy of one of these, as a join needs it that names a column twice."""
+    found = SECOND_KEY.fullmatch(name)
+    return found is not None and found["key"] in columns
+
+
+def _copied(name: str, key: Sequence[str]) -> str:
+    """Return the column of a key that another of its columns is a copy of, or the column itself: see `plan.lower.keyed`."""
+    return name.rpartition("$")[0] if _is_copy(name, key) else name
 
 
 def _plain(text: str) -> str:

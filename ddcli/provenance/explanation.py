@@ -195,7 +195,7 @@ def _time(inputs: Inputs, at: str | None) -> Time:
         try:
             (corner,) = parse_until(at, inputs.time).corners()
         except UsageError as error:
-            raise UsageError(error.problem, hint=(error.hint or "").replace("--until", "--at")) from None
+            raise UsageError(error.problem, hint=(error.hint or "").replace("--until", "--as-of")) from None
         return corner
     manifest = read_newest(inputs.request.state)
     if manifest is not None and manifest.upper:

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Counts
-from ddcli.render.units import amount, cells, clipped, duration, loop_title
+from ddcli.render.units import amount, cells, clipped, duration, loop_title, wrapped
 from ddcli.store.state.runs import RunRecord
 
 if TYPE_CHECKING:
     from ddcli.job.summary import RunSummary
     from ddcli.render.view import View
 
-MOST = 60
-"""Columns of an operator's words."""
+MOST, LEAST = 60, 24
+"""Columns of an operator's words where there is no terminal, and at the least."""
+MARGIN = "  "
+LEFT_OUT = (("rows/s",), ("+", "-"), ("in", "out"))
+"""What a narrow table goes without, in this order."""
 HEAD = ("time", "share", "in", "out", "+", "-", "rows/s", "operator")
 
 
@@ -50,16 +53,33 @@ class Profile:
         """Return the operators as plain values."""
         return [asdict(each) for each in self.operators]
 
-    def lines(self) -> list[str]:
-        """Return a table; nothing of a run that stepped no operator."""
+    def lines(self, columns: int | None = None) -> list[str]:
+        """Return a table that fits into so many columns; nothing of a run that stepped no operator.
+
+        On a narrow terminal numbers are left out before words are.
+        """
         if not self.operators:
             return []
         rows = [HEAD, *map(_row, self.operators)]
-        widths = [max(cells(row[at]) for row in rows) for at in range(len(HEAD) - 1)]
-        table = ["  ".join([*(_right(row[at], width) for at, width in enumerate(widths)), row[-1]]) for row in rows]
+        kept = list(range(len(HEAD) - 1))
+        widths = [max(cells(row[at]) for row in rows) for at in kept]
+        most = MOST
+        if columns is not None:
+            for names in ((), *LEFT_OUT):
+                kept = [at for at in kept if HEAD[at] not in names]
+                most = columns - len(MARGIN) - sum(widths[at] + 2 for at in kept)
+                if most >= LEAST:
+                    break
+        table = [
+            "  ".join([*(_right(row[at], widths[at]) for at in kept), clipped(row[-1], max(LEAST, most))])
+            for row in rows
+        ]
         total = sum(each.seconds for each in self.operators)
         last = f"{duration(total)} in operators, all threads together; {duration(self.seconds)} by the clock"
-        return [f"  {line}" for line in [*table, *self.loops, last]]
+        others = [*self.loops, last]
+        if columns is not None:
+            others = [part for line in others for part in wrapped([line], max(LEAST, columns - len(MARGIN)), len(line))]
+        return [MARGIN + line for line in [*table, *others]]
 
 
 def profile(view: View, summary: RunSummary) -> Profile:
@@ -96,7 +116,7 @@ def _row(each: Spent) -> tuple[str, ...]:
         f"{each.share:.0%}",
         *(f"{number:,}" for number in numbers),
         amount(rate) if rate else "",
-        clipped(words, MOST),
+        words,
     )
 
 

@@ -189,7 +189,7 @@ def test_a_file_that_changed_within_its_time_is_refused_when_it_is_read_again(sh
     assert result.code == code, result
     if code:
         place, problem, hint = (
-            shop.folder / "in/1.parquet",
+            "in/1.parquet",
             "it has the same size and other content",
             "put the file back",
         )
@@ -219,7 +219,7 @@ def test_a_table_with_a_log_is_refused_everywhere(shop, command):
     result = shop(*command.split())
     said = result.err + result.out
     assert result.code == 3, said
-    assert f"{shop.folder / 'in'}: error: " in said or "inputs.t: in: " in said
+    assert said.startswith("in: error: ") or "inputs.t: in: " in said
     assert "this is a table of Delta Lake: which of its files count, only its log in `_delta_log/` says" in said
     assert "delta_scan" in said
 
@@ -228,7 +228,7 @@ def test_a_table_with_a_log_is_refused_everywhere(shop, command):
 def test_a_bad_file_is_named(place, shop, case):
     spoil, where, problem, hint = FILES[case]
     said = place(["reduce: {by: [k], s: sum(v), m: max(w)}"], spoil)
-    assert said.startswith(f"{shop.folder / where}: error: ")
+    assert said.startswith(f"{where.rstrip('/')}: error: ")
     assert problem in said.splitlines()[0]
     assert hint in said.splitlines()[1].removeprefix("hint: ")
 
@@ -253,7 +253,7 @@ FIRST = {
 def test_a_first_run_that_fails_leaves_no_output(place, shop, case):
     spoil, where, problem = FIRST[case]
     said = place(["distinct"], spoil, again=False)
-    assert said.startswith(f"{shop.folder / where}: error: {problem}")
+    assert said.startswith(f"{where.rstrip('/')}: error: {problem}")
     assert "\nhint: " in said
     assert not (shop.folder / "out").exists()
 
@@ -263,7 +263,7 @@ def test_a_directory_without_parquet_files_tells_no_columns(shop):
     shop.write("in/README", "soon")
     result = shop("run", "p.yaml")
     assert result.code == 3
-    assert result.err.startswith(f"{shop.folder / 'in'}: error: the log has no files yet, so its columns are unknown")
+    assert result.err.startswith("in: error: the log has no files yet, so its columns are unknown")
     shop.write("p.yaml", "dd: 1\nname: p\ninputs: {t: {path: in/, columns: {k: string}}}\noutputs: {t: out/}\n")
     assert shop("run", "p.yaml").code == 0
 
@@ -477,7 +477,7 @@ def test_an_output_whose_parent_is_a_file(shop):
     shop.write("p.yaml", "dd: 1\nname: p\ninputs: {t: in/}\noutputs: {t: p.yaml/out}\n")
     result = shop("run", "p.yaml")
     assert result.code == 5
-    assert result.err.startswith(f"{shop.folder}/p.yaml")
+    assert result.err.startswith("p.yaml")
     assert "error: cannot make the file" in result.err
 
 

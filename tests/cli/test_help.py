@@ -91,3 +91,58 @@ def test_json_has_the_shape_that_help_tells(ran, tmp_path, name):
     told += COMMANDS["run"].help if "`dd run -o json`" in told else ""
     for key in found if isinstance(found, dict) else ():  # a list holds records, whose columns are the log's
         assert re.search(rf"\b{key}\b", told), f"its help doesn't tell of `{key}`"
+
+
+SHARED = {
+    "-o": "--output", "--output": "-o", "-n": "--dry-run", "-k": "--key", "--key": "-k",
+    "-q": "--quiet", "-v": "--verbose", "-f": "--follow", "-w": "--workers", "-a": "--arrangement",
+}  # fmt: skip
+"""Options with a short form: which they are, in every command."""
+
+
+def test_options_mean_the_same_in_all_commands():
+    kinds = {}
+    for name, command in COMMANDS.items():
+        for each in command.params:
+            if not isinstance(each, click.Option) or each.hidden:
+                continue
+            for option in each.opts:
+                assert SHARED.get(option, option) in each.opts, (name, option)
+                takes = bool if each.is_flag else click.Choice if isinstance(each.type, click.Choice) else str
+                assert kinds.setdefault(option, takes) is takes, (name, option)
+            assert ("-o" in each.opts) == (
+                isinstance(each.type, click.Choice) and "json" in each.type.choices and each.opts != ["--log-format"]
+            )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("dd log out/airborne -n 3", "dd log out/airborne --limit 3"),
+        ("dd log out/airborne -k carrier=HA --key flights=1", "dd log out/airborne carrier=HA flights=1"),
+        ("dd check pipelines/scc.yaml --format json", "dd check pipelines/scc.yaml -o json"),
+        ("dd explain pipelines/scc.yaml --format svg", "dd explain pipelines/scc.yaml -o svg"),
+        (
+            "dd test pipelines/airborne.yaml -k nothing --format json",
+            "dd test pipelines/airborne.yaml --only nothing -o json",
+        ),
+        (
+            "dd why pipelines/airborne.yaml airborne carrier=HA --at 719",
+            "dd why pipelines/airborne.yaml airborne carrier=HA --as-of 719",
+        ),
+    ],
+)
+def test_an_old_spelling_works_and_is_not_shown(ran, old, new):
+    first, second = run(old, ran), run(new, ran)
+    assert (first.code, first.out) == (second.code, second.out)
+    assert second.said
+    name = old.split()[1]
+    shown = run(f"dd {name} --help", ran).out
+    gone = {
+        "log": r" -n\b| -k\b|--key",
+        "check": "--format",
+        "explain": "--format",
+        "test": r" -k\b|--format",
+        "why": r"--at\b",
+    }
+    assert not re.search(gone[name], shown)

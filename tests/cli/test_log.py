@@ -47,14 +47,14 @@ def test_history_of_a_key(orders):
         {"region": "north", "amount": 10, "time": 2, "diff": -1},
     ]
     none = orders("log", "orders/", "-k", "region=west")
-    assert (none.code, none.err) == (1, "nothing with region = west\n")
+    assert (none.code, none.err) == (1, "no rows with region = west\n")
     assert orders("log", "orders/", "-k", "region is null").code == 1
 
 
 def test_limit_says_that_it_cuts(orders):
     cut = orders("log", "orders/", "-n", 2, "-o", "csv")
     assert cut.out == "region,amount,time,diff\nnorth,10,0,1\nnorth,5,1,1\n"
-    assert cut.err == "cut after 2 rows, as --limit says: there are more\n"
+    assert cut.err == "cut after 2 rows by --limit; the log has more\n"
     assert orders("log", "orders/", "-n", 4).err == ""
     assert len(orders("log", "orders/", "-n", 0, "-o", "csv").out.splitlines()) == 1
 
@@ -132,7 +132,7 @@ def test_product_times_and_dates(shop):
 
 def test_wrong_use_is_told(orders):
     for arguments, code, said in (
-        (["--as-of", 1, "--since", 0], 2, "give the one or the others"),
+        (["--as-of", 1, "--since", 0], 2, "leave out one or the others"),
         (["--as-of", "soon"], 2, "'soon' is no time: the log's time is int64"),
         (["-k", "regin=x"], 2, "did you mean 'region'?"),
         (["-k", "amount=ten"], 2, "'ten' is no int64, as the column 'amount' is"),
@@ -158,4 +158,4 @@ def test_parquet_is_kept_from_a_terminal(orders):
         stdout=theirs, stderr=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)}, cwd=orders.folder, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 2
-    assert b"nothing for a terminal" in done.stderr
+    assert b"a terminal can't show Parquet" in done.stderr

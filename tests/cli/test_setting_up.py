@@ -62,7 +62,7 @@ def test_init_overwrites_nothing(shop):
     before = snapshot(shop.folder)
     result = shop("init")
     assert result.code == 2
-    assert result.err.startswith(".: error: already there: data/orders/2024-01-02.csv\nhint: ")
+    assert result.err.startswith(".: error: these files exist already: data/orders/2024-01-02.csv\nhint: ")
     assert snapshot(shop.folder) == before
 
 
@@ -70,7 +70,7 @@ def test_init_leaves_a_gitignore_as_it_is(shop):
     shop.write(".gitignore", "mine\n")
     result = shop("init")
     assert result.code == 0
-    assert ".gitignore is there already" in result.err
+    assert ".gitignore exists already" in result.err
     assert (shop.folder / ".gitignore").read_text() == "mine\n"
 
 

@@ -131,8 +131,8 @@ def test_verify_names_every_bad_file(ran):
     told = ran("state", "verify", "--state", ".dd/orders")
     assert told.code == 4
     assert told.out.endswith(": 2 bad\n")
-    assert f"{batch}: error: the file is damaged" in told.err
-    assert f"{logs[-1]}: error: a file of the state can't be read" in told.err
+    assert f"{batch.relative_to(ran.folder)}: error: the file is damaged" in told.err.splitlines()[0]
+    assert f"\n{logs[-1].relative_to(ran.folder)}: error: a file of the state can't be read" in told.err
 
 
 def test_a_damaged_manifest_is_named(ran):
@@ -141,7 +141,7 @@ def test_a_damaged_manifest_is_named(ran):
     for name in ("ls", "verify", "compact", "gc", "reshard", "export"):
         result = ran("state", name, "orders.yaml", *NEEDED.get(name, ()))
         assert result.code == 4
-        assert f"{path}: error: the manifest of the state is damaged" in result.err
+        assert result.err.startswith(f"{path.relative_to(ran.folder)}: error: the manifest of the state is damaged")
 
 
 def test_compact_leaves_one_batch_a_shard_that_says_the_same(ran):
@@ -245,7 +245,7 @@ def test_what_others_have_put_into_a_state_is_left_alone_and_named(ran):
     assert [found["file"] for found in collected["removed"]] == [str(state / "spill/000007")]
     told = ran("state", "gc", "orders.yaml").err.splitlines()
     assert told == [
-        *(f"{path}: note: left alone, as `dd` did not write it" for path in expected),
+        *(f".dd/orders/{name}: note: left alone, as `dd` did not write it" for name in strange),
         "removed 0 files, 0 B",
     ]
     assert (state / "spill/letter.txt").read_text() == "mine"
@@ -280,12 +280,12 @@ def test_an_export_is_a_state_that_a_run_goes_on_from(ran):
 def test_an_export_goes_where_nothing_is(ran):
     full = ran("state", "export", "orders.yaml", "orders")
     assert full.code == 2
-    assert f"{ran.folder / 'orders'}: error: something is there already" in full.err
+    assert full.err.startswith("orders: error: the target is neither new nor an empty directory")
     assert ran("state", "export", "orders.yaml", "orders.yaml").code == 2
     assert ran("state", "export", "orders.yaml", "copy", "other").code == 2
     (ran.folder / "empty").mkdir()
     told = ran("state", "export", "--state", ".dd/orders", "empty")
-    assert told.out.endswith(f" -> {ran.folder / 'empty'}\n")
+    assert told.out.endswith(" -> empty\n")
     assert not asked(ran, "verify", "--state", "empty")["bad"]
 
 
@@ -297,7 +297,7 @@ def test_an_export_of_a_damaged_file_names_it_and_leaves_nothing(ran):
         batch.write_bytes(bad) if bad else batch.unlink()
         result = ran("state", "export", "orders.yaml", "copy/of/it")
         assert result.code == 4
-        assert f"{batch}: error: " in result.err
+        assert result.err.startswith(f"{batch.relative_to(ran.folder)}: error: ")
         assert not (ran.folder / "copy").exists()
         batch.write_bytes(data)
 
@@ -366,7 +366,7 @@ def test_wrong_use_and_a_state_that_is_not_there(orders, name):
     more = NEEDED.get(name, ())
     nothing = orders("state", name, *more)
     assert nothing.code == 2
-    assert "hint: name the pipeline file, or the directory with --state" in nothing.err
+    assert "hint: name the pipeline file, or the state's directory with --state" in nothing.err
     missing = orders("state", name, "orders.yaml", *more)
     assert missing.code == 4
     assert ".dd/orders: error: there is no state here" in missing.err
@@ -405,7 +405,7 @@ def test_a_run_on_a_damaged_state_names_the_file_or_does_what_it_should(ran):
             result = ran("run", "orders.yaml", "--dry-run")
             assert result.code in {0, 4}
             if result.code:
-                assert f"{path}: error: the file is damaged" in result.err
+                assert f"{path.relative_to(ran.folder)}: error: the file is damaged" in result.err
                 assert "hint: " in result.err
                 named.add(path)
             path.write_bytes(data)

@@ -221,8 +221,8 @@ def test_another_run_is_let_be_and_its_end_waited_for(orders, monkeypatch):
 
 def test_wrong_use_ends_at_once(orders):
     for arguments, said in (
-        (["--until", 3], "--until is one time"),
-        (["--dry-run"], "a dry run commits nothing"),
+        (["--until", 3], "--watch and --until don't go together"),
+        (["--dry-run"], "--watch and --dry-run don't go together"),
     ):
         found = orders("run", "orders.yaml", "--watch", *arguments)
         assert (found.code, said in found.err) == (2, True)

@@ -198,9 +198,9 @@ def test_keys_that_repeat_are_said(shop):
         (["old.csv", "new.csv", "--as-of", "3"], 2, "no change log"),
         (["old.csv", "new.csv", "--as-of", "3", "--to", "4"], 2, "--as-of is one time for both sides"),
         (["old.csv", "new.csv", "--time", "day"], 2, "neither side has the time columns day"),
-        (["old.csv", "new.csv", "--select", "x"], 2, "--select names outputs"),
-        (["old.csv", "new.yaml"], 2, "a pipeline file is compared with another one"),
-        (["old.csv", "new.csv", "--memory", "1kB"], 2, "384MiB at least"),
+        (["old.csv", "new.csv", "--select", "x"], 2, "--select is for pipelines"),
+        (["old.csv", "new.yaml"], 2, "a pipeline file can only be compared with another one"),
+        (["old.csv", "new.csv", "--memory", "1kB"], 2, "the least is 384MiB"),
         (["old.csv", "new.csv", "-o", "xml"], 2, "'xml' is not one of"),
     ],
 )

@@ -32,7 +32,7 @@ def leaves(reason):
 def test_a_tree(fixtures):
     """Leads to the file and the row; without a state and without writing anything."""
     before = snapshot(fixtures.folder / "pipelines")
-    result = fixtures("why", "pipelines/airborne.yaml", "airborne", "carrier=HA", "--at", "719")
+    result = fixtures("why", "pipelines/airborne.yaml", "airborne", "carrier=HA", "--as-of", "719")
     assert result.code == 0
     flight = "{carrier: HA, flight: 51, origin: JFK, dest: HNL, tailnum: N380HA, day: 2013-01-01, hour: 9, sched_dep: 540, status: departed, dep_delay: -3, arr_delay: null}"
     assert result.out.splitlines() == [
@@ -51,7 +51,7 @@ def test_a_tree(fixtures):
 
 def test_a_loop(fixtures):
     """By rounds, with the path found that it takes; the time is the one that a run has closed."""
-    found = asked(fixtures, "pipelines/shortest.yaml", "distance", "start=BUF", "airport=SFO", "--at", "2013-02-03")
+    found = asked(fixtures, "pipelines/shortest.yaml", "distance", "start=BUF", "airport=SFO", "--as-of", "2013-02-03")
     (record,) = found["records"]
     assert (record["scope"], record["checked"], record["updates"]) == ("witness", True, 3)
     assert [leaf["record"].get("origin", leaf["record"].get("airport")) for leaf in leaves(record["reason"])] == [
@@ -61,11 +61,11 @@ def test_a_loop(fixtures):
     ]
     assert sum(leaf["record"].get("miles", 0) for leaf in leaves(record["reason"])) == record["record"]["miles"]
     assert fixtures("run", "pipelines/risk.yaml", "--until", "5").code == 0
-    assert asked(fixtures, "pipelines/risk.yaml", "at_risk", "person=Fantine", "--at", "1")["at"] == "1"
+    assert asked(fixtures, "pipelines/risk.yaml", "at_risk", "person=Fantine", "--as-of", "1")["at"] == "1"
 
 
 def test_nested_loops(fixtures):
-    found = asked(fixtures, "pipelines/scc.yaml", "round_trips", "carrier=AA", "src=BOS", "--at", "2013-02-10")
+    found = asked(fixtures, "pipelines/scc.yaml", "round_trips", "carrier=AA", "src=BOS", "--as-of", "2013-02-10")
     assert [record["checked"] for record in found["records"]] == [True] * len(found["records"])
     assert found["records"]
 
@@ -148,9 +148,9 @@ WRONG = {
     "a condition": (["ages", "name"], 2, "'name' is no condition\nhint: write it as `column=value`"),
     "a value": (["ages", "age=x"], 2, "'age' is a number (int64), found 'x'"),
     "a time": (
-        ["ages", "name=Ann", "--at", "noon"],
+        ["ages", "name=Ann", "--as-of", "noon"],
         2,
-        "'noon' is no time: the inputs' time is int64\nhint: write it as in `--at 720`",
+        "'noon' is no time: the inputs' time is int64\nhint: write it as in `--as-of 720`",
     ),
     "no record": (
         ["ages", "name=Zoe"],
@@ -189,7 +189,7 @@ def test_a_record_that_went(fixtures):
     assert "checked: added to what was there before, these 2 updates made the change\n" in talk
     gone = fixtures("why", "pipelines/risk.yaml", "at_risk", "person=Fantine")
     assert (gone.code, gone.err.splitlines()[1:]) == (1, ["hint: there was one until 10: `--change` tells why it went"])
-    assert fixtures("why", "pipelines/risk.yaml", "at_risk", "person=Fantine", "--change", "--at", "9").code == 1
+    assert fixtures("why", "pipelines/risk.yaml", "at_risk", "person=Fantine", "--change", "--as-of", "9").code == 1
 
 
 def test_a_record_whose_place_was_taken(fixtures):
@@ -220,7 +220,7 @@ def test_changes_of_formats(formats):
 
 ABSENT = {
     "a loop's": (
-        ["risk", "at_risk", "person=Valjean", "--at", "10"],
+        ["risk", "at_risk", "person=Valjean", "--as-of", "10"],
         "accusations: no {accused: Valjean}  taken back: 2 updates add up to none",
     ),
     "a filter": (
@@ -228,16 +228,16 @@ ABSENT = {
         "times >= 2 is not true of: {one: 'Champtercier', other: 'Myriel', times: 1}",
     ),
     "a bound": (
-        ["components", "recent", "src=Brenda Rogers", "dst=E3", "--at", "200"],
+        ["components", "recent", "src=Brenda Rogers", "dst=E3", "--as-of", "200"],
         "now is 200, and it is there while day <= now < day + 60: {",
     ),
     "an antijoin": (
-        ["risk", "accused", "person=Fantine", "--at", "12"],
+        ["risk", "accused", "person=Fantine", "--as-of", "12"],
         "accusations: no {accused: Fantine}  taken back: 2 updates",
     ),
     "an input": (["airborne", "airborne", "carrier=XX"], "flights: no {carrier: XX}  no update says so"),
     "a group": (
-        ["airborne", "airborne", "carrier=HA", "flights=7", "--at", "719"],
+        ["airborne", "airborne", "carrier=HA", "flights=7", "--as-of", "719"],
         "the group has other values: {carrier: 'HA', flights: 1}",
     ),
 }

@@ -157,7 +157,7 @@ def test_a_file_by_its_ending(orders, name, beginning):
 def test_what_it_refuses(orders):
     result = orders("explain", "orders.yaml", "--out", "p.pdf")
     assert result.code == 2
-    assert "--format" in result.err
+    assert "choose one with -o" in result.err
     assert orders("explain", "orders.yaml", "--format", "svg", "--out", "p.pdf").code == 0
     result = orders("explain", "orders.yaml", "--out", "none/p.svg")
     assert (result.code, "none/p.svg" in result.err) == (5, True)
@@ -200,3 +200,49 @@ def test_profile(orders):
     assert seconds == sorted(seconds, reverse=True)
     assert "operators" not in json.loads(orders("run", "orders.yaml", "-o", "json").out)
     assert "share" not in orders("run", "orders.yaml", "--profile").err, "nothing is new"
+
+
+OWN_NAMES = """\
+dd: 1
+name: own
+inputs:
+  a: {path: a/, columns: {k: int64, v: int64, s: string?}}
+  b: {path: b/, columns: {x: int64, y: int64}}
+collections:
+  means: {from: a, apply: [{reduce: {by: [k], mean: avg(v * 2), most: max(v + 1), all: "array_agg(s order by s)"}}]}
+  total: {from: a, apply: [{reduce: {by: [], n: count(s), sum: sum(v), twice: sum(v) * 2}}]}
+  whole: {from: a, apply: [{reduce: {by: [], mean: avg(v)}}]}
+  while: {from: a, apply: [{temporal_filter: {from: v, until: "nullif(v + k, 3)"}}]}
+  both: {from: a, apply: [{join: {with: b, on: {k: x, v: x}}}]}
+  first: {from: a, apply: [{top_k: {by: [k], k: 1, order_by: [v desc]}}]}
+outputs: {means: o/1/, total: o/2/, whole: o/3/, while: o/4/, both: o/5/, first: o/6/}
+"""
+
+
+def test_it_speaks_in_the_file_s_words(shop):
+    """Columns that the plan adds are shown as what they stand for."""
+    path = shop.write("p.yaml", OWN_NAMES)
+    said = [line for each in explain(path).operators for line in each.says]
+    assert [line for line in said if "$" in line] == []
+    text = "\n".join(said)
+    assert "avg(v * 2), max(v + 1), array_agg(s order by s)" in text
+    assert "mean: avg(v * 2), most: max(v + 1), all: array_agg(s order by s)" in text
+    assert "n: count(s), sum: sum(v), twice: sum(v) * 2" in text
+    assert "from v, until " in text
+    assert "where (not (" not in text
+    assert "$" not in shop("explain", "p.yaml").out
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_it_fits_the_terminal(shop, orders, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    shop.write("p.yaml", OWN_NAMES)
+    drawn = shop("explain", "p.yaml").out.splitlines()
+    table = orders("run", "orders.yaml", "--profile").err.splitlines()
+    table = table[next(at for at, line in enumerate(table) if line.split()[:2] == ["time", "share"]) :]
+    assert max(map(len, drawn)) <= width
+    assert max(map(len, table)) <= width
+    assert any("…" in line for line in drawn) == (width < 200)
+    assert ("rows/s" in table[0]) == (width > 60)
+    assert table[0].endswith("operator")
+    assert all("reduce by" in line for line in table if "reduce" in line)

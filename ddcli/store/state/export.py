@@ -32,13 +32,17 @@ def export_state(directory: Path, target: Path, *, files: Files | None = None) -
     fails removes what it wrote. Takes memory for one file.
 
     Outputs stay where they are, and the copy says so.
-    Raises UsageError where something is there already, StateError for a damaged file, EngineError where none can be written.
+    Raises UsageError for a target that is neither new nor empty, StateError for a damaged file, EngineError for one that can't be written.
     """
     directory, target = real(directory), real(target)
     copy = _Copy(directory, target, files or Files())
     manifest = manifest_of(directory)
     if entries(target) or (is_there(target) and not is_directory(target)):
-        raise UsageError("something is there already", place=str(target), hint="name a new directory, or an empty one")
+        raise UsageError(
+            "the target is neither new nor an empty directory",
+            place=str(target),
+            hint="name a new directory, or an empty one",
+        )
     try:
         copy.begin()
         while True:
