@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
+os.environ.pop("COLUMNS", None)  # the width of the terminal that the tests were started from
+
 # A deadline would fail a test for the machine's other work. CI draws the same cases each time, so that a change is
 # judged by itself; people and nights draw new ones (`HYPOTHESIS_PROFILE=search` for more of them).
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

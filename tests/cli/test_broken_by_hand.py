@@ -137,7 +137,7 @@ def test_data_that_are_wrong(mine, case):
     (mine.folder / "in/1.csv").write_bytes(DATA.replace(before, after).encode(errors="surrogateescape"))
     result = mine("run", "expenses.yaml")
     assert result.code == 3
-    assert result.err.startswith(f"{mine.folder}/in/{place}: error: "), result.err
+    assert result.err.startswith(f"in/{place}: error: "), result.err
     assert problem in result.err.splitlines()[0]
     assert hint in result.err.partition("hint: ")[2]
     assert not (mine.folder / "out").exists()
@@ -147,7 +147,7 @@ def test_a_path_that_is_not_there_is_noted_by_a_check_and_refused_by_a_run(mine)
     mine.write("expenses.yaml", PIPELINE.replace("path: in/", "path: inn/"))
     result = mine("check", "expenses.yaml")
     assert result.code == 0
-    assert result.err == "expenses.yaml: note: inputs.expenses: no files are here; its columns are as declared\n"
+    assert result.err == "expenses.yaml: note: inputs.expenses: no files here; its columns are as declared\n"
     result = mine("run", "expenses.yaml")
     assert result.code == 3
     assert "there is no file or directory 'inn/'" in result.err
@@ -158,9 +158,7 @@ def test_rows_that_come_late_are_found_at_their_line(mine):
     mine.write("in/2.csv", "day,person,category,amount\n2024-03-09,eve,food,1\n2024-03-01,eve,food,1\n")
     result = mine("run", "expenses.yaml")
     assert result.code == 3
-    assert result.err.startswith(
-        f"{mine.folder}/in/2.csv:3: error: late rows: row 1 (counted from 0) has the time 2024-03-01"
-    )
+    assert result.err.startswith("in/2.csv:3: error: late rows: row 1 (counted from 0) has the time 2024-03-01")
     assert "`late: quarantine`" in result.err
     mine.write("expenses.yaml", PIPELINE.replace("    time: day", "    time: day\n    late: quarantine"))
     assert mine("run", "expenses.yaml").code == 0
@@ -192,7 +190,7 @@ def test_a_file_that_was_taken_in_and_changed(mine, change):
         file.rename(file.with_name("3.csv"))
     result = mine("run", "expenses.yaml")
     assert result.code == 3
-    assert f"{file}: error: a file that was already taken in has " in result.err
+    assert "in/1.csv: error: a file that was already taken in has " in result.err
     assert "what is new goes into a file of its own" in result.err
     assert "`dd run --full-refresh all`" in result.err
     result = mine("run", "expenses.yaml", "--full-refresh", "all")

@@ -112,7 +112,7 @@ def test_settings_without_spark_are_refused(capsys):
     with pytest.raises(SystemExit) as end:
         main(["doctor", "--master", "local[2]"])
     assert end.value.code == 2
-    assert "add --spark" in capsys.readouterr().err
+    assert "need --spark" in capsys.readouterr().err
 
 
 def test_another_python_of_executors_is_told_in_a_line():
