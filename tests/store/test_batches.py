@@ -17,14 +17,14 @@ from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
-from ddcli.store.batch import file, layout
+from ddcli.store.batch import file, grouped_rows, paged_rows
 from ddcli.store.batch.layout import BatchLayout, StoredBatch, write_batch
 from ddcli.store.state.directory import State, batch_directory
 from ddcli.store.state.manifest import ArrangementEntry, Manifest
 from ddcli.store.state.verify import verify_state
 from tests.secret import SECRET
 from tests.store.domains import TYPES, column
-from tests.store.support import batch_bytes
+from tests.store.support import batch_bytes, old_batch_bytes
 
 LOWER, UPPER, SINCE = Frontier([(0,)]), Frontier([(9,)]), Frontier([(3,)])
 
@@ -37,15 +37,17 @@ def in_order(matrix):
     return np.unique(matrix, axis=0)
 
 
-def store(directory, matrix, layout, pool, group=None):
-    """Write a batch and commit it; return its path and entry."""
+def store(directory, matrix, layout, pool, group=None, page=None):
+    """Write a batch and commit it; return its path and entry. With pages of no rows it is one of an older version."""
     with pytest.MonkeyPatch.context() as patch:
         if group:
             patch.setattr(file, "GROUP", group)
+        if page:
+            patch.setattr(file, "PAGE", page)
         with State.open(directory, {}) as state, state.begin() as transaction:
-            entry = write_batch(
-                transaction, "people", 0, batch_bytes(matrix, layout, pool), len(matrix), LOWER, UPPER, SINCE
-            )
+            old = page == 0
+            data = old_batch_bytes(matrix, layout, pool, group) if old else batch_bytes(matrix, layout, pool)
+            entry = write_batch(transaction, "people", 0, data, len(matrix), LOWER, UPPER, SINCE)
             people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {"k": "int64"}, ((entry,),))
             transaction.commit(Manifest("p", ((9,),), arrangements={"people": people}))
     return batch_directory(directory.resolve(), "people", 0) / entry.name, entry
@@ -57,6 +59,8 @@ def place(tmp_path_factory):
 
 
 texts = st.sampled_from(TYPES)
+SIZES = st.sampled_from([(3, 0), (3, 1), (3, 2), (4, 2), (8, 3), (64, 64), (64, 5)])
+"""Rows of a row group, and of a page."""
 
 
 @given(
@@ -64,9 +68,10 @@ texts = st.sampled_from(TYPES)
     values=st.lists(texts, max_size=2),
     rows=st.lists(st.lists(st.integers(0, 99), min_size=6, max_size=6), min_size=1, max_size=30),
     nt=st.integers(1, 2),
+    sizes=SIZES,
     data=st.data(),
 )
-def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows, nt, data):
+def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows, nt, sizes, data):
     place = tmp_path_factory.mktemp("state")
     texts = {f"{'_' if at % 2 else ''}c{at}": text for at, text in enumerate([*keys, *values])}
     record = schema(texts)
@@ -80,14 +85,16 @@ def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows
     if texts:
         encode(frame, layout.record, pool, matrix)
     matrix = in_order(matrix)
-    path, entry = store(place, matrix, layout, pool, group=3)
+    path, entry = store(place, matrix, layout, pool, *sizes)
     assert (entry.rows, entry.lower, entry.upper, entry.since) == (len(matrix), ((0,),), ((9,),), ((3,),))
     batch = StoredBatch(path, entry, layout, Pool(SECRET))
     assert (batch.rows, batch.lower, batch.upper, batch.since) == (len(matrix), LOWER, UPPER, SINCE)
     wanted = in_order(matrix[data.draw(st.lists(st.integers(0, len(matrix) - 1), max_size=4)), : key.width])
     for together in (128, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(file, "TOGETHER", together)
+            for module in (grouped_rows, paged_rows):
+                patch.setattr(module, "TOGETHER", together)
+            patch.setattr(paged_rows, "LOOKED_INTO", together)
             check_lookup(StoredBatch(path, entry, layout, Pool(SECRET)), matrix, wanted)
             first, end = sorted(data.draw(st.integers(0, len(matrix))) for _ in range(2))
             check_range(batch, matrix, first, end)
@@ -127,20 +134,23 @@ def check_range(batch, matrix, first, end):
 ends = st.sampled_from([-(2**63), 2**63 - 1, -1, 0, 1, 255, 256]) | st.integers(-5, 5)
 
 
-@given(rows=st.lists(st.tuples(ends, ends), min_size=1, max_size=40), keys=st.lists(st.tuples(ends, ends), max_size=6))
-def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys):
+@given(
+    rows=st.lists(st.tuples(ends, ends), min_size=1, max_size=40),
+    keys=st.lists(st.tuples(ends, ends), max_size=6),
+    sizes=SIZES,
+)
+def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys, sizes):
     """Also keys that are not there, and keys whose first lane alone says little."""
     place = tmp_path_factory.mktemp("state")
     layout = BatchLayout(Layout(schema({"a": "int64", "b": "int64"})), Layout(schema({"v": "int64"})), 1)
     matrix = in_order(np.array([(*row, at, 0, 1) for at, row in enumerate(rows)]))
-    path, entry = store(place, matrix, layout, Pool(SECRET), group=3)
+    path, entry = store(place, matrix, layout, Pool(SECRET), *sizes)
     batch = StoredBatch(path, entry, layout, Pool(SECRET))
     wanted = in_order(np.array(keys, np.int64).reshape(-1, 2))
     check_lookup(batch, matrix, wanted)
     held = sum(1 for row in matrix.tolist() if tuple(row[:2]) in set(keys))
-    assert 3 * batch.file.groups_read <= held + 6 * len(
-        wanted
-    )  # at most a group before and one after what the key fills
+    read, rows = (batch.file.pages_read, sizes[1]) if sizes[1] else (batch.file.groups_read, sizes[0])
+    assert rows * read <= held + 2 * rows * len(wanted)  # at most one before and one after what the key fills
     shutil.rmtree(place)
 
 
@@ -180,50 +190,69 @@ def test_a_batch_of_another_secret_is_looked_into_by_no_key(place):
         )
 
 
-def test_a_lookup_of_few_keys_reads_few_row_groups(place):
+def test_a_lookup_of_few_keys_reads_few_pages(place):
     matrix, pool = people()
     path, entry = store(place, matrix, PEOPLE, pool)
-    for rows, groups in (
+    for rows, pages in (
         ([50_000], 1),
         ([5, 99_999], 2),
         (range(40_000, 40_100), 1),
         ([], 0),
-        (range(0, 100_000, 500), 13),
+        (range(0, 100_000, 5000), 20),
     ):
         batch = StoredBatch(path, entry, PEOPLE, Pool(SECRET))
         keys = matrix[list(rows), :1].reshape(-1, 1)
         assert np.array_equal(batch.for_keys(keys), matrix[list(rows)])
-        assert batch.file.groups_read == groups
+        assert batch.file.pages_read == pages
+        assert batch.file.groups_read == 0
 
 
 def test_keys_that_are_not_there_read_what_could_have_them(place):
-    path, entry = store(place, np.array([[at, 0, 1] for at in range(10, 90, 10)]), NUMBERS, Pool(SECRET), group=2)
-    for key, groups in ((5, 0), (15, 1), (25, 1), (75, 1), (95, 0)):
-        batch = StoredBatch(path, entry, NUMBERS, Pool(SECRET))
-        assert len(batch.for_keys(np.array([[key]]))) == 0
-        assert batch.file.groups_read == groups
+    rows = np.array([[at, 0, 1] for at in range(10, 90, 10)])
+    for page in (0, 1, 2):
+        path, entry = store(place / str(page), rows, NUMBERS, Pool(SECRET), group=2, page=page)
+        for key, read in ((5, 0), (15, 1), (25, 1), (75, 1), (95, 0)):
+            batch = StoredBatch(path, entry, NUMBERS, Pool(SECRET))
+            assert len(batch.for_keys(np.array([[key]]))) == 0
+            assert (batch.file.pages_read if page else batch.file.groups_read) == read
 
 
 def test_any_reader_sees_real_columns_and_row_groups_with_statistics(place):
     matrix, pool = people()
     path, _ = store(place, matrix, PEOPLE, pool)
-    assert pl.read_parquet_schema(path) == {
-        "name": pl.String,
-        "age": pl.Int64,
-        "_key": pl.Int64,
-        "_time": pl.Int64,
-        "_diff": pl.Int64,
-    }
+    columns = {"name": pl.String, "age": pl.Int64, "_key": pl.Int64, "_time": pl.Int64, "_diff": pl.Int64}
+    assert pl.read_parquet_schema(path) == columns
+    frame = PEOPLE.to_frame(matrix, pool)
+    assert pl.read_parquet(path).equals(frame.select(list(columns)))
+    assert pl.from_arrow(pq.read_table(path)).equals(frame.select(list(columns)))
     sql = f"select count(*), sum(_diff), max(age), count(age) from '{path}' where name = 'p8' or age > 99990"
     assert duckdb.sql(sql).fetchall() == [(9, 9, 99999, 9)]
     groups = duckdb.sql(
         f"select row_group_num_rows, stats_min_value::bigint from parquet_metadata('{path}') where path_in_schema = '_key' order by row_group_id"
     ).fetchall()
-    assert [rows for rows, _ in groups] == [8192] * 12 + [1696]
-    assert [least for _, least in groups] == matrix[::8192, 0].tolist()
+    group = file.GROUP
+    assert [rows for rows, _ in groups] == [group] * 3 + [100_000 - 3 * group]
+    assert [least for _, least in groups] == matrix[::group, 0].tolist()
     integers = BatchLayout(Layout(schema({"k": "int32"})), Layout({}), 2)
     path, _ = store(place / "other", np.array([[1, 0, 0, 1]]), integers, Pool(SECRET))
     assert list(pl.read_parquet_schema(path)) == ["k", "_time0", "_time1", "_diff"]
+
+
+@pytest.mark.parametrize("text", TYPES)
+def test_other_readers_read_columns_of_every_type(place, text):
+    """Many pages, and values of which there are many and few."""
+    layout = BatchLayout(Layout(schema({"k": "int64"})), Layout(schema({"v": text})), 1)
+    pool, rows = Pool(SECRET), 3000
+    frame = pl.DataFrame([pl.Series("k", range(rows)), column("v", text, list(range(rows)))])
+    matrix = np.ones((rows, layout.width), np.int64)
+    encode(frame, layout.record, pool, matrix)
+    path, entry = store(place, matrix, layout, pool, group=1000, page=100)
+    expected = decode(matrix, layout.record, pool)
+    assert pl.read_parquet(path, columns=["k", "v"]).equals(expected)
+    assert pl.from_arrow(pq.read_table(path, columns=["k", "v"])).equals(expected)
+    batch = StoredBatch(path, entry, layout, Pool(SECRET))
+    assert np.array_equal(batch.matrix(), matrix)
+    assert np.array_equal(StoredBatch(path, entry, layout, Pool(SECRET)).for_keys(matrix[::7, :1]), matrix[::7])
 
 
 def test_damage_is_noticed_and_named(place):
@@ -263,14 +292,12 @@ def test_verification_finds_every_damaged_file(place):
     assert [error.place for error in verify_state(place.resolve(), manifest)] == [str(path)]
 
 
-def test_the_index_says_where_row_groups_are(place):
-    matrix, pool = people(40_000)
+def test_the_index_knows_rows_row_groups_and_pages(place):
+    matrix, pool = people(100_000)
     path, entry = store(place, matrix, PEOPLE, pool)
     index = StoredBatch(path, entry, PEOPLE, Pool(SECRET)).file.index
-    assert index.group == layout.GROUP
-    metadata = pq.read_metadata(path)
-    begins = [metadata.row_group(at).column(0).dictionary_page_offset for at in range(metadata.num_row_groups)]
-    assert begins == [4, *index.ends[:-1]]
+    assert (index.group, index.groups, index.pages) == (file.GROUP, 4, 64)
+    assert np.array_equal(index.records, np.concatenate([matrix[:: index.group, :-2], matrix[-1:, :-2]]))
     fewer = replace(entry, rows=1)
     with pytest.raises(StateError, match="damaged"):
         StoredBatch(path, fewer, PEOPLE, Pool(SECRET)).for_keys(matrix[:1, :1])

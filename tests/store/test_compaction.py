@@ -178,6 +178,7 @@ def small(patch):
     """Make files, ranges and portions small, so that a few rows go through all of it."""
     for module, name, value in (
         (file, "GROUP", 3),
+        (file, "PAGE", 2),
         (compaction, "GROUP", 3),
         (compaction, "MOST", 12),
         (compaction, "CHUNK", 6),
@@ -232,6 +233,7 @@ def test_what_is_merged_says_the_same(tmp_path_factory, steps, named, holds):
 
 def test_large_runs_are_merged_range_by_range_into_files_of_one_size(tmp_path, monkeypatch):
     monkeypatch.setattr(file, "GROUP", 100)
+    monkeypatch.setattr(file, "PAGE", 10)
     monkeypatch.setattr(compaction, "GROUP", 100)
     monkeypatch.setattr(compaction, "MOST", 2000)
     monkeypatch.setattr(compaction, "CHUNK", 500)

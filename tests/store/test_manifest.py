@@ -79,7 +79,9 @@ def rewrite(path, changes, drop=()):
     path.write_bytes(b'{"crc32":"%s",' % checksum(rest).encode() + rest)
 
 
-def test_a_manifest_of_the_last_format_is_read(written):
+def test_manifests_of_older_formats_are_read(written):
+    rewrite(written, {"format": 4})
+    assert read_manifest(written) == MANIFEST
     rewrite(written, {"format": 3}, ["identity", "secret"])
     assert read_manifest(written) == replace(MANIFEST, identity="", secret="")
 

@@ -31,7 +31,7 @@ from ddcli.engine.trace.imported import ImportedTrace
 from ddcli.expressions.types import parse_type
 from ddcli.job.sizes import Sizes
 from ddcli.sources.imported import SharedReader
-from ddcli.store.batch import compaction, file, layout
+from ddcli.store.batch import compaction, file, layout, paged_rows
 from ddcli.store.batch.layout import BatchLayout, StoredBatch
 from ddcli.store.files.gate import Files
 from ddcli.store.state.directory import State, batch_directory
@@ -60,7 +60,9 @@ SMALL = [
     (policy, "LITTLE", 1),
     (policy, "MOST_RUNS", 2),
     (file, "GROUP", 2),
-    (file, "TOGETHER", 2),
+    (file, "PAGE", 1),
+    (paged_rows, "TOGETHER", 4),
+    (paged_rows, "LOOKED_INTO", 2),
     (layout, "BLOCK", 4),
     (compaction, "GROUP", 2),
     (compaction, "MOST", 6),

@@ -25,7 +25,7 @@ from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
-from ddcli.store.batch.file import GROUP, BatchWriter, in_byte_order
+from ddcli.store.batch.file import GROUP, in_byte_order
 from ddcli.store.batch.layout import append, place, write_batch
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
     # A closed upper is beyond all others.
     upper = reduce(Frontier.join, uppers)
     since = merge.since or Frontier(time for frontier in sinces for time in frontier)
-    writer, before, files = BatchWriter(layout.leading_column), 0, 1
+    writer, before, files = layout.writer(), 0, 1
     for matrix, pool, owned in _ranges(merge, layout, total):
         rows = kernels.advance(matrix, merge.since.as_time(), nt, owned=owned) if merge.since else matrix
         for at in range(0, len(rows), CHUNK):
@@ -300,7 +300,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
             if files < count and before + writer.rows >= total * files / count - CHUNK // 2:
                 yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
                 before, files = before + writer.rows, files + 1
-                writer = BatchWriter(layout.leading_column)
+                writer = layout.writer()
     if writer.rows:
         yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
 
@@ -335,7 +335,8 @@ def _cuts(merge: _Merge, layout: BatchLayout, count: int) -> list[Matrix]:
     width = layout.record.width
     if count < 2 or not width:
         return []
-    starts = [batch.file.index.records[:-1] for batch in merge.stored]
+    indices = [batch.file.index for batch in merge.stored]
+    starts = [index.records[: -1 : max(1, GROUP // index.group)] for index in indices]
     if merge.fresh:
         starts.append(merge.fresh.updates[::GROUP, :width])
     records = np.concatenate(starts)

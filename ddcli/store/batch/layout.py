@@ -2,9 +2,9 @@
 
 The record's columns have their real types and names (one more `_` in front of those that begin with one), so nothing
 of a process's string pool is in the state. Hidden columns: `_time` (`_time0`, ... of a product), `_diff`, and `_key`, what the
-rows are first ordered by where that isn't the first key column itself. Rows are in the order of their lanes, in row groups of
-8 192, and the file carries the first record of each group: looking up keys reads the groups that can have them. It
-carries the numbers of hidden columns that have just one, too, which are then not read. How it is read and checked: `file`.
+rows are first ordered by where that isn't the first key column itself. Rows are in the order of their lanes, in pages of
+512, and the file knows the first key of each page: looking up keys reads the pages that can have them. It
+knows the numbers of hidden columns that have just one, too, which are then not read. How it is read and checked: `file`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,32 @@ import polars as pl
 
 from ddcli.engine import kernels
 from ddcli.engine.columns import POOLED
+from ddcli.engine.kernels.pages import meeting
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
-from ddcli.expressions.types import FLAGGED, INTEGERS
+from ddcli.expressions.types import FLAGGED, INTEGERS, Type
 from ddcli.store.batch.file import GROUP, BatchFile, BatchWriter, footer_checksum, in_byte_order
+from ddcli.store.batch.grouped_rows import GroupedRows
+from ddcli.store.batch.page_index import PageIndex
+from ddcli.store.batch.paged_rows import PagedRows
 from ddcli.store.state.manifest import RESTORE, FileEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from ddcli.expressions.types import Type
     from ddcli.store.batch.file import Strings
     from ddcli.store.state.directory import Adding
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
-BLOCK = 16 * GROUP
+BLOCK = 4 * GROUP
 """Rows that are made into columns together."""
+PART = 1 << 17
+"""Rows of a part of a batch."""
+COUNT = Type("int64")
 KEY, DIFF = "_key", "_diff"
 LARGEST = 2**63 - 1
 
@@ -57,6 +63,16 @@ class BatchLayout:
         self.hashed = any(kind.kind in POOLED for kind in self.record.schema.values())
         """Whether some lanes are hashes of values, and the order of rows depends on the secret."""
         self.leading_column = KEY if self.hidden_key else stored_name(name) if name is not None else None
+        record = self.record.schema.items()
+        self.hidden = {name: self.record.width + at for at, name in enumerate((*self.times, DIFF))}
+        """The hidden columns that a matrix has, and their lanes."""
+        self.stored = {stored_name(name): (self.record.lanes(name).start, name, kind) for name, kind in record}
+        """Of each column of a file that a matrix has its first lane, its own name and its type."""
+        self.stored |= {name: (lane, name, COUNT) for name, lane in self.hidden.items()}
+        self.columns = {name: kind for name, (_, _, kind) in self.stored.items()}
+        """The types of a file's columns."""
+        if self.hidden_key:
+            self.columns[KEY] = COUNT
 
     @property
     def width(self) -> int:
@@ -70,6 +86,10 @@ class BatchLayout:
         """Return of keys (n, nk) what they are first ordered by, in one lane: nulls of a flagged column last."""
         flagged = self.first is not None and self.first.nullable and self.first.kind in FLAGGED
         return np.where(keys[:, 0] == 1, LARGEST, keys[:, 1]) if flagged else keys[:, 0]
+
+    def writer(self) -> BatchWriter:
+        """Return a writer of files."""
+        return BatchWriter(self.columns, self.leading_column, self.key.width)
 
     def to_frame(self, matrix: Matrix, pool: Pool) -> pl.DataFrame:
         """Return the columns of a file."""
@@ -153,65 +173,57 @@ class StoredBatch:
         self.pool = pool
         self._matrix: Matrix | None = None
         self._starts: dict[int, Strings] = {}
+        self._reader: PagedRows | GroupedRows | None = None
 
     def matrix(self) -> Matrix:
         """Return all updates, loaded once and kept until `release`."""
         if self._matrix is None:
-            matrix = np.empty((self.rows, self.layout.width), np.int64)
-            row = 0
-            for frame in self._frames(range(len(self.file.index.ends))):
-                self._fill(matrix[row : row + frame.height], frame, self.pool)
-                row += frame.height
-            self._matrix = matrix
+            self._check_secret()
+            self._matrix = self._whole()
         return self._matrix
 
     def rehashed(self) -> Matrix:
         """Return all updates, hashed and sorted under the pool's secret whatever the one that they were written under; keeps nothing."""
-        matrix, row = np.empty((self.rows, self.layout.width), np.int64), 0
-        for frame in self._read(range(len(self.file.index.ends))):
-            self._fill(matrix[row : row + frame.height], frame, self.pool)
-            row += frame.height
-        return kernels.sort_by(matrix, range(self.layout.width))
+        return kernels.sort_by(self._whole(), range(self.layout.width))
 
     def release(self) -> None:
         """Forget what `matrix` keeps."""
         self._matrix = None
 
     def parts(self) -> Iterator[tuple[Matrix, Pool]]:
-        """Yield all updates in order, half a million at a time, with the pool of their values, one for each part; keeps nothing."""
-        for frame in self._frames(range(len(self.file.index.ends))):
-            part, pool = np.empty((frame.height, self.layout.width), np.int64), Pool(self.pool.secret)
-            self._fill(part, frame, pool)
-            yield part, pool
+        """Yield all updates in order, some 100 000 at a time, with the pool of their values, one for each part; keeps nothing."""
+        self._check_secret()
+        groups = range(self.file.index.groups)
+        together = max(1, PART // self.file.index.group)
+        for at in groups[::together]:
+            pool = Pool(self.pool.secret)
+            yield kernels.concat(list(self._rows().parts(groups[at : at + together], pool))), pool
 
     def for_keys(self, keys: Matrix) -> Matrix:
         """Return the updates of the sorted, distinct `keys` (n, nk), sorted. What is in memory anyway is handed over whole.
 
-        Reads the row groups that can have one of the keys, half a million rows at a time, and keeps what was looked for:
-        the memory it takes is in proportion to what is found, however large the file.
+        Reads the pages that can have one of the keys, and keeps what was looked for: the memory it takes is in proportion to what
+        is found, however large the file.
         """
-        leads = self.layout.leading_column
-        if self._matrix is not None or leads is None:
+        if self._matrix is not None or self.layout.leading_column is None:
             return self.matrix()
-        wanted = kernels.distinct_keys(np.ascontiguousarray(self.layout.leading(keys)).reshape(-1, 1), 1)
+        self._check_secret()
+        keys = np.ascontiguousarray(self._near(keys))
+        groups = self.groups(keys)
         found = [np.empty((0, self.layout.width), np.int64)]
-        for frame in self._frames(self.groups(keys), leads):
-            leading = np.ascontiguousarray(frame[leads].cast(pl.Int64).to_numpy()).reshape(-1, 1)
-            bounds, count = kernels.locate(_between(wanted, leading[0], leading[-1]), [leading])
-            if count:
-                rows = frame[_rows(bounds)] if count < frame.height else frame
-                matrix = np.empty((count, self.layout.width), np.int64)
-                self._fill(matrix, rows, self.pool)
-                found.append(kernels.gather(matrix, keys.shape[1], keys))
+        if groups:
+            leading = np.ascontiguousarray(self.layout.leading(keys))
+            wanted = kernels.distinct_keys(leading.reshape(-1, 1), 1).reshape(-1)
+            found += self._rows().for_keys(groups, keys, wanted, self.pool)
         return kernels.concat(found)
 
     def groups(self, keys: Matrix) -> list[int]:
         """Return the row groups outside which no update of the sorted keys is."""
-        starts = self.starts(keys.shape[1])
-        wanted = in_byte_order(keys)
         # A key's rows may begin in the group before one that begins with it: a group has keys up to the next one's first.
-        first, end = np.searchsorted(wanted, starts[:-1], "left"), np.searchsorted(wanted, starts[1:], "right")
-        groups: list[int] = np.flatnonzero(first < end).tolist()
+        starts = np.ascontiguousarray(self.file.index.records[:, : keys.shape[1]])
+        found = np.empty(len(starts) - 1, np.int64)
+        count = meeting(starts[:-1], starts[1:], keys, found)
+        groups: list[int] = found[:count].tolist()
         return groups
 
     def between(self, first: Matrix | None, end: Matrix | None, pool: Pool) -> Matrix:
@@ -219,16 +231,15 @@ class StoredBatch:
 
         Reads no row group that has none of them, keeps nothing, and interns in `pool`.
         """
-        begin, stop, width = 0, len(self.file.index.ends), self.layout.record.width
+        self._check_secret()
+        begin, stop, width = 0, self.file.index.groups, self.layout.record.width
         if first is not None:
             # The record itself may begin in the group before one that begins with it, at an earlier time.
             begin = max(int(np.searchsorted(self.starts(width)[:-1], in_byte_order(first), "left")[0]) - 1, 0)
         if end is not None:
             stop = int(np.searchsorted(self.starts(width)[:-1], in_byte_order(end), "left")[0])
         parts = [np.empty((0, self.layout.width), np.int64)]
-        for frame in self._frames(range(begin, stop)):
-            part = np.empty((frame.height, self.layout.width), np.int64)
-            self._fill(part, frame, pool)
+        for part in self._rows().parts(range(begin, stop), pool):
             above = 0 if first is None else place(part, first)
             below = len(part) if end is None else place(part, end)
             parts.append(part[above:below])
@@ -240,29 +251,28 @@ class StoredBatch:
             self._starts[lanes] = in_byte_order(self.file.index.records[:, :lanes])
         return self._starts[lanes]
 
-    def _frames(self, groups: Sequence[int], leading: str | None = None) -> Iterator[pl.DataFrame]:
-        """Yield what `_read` does, of a batch whose order is that of the pool's lanes."""
+    def _near(self, keys: Matrix) -> Matrix:
+        """Return those of the sorted keys that are not before the file's first record or after its last by their first lane."""
+        first, last = self.file.index.records[0, 0], self.file.index.records[-1, 0]
+        return keys[np.searchsorted(keys[:, 0], first) : np.searchsorted(keys[:, 0], last, "right")]
+
+    def _rows(self) -> PagedRows | GroupedRows:
+        if self._reader is None:
+            index = self.file.index
+            new = isinstance(index, PageIndex)
+            self._reader = (PagedRows if new else GroupedRows)(self.file, index, self.layout)  # type: ignore[arg-type]
+        return self._reader
+
+    def _whole(self) -> Matrix:
+        matrix = np.empty((self.rows, self.layout.width), np.int64)
+        for _ in self._rows().parts(range(self.file.index.groups), self.pool, matrix):
+            pass
+        return matrix
+
+    def _check_secret(self) -> None:
+        """Refuse to look by the lanes of the pool into a batch whose order is not theirs."""
         if self.layout.hashed and self.file.index.mark != self.pool.mark:
             raise StateError("the batch was written under another secret", place=str(self.path), hint=RESTORE)
-        return self._read(groups, leading)
-
-    def _read(self, groups: Sequence[int], leading: str | None = None) -> Iterator[pl.DataFrame]:
-        """Yield the columns that a matrix needs, and the leading one, of row groups, in order."""
-        hidden = [name for name in (*self.layout.times, DIFF) if name not in self.file.index.constants]
-        columns = dict.fromkeys([*map(stored_name, self.layout.record.names), *hidden])
-        if leading is not None:
-            columns[leading] = None
-        for table in self.file.read(groups, list(columns)):
-            frame = pl.from_arrow(table)
-            assert isinstance(frame, pl.DataFrame)
-            yield frame
-
-    def _fill(self, matrix: Matrix, frame: pl.DataFrame, pool: Pool) -> None:
-        try:
-            self.layout.fill(matrix, frame, self.file.index.constants, pool)
-        except (pl.exceptions.PolarsError, KeyError):
-            problem = "the batch has other columns than the manifest says"
-            raise StateError(problem, place=str(self.path), hint=RESTORE) from None
 
 
 def place(matrix: Matrix, record: Matrix) -> int:
@@ -279,20 +289,3 @@ def place(matrix: Matrix, record: Matrix) -> int:
         else:
             high = middle
     return low
-
-
-def _between(wanted: Matrix, first: Matrix, last: Matrix) -> Matrix:
-    """Return those of sorted numbers (n, 1) that are in a closed range."""
-    return wanted[np.searchsorted(wanted[:, 0], first[0]) : np.searchsorted(wanted[:, 0], last[0], "right")]
-
-
-def _rows(bounds: Matrix) -> Matrix:
-    """Return the numbers of the rows in ranges [begin, end), which ascend.
-
-    >>> _rows(np.array([[2, 4], [4, 4], [7, 8]])).tolist()
-    [2, 3, 7]
-    """
-    counts = bounds[:, 1] - bounds[:, 0]
-    before = np.cumsum(counts) - counts
-    rows: Matrix = np.arange(counts.sum()) + np.repeat(bounds[:, 0] - before, counts)
-    return rows

@@ -17,13 +17,13 @@ from ddcli.engine import kernels
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.store.batch.compaction import NewBatch, in_order
-from ddcli.store.batch.file import BatchWriter
 from ddcli.store.batch.layout import append
 from ddcli.store.state.manifest import RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ddcli.store.batch.file import BatchWriter
     from ddcli.store.batch.layout import StoredBatch
     from ddcli.store.state.manifest import FileEntry
 
@@ -43,7 +43,7 @@ def deal(
             raise StateError("the batch has rows of another shard", place=str(batch.path), hint=RESTORE)
         for at, rows in enumerate(kernels.exchange([matrix], lanes, shards)):
             if len(rows):
-                append(writers.setdefault(at, BatchWriter(layout.leading_column)), rows, layout, pool)
+                append(writers.setdefault(at, layout.writer()), rows, layout, pool)
     for at in sorted(writers):
         writer = writers.pop(at)
         yield at, NewBatch(writer.finish(), writer.rows, batch.lower, batch.upper, batch.since, batch.entry.run)
@@ -58,7 +58,7 @@ def rehashed(batch: StoredBatch, lanes: Sequence[int], shards: int, run: int) ->
     matrix = batch.rehashed()
     for at, rows in enumerate(kernels.exchange([matrix], lanes, shards)):
         if len(rows):
-            writer = BatchWriter(layout.leading_column)
+            writer = layout.writer()
             append(writer, rows, layout, batch.pool)
             yield at, NewBatch(writer.finish(), writer.rows, batch.lower, batch.upper, batch.since, run)
     batch.pool.forget()

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     Read = Callable[[str], bytes]
 T = TypeVar("T", bound=Entry)
 
-FORMAT = 4
+FORMAT = 5
 OLDEST = 3
 """The oldest format that is read."""
 ADDED: dict[str, Any] = {"identity": "", "secret": ""}

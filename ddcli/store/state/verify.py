@@ -68,6 +68,11 @@ def damaged(path: Path) -> StateError:
     return StateError("the file is damaged: it isn't what was written", place=str(path), hint=RESTORE)
 
 
+def other_columns(path: Path) -> StateError:
+    """Return the error for a batch that has not the columns of its arrangement."""
+    return StateError("the batch has other columns than the manifest says", place=str(path), hint=RESTORE)
+
+
 def verify_state(directory: Path, manifest: Manifest) -> Iterator[StateError]:
     """Read every file that a manifest names, and yield what is wrong with each, and what of the commit is not yet published."""
     waiting = {target: source for source, target in unpublished(directory, manifest)}

@@ -1,0 +1,428 @@
+"""Pages of Parquet read in place: where they lie, which of them can have a key, and the integers that they hold.
+
+https://parquet.apache.org/docs/file-format/data-pages/encodings/ describes the encodings. Data pages are of version 1, without
+compression. A page is checked before it is read (see `hash_ranges`); even so no byte outside of it counts, and no page, whatever it holds,
+has a kernel read or write where it may not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline
+from ddcli.engine.kernels.rows import compare, seek_by
+from ddcli.engine.kernels.xxhash import half, whole
+
+NARROW: Final = 1
+NULLABLE: Final = 2
+NUMBERED: Final = 4
+UNSIGNED: Final = 8
+FLIPPED: Final = 16
+FLAGGED: Final = 32
+FLOAT: Final = 64
+"""The form of a column's pages, a sum: values of 32 bits, nulls, indices into a dictionary, 32 bits without a sign; and what a lane makes
+of 64 bits: the sign bit flipped, a lane before it that says what is null, the order of floats."""
+NULL: Final = 2**63 - 1
+SLACK: Final = 8
+"""Bytes that follow every page: integers are read eight bytes at a time."""
+PAGE, HEADER, END, VALUES, ENCODING = range(5)
+"""What `walk_pages` writes of a page: its type, the size of its header, where it ends, how many values it has, and their encoding."""
+DICTIONARY_PAGE: Final = 2
+DELTAS: Final = 5
+NUMBERS: Final = 8
+"""Parquet's numbers for the encodings that are read here: differences, and indices into a dictionary."""
+
+TRUE, FALSE, BYTE, I16, I64, DOUBLE, BINARY, STRUCT = 1, 2, 3, 4, 6, 7, 8, 12
+"""Types of values in Thrift's compact protocol."""
+U0: Final = np.uint64(0)
+U1: Final = np.uint64(1)
+U7: Final = np.uint64(7)
+U64: Final = np.uint64(64)
+LOW: Final = np.uint64(0x7F)
+ALL: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
+LOW_HALF: Final = np.uint64(0xFFFFFFFF)
+SIGN_32: Final = np.uint64(0x80000000)
+SIGN_64: Final = np.uint64(0x8000000000000000)
+LOW_BITS: Final = np.uint64(0x7FFFFFFFFFFFFFFF)
+WIDEST_WORD: Final = 57
+"""Bits that eight bytes have from any bit of the first byte on."""
+
+
+@inline
+def integer(value: Any) -> Any:
+    """Return the bits of an unsigned word as an integer with a sign."""
+    return np.int64(value)
+
+
+@inline
+def number_at(data: np.ndarray, at: int, end: int) -> np.uint64:
+    """Return the unsigned number of variable length at a position."""
+    value = U0
+    shift = U0
+    while at < end and shift < U64:
+        byte = np.uint64(data[at])
+        value |= (byte & LOW) << shift
+        if byte <= LOW:
+            break
+        shift += U7
+        at += 1
+    return value
+
+
+@inline
+def after_number(data: np.ndarray, at: int, end: int) -> int:
+    """Return where the number of variable length at a position ends: beyond `end` if that comes first."""
+    while at < end and data[at] >= 128:
+        at += 1
+    return at + 1
+
+
+@inline
+def signed(value: np.uint64) -> np.uint64:
+    """Return the bits of the signed number that an unsigned one stands for: 0, -1, 1, -2, ..."""
+    return (value >> U1) ^ (U0 - (value & U1))
+
+
+@kernel("BiiM")
+def walk_pages(data: np.ndarray, start: int, end: int, out: np.ndarray) -> int:
+    """Write what the headers of the pages in data[start:end] say, a row a page; return how many, -1 where no page is."""
+    if start < 0 or end < start or end > data.shape[0]:
+        return -1
+    at = start
+    count = 0
+    while at < end:
+        if count == out.shape[0]:
+            return -1
+        begin = at
+        kind = size = values = encoding = -1
+        outer = inner = 0
+        depth = 1
+        while depth > 0:
+            if at >= end:
+                return -1
+            head = integer(data[at])
+            at += 1
+            if head == 0:
+                depth -= 1
+                continue
+            step = head >> 4
+            what = head & 15
+            if step == 0:
+                return -1
+            if depth == 1:
+                outer += step
+            elif depth == 2:
+                inner += step
+            if I16 <= what <= I64:
+                value = integer(signed(number_at(data, at, end)))
+                at = after_number(data, at, end)
+                if depth == 1 and outer == 1:
+                    kind = value
+                elif depth == 1 and outer == 3:
+                    size = value
+                elif depth == 2 and inner == 1:
+                    values = value
+                elif depth == 2 and inner == 2:
+                    encoding = value
+            elif what == BINARY:
+                length = integer(number_at(data, at, end) & LOW_HALF)
+                at = after_number(data, at, end) + length
+            elif what == STRUCT:
+                depth += 1
+                if depth == 2:
+                    inner = 0
+            elif what == BYTE:
+                at += 1
+            elif what == DOUBLE:
+                at += 8
+            elif what not in (TRUE, FALSE):
+                return -1
+        header = at - begin
+        if size < 0 or size > end - at or values < 0:
+            return -1
+        at += size
+        out[count, PAGE] = kind
+        out[count, HEADER] = header
+        out[count, END] = at
+        out[count, VALUES] = values
+        out[count, ENCODING] = encoding
+        count += 1
+    return count
+
+
+@kernel("MMMV")
+def meeting(lows: np.ndarray, highs: np.ndarray, keys: np.ndarray, out: np.ndarray) -> int:
+    """Write the numbers of those ranges [lows[i], highs[i]] that have one of the sorted keys; return how many. `lows` ascend."""
+    lanes = keys.shape[1]
+    count = keys.shape[0]
+    step = count // (8 * lows.shape[0] + 1) + 1
+    found = 0
+    k = 0
+    for i in range(lows.shape[0]):
+        k = seek_by(keys, k, count, lows, i, lanes, step)
+        if k == count:
+            break
+        if compare(keys, k, highs, i, lanes) <= 0:
+            out[found] = i
+            found += 1
+    return found
+
+
+@inline
+def read_deltas(data: np.ndarray, at: int, end: int, count: int, out: np.ndarray) -> int:
+    """Write the first `count` > 0 values packed as differences in data[at:end]; return 0, or -1 where that isn't what is there."""
+    block = integer(number_at(data, at, end) & LOW_HALF)
+    at = after_number(data, at, end)
+    parts = integer(number_at(data, at, end) & LOW_HALF)
+    at = after_number(data, at, end)
+    total = integer(number_at(data, at, end) & LOW_HALF)
+    at = after_number(data, at, end)
+    value = signed(number_at(data, at, end))
+    at = after_number(data, at, end)
+    if at > end or total < count or parts < 1 or block < 8 * parts or block % (8 * parts) != 0:
+        return -1
+    each = block // parts
+    out[0] = value
+    i = 1
+    while i < count:
+        least = signed(number_at(data, at, end))
+        widths = after_number(data, at, end)
+        at = widths + parts
+        if at > end:
+            return -1
+        for part in range(parts):
+            if i >= count:
+                break
+            width = integer(data[widths + part])
+            size = width * each // 8
+            if width > 64 or size > end - at or at + size + SLACK > data.shape[0]:
+                return -1
+            stop = min(i + each, count)
+            bit = 0
+            if width == 0:
+                while i < stop:
+                    value += least
+                    out[i] = value
+                    i += 1
+            elif width <= WIDEST_WORD:
+                mask = ALL >> (U64 - np.uint64(width))
+                while i < stop:
+                    value += least + (whole(data, np.uint64(at + (bit >> 3))) >> np.uint64(bit & 7) & mask)
+                    out[i] = value
+                    bit += width
+                    i += 1
+            else:
+                mask = ALL >> (U64 - np.uint64(width))
+                while i < stop:
+                    byte = at + (bit >> 3)
+                    shift = np.uint64(bit & 7)
+                    word = whole(data, np.uint64(byte)) >> shift
+                    if shift > U0:
+                        word |= np.uint64(data[byte + 8]) << (U64 - shift)
+                    value += least + (word & mask)
+                    out[i] = value
+                    bit += width
+                    i += 1
+            at += size
+    return 0
+
+
+@inline
+def read_runs(data: np.ndarray, at: int, end: int, width: int, count: int, out: np.ndarray) -> int:
+    """Write the first `count` numbers of `width` bits in data[at:end], runs of equal ones and packed ones; return 0, or -1 as `read_deltas`."""
+    if width > 32:
+        return -1
+    mask = ALL >> (U64 - np.uint64(width)) if width > 0 else U0
+    i = 0
+    while i < count:
+        head = integer(number_at(data, at, end) & LOW_HALF)
+        at = after_number(data, at, end)
+        length = head >> 1
+        if at > end or length == 0:
+            return -1
+        if head & 1:
+            size = length * width
+            if size > end - at or at + size + SLACK > data.shape[0]:
+                return -1
+            stop = min(i + 8 * length, count)
+            bit = 0
+            while i < stop:
+                out[i] = whole(data, np.uint64(at + (bit >> 3))) >> np.uint64(bit & 7) & mask
+                bit += width
+                i += 1
+        else:
+            size = (width + 7) >> 3
+            if size > end - at or at + SLACK > data.shape[0]:
+                return -1
+            value = whole(data, np.uint64(at)) & mask
+            stop = min(i + length, count)
+            while i < stop:
+                out[i] = value
+                i += 1
+        at += size
+    return 0
+
+
+@inline
+def read_page(
+    data: np.ndarray, pages: np.ndarray, page: int, count: int, form: int, values: np.ndarray, levels: np.ndarray
+) -> int:
+    """Write what the first `count` rows of a page have: the bits of lanes, and of a nullable column which are there.
+
+    Returns 0, or -1 as `read_deltas`.
+    """
+    at = pages[page, 0]
+    end = pages[page, 1]
+    if at < 0 or end < at or end > data.shape[0] - SLACK or count < 0 or count > min(values.size, levels.size):
+        return -1
+    present = count
+    if form & NULLABLE:
+        if end - at < 4:
+            return -1
+        length = integer(half(data, np.uint64(at)))
+        at += 4
+        if length > end - at or read_runs(data, at, at + length, 1, count, levels) < 0:
+            return -1
+        at += length
+        present = 0
+        for i in range(count):
+            present += integer(levels[i])
+    if present > 0:
+        if form & NUMBERED:
+            if at >= end or read_runs(data, at + 1, end, integer(data[at]), present, values) < 0:
+                return -1
+            if look_up(data, pages[page, 3], pages[page, 4], form, present, values) < 0:
+                return -1
+        elif read_deltas(data, at, end, present, values) < 0:
+            return -1
+        to_lanes(values, present, form)
+    if present < count:
+        i = count - 1
+        while i >= 0:
+            if levels[i] > U0:
+                present -= 1
+                values[i] = values[present]
+            else:
+                values[i] = U0
+            i -= 1
+    return 0
+
+
+@inline
+def look_up(data: np.ndarray, start: int, end: int, form: int, count: int, values: np.ndarray) -> int:
+    """Put values of the dictionary in data[start:end] in the place of their numbers; return 0, or -1 for a number that none has."""
+    size = 4 if form & NARROW else 8
+    if start < 0 or end < start or end > data.shape[0] - SLACK:
+        return -1
+    known = np.uint64((end - start) // size)
+    for i in range(count):
+        if values[i] >= known:
+            return -1
+        at = np.uint64(start) + values[i] * np.uint64(size)
+        values[i] = np.uint64(half(data, at)) if form & NARROW else whole(data, at)
+    return 0
+
+
+@inline
+def to_lanes(values: np.ndarray, count: int, form: int) -> None:
+    """Make the bits of lanes of the first stored values. Loops over one form each are compiled into vectors."""
+    if form & NARROW:
+        if form & UNSIGNED:
+            for i in range(count):
+                values[i] &= LOW_HALF
+        else:
+            for i in range(count):
+                values[i] = (values[i] & LOW_HALF ^ SIGN_32) - SIGN_32
+    if form & FLIPPED:
+        for i in range(count):
+            values[i] ^= SIGN_64
+    if form & FLOAT:
+        for i in range(count):
+            if values[i] >= SIGN_64:
+                values[i] ^= LOW_BITS
+
+
+@kernel("BMVUUVVi")
+def find_rows(
+    data: np.ndarray,
+    pages: np.ndarray,
+    wanted: np.ndarray,
+    values: np.ndarray,
+    levels: np.ndarray,
+    counts: np.ndarray,
+    rows: np.ndarray,
+    form: int,
+) -> int:
+    """Write the numbers, in their pages, of the rows with a wanted lane, and how many each page has; return how many in all.
+
+    `pages` are (n, 5): begin and end of the page's values and the number of its rows, begin and end of its dictionary; `wanted` and the values of all
+    pages, one after the other, ascend. `rows` has room for all rows of the pages. Returns -1 for a page that can't be read.
+    """
+    total = 0
+    w = 0
+    for page in range(pages.shape[0]):
+        if read_page(data, pages, page, pages[page, 2], form, values, levels) < 0:
+            return -1
+        before = total
+        i = 0
+        while i < pages[page, 2] and w < wanted.size:
+            lane = integer(values[i])
+            if lane < wanted[w]:
+                i += 1
+            elif lane > wanted[w]:
+                w += 1
+            else:
+                rows[total] = i
+                total += 1
+                i += 1
+        counts[page] = total - before
+    return total
+
+
+@kernel("BMVVUUMii")
+def pick_values(
+    data: np.ndarray,
+    pages: np.ndarray,
+    counts: np.ndarray,
+    rows: np.ndarray,
+    values: np.ndarray,
+    levels: np.ndarray,
+    out: np.ndarray,
+    lane: int,
+    form: int,
+) -> int:
+    """Write the lanes of some rows of pages, as `find_rows` found them, or of all rows where `counts` is empty; return how many.
+
+    Returns -1 for a page that can't be read, and where rows are named that aren't there.
+    """
+    width = 2 if form & FLAGGED else 1
+    some = counts.size > 0
+    if lane < 0 or lane + width > out.shape[1] or (some and counts.size < pages.shape[0]):
+        return -1
+    o = 0
+    for page in range(pages.shape[0]):
+        count = counts[page] if some else pages[page, 2]
+        if count < 0 or count > out.shape[0] - o or (some and count > rows.size - o):
+            return -1
+        read = rows[o + count - 1] + 1 if some and count > 0 else count
+        if read > pages[page, 2] or read_page(data, pages, page, read, form, values, levels) < 0:
+            return -1
+        if not some and not form & NULLABLE:
+            for i in range(count):
+                out[o + i, lane] = integer(values[i])
+        else:
+            for k in range(count):
+                i = rows[o + k] if some else k
+                if i < 0 or i >= read:
+                    return -1
+                null = form & NULLABLE and levels[i] == U0
+                if form & FLAGGED:
+                    out[o + k, lane] = 1 if null else 0
+                    out[o + k, lane + 1] = 0 if null else integer(values[i])
+                else:
+                    out[o + k, lane] = NULL if null else integer(values[i])
+        o += count
+    return o

@@ -1,0 +1,94 @@
+"""Parquet files in memory of some pages of a column: what a reader of Parquet is given that is to decode no others."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.engine.kernels.pages import ENCODING, VALUES, walk_pages
+from ddcli.store.parquet.row_groups import END, GROUPS, MAGIC, ROWS
+from ddcli.store.parquet.thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    fields,
+    number_bytes,
+    struct_bytes,
+    structs_bytes,
+    varint_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+    import pyarrow as pa
+
+    from ddcli.store.batch.page_index import Data, Pages
+
+PHYSICAL = {"BOOLEAN": 0, "INT32": 1, "INT64": 2, "INT96": 3, "FLOAT": 4, "DOUBLE": 5, "BYTE_ARRAY": 6}
+PHYSICAL["FIXED_LEN_BYTE_ARRAY"] = 7
+CODECS = {"UNCOMPRESSED": 0, "ZSTD": 6}
+PLAIN, RLE = 0, 3
+"""Parquet's numbers for types, codecs and encodings."""
+
+
+def read_pages(data: Data, pages: Pages, field: pa.Field, chunk: Any, rows: int) -> pl.Series:
+    """Return what some pages without a dictionary hold, `rows` rows of a column; `chunk` describes the column in its own file.
+
+    Raises pa.ArrowException, OSError or ValueError where that can't be read.
+    """
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content = b"".join(data[start:end].tobytes() for start, end in _adjacent(pages))
+    found = np.empty((len(pages.starts), ENCODING + 1), np.int64)
+    if walk_pages(np.frombuffer(content, np.uint8), 0, len(content), found) != len(found):
+        raise ValueError("no pages")
+    path = chunk.path_in_schema.encode()
+    size = number_bytes(len(content))
+    described = {
+        1: (I32, number_bytes(PHYSICAL[chunk.physical_type])),
+        2: (LIST, bytes([2 << 4 | I32]) + number_bytes(PLAIN) + number_bytes(RLE)),
+        3: (LIST, bytes([1 << 4 | BINARY]) + varint_bytes(len(path)) + path),
+        4: (I32, number_bytes(CODECS[chunk.compression])),
+        5: (I64, number_bytes(int(found[:, VALUES].sum()))),
+        6: (I64, size),
+        7: (I64, size),
+        9: (I64, number_bytes(len(MAGIC))),
+    }
+    column = struct_bytes({2: (I64, number_bytes(0)), 3: (STRUCT, struct_bytes(described))})
+    group = struct_bytes({1: (LIST, structs_bytes([column])), 2: (I64, size), 3: (I64, number_bytes(rows))})
+    footer = fields(_empty(field)) | {ROWS: (I64, number_bytes(rows)), GROUPS: (LIST, structs_bytes([group]))}
+    tail = struct_bytes(footer)
+    file = MAGIC + content + tail + len(tail).to_bytes(4, "little") + MAGIC
+    table = pq.ParquetFile(pa.BufferReader(file), pre_buffer=False).read(use_threads=False)
+    series = pl.from_arrow(table.column(0))
+    assert isinstance(series, pl.Series)
+    if len(series) != rows:
+        raise ValueError("another number of rows")
+    return series
+
+
+def _adjacent(pages: Pages) -> Sequence[tuple[int, int]]:
+    """Return ranges of bytes in which the pages lie, those that follow one another in one."""
+    breaks = np.flatnonzero(pages.starts[1:] != pages.ends[:-1]) + 1
+    first = np.concatenate([[0], breaks])
+    last = np.append(breaks, len(pages.starts)) - 1
+    return list(zip(pages.starts[first].tolist(), pages.ends[last].tolist(), strict=True))
+
+
+def _empty(field: pa.Field) -> bytes:
+    """Return the footer of a file of no rows of a column."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.ParquetWriter(sink, pa.schema([field]), store_decimal_as_integer=True).close()
+    data = sink.getvalue()
+    return data[-END - int.from_bytes(data[-END : END // -2], "little") :]

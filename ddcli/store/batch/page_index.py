@@ -1,0 +1,319 @@
+"""Where the pages of a batch file lie, what they must be, and with which key each begins: an index of two levels, read from its top.
+
+Behind a file's row groups lie their *leaves*, one a row group, of one length: 64-bit numbers that say with which key each page begins,
+and of each column where its pages end, how large their headers are and what their checksums are. Then comes the index proper, which
+knows the checksum of each leaf and the first record of each row group; then Parquet's own footer. The manifest knows the checksum of
+index and footer together. So a lookup reads, and checks, the index, the leaves of a few row groups and a few pages of each.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.dataclass import dataclass
+from ddcli.engine.kernels.pages import (
+    DELTAS,
+    DICTIONARY_PAGE,
+    ENCODING,
+    END,
+    FLAGGED,
+    FLIPPED,
+    FLOAT,
+    HEADER,
+    NARROW,
+    NULLABLE,
+    NUMBERED,
+    NUMBERS,
+    PAGE,
+    UNSIGNED,
+    VALUES,
+    meeting,
+    walk_pages,
+)
+from ddcli.engine.kernels.xxhash import hash_ranges
+from ddcli.expressions import types
+from ddcli.expressions.types import INTEGERS, NARROW_DECIMAL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.expressions.types import Type
+
+    Matrix = np.ndarray[Any, np.dtype[np.int64]]
+    Data = np.ndarray[Any, np.dtype[np.uint8]]
+
+MAGIC = b"ddpages1"
+TRAILER = len(MAGIC) + 4
+"""Bytes at the end of the index: its length, and what it is."""
+OTHER = -1
+"""The form of pages that only a reader of Parquet reads."""
+WORD = 8
+SIZES = 8
+"""Bits for the size of a page's header, below those that say where the page ends."""
+NARROW_KINDS = frozenset({"int8", "int16", "int32", "uint8", "uint16", "uint32", "date"})
+NARROW_DIGITS = 9
+"""Digits of a decimal that Parquet has in 32 bits."""
+
+
+def form_of(kind: Type, *, numbered: bool) -> int:
+    """Return the form (see `kernels.pages`) in which a column of this type lies in its pages."""
+    if kind.kind == "float64":
+        if not numbered:
+            return OTHER
+        form = FLOAT
+    elif kind.kind == "decimal":
+        if kind.precision > NARROW_DECIMAL:
+            return OTHER
+        form = NARROW if kind.precision <= NARROW_DIGITS else 0
+    elif kind.kind in (*INTEGERS, "date", "time", "datetime", "duration"):
+        form = NARROW if kind.kind in NARROW_KINDS else 0
+    else:
+        return OTHER
+    flagged = FLAGGED if kind.nullable and kind.kind in types.FLAGGED else 0
+    sign = {"uint32": UNSIGNED, "uint64": FLIPPED}.get(kind.kind, 0)
+    return form | sign | flagged | (NULLABLE if kind.nullable else 0) | (NUMBERED if numbered else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a file: its name there, the text of its type, and the form of its pages."""
+
+    name: str
+    kind: str
+    form: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageIndex:
+    """The upper level: rows of a row group and of a page, the first record of each row group and the last record of all.
+
+    `start` is where the leaves begin, `checksums` are theirs, `key` is how many lanes of a record they have. `constants` are the columns
+    that hold just one number; `mark` tells the secret under which lanes are hashed, if any are (see `Pool.mark`).
+    """
+
+    rows: int
+    group: int
+    page: int
+    key: int
+    start: int
+    records: Matrix
+    checksums: Matrix
+    columns: tuple[Column, ...]
+    constants: dict[str, int]
+    mark: str = ""
+
+    @property
+    def groups(self) -> int:
+        """Return how many row groups there are."""
+        return len(self.checksums)
+
+    @property
+    def pages(self) -> int:
+        """Return how many pages a column has in a row group, the last one aside, which may have fewer."""
+        return -(-min(self.rows, self.group) // self.page)
+
+    @property
+    def length(self) -> int:
+        """Return how many numbers a leaf has."""
+        return leaf_length(self.pages, self.key, len(self.columns))
+
+    def rows_of(self, groups: Matrix) -> Matrix:
+        """Return how many rows some row groups have."""
+        return np.minimum(self.rows - groups * self.group, self.group)
+
+    def to_bytes(self) -> bytes:
+        """Return what `from_bytes` reads, and after it its length and what it is."""
+        packed = {name: _text(getattr(self, name)) for name in ("records", "checksums")}
+        numbers = {name: getattr(self, name) for name in ("rows", "group", "page", "key", "start")}
+        columns = [[column.name, column.kind, column.form] for column in self.columns]
+        tree = {**numbers, **packed, "columns": columns, "constants": self.constants, "mark": self.mark}
+        text = json.dumps(tree, ensure_ascii=False).encode()
+        return text + len(text).to_bytes(4, "little") + MAGIC
+
+    @classmethod
+    def from_bytes(cls, data: bytes, width: int) -> PageIndex:
+        """Return the index of a file whose records have `width` lanes. Raises ValueError, KeyError or TypeError."""
+        try:
+            tree = json.loads(data)
+        except RecursionError as error:
+            raise ValueError(str(error)) from None
+        checksums = _numbers(tree["checksums"])
+        rows, group, page, key, start = (_natural(tree[name]) for name in ("rows", "group", "page", "key", "start"))
+        found = cls(
+            rows,
+            group,
+            page,
+            key,
+            start,
+            _numbers(tree["records"]).reshape(len(checksums) + 1, width),
+            checksums,
+            tuple(Column(str(name), str(kind), int(form)) for name, kind, form in tree["columns"]),
+            {str(name): int(value) for name, value in tree["constants"].items()},
+            str(tree["mark"]),
+        )
+        if min(found.page, found.group, found.rows) < 1 or found.key > width:
+            raise ValueError("an index of no rows")
+        if found.groups != -(-found.rows // found.group):
+            raise ValueError("an index of another number of row groups")
+        return found
+
+
+def row_checksums(numbers: Matrix) -> Matrix:
+    """Return the checksum of each row of a matrix.
+
+    >>> a, b = row_checksums(np.array([[1, 2], [1, 3]]))
+    >>> bool(a == b)
+    False
+    """
+    count, lanes = numbers.shape
+    starts = np.arange(count) * (WORD * lanes)
+    found = np.empty(count, np.int64)
+    data = np.ascontiguousarray(numbers).reshape(-1).view(np.uint8)
+    hash_ranges(starts, np.full(count, WORD * lanes), data, found)
+    return found
+
+
+def leaf_length(pages: int, key: int, columns: int) -> int:
+    """Return how many numbers the leaf of so many pages, lanes of a key and columns has."""
+    return pages * key + columns * (2 * pages + 3)
+
+
+def leaf_of(data: Data, start: int, forms: Sequence[int], keys: Matrix, rows: Matrix, length: int) -> Matrix:
+    """Return the leaf of a row group that lies in `data`, and in the file from `start` on; a file's first one with its magic.
+
+    `keys` are those with which its pages begin, and the last one of all; `rows` how many rows these pages have. A leaf that is shorter
+    than `length`, the file's last one, is filled up with pages of that last key that have no rows.
+    """
+    pages, columns = len(rows), len(forms)
+    wide = (length - 3 * columns) // (keys.shape[1] + 2 * columns)
+    found = np.empty((columns * (pages + 1), ENCODING + 1), np.int64)
+    magic = 0 if start else 4
+    count = walk_pages(data, magic, len(data), found)
+    leaf = np.empty(length, np.int64)
+    leaf[: wide * keys.shape[1]] = np.concatenate([keys[:pages], np.repeat(keys[-1:], wide - pages, axis=0)]).reshape(
+        -1
+    )
+    place, row, at = wide * keys.shape[1], 0, 0
+    for form in forms:
+        ends, headers = np.empty(wide + 1, np.int64), np.zeros(wide + 1, np.int64)
+        ends[0] = at + (0 if at else magic)
+        headers[0] = ends[0] - at
+        if row < count and found[row, PAGE] == DICTIONARY_PAGE:
+            ends[0] = found[row, END]
+            headers[0] += found[row, HEADER]
+            row += 1
+        mine = found[row : row + pages]
+        assert row + pages <= count, "fewer pages than asked for"
+        assert not (mine[:, PAGE] == DICTIONARY_PAGE).any(), "more pages than asked for"
+        if form != OTHER:
+            encoding = NUMBERS if form & NUMBERED else DELTAS
+            assert (mine[:, ENCODING] == encoding).all(), "pages encoded in another way than asked for"
+            assert (mine[:, VALUES] == rows).all(), "pages of other rows than asked for"
+        ends[1 : pages + 1], headers[1 : pages + 1] = mine[:, END], mine[:, HEADER]
+        ends[pages + 1 :] = ends[pages]
+        starts = np.concatenate([[at], ends[:-1]])
+        leaf[place] = start + at
+        leaf[place + 1 : place + wide + 2] = start + ends << SIZES | headers
+        hash_ranges(starts, ends - starts, data, leaf[place + wide + 2 : place + 2 * wide + 3])
+        assert (headers < 1 << SIZES).all(), "the header of a page is longer than any that is written"
+        place, row, at = place + 2 * wide + 3, row + pages, int(ends[-1])
+    assert (row, at) == (count, len(data)), "pages of other columns than asked for"
+    return leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Pages of a column: where they begin, where their headers end, where they end, and their checksums."""
+
+    starts: Matrix
+    bodies: Matrix
+    ends: Matrix
+    checksums: Matrix
+
+    def sound(self, data: Data) -> bool:
+        """Say whether these pages of a file are what was written."""
+        if not len(self.starts):
+            return True
+        if self.starts.min() < 0 or self.ends.max() > len(data) or (self.ends < self.bodies).any():
+            return False
+        found = np.empty(len(self.starts), np.int64)
+        hash_ranges(np.ascontiguousarray(self.starts), self.ends - self.starts, data, found)
+        return bool((found == self.checksums).all() and (self.starts <= self.bodies).all())
+
+
+class Leaves:
+    """The leaves of some row groups, in order."""
+
+    def __init__(self, index: PageIndex, groups: Matrix, numbers: Matrix) -> None:
+        self.index = index
+        self.groups = groups
+        self._numbers = numbers
+
+    def meeting(self, keys: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the pages that can have one of the sorted keys: the places of their row groups here, and their numbers in these."""
+        index, lanes = self.index, keys.shape[1]
+        count, pages = len(self.groups), index.pages
+        if not count:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        lows = self._numbers[:, : pages * index.key].reshape(count, pages, index.key)[:, :, :lanes]
+        after = index.records[self.groups + 1, :lanes].reshape(count, 1, lanes)
+        # A key's rows may begin in the page before one that begins with it: a page has keys up to the next one's first.
+        highs = np.concatenate([lows[:, 1:], after], axis=1)
+        found = np.empty(count * pages, np.int64)
+        some = meeting(_rows(lows), _rows(highs), np.ascontiguousarray(keys), found)
+        places, numbers = np.divmod(found[:some], pages)
+        filled = numbers * index.page < index.rows_of(self.groups)[places]
+        return places[filled], numbers[filled]
+
+    def all(self) -> tuple[Matrix, Matrix]:
+        """Return all pages as `meeting` returns some."""
+        counts = -(-self.index.rows_of(self.groups) // self.index.page)
+        places = np.repeat(np.arange(len(self.groups)), counts)
+        return places, np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+    def rows(self, places: Matrix, numbers: Matrix) -> Matrix:
+        """Return how many rows some pages have."""
+        found: Matrix = np.minimum(self.index.rows_of(self.groups)[places] - numbers * self.index.page, self.index.page)
+        return found
+
+    def pages(self, column: int, places: Matrix, numbers: Matrix) -> Pages:
+        """Return these pages of a column."""
+        return self._slots(column, places, numbers + 1)
+
+    def dictionaries(self, column: int, places: Matrix) -> Pages:
+        """Return what lies before the pages of a column in some row groups: nothing, or its dictionary; first of all the magic."""
+        return self._slots(column, places, np.zeros(len(places), np.int64))
+
+    def _slots(self, column: int, places: Matrix, slots: Matrix) -> Pages:
+        pages = self.index.pages
+        at = pages * self.index.key + column * (2 * pages + 3)
+        starts = self._numbers[places, at + slots]
+        starts[slots > 0] >>= SIZES
+        packed = self._numbers[places, at + 1 + slots]
+        ends = packed >> SIZES
+        bodies = starts + (packed & (1 << SIZES) - 1)
+        return Pages(starts, bodies, ends, self._numbers[places, at + pages + 2 + slots])
+
+
+def _rows(keys: Matrix) -> Matrix:
+    """Return keys (groups, pages, lanes) as the rows of a matrix."""
+    return np.ascontiguousarray(keys).reshape(keys.shape[0] * keys.shape[1], keys.shape[2])
+
+
+def _text(numbers: Matrix) -> str:
+    return base64.b64encode(numbers.astype("<i8").tobytes()).decode()
+
+
+def _numbers(text: str) -> Matrix:
+    found: Matrix = np.frombuffer(base64.b64decode(text, validate=True), "<i8").astype(np.int64)
+    return found
+
+
+def _natural(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("not a count")
+    return value

@@ -1,0 +1,224 @@
+"""Rows of batch files: whole, or those with certain keys, of which no page is read that has none.
+
+Integers, dates, times and decimals go from the mapped file into lanes, by a kernel that decodes a page in the cache. What else there
+is, texts above all, is decoded by pyarrow, page by page as well, and hashed for those rows only that are looked for.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.dataclass import dataclass
+from ddcli.engine import kernels
+from ddcli.engine.kernels.pages import NUMBERED, find_rows, pick_values
+from ddcli.engine.lanes import Layout, encode
+from ddcli.expressions.types import Type
+from ddcli.store.batch.page_file import read_pages
+from ddcli.store.batch.page_index import OTHER, WORD, Leaves, Pages, row_checksums
+from ddcli.store.state.verify import damaged, other_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import polars as pl
+
+    from ddcli.engine.pool import Pool
+    from ddcli.store.batch.file import BatchFile
+    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.page_index import Column, Data, PageIndex
+
+    Matrix = np.ndarray[Any, np.dtype[np.int64]]
+
+LOOKED_INTO = 1 << 12
+"""Pages that are looked into together."""
+TOGETHER = 1 << 17
+"""Rows of row groups that are read together: as many as fit in a cache, with a few columns."""
+NOTHING = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Rows of some pages: `counts` are how many of each, `rows` their numbers in it; both empty where all are."""
+
+    places: Matrix
+    numbers: Matrix
+    sizes: Matrix
+    counts: Matrix
+    rows: Matrix
+
+    @property
+    def height(self) -> int:
+        """Return how many rows these are."""
+        return int((self.counts if len(self.counts) else self.sizes).sum())
+
+    def hit(self) -> _Chosen:
+        """Return the same rows without pages that have none."""
+        some = self.counts > 0
+        return _Chosen(self.places[some], self.numbers[some], self.sizes[some], self.counts[some], self.rows)
+
+    def positions(self) -> Matrix:
+        """Return the numbers of the rows in all pages, one after the other."""
+        before = np.cumsum(self.sizes) - self.sizes
+        return np.repeat(before, self.counts) + self.rows
+
+
+class PagedRows:
+    """The rows of a file with an index of pages."""
+
+    def __init__(self, file: BatchFile, index: PageIndex, layout: BatchLayout) -> None:
+        self.file = file
+        self.index = index
+        self.layout = layout
+        self.columns = {column.name: at for at, column in enumerate(index.columns)}
+        missing = [name for name in layout.stored if name not in self.columns]
+        if missing or any(self._other(name, Type("int64")) for name in layout.hidden):
+            raise other_columns(file.path)
+
+    def parts(self, groups: Sequence[int], pool: Pool, room: Matrix | None = None) -> Iterator[Matrix]:
+        """Yield all rows of some row groups, in order, checking every byte of these; they are in `room`, if it is given."""
+        row = 0
+        together = max(1, TOGETHER // self.index.group)
+        with self.file.mapped() as mapped:
+            for at in range(0, len(groups), together):
+                reading = _Reading(self, mapped, np.array(groups[at : at + together], np.int64))
+                part = reading.all(pool, room if room is None else room[row:])
+                row += len(part)
+                yield part
+                mapped.madvise(mmap.MADV_DONTNEED)
+
+    def for_keys(self, groups: Sequence[int], keys: Matrix, wanted: Matrix, pool: Pool) -> Iterator[Matrix]:
+        """Yield the rows in these row groups with one of the sorted, distinct keys; `wanted` are those numbers of the leading column."""
+        leading = self.layout.leading_column
+        assert leading is not None, "rows without a key have no order to look them up by"
+        if self._other(leading, self.layout.columns[leading]):
+            for part in self.parts(groups, pool):
+                yield kernels.gather(part, keys.shape[1], keys)
+            return
+        with self.file.mapped() as mapped:
+            reading = _Reading(self, mapped, np.array(groups, np.int64))
+            places, numbers = reading.leaves.meeting(keys)
+            for at in range(0, len(places), LOOKED_INTO):
+                some = slice(at, at + LOOKED_INTO)
+                found = reading.with_keys(leading, places[some], numbers[some], wanted)
+                if len(found.rows):
+                    yield kernels.gather(reading.matrix(found, pool), keys.shape[1], keys)
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+    def native(self, name: str, kind: Type) -> Column | None:
+        """Return the column of a name where a kernel reads it: its pages hold integers, and those of this type."""
+        column = self.index.columns[self.columns[name]]
+        return column if column.form != OTHER and column.kind == str(kind) else None
+
+    def _other(self, name: str, kind: Type) -> bool:
+        return self.native(name, kind) is None
+
+
+class _Reading:
+    """Row groups of a file that is mapped."""
+
+    def __init__(self, rows: PagedRows, mapped: mmap.mmap, groups: Matrix) -> None:
+        self._of = rows
+        self._mapped = mapped
+        self._data: Data = np.frombuffer(mapped, np.uint8)
+        index = rows.index
+        self._scratch = np.empty((2, index.page), np.uint64)
+        size = WORD * index.length
+        rows.file.fetch(mapped, index.start + groups * size, index.start + (groups + 1) * size)
+        every = np.frombuffer(mapped, np.int64, index.groups * index.length, index.start)
+        numbers = every.reshape(index.groups, index.length)[groups]
+        if (row_checksums(numbers) != index.checksums[groups]).any():
+            raise damaged(rows.file.path)
+        self.leaves = Leaves(index, groups, numbers)
+
+    def all(self, pool: Pool, room: Matrix | None) -> Matrix:
+        """Return all rows, the first ones of `room` if it is given."""
+        leaves, places, numbers = self.leaves, *self.leaves.all()
+        columns = range(len(self._of.index.columns))
+        each = np.arange(len(leaves.groups))
+        slots = [(leaves.dictionaries(at, each), leaves.pages(at, places, numbers)) for at in columns]
+        self._check([pages for both in slots for pages in both])
+        sizes = leaves.rows(places, numbers)
+        self._of.file.groups_read += len(leaves.groups)
+        return self._fill(_Chosen(places, numbers, sizes, NOTHING, NOTHING), pool, room)
+
+    def with_keys(self, leading: str, places: Matrix, numbers: Matrix, wanted: Matrix) -> _Chosen:
+        """Return the rows of some pages whose leading column has one of the wanted numbers."""
+        self._check(self._slots(leading, places, numbers))
+        sizes = self.leaves.rows(places, numbers)
+        rows, counts = np.empty(int(sizes.sum()), np.int64), np.empty(len(sizes), np.int64)
+        column = self._of.index.columns[self._of.columns[leading]]
+        table = self._table(column, places, numbers, sizes)
+        found = find_rows(self._data, table, wanted, *self._scratch, counts, rows, column.form)
+        self._of.file.pages_read += len(places)
+        if found < 0:
+            raise damaged(self._of.file.path)
+        return _Chosen(places, numbers, sizes, counts, rows[:found].copy()).hit()
+
+    def matrix(self, chosen: _Chosen, pool: Pool) -> Matrix:
+        """Return rows."""
+        names = [name for name in self._of.layout.stored if name not in self._of.index.constants]
+        self._check([pages for name in names for pages in self._slots(name, chosen.places, chosen.numbers)])
+        return self._fill(chosen, pool)
+
+    def _fill(self, chosen: _Chosen, pool: Pool, room: Matrix | None = None) -> Matrix:
+        """Return rows of pages that have been checked."""
+        layout, height = self._of.layout, chosen.height
+        matrix = np.empty((height, layout.width), np.int64) if room is None else room[:height]
+        for name, (lane, column, kind) in layout.stored.items():
+            if name in self._of.index.constants:
+                matrix[:, lane] = self._of.index.constants[name]
+            elif (native := self._of.native(name, kind)) is not None:
+                self._pick(native, chosen, matrix, lane)
+            else:
+                values = self._series(name, chosen).alias(column).cast(kind.to_polars())
+                encode(values.to_frame(), Layout({column: kind}), pool, matrix, lane)
+        return matrix
+
+    def _pick(self, column: Column, chosen: _Chosen, matrix: Matrix, lane: int) -> None:
+        """Write the lanes of a column of integers."""
+        table = self._table(column, chosen.places, chosen.numbers, chosen.sizes)
+        rows = pick_values(self._data, table, chosen.counts, chosen.rows, *self._scratch, matrix, lane, column.form)
+        if rows != len(matrix):
+            raise damaged(self._of.file.path)
+
+    def _series(self, name: str, chosen: _Chosen) -> pl.Series:
+        """Return a column of anything else."""
+        import pyarrow as pa
+
+        at, metadata = self._of.columns[name], self._of.file.metadata
+        pages = self.leaves.pages(at, chosen.places, chosen.numbers)
+        chunk, field = metadata.row_group(0).column(at), metadata.schema.to_arrow_schema().field(at)
+        try:
+            found = read_pages(self._data, pages, field, chunk, int(chosen.sizes.sum()))
+        except (pa.ArrowException, OSError, ValueError):
+            raise damaged(self._of.file.path) from None
+        return found[chosen.positions()] if len(chosen.counts) else found
+
+    def _table(self, column: Column, places: Matrix, numbers: Matrix, sizes: Matrix) -> Matrix:
+        """Return pages of a column as kernels take them."""
+        at, table = self._of.columns[column.name], np.zeros((len(places), 5), np.int64)
+        pages = self.leaves.pages(at, places, numbers)
+        table[:, 0], table[:, 1], table[:, 2] = pages.bodies, pages.ends, sizes
+        if column.form & NUMBERED:
+            before = self.leaves.dictionaries(at, places)
+            table[:, 3], table[:, 4] = before.bodies, before.ends
+        return table
+
+    def _slots(self, name: str, places: Matrix, numbers: Matrix) -> list[Pages]:
+        """Return these pages of a column, and the dictionaries that they refer to."""
+        at = self._of.columns[name]
+        pages, form = self.leaves.pages(at, places, numbers), self._of.index.columns[at].form
+        if form == OTHER or not form & NUMBERED:
+            return [pages]
+        return [self.leaves.dictionaries(at, np.unique(places)), pages]
+
+    def _check(self, slots: Sequence[Pages]) -> None:
+        """Refuse pages that are not what was written."""
+        starts, ends = (np.concatenate([getattr(pages, name) for pages in slots]) for name in ("starts", "ends"))
+        order = np.argsort(starts, kind="stable")
+        self._of.file.fetch(self._mapped, starts[order], ends[order])
+        if not all(pages.sound(self._data) for pages in slots):
+            raise damaged(self._of.file.path)

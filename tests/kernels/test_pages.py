@@ -1,0 +1,169 @@
+"""Integers in pages of Parquet, written by pyarrow and read in place: what was written, or refused, and never a byte outside."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddcli.engine.kernels import pages as kernels
+from ddcli.engine.kernels.pages import END, HEADER, NARROW, NULL, NULLABLE, NUMBERED, PAGE, SLACK, UNSIGNED, VALUES
+from tests.kernels.support import interpreted
+
+ENDS = [0, 1, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 2**57, 2**56 - 1]
+WIDE = st.sampled_from(ENDS) | st.integers(-(2**63), 2**63 - 1) | st.integers(0, 9)
+MORE = st.integers(0, 2**40).map(lambda seed: np.random.default_rng(seed).integers(0, 1 << seed % 62 + 1, 300).tolist())
+NARROW_ONES = st.sampled_from(ENDS[:5]) | st.integers(-(2**31), 2**31 - 1) | st.integers(0, 9)
+UNSIGNED_ONES = st.sampled_from([0, 1, 2**31, 2**32 - 1]) | st.integers(0, 9)
+
+
+def columns():
+    """Draw a column: its type, its form, and its values."""
+
+    def drawn(kind, form, values):
+        rows = st.lists(values, min_size=1, max_size=90)
+        rows = rows | MORE if kind == pa.int64() else rows
+        nullable = st.lists(st.none() | values, min_size=1, max_size=90)
+        return st.booleans().flatmap(
+            lambda numbered: st.one_of(
+                st.tuples(st.just(kind), st.just(form | NUMBERED * numbered), rows),
+                st.tuples(st.just(kind), st.just(form | NULLABLE | NUMBERED * numbered), nullable),
+            )
+        )
+
+    return st.one_of(
+        drawn(pa.int64(), 0, WIDE),
+        drawn(pa.int32(), NARROW, NARROW_ONES),
+        drawn(pa.uint32(), NARROW | UNSIGNED, UNSIGNED_ONES),
+    )
+
+
+def written(kind, form, values, rows):
+    """Return the bytes of a file with a column, and its pages as kernels take them."""
+    sink = io.BytesIO()
+    schema = pa.schema([pa.field("v", kind, nullable=bool(form & NULLABLE))])
+    numbered = bool(form & NUMBERED)
+    encoding = {} if numbered else {"column_encoding": {"v": "DELTA_BINARY_PACKED"}}
+    writer = pq.ParquetWriter(
+        sink,
+        schema,
+        use_dictionary=numbered,
+        compression="none",
+        max_rows_per_page=rows,
+        write_statistics=True,
+        **encoding,
+    )
+    writer.write_table(pa.table([pa.array(values, kind)], schema=schema))
+    end = sink.tell()
+    writer.close()
+    data = np.frombuffer(sink.getvalue(), np.uint8)
+    found = np.zeros((len(values) + 1, 5), np.int64)
+    count = kernels.walk_pages(data, 4, end, found)
+    table, begin, dictionary = [], 4, (0, 0)
+    for row in found[:count].tolist():
+        body = begin + row[HEADER], row[END]
+        begin = row[END]
+        if row[PAGE] == kernels.DICTIONARY_PAGE:
+            dictionary = body
+        else:
+            table.append((*body, row[VALUES], *dictionary))
+    assert begin == end
+    return data, np.array(table, np.int64).reshape(-1, 5)
+
+
+def picked(data, table, form, counts=(), rows=(), lanes=1):
+    """Return the lanes that `pick_values` writes, None where it refuses."""
+    scratch = np.empty((2, max(1, int(table[:, 2].max(initial=0)))), np.uint64)
+    total = len(rows) if len(counts) else int(table[:, 2].sum())
+    out = np.full((total, lanes), -7, np.int64)
+    chosen = np.array(counts, np.int64), np.array(rows, np.int64)
+    found = kernels.pick_values(data, table, *chosen, *scratch, out, 0, form)
+    return out if found == total else None
+
+
+@given(columns(), st.integers(1, 50), st.data())
+def test_integers_are_those_that_were_written(column, size, data):
+    """All of them, and some rows of each page."""
+    kind, form, values = column
+    content, table = written(kind, form, values, size)
+    assert table[:, 2].tolist() == [min(size, len(values) - at) for at in range(0, len(values), size)]
+    lanes = [NULL if value is None else value for value in values]
+    out = picked(content, table, form)
+    assert out is not None
+    assert out.reshape(-1).tolist() == lanes
+    some = [sorted(data.draw(st.sets(st.integers(0, rows - 1), max_size=4))) for rows in table[:, 2].tolist()]
+    out = picked(content, table, form, [len(rows) for rows in some], [row for rows in some for row in rows])
+    expected = [lanes[size * page + row] for page, rows in enumerate(some) for row in rows]
+    assert out is not None
+    assert out.reshape(-1).tolist() == expected
+
+
+@settings(max_examples=10)
+@given(columns(), st.integers(1, 50))
+def test_kernels_say_the_same_as_plain_python(column, size):
+    kind, form, values = column
+    compiled = picked(*written(kind, form, values, size), form)
+    with interpreted():
+        assert np.array_equal(picked(*written(kind, form, values, size), form), compiled)
+
+
+@given(st.lists(WIDE, min_size=1, max_size=90), st.lists(WIDE, max_size=20), st.integers(1, 30), st.booleans())
+def test_rows_of_wanted_numbers_are_found(values, others, size, numbered):
+    values.sort()
+    form = NUMBERED * numbered
+    content, table = written(pa.int64(), form, values, size)
+    wanted = np.array(sorted({*values[::3], *others}), np.int64)
+    scratch = np.empty((2, size), np.uint64)
+    counts, rows = np.empty(len(table), np.int64), np.empty(len(values), np.int64)
+    found = kernels.find_rows(content, table, wanted, *scratch, counts, rows, form)
+    pages = np.repeat(np.arange(len(table)), counts)
+    held = [at for at, value in enumerate(values) if value in set(wanted.tolist())]
+    assert (pages * size + rows[:found]).tolist() == held
+
+
+def test_flags_floats_and_signs():
+    values = [3, None, -(2**63)]
+    content, table = written(pa.int64(), NULLABLE, values, 2)
+    out = picked(content, table, NULLABLE | kernels.FLAGGED, lanes=2)
+    assert out.tolist() == [[0, 3], [1, 0], [0, -(2**63)]]
+    content, table = written(pa.uint64(), 0, [0, 2**64 - 1], 2)
+    assert picked(content, table, kernels.FLIPPED).tolist() == [[-(2**63)], [2**63 - 1]]
+    floats = [-1e300, -0.5, 0.0, 2.5, float("inf"), float("nan")]
+    content, table = written(pa.float64(), NUMBERED, floats, 4)
+    out = picked(content, table, NUMBERED | kernels.FLOAT)
+    assert out.reshape(-1).tolist() == sorted(out.reshape(-1).tolist())
+    assert out[2, 0] == 0
+
+
+@given(columns(), st.integers(1, 50), st.integers(0, 2**32), st.integers(0, 2**32))
+def test_damage_is_refused_or_read_as_something_else(column, size, at, bit):
+    """Nobody reads a page that hasn't been checked; if somebody did, no byte outside would be read or written."""
+    kind, form, values = column
+    content, table = written(kind, form, values, size)
+    begin, end = int(table[0, 0]), int(table[-1, 1])
+    damaged = content[: end + SLACK].copy()
+    damaged[begin + at % (end - begin)] ^= 1 << bit % 8
+    picked(damaged, table, form)
+    picked(damaged, table, form ^ NUMBERED)
+    kernels.walk_pages(damaged, 4, end, np.empty((len(values) + 1, 5), np.int64))
+
+
+@pytest.mark.parametrize("change", [(0, -1), (1, 10**6), (2, 10**6), (2, -1), (3, -5), (4, 10**6)])
+def test_pages_that_are_not_in_the_file_are_refused(change):
+    content, table = written(pa.int64(), NUMBERED, [5, 6, 5], 3)
+    assert picked(content, table, NUMBERED).reshape(-1).tolist() == [5, 6, 5]
+    lane, value = change
+    table[0, lane] = value
+    scratch, out, none = np.empty((2, 3), np.uint64), np.empty((3, 1), np.int64), np.empty(0, np.int64)
+    assert kernels.pick_values(content, table, none, none, *scratch, out, 0, NUMBERED) == -1
+
+
+def test_no_page_is_found_where_none_is():
+    found = np.empty((9, 5), np.int64)
+    for data in (b"\x15", b"\x15\x00\x15", b"\xff" * 30, b"\x00", b"\x15\x00\x15\x7f\x15\x7f\x00"):
+        assert kernels.walk_pages(np.frombuffer(data, np.uint8), 0, len(data), found) == -1
+    assert kernels.walk_pages(np.empty(0, np.uint8), 0, 0, found) == 0
+    assert kernels.walk_pages(np.empty(0, np.uint8), 0, 1, found) == -1
