@@ -114,7 +114,7 @@ _TABLE = [
     Aggregate("bool_or", "bool_or(x)", "Whether x is true in some row. Also `any`.", "bool", _if_any(BOOL), takes_distinct=True),
     Aggregate("first", "first(x order by y [desc], ...)", "x in the first row by that order, null if it is null there; of equal rows the smallest x. A null key is the largest, unless `nulls first` or `nulls last` says otherwise.", "ordered", _same, ordered=True),
     Aggregate("last", "last(x order by y [desc], ...)", "x in the last row by that order; of equal rows the largest x.", "ordered", _same, ordered=True),
-    Aggregate("median", "median(x)", "The middle value, or the mean of the two middle ones.", "number", _maybe_float),
+    Aggregate("median", "median(x)", "The middle value, or the mean of the two middle ones; NaN is the largest number.", "number", _maybe_float),
     Aggregate("quantile_cont", "quantile_cont(x, fraction)", "The value below which that constant fraction lies, interpolated.", "number", _maybe_float, args=2),
     Aggregate("quantile_disc", "quantile_disc(x, fraction)", "The smallest value with at least that constant fraction of the values at or below it.", "ordered", _same, args=2),
     Aggregate("stddev_samp", "stddev_samp(x)", "Standard deviation of a sample; null of fewer than two. Also `stddev`.", "number", _always(FLOAT64.or_null())),
@@ -175,8 +175,8 @@ def aggregate_expression(call: AggregateCall) -> pl.Expr:
         "bool_or": lambda: pl.when(present.len() > 0).then(present.any()),
         "first": value.first,
         "last": value.last,
-        "median": present.median,
-        "quantile_cont": lambda: present.quantile(_constant(call), "linear"),
+        "median": lambda: _interpolated(present, 0.5),
+        "quantile_cont": lambda: _interpolated(present, _constant(call)),
         "quantile_disc": lambda: ordered.get(
             ((present.len() * _constant(call)).ceil().cast(pl.Int64) - 1).clip(0, None), null_on_oob=True
         ),
@@ -203,6 +203,21 @@ def _repeatable(call: AggregateCall, present: pl.Expr) -> pl.Expr:
         return _average_expression(present, call)
     # polars passes over NaN in min and max; here it is the largest, so the order decides.
     return present.sort().first() if call.function == "min" else present.sort().last()
+
+
+def _interpolated(present: pl.Expr, fraction: float) -> pl.Expr:
+    """Return the float that lies at a fraction of the way through floats in order: between two of them in proportion.
+
+    That is so where their difference is beyond the floats, too: there polars returns NaN or an infinity.
+    """
+    import polars as pl
+
+    position = (present.len().cast(pl.Float64) - 1) * fraction
+    share = position - position.floor()
+    low, high = (present.quantile(fraction, side) for side in ("lower", "higher"))
+    apart = high - low
+    within = pl.when(apart.is_finite()).then(low + apart * share).otherwise(low * (1 - share) + high * share)
+    return pl.when((share == 0) | (low == high)).then(low).otherwise(within)
 
 
 def _spread(present: pl.Expr, ddof: int, *, root: bool) -> pl.Expr:

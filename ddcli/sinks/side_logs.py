@@ -6,12 +6,13 @@ import io
 import json
 import threading
 from dataclasses import field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import decode
+from ddcli.screen import json_number
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
 from ddcli.store.log.writer import frontier_name, time_column
@@ -56,6 +57,22 @@ def error_directory(request: Request) -> Path:
     return real(locate(request.base, errors.path.value)) if errors and errors.path else request.state / "errors"
 
 
+def record_text(row: Mapping[str, Any]) -> str:
+    """Return a record as JSON; floats that JSON has no number for are the texts that every command writes for them.
+
+    >>> record_text({"k": 1, "x": float("nan"), "xs": [float("-inf"), None]})
+    '{"k": 1, "x": "NaN", "xs": ["-Infinity", null]}'
+    """
+    worded = {name: _worded(value) for name, value in row.items()}
+    return json.dumps(worded, default=str, ensure_ascii=False, allow_nan=False)
+
+
+def _worded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_worded(each) for each in value]
+    return json_number(value) if isinstance(value, float) else value
+
+
 @dataclass
 class ErrorLog:
     """The records on which expressions failed in a run, as updates: `error`, the `record` as JSON, times and diff.
@@ -73,7 +90,7 @@ class ErrorLog:
     def add(self, updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str]) -> None:
         """Take in updates on which an expression fails, each with the reason."""
         records = decode(updates, layout, pool)
-        texts = [json.dumps(row, default=str, ensure_ascii=False) for row in records.iter_rows(named=True)]
+        texts = [record_text(row) for row in records.iter_rows(named=True)]
         lanes = range(layout.width, layout.width + len(self.times))
         times = [
             time_column(name, updates[:, at], kind) for at, (name, kind) in zip(lanes, self.times.items(), strict=True)

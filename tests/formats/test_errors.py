@@ -1,6 +1,8 @@
 """Records on which an expression fails: in the log of errors while they are there, and nowhere else."""
 
+import io
 import json
+import math
 from collections import Counter
 
 import polars as pl
@@ -10,6 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.errors import InputError, SpecErrors
+from ddcli.expressions.types import parse_type
+from ddcli.render.rows import write_rows
+from ddcli.store.formats.base import Append
+from ddcli.store.log.reader import LogReader
+from ddcli.store.tables.listing import list_input
 from tests.formats.support import FEW, TIMES, Place, chances, cuts
 from tests.spark.support import Here, started
 
@@ -98,6 +105,36 @@ def test_every_linear_step_is_covered(tmp_path, apply, bad):
     place.run()
     assert {b for _, _, b in place.errors(9)} == bad
     assert {b for _, b in place.at(9, "a", "b")} == {0, 1, 2} - bad
+
+
+def test_a_record_is_json_that_is_read_back(tmp_path):
+    """NaN and infinities are the words of `dd log -o jsonl`, apart from null; in lists, too; and are retracted as they came."""
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    odd = [math.nan, math.inf, -math.inf, None, 1.5]
+    frame = pl.DataFrame({"x": odd, "b": 0, "xs": [odd, [], None, [None], [0.0]], "time": 0, "diff": 1})
+    place = Failing(tmp_path, [{"extend": {"q": "6 / b"}}], errors="quarantine")
+    place.write("a", frame)
+    place.run()
+    (file,) = (tmp_path / ".dd/p/errors").glob("*.parquet")
+    texts = pl.read_parquet(file)["record"].to_list()
+    held = {str(json.loads(text, parse_constant=refuse)["x"]): json.loads(text) for text in texts}
+    assert set(held) == {"NaN", "Infinity", "-Infinity", "None", "1.5"}
+    assert held["NaN"]["xs"] == ["NaN", "Infinity", "-Infinity", None, 1.5]
+    out = io.BytesIO()
+    write_rows([frame.select("x", "b", "xs")], "jsonl", out)
+    assert {str(row["x"]): row for row in map(json.loads, out.getvalue().splitlines())} == held
+    again = tmp_path / "again.ndjson"
+    again.write_text("\n".join(texts) + "\n")
+    reader = LogReader(list_input(again.name, tmp_path), Append(("b",), {"x": parse_type("float64?")}))
+    (part,) = reader.take(["x"], None, ()).slices
+    assert part.read().frame["x"].sort().equals(frame["x"].sort(), null_equal=True)
+    place.write("b", frame.with_columns(diff=-1, time=1))
+    place.run()
+    logged = pl.concat([pl.read_parquet(file) for file in (tmp_path / ".dd/p/errors").glob("*.parquet")])
+    assert logged.group_by("record").agg(pl.col("diff").sum())["diff"].to_list() == [0] * 5
 
 
 def test_many_failing_among_many(tmp_path):

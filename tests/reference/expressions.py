@@ -719,8 +719,12 @@ def quantile(fraction: float, present: list[tuple[Any, int]]) -> float:
     low = math.floor(position)
     if position == low:
         return float(values[low])
-    high = min(low + 1, len(values) - 1)
-    return float(values[low] + (values[high] - values[low]) * (position - low))
+    one, other, share = values[low], values[low + 1], position - low
+    if one == other:
+        return float(one)
+    if math.isfinite(other - one):
+        return float(one + (other - one) * share)
+    return float(one * (1 - share) + other * share)
 
 
 def quantile_disc(call: AggregateCall, present: list[tuple[Any, int]]) -> Any:
