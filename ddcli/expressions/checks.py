@@ -48,7 +48,7 @@ class Checks:
         self._tried: list[pl.Expr] | None = None
         self._known: set[tuple[str, str, int]] = set()
         self._masks: dict[tuple[int, str], int] = {}
-        self._reached = 0
+        self.reached = 0
         """The number of the mask: equal numbers are equal masks."""
 
     def never_negative(self, expression: Expression) -> bool:
@@ -63,7 +63,7 @@ class Checks:
         if self._tried is not None:
             self._tried.append(failing)
             return
-        key = (expression.text(), problem, self._reached)
+        key = (expression.text(), problem, self.reached)
         if key not in self._known:
             self._known.add(key)
             masked = failing if self._mask is None else failing & self._mask
@@ -87,11 +87,15 @@ class Checks:
         # A null in `failing` is no failure: `otherwise` takes it.
         return pl.when(reduce(or_, failing)).then(None).otherwise(value) if failing else value
 
-    def guarded(self, mask: pl.Expr, text: str, lower: Callable[[], pl.Expr]) -> pl.Expr:
-        """Return what `lower` does of a part that is reached only where `mask` is true; equal texts are equal masks."""
-        outer, reached = self._mask, self._reached
+    def guarded(self, mask: pl.Expr, number: int, lower: Callable[[], pl.Expr]) -> pl.Expr:
+        """Return what `lower` does of a part that is reached only where `mask` is true, which `after` gave this number."""
+        outer, reached = self._mask, self.reached
         self._mask = mask if outer is None else outer & mask
-        self._reached = self._masks.setdefault((reached, text), len(self._masks) + 1)
+        self.reached = number
         value = lower()
-        self._mask, self._reached = outer, reached
+        self._mask, self.reached = outer, reached
         return value
+
+    def after(self, number: int, text: str) -> int:
+        """Return the number of a mask under which a condition holds, too: equal conditions under equal masks are equal masks."""
+        return self._masks.setdefault((number, text), len(self._masks) + 1)

@@ -7,8 +7,7 @@ of `coalesce`, the right side of `and` after false are not evaluated, so they ca
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import and_
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -45,6 +44,8 @@ RECEIVERS |= {"element", "array_contains", "add_months", "try_add_months"}
 
 SHALLOW, STEP = 8, 2
 """Trees deeper than the first are computed in steps of so many levels: each level may name the ones below it several times."""
+LONG = 16
+"""Branches of a `case`, or arguments of `coalesce`, after which what they lead to is a column: the next ones all name it."""
 
 
 class Lowering(Checks):
@@ -55,6 +56,7 @@ class Lowering(Checks):
         self.parts: list[list[pl.Expr]] = []
         """Columns to be computed before values and checks, in steps: each reads those of the steps before."""
         self._depths: dict[int, int] = {}
+        self._levels: dict[str, int] = {}
 
     def values(self, expressions: Sequence[Expression]) -> list[pl.Expr]:
         """Return the polars expressions of values that may be deep; adds to `checks` and to `parts`."""
@@ -72,9 +74,14 @@ class Lowering(Checks):
         is_bound = depth and not depth % STEP and expression.columns()
         return self._bound(value, depth // STEP) if is_bound else value
 
-    def _bound(self, value: pl.Expr, level: int) -> pl.Expr:
-        """Return a column that a value is given before the rest: what is over it may name it many times, and is not deep."""
-        name = f"\0part{sum(map(len, self.parts))}"
+    def _bound(self, value: pl.Expr, level: int = 1) -> pl.Expr:
+        """Return a column that a value is given before the rest: what is over it may name it many times, and is not deep.
+
+        It is computed in the step `level`, or in a later one: after the columns that it names.
+        """
+        name = f"\0part{len(self._levels)}"
+        named = [self._levels[root] for root in value.meta.root_names() if root in self._levels]
+        level = self._levels[name] = max(level, 1 + max(named, default=0))
         while len(self.parts) < level:
             self.parts.append([])
         self.parts[level - 1].append(value.alias(name))
@@ -124,23 +131,26 @@ class Lowering(Checks):
             args[0] = pl.repeat(args[0], pl.len())
         return self.trying(name.startswith("try_"), lambda: lower(self, expression, args))
 
-    def _guarded(self, expression: Expression, mask: pl.Expr, text: str) -> pl.Expr:
-        return self.guarded(mask, text, lambda: self.value(expression))
+    def _guarded(self, expression: Expression, mask: pl.Expr, number: int) -> pl.Expr:
+        return self.guarded(mask, number, lambda: self.value(expression))
 
     def _case(self, case: Case) -> pl.Expr:
         values: list[tuple[pl.Expr, pl.Expr]] = []
-        before: list[pl.Expr] = []
-        text = ""
-        for condition, value in case.branches:
-            when = self._guarded(condition, reduce(and_, before), text) if before else self.value(condition)
-            taken = [*before, when]
-            then = self._guarded(value, reduce(and_, taken), f"{text} and {condition.text()}")
-            values.append((when, then))
-            before.append(~when.fill_null(value=False) if condition.type.nullable else ~when)
-            text = f"{text} and not {condition.text()}"
-        result = self._guarded(case.default, reduce(and_, before), text)
-        for when, then in reversed(values):
+        before: pl.Expr | None = None
+        number, varies = self.reached, bool(case.columns())
+        for at, (condition, value) in enumerate(case.branches, start=1):
+            when = self.value(condition) if before is None else self._guarded(condition, before, number)
+            taken = when if before is None else before & when
+            values.append((when, self._guarded(value, taken, self.after(number, condition.text()))))
+            passed = ~when.fill_null(value=False) if condition.type.nullable else ~when
+            before = passed if before is None else before & passed
+            before = before if at % LONG or not varies else self._bound(before)
+            number = self.after(number, f"not {condition.text()}")
+        assert before is not None, "a case has a branch"
+        result = self._guarded(case.default, before, number)
+        for at, (when, then) in enumerate(reversed(values), start=1):
             result = pl.when(when).then(then).otherwise(result)
+            result = result if at % LONG or not varies else self._bound(result)
         return result
 
     def _logic(self, call: Call) -> pl.Expr:
@@ -149,18 +159,22 @@ class Lowering(Checks):
         reached = ~value if stop else value
         # Null decides nothing: the right side is evaluated then.
         reached = reached.fill_null(value=True) if left.type.nullable else reached
-        other = self._guarded(right, reached, f"{'not ' if stop else ''}{left.text()}")
+        other = self._guarded(right, reached, self.after(self.reached, f"{'not ' if stop else ''}{left.text()}"))
         return value | other if stop else value & other
 
     def _coalesce(self, call: Call) -> pl.Expr:
-        values, missing, text = [self.value(call.args[0])], pl.lit(True), ""
-        for previous, arg in zip(call.args, call.args[1:], strict=False):
-            missing, text = missing & values[-1].is_null(), f"{text} and {previous.text()} is null"
-            values.append(self._guarded(arg, missing, text))
+        values, missing, number = [self.value(call.args[0])], pl.lit(True), self.reached
+        varies = bool(call.columns())
+        for at, (previous, arg) in enumerate(pairwise(call.args), start=1):
+            missing = missing & values[-1].is_null()
+            missing = missing if at % LONG or not varies else self._bound(missing)
+            number = self.after(number, f"{previous.text()} is null")
+            values.append(self._guarded(arg, missing, number))
         # Not pl.coalesce: given a constant first it forgets the frame's height.
         result = values[-1]
-        for value in reversed(values[:-1]):
+        for at, value in enumerate(reversed(values[:-1]), start=1):
             result = pl.when(value.is_not_null()).then(value).otherwise(result)
+            result = result if at % LONG or not varies else self._bound(result)
         return result
 
 

@@ -41,6 +41,39 @@ def test_conditions_that_are_not_reached_do_not_fail() -> None:
         run(" or ".join([*zeros, "k = 3"]))
 
 
+@pytest.mark.parametrize("number", [15, 16, 17, 33, 1_000])
+def test_many_branches(number: int) -> None:
+    """Any number, in a time that grows as they do: the first that holds counts."""
+    for hit in (0, number // 2, number - 1):
+        whens = " ".join(f"when k = {3 if n in (hit, number - 1) else n + 10} then {n}" for n in range(number))
+        assert run(f"case {whens} end") == hit
+        assert run(f"case {whens.replace('k = 3 ', 'b ')} else k end") == 3
+        assert run(f"case k {whens.replace('k = ', '')} else -1 end + 1") == hit + 1
+        missing = [f"nullif({n}, k + {n - 3})" if n == hit else "nullif(k, 3)" for n in range(number)]
+        assert run(f"coalesce({', '.join(missing)}, -1)") == -1
+        missing[hit] = str(hit)
+        assert run(f"coalesce({', '.join(missing)}, -1)") == hit
+
+
+@pytest.mark.parametrize("number", [16, 17, 100])
+def test_branches_that_are_not_taken_do_not_fail(number: int) -> None:
+    """Neither their conditions nor their values, wherever the one is that is taken; one that is reached does."""
+    whens = [f"when 1 / (k - 3) = {n} then 1 / (k - 3)" for n in range(number)]
+    passed = [f"when k = {n + 10} then 1 / (k - 3)" for n in range(number)]
+    assert run(f"case {' '.join([*passed, 'when k = 3 then 7', *whens])} end") == 7
+    assert run(f"case {' '.join(passed)} else 8 end") == 8
+    fails = ", ".join(["1 / (k - 3)"] * number)
+    assert run(f"coalesce({', '.join(['nullif(k, 3)'] * number)}, 9, {fails})") == 9
+    inner = f"case when k = 3 then 5 else coalesce({fails}) end"
+    assert run(f"case {' '.join(passed)} when k = 3 then {inner} else {fails.split(',')[0]} end") == 5
+    for wrong in (
+        f"case {' '.join([*passed, *whens])} end",
+        f"coalesce({', '.join(['nullif(k, 3)'] * number)}, {fails})",
+    ):
+        with pytest.raises(InputError, match="division by zero"):
+            run(wrong)
+
+
 def test_a_list_of_many() -> None:
     """A null in it makes unknown of what is not found."""
     assert run(f"k in ({', '.join(map(str, range(100, 100_100)))})") is False
