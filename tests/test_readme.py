@@ -5,10 +5,25 @@ import re
 import pytest
 
 from ddcli import errors
+from ddcli.circuit.groups import MOST_COPIES
+from ddcli.cli import diff
 from ddcli.cli.diff import DIFFERENT
 from ddcli.cli.main import BUG, INTERRUPTED, NO_READER
 from ddcli.cli.plan import WORK
+from ddcli.cli.run import LEAST_MEMORY
+from ddcli.compare.markdown import LIMIT
+from ddcli.errors import LONGEST
+from ddcli.expressions import definition, modules, sql
+from ddcli.expressions.tree import MAX_DEPTH
+from ddcli.expressions.types import MAX_PRECISION
+from ddcli.provenance.trace import MOST
+from ddcli.spec import tree, values
+from ddcli.spec.model import GUARD
 from ddcli.spec.operators import OPERATORS
+from ddcli.store.files.access import LARGEST, SMALL
+from ddcli.store.files.objects import COPIED
+from ddcli.store.parquet.footers import HEADER, LONGEST_NAME
+from ddcli.store.state.runs import KEPT
 from tests import generated, shown
 from tests.scratch import ROOT
 
@@ -98,3 +113,20 @@ def test_every_exit_code_is_in_the_table():
     }
     codes |= {0, DIFFERENT, WORK, BUG, INTERRUPTED, NO_READER}
     assert [code for code in codes if f"| {code} |" not in PAGES["docs/running.md"]] == []
+
+
+def test_limits_are_those_of_the_code():
+    page = PAGES["docs/limits.md"]
+    figures = [
+        *(tree.MAX_DEPTH, tree.MAX_NODES, values.LONGEST_NAME, values.LONGEST_PATH, values.LONGEST_NUMBER),
+        *(definition.NAMES, GUARD, sql.MAX_NESTING, MAX_DEPTH, MAX_PRECISION, LONGEST_NAME, LONGEST, LIMIT, KEPT, MOST),
+    ]
+    written = [f"{figure:,}".replace(",", " ") for figure in figures]
+    assert [figure for figure in written if not re.search(rf"(?<!\d )(?<!\d){figure}(?! ?\d)", page)] == []
+    powers = [(MOST_COPIES, "2^30"), (LEAST_MEMORY, "256 MiB"), (HEADER, "64 KiB"), (SMALL, "1 MiB"), (COPIED, "5 GiB")]
+    powers += [(LARGEST, "1 GiB"), (modules.LARGEST, "1 MiB"), (modules.ALL, "8 MiB"), (diff.LEAST_MEMORY, "384 MiB")]
+    sizes = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+    for figure, text in powers:
+        number, _, unit = text.partition(" ")
+        assert text in page
+        assert figure == (int(number) * sizes[unit] if unit else 2**30), text
