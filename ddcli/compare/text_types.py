@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ddcli.engine.kernels.text_syntax import EXACT_DIGITS
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import Type
@@ -31,7 +32,7 @@ MOMENT = DAY + r"[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
 ZONE = r"(Z|[+-][0-9]{2}:?[0-9]{2})"
 FORMS = {
     Type("int64", nullable=True): WHOLE,
-    Type("float64", nullable=True): rf"{SHORT}{POWER}|{SHORT}\.[0-9]{{1,17}}{POWER}|-?0\.0*[0-9]{{1,17}}{POWER}",
+    Type("float64", nullable=True): rf"{SHORT}(\.[0-9]+)?{POWER}",
     Type("bool", nullable=True): "true|false",
     Type("date", nullable=True): DAY,
     Type("datetime", nullable=True, unit="us"): MOMENT,
@@ -81,8 +82,17 @@ def infer_types(texts: Mapping[str, Sequence[pl.LazyFrame]]) -> Schema:
 
 
 def _fits(name: str, kind: Type) -> pl.Expr:
-    """Return whether all values of a column are of a type; of days and moments, that they exist, too."""
+    """Return whether all values of a column are of a type; of days and moments that they exist, of floats that they are the numbers written."""
     fits = pl.col(name).str.contains(f"^({FORMS[kind]})$")
+    if kind.is_float:
+        number = _digits(pl.col(name))
+        fits &= (number.str.len_bytes() <= EXACT_DIGITS) | (number == _digits(read(name, kind).cast(pl.String)))
     if kind.kind in {"date", "datetime"}:
         fits &= read(name, kind).is_not_null()
     return (pl.col(name).is_null() | fits).all()
+
+
+def _digits(text: pl.Expr) -> pl.Expr:
+    """Return the digits of numbers, without point, exponent, and zeros at either end."""
+    mantissa = text.str.extract(r"^-?([0-9.]*)")
+    return mantissa.str.replace(".", "", literal=True).str.strip_chars("0")

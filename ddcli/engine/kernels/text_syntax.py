@@ -1,7 +1,7 @@
 """The syntax of text in a block of bytes: fields of CSV records, keys of JSON objects. A sieve: what it passes is sound.
 
 CSV is as Python's `csv` reads it strictly: a quote counts where a field begins with it. Of JSON it looks only at what a parser of
-values passes over: whether a key is in an object twice, and at escapes of half a character.
+values passes over: whether a key is in an object twice, at escapes of half a character, and at numbers that a float would cut.
 """
 
 from __future__ import annotations
@@ -26,10 +26,28 @@ QUOTATION: Final = 34
 LINE: Final = 10
 CARRIAGE: Final = 13
 BACKSLASH: Final = 92
+DIGIT: Final = 48
+EXPONENT: Final = 101
+EXACT_DIGITS: Final = 15
+"""Digits of a number that a float always gives back as they were."""
+SHORT_EXPONENT: Final = 2
+"""Digits of an exponent with which it is not near the smallest floats, which have fewer digits."""
 MOST_KEYS: Final = 64
 DEEPEST: Final = 32
+BLANK: Final = 0
+LONG: Final = 1
+MARKS: Final = 2
+"""What is noted of the lines of a file, and how many such notes there are."""
 PRIME: Final = np.uint64(0x100000001B3)
 BASIS: Final = np.uint64(0xCBF29CE484222325)
+
+
+def hash_of(key: bytes) -> int:
+    """Return the hash of a key of JSON."""
+    found = int(BASIS)
+    for byte in key:
+        found = (found ^ byte) * int(PRIME) & 0xFFFFFFFFFFFFFFFF
+    return found
 
 
 @kernel("BiiV")
@@ -116,11 +134,52 @@ def half_character(data: np.ndarray, i: int, end: int) -> int:
 
 
 @inline
-def line_is_sound(data: np.ndarray, start: int, end: int, hashes: np.ndarray, first: np.ndarray) -> int:
-    """Return 1 if a line has no object with two keys of equal hashes, else 0; also 0 where that is not to be seen easily."""
+def is_watched(watched: np.ndarray, top: np.uint64, inner: np.uint64) -> bool:
+    """Say whether one of two hashes is watched."""
+    for i in range(watched.shape[0]):
+        if watched[i] == top or watched[i] == inner:
+            return True
+    return False
+
+
+@inline
+def number_end(data: np.ndarray, start: int, end: int) -> int:
+    """Return where a number ends; minus that, if it has a point or an exponent and may have more digits than a float."""
+    digits = 0
+    exponent = 0
+    plain = True
+    powered = False
+    i = start
+    while i < end:
+        byte = data[i]
+        if byte >= DIGIT and byte < DIGIT + 10:
+            if powered:
+                exponent += 1
+            elif byte != DIGIT or digits > 0:
+                digits += 1
+        elif byte == 46 or byte | 32 == EXPONENT:
+            plain = False
+            powered = byte != 46
+        elif byte not in (43, 45):  # + -
+            break
+        i += 1
+    return -i if not plain and (digits > EXACT_DIGITS or exponent > SHORT_EXPONENT) else i
+
+
+@inline
+def line_is_sound(
+    data: np.ndarray, start: int, end: int, hashes: np.ndarray, first: np.ndarray, watched: np.ndarray
+) -> int:
+    """Return 1 if a line has no object with two keys of equal hashes, else 0; also 0 where that is not to be seen easily.
+
+    2 instead of 1, if a key that is watched, of the line's object or of one in it, has a number that a float may cut.
+    """
     depth = 0
     keys = 0
     awaited = False
+    sound = 1
+    top = BASIS
+    inner = BASIS
     i = start
     while i < end:
         byte = data[i]
@@ -142,7 +201,19 @@ def line_is_sound(data: np.ndarray, start: int, end: int, hashes: np.ndarray, fi
                 hashes[keys] = h
                 keys += 1
                 awaited = False
+                if depth == 1:
+                    top = h
+                    inner = h
+                elif depth == 2:
+                    inner = h
             i = last
+        elif byte >= DIGIT and byte < DIGIT + 10:
+            last = number_end(data, i, end)
+            if last < 0:
+                last = -last
+                if sound == 1 and is_watched(watched, top, inner):
+                    sound = 2
+            i = last - 1
         elif byte in (123, 91):  # { [
             if depth == DEEPEST:
                 return 0
@@ -159,7 +230,7 @@ def line_is_sound(data: np.ndarray, start: int, end: int, hashes: np.ndarray, fi
         elif byte == COMMA:
             awaited = depth > 0 and first[depth - 1] >= 0
         i += 1
-    return 1 if depth == 0 else 0
+    return sound if depth == 0 else 0
 
 
 @inline
@@ -171,13 +242,20 @@ def is_blank(data: np.ndarray, start: int, end: int) -> bool:
     return i == end
 
 
-@kernel("BiUVVV")
+@kernel("BiUVUVV")
 def doubtful_lines(
-    data: np.ndarray, length: int, hashes: np.ndarray, first: np.ndarray, blank: np.ndarray, out: np.ndarray
+    data: np.ndarray,
+    length: int,
+    hashes: np.ndarray,
+    first: np.ndarray,
+    watched: np.ndarray,
+    marks: np.ndarray,
+    out: np.ndarray,
 ) -> int:
     """Write where the lines of data[:length] begin that are not seen to be sound; return how many, at most as many as `out` holds.
 
-    `hashes` and `first` are scratch of MOST_KEYS and DEEPEST; blank[0] becomes 1 if a line is blank.
+    `hashes` and `first` are scratch of MOST_KEYS and DEEPEST; marks[BLANK] becomes 1 if a line is blank, marks[LONG] if a
+    `watched` key has a number that a float may cut.
     """
     found = 0
     start = 0
@@ -186,9 +264,13 @@ def doubtful_lines(
         while end < length and data[end] != LINE:
             end += 1
         if is_blank(data, start, end):
-            blank[0] = 1
-        elif line_is_sound(data, start, end, hashes, first) == 0:
-            out[found] = start
-            found += 1
+            marks[BLANK] = 1
+        else:
+            sound = line_is_sound(data, start, end, hashes, first, watched)
+            if sound == 0:
+                out[found] = start
+                found += 1
+            elif sound == 2:
+                marks[LONG] = 1
         start = end + 1
     return found

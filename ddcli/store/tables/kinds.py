@@ -7,20 +7,26 @@ reads it, so there is one meaning of text everywhere. What can't be read that wa
 from __future__ import annotations
 
 import glob
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
+from ddcli.engine.kernels.text_syntax import BLANK, LONG
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.store.parquet import footers
 from ddcli.store.parquet.footers import TEXT, refuse_long_names, refuse_names_twice
-from ddcli.store.tables.text_syntax import SPACE, Damage, Syntax, judge_csv, judge_json, opened, records
+from ddcli.store.tables.json_numbers import Watched
+from ddcli.store.tables.text_syntax import SPACE, Damage, Syntax, judge_csv, judge_json, opened, records, whole_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    import numpy as np
 
     from ddcli.expressions.types import Schema
 
@@ -163,11 +169,16 @@ class Ndjson(Text):
 
     name = footers.NDJSON
 
+    def __init__(self, declared: Schema, *, nested: bool = False) -> None:
+        super().__init__(declared, nested=nested)
+        self._watched = Watched(declared, nested=nested)
+        self._syntax = Syntax(self._watched)
+
     def footer(self, path: Path) -> Footer:
         return {name: kind.to_polars() for name, kind in self.declared.items()}
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
-        schema: dict[str, pl.DataType] = {}
+        schema = pl.Schema()
         fields: dict[str, list[pl.Field]] = {}
         for name in self.declared:
             struct, dot, inner = name.partition(".")
@@ -176,11 +187,44 @@ class Ndjson(Text):
                 schema[struct] = pl.Struct(fields[struct])
             else:
                 schema[name] = pl.String()
+        marks = [self._marks(path) for path in paths]
+        if any(found[LONG] for found in marks):
+            return pl.concat(
+                self._exact_scan(path, schema) if found[LONG] else self._plain_scan([path], schema, found[BLANK])
+                for path, found in zip(paths, marks, strict=True)
+            )
+        return self._plain_scan(paths, schema, any(found[BLANK] for found in marks))
+
+    def _plain_scan(self, paths: Sequence[Path], schema: pl.Schema, blank: bool) -> pl.LazyFrame:
         scan = pl.scan_ndjson([glob.escape(str(path)) for path in paths], schema=schema)
-        if not self._syntax.blank.isdisjoint(paths):
+        if blank:
             # Where polars skips rows it counts lines, blank ones, too; a condition keeps it from skipping.
             scan = scan.filter(pl.first().is_null() | pl.first().is_not_null())
         return scan
+
+    def _exact_scan(self, path: Path, schema: pl.Schema) -> pl.LazyFrame:
+        """Return the rows of a file in which numbers have more digits than polars reads."""
+
+        def frames(
+            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None
+        ) -> Iterator[pl.DataFrame]:
+            for lines in whole_lines(path):
+                exact = b"\n".join(self._watched.exact(line) for line in lines.split(b"\n") if line.strip())
+                frame = pl.read_ndjson(exact, schema=schema) if exact else pl.DataFrame(schema=schema)
+                frame = frame.select(columns or pl.all()).head(frame.height if rows is None else rows)
+                rows = None if rows is None else rows - frame.height
+                yield frame if predicate is None else frame.filter(predicate)
+                if rows == 0:
+                    return
+
+        return register_io_source(frames, schema=schema, is_pure=True)
+
+    def _marks(self, path: Path) -> np.ndarray:
+        """Return what is noted of a file's lines, which are looked through if they were not yet."""
+        if path not in self._syntax.marks:
+            with suppress(OSError):  # whoever collects the rows says so
+                self.find_damage(path)
+        return self._syntax.marks[path]
 
     def find_damage(self, path: Path) -> Damage | None:
         return self._syntax.json_damage(path)

@@ -17,9 +17,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
-from ddcli.engine.kernels.text_syntax import DEEPEST, MOST_KEYS, QUOTED, RECORD, csv_is_sound, doubtful_lines
+from ddcli.engine.kernels.text_syntax import (
+    BLANK,
+    DEEPEST,
+    LONG,
+    MARKS,
+    MOST_KEYS,
+    QUOTED,
+    RECORD,
+    csv_is_sound,
+    doubtful_lines,
+)
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.parquet.footers import DAMAGED
+from ddcli.store.tables.json_numbers import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,18 +132,27 @@ WORDS = {
 """What Python's `csv` says, in words of the file."""
 
 
-def judge_json(path: Path, blank: np.ndarray | None = None) -> Damage | None:
-    """Return the first thing that is wrong with an NDJSON file; blank[0] becomes 1 if a line is blank."""
+def judge_json(path: Path, watched: Watched | None = None, marks: np.ndarray | None = None) -> Damage | None:
+    """Return the first thing that is wrong with an NDJSON file; of the lines before it `marks` are made, if there are any."""
     try:
         with opened(path) as file:
             for line, text in enumerate(file, start=1):
-                if blank is not None and not text.strip(SPACE):
-                    blank[0] = 1
-                elif damage := judge_object(text, f"{path}:{line}"):
+                if marks is not None and watched is not None:
+                    mark(text, watched, marks)
+                if damage := judge_object(text, f"{path}:{line}"):
                     return damage
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         return _not_unpacked(path, error)
     return None
+
+
+def mark(text: str, watched: Watched, marks: np.ndarray) -> None:
+    """Note of a line of NDJSON whether it is blank, or has a number that a float may cut where that counts."""
+    if not text.strip(SPACE):
+        marks[BLANK] = 1
+    elif not marks[LONG]:
+        line = text.encode()
+        marks[LONG] = watched.exact(line) != line
 
 
 def judge_object(text: str, place: str) -> Damage | None:
@@ -157,10 +177,11 @@ def judge_object(text: str, place: str) -> Damage | None:
 class Syntax:
     """Looks through files: those of up to `SMALL` bytes in all by Python alone, the others by compiled code first."""
 
-    def __init__(self) -> None:
+    def __init__(self, watched: Watched | None = None) -> None:
         self._left = SMALL
-        self.blank: set[Path] = set()
-        """NDJSON files that have blank lines."""
+        self._watched = watched or Watched({}, nested=False)
+        self.marks: dict[Path, np.ndarray] = {}
+        """What is noted of the lines of NDJSON files that were looked through."""
 
     def csv_damage(self, path: Path) -> Damage | None:
         """Return what is wrong with a CSV file; None if each record is blank or has the fields of the header."""
@@ -168,12 +189,9 @@ class Syntax:
 
     def json_damage(self, path: Path) -> Damage | None:
         """Return what is wrong with an NDJSON file; None if each line is blank or an object that has each key once."""
-        blank = np.zeros(1, np.int64)
-        sound = self._is_large(path) and _json_is_sound(path, blank)
-        damage = None if sound else judge_json(path, blank)
-        if blank[0]:
-            self.blank.add(path)
-        return damage
+        marks = self.marks[path] = np.zeros(MARKS, np.int64)
+        sound = self._is_large(path) and _json_is_sound(path, self._watched, marks)
+        return None if sound else judge_json(path, self._watched, marks)
 
     def _is_large(self, path: Path) -> bool:
         self._left -= path.stat().st_size * (PACKED if path.suffix == ".gz" else 1)
@@ -194,16 +212,18 @@ def _csv_is_sound(path: Path) -> bool:
     return bool(ended == RECORD or (ended != QUOTED and commas + 1 == wanted))
 
 
-def _json_is_sound(path: Path, blank: np.ndarray) -> bool:
+def _json_is_sound(path: Path, watched: Watched, marks: np.ndarray) -> bool:
     hashes, first, found = np.empty(MOST_KEYS, np.uint64), np.empty(DEEPEST, np.int64), np.empty(DOUBTS, np.int64)
     try:
-        for lines in _whole_lines(path):
-            count = doubtful_lines(np.frombuffer(lines, np.uint8), len(lines), hashes, first, blank, found)
+        for lines in whole_lines(path):
+            data = np.frombuffer(lines, np.uint8)
+            count = doubtful_lines(data, len(lines), hashes, first, watched.hashes, marks, found)
             if count == DOUBTS:
                 return False
             for start in found[:count].tolist():
                 end = lines.find(b"\n", start)
                 text = lines[start : None if end < 0 else end].decode(errors="replace")
+                mark(text, watched, marks)
                 if judge_object(text, ""):
                     return False
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -211,7 +231,7 @@ def _json_is_sound(path: Path, blank: np.ndarray) -> bool:
     return True
 
 
-def _whole_lines(path: Path) -> Iterator[bytes]:
+def whole_lines(path: Path) -> Iterator[bytes]:
     """Give the content of a file in blocks that end where a line does."""
     rest: list[bytes] = []
     for block in _blocks(path):
