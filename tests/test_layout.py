@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -39,12 +40,35 @@ def test_no_two_modules_import_each_other():
     assert "ddcli.errors" in graph["ddcli.driver.run"]
 
 
-def _imports() -> dict[str, set[str]]:
-    """Return the modules of the package, each with those that it imports anywhere in its text."""
-    files = {
+OPERATOR = re.compile(r"ddcli\.(spec)\.model|ddcli\.(plan)\.(?:logical|loops|physical)|ddcli\.(engine)\.operators\.\w+")
+"""The modules in which an operator has a class of its name: one in each package."""
+
+
+def test_a_class_name_is_used_once_but_for_an_operator():
+    found = defaultdict(list)
+    for name, path in _files().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(name)
+    assert len(found) > 500
+    for name, modules in found.items():
+        rooms = [match and match[match.lastindex] for match in map(OPERATOR.fullmatch, modules)]
+        if len(modules) > 1:
+            assert None not in rooms, f"{name} in {modules}"
+            assert len(set(rooms)) == len(rooms), f"{name} in {modules}"
+
+
+def _files() -> dict[str, Path]:
+    """Return the files of the package's modules."""
+    return {
         ".".join(["ddcli", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): path
         for path in ROOT.rglob("*.py")
     }
+
+
+def _imports() -> dict[str, set[str]]:
+    """Return the modules of the package, each with those that it imports anywhere in its text."""
+    files = _files()
 
     def module(name: str) -> str | None:
         while name and name not in files:

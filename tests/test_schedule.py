@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddcli.engine.loop import Entry, Limit, Loop, Variable
+from ddcli.engine.loop import Limit, LoopEntry, LoopScope, VariablePlaces
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope import Scope
 from ddcli.engine.scope_tree import APART, BROUGHT, HERE, KEPT, LATE, Address, Nest, Wake
@@ -92,16 +92,16 @@ class World:
         for handle in entering:
             if handle.index in arranged:
                 toys = [Toy() for _ in range(self.shards)]
-                entries.append(Entry(scope.fed(toys, 1 + 1 + depth), toys))
+                entries.append(LoopEntry(scope.fed(toys, 1 + 1 + depth), toys))
             else:
-                entries.append(Entry(scope.source(1)))
+                entries.append(LoopEntry(scope.source(1)))
         inside = [*variables, *(entry.place for entry in entries)]
         self._fill(scope, inside, depth)
         results = [self.chance.choice(inside[len(variables) :] or inside) for _ in variables]
         leaving = self.chance.sample(inside, min(len(inside), self.chance.choice([1, 2])))
         limit = Limit(self.chance.choice([None, None, 1, 2, 3]), 1_000)
-        made = [Variable(v, r, Text("v", None)) for v, r in zip(variables, results, strict=True)]
-        loop = Loop(scope, made, entries, leaving, limit, lambda *_: "")
+        made = [VariablePlaces(v, r, Text("v", None)) for v, r in zip(variables, results, strict=True)]
+        loop = LoopScope(scope, made, entries, leaving, limit, lambda *_: "")
         return outside.add_inner(loop, *initials, *entering, widths=[1 for _ in leaving])
 
     def gives(self, place, rounds, by, token):

@@ -59,9 +59,9 @@ def pairs(on: Sequence[str] | Mapping[str, str]) -> tuple[tuple[Text, Text], ...
     return tuple((text(one), text(other)) for one, other in _items(on))
 
 
-def keys(by: Sequence[str] | Mapping[str, str]) -> tuple[model.Key, ...]:
+def keys(by: Sequence[str] | Mapping[str, str]) -> tuple[model.GroupColumn, ...]:
     """Return what groups are made by: columns, or names with expressions."""
-    return tuple(model.Key(text(name), None if name == value else text(value)) for name, value in _items(by))
+    return tuple(model.GroupColumn(text(name), None if name == value else text(value)) for name, value in _items(by))
 
 
 def _items(given: Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddcli.api.functions import Columns
     from ddcli.api.outputs import Output
     from ddcli.api.program import Program
-    from ddcli.api.traces import Kept
+    from ddcli.api.traces import KeptTraces
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
 
@@ -308,7 +308,7 @@ class Arranged(Collection):
         dataflow: Program,
         relation: Relation,
         key: tuple[str, ...],
-        kept: Kept | None,
+        kept: KeptTraces | None,
         conditions: tuple[str, ...] = (),
     ):
         super().__init__(dataflow, relation)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 from ddcli.api.arguments import schema as schema_of
 from ddcli.api.clock import Clock
 from ddcli.api.collection import Arranged
-from ddcli.api.imported import Import
+from ddcli.api.imported import ImportedArrangement
 from ddcli.api.loops import Loop, iterated
 from ddcli.api.outputs import Output
-from ddcli.api.sessions import Feed, Input, Upserts
-from ddcli.api.traces import Kept
+from ddcli.api.sessions import Input, UpdateSource, Upserts
+from ddcli.api.traces import KeptTraces
 from ddcli.circuit.graph import Assembled, assemble
 from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ddcli.api.outputs import Update
     from ddcli.api.traces import TraceHandle
     from ddcli.expressions.types import Type
-    from ddcli.plan.logical import Loop as LoopName
+    from ddcli.plan.logical import LoopName
 
 
 SHARDS = 2
@@ -82,12 +82,12 @@ class Dataflow:
         self.written_loop: Loop | None = None
         self.workers = workers
         self._workers = Workers(SHARDS * workers if workers > 1 else 1, workers)
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, UpdateSource] = {}
         self._outputs: dict[str, Output] = {}
         self._watched: dict[str, Relation] = {}
         self._showing: dict[str, tuple[int, Callable[[Update], Any]]] = {}
         self._one_at_a_time = Lock()
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, KeptTraces] = {}
         self._assembled: Assembled | None = None
         self._closed = False
         self._failed: BaseException | None = None
@@ -163,7 +163,7 @@ class Dataflow:
             raise UsageError("`leave` stands outside of a loop that is written step by step", hint=hint)
         return self.written_loop.leave(collection)
 
-    def import_trace(self, handle: TraceHandle, name: str | None = None) -> Import:
+    def import_trace(self, handle: TraceHandle, name: str | None = None) -> ImportedArrangement:
         """Return the arrangement that a handle of another dataflow reads, as a collection of this one.
 
         It is not copied. It begins with the contents as of the handle's `since`, at that time, and has each new batch as the other dataflow
@@ -180,7 +180,7 @@ class Dataflow:
                 hint="a shard of one is a shard of the other: give both as many workers",
             )
         name = name or f"import {len(self._feeds)}"
-        imported = Import(self, self.source(name, handle.columns), handle.copy())
+        imported = ImportedArrangement(self, self.source(name, handle.columns), handle.copy())
         self._feeds[name] = imported
         return imported
 
@@ -191,11 +191,11 @@ class Dataflow:
         if node.free:
             return Arranged(self, relation, node.by, None)
         for feed in self._feeds.values():
-            if isinstance(feed, Import) and feed.key == node.by and feed.relation.node == node.inputs[0]:
+            if isinstance(feed, ImportedArrangement) and feed.key == node.by and feed.relation.node == node.inputs[0]:
                 return feed
         if node.fingerprint not in self._kept:
             self._open()
-            self._kept[node.fingerprint] = Kept(self, relation, node.by)
+            self._kept[node.fingerprint] = KeptTraces(self, relation, node.by)
         return Arranged(self, relation, node.by, self._kept[node.fingerprint])
 
     def output_of(self, relation: Relation) -> Output:
@@ -307,9 +307,9 @@ class Dataflow:
         nodes = logical.Graph(outputs | {name: lowered[name] for name in indexed}).nodes()
         return PhysicalGraph(outputs, tuple(nodes))
 
-    def _indexed(self) -> dict[str, Import | Upserts]:
+    def _indexed(self) -> dict[str, ImportedArrangement | Upserts]:
         """Return the sources that come arranged."""
-        return {name: feed for name, feed in self._feeds.items() if isinstance(feed, Import | Upserts)}
+        return {name: feed for name, feed in self._feeds.items() if isinstance(feed, ImportedArrangement | Upserts)}
 
     def trace(
         self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
@@ -335,7 +335,7 @@ class Dataflow:
         self._closed = True
         self._workers.close()
         for feed in self._feeds.values():
-            if isinstance(feed, Import):
+            if isinstance(feed, ImportedArrangement):
                 feed.release()
 
     def __enter__(self) -> Self:

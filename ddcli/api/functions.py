@@ -47,7 +47,7 @@ def row_type(columns: Iterable[str]) -> type[Row]:
     return type("Row", (Row,), {"__slots__": (), "places": {name: at for at, name in enumerate(columns)}})
 
 
-def mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.Function:
+def mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
     """Return a function that gives one record for each."""
     row, names = row_type(given), tuple(columns)
 
@@ -57,7 +57,7 @@ def mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, ba
     return _function("map", function, function if batch else call, columns, batch=batch)
 
 
-def flat_mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.Function:
+def flat_mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
     """Return a function that gives any number of records for each."""
     row, names = row_type(given), tuple(columns)
 
@@ -67,7 +67,7 @@ def flat_mapping(function: Callable[..., Any], given: Schema, columns: Columns, 
     return _function("flat_map", function, function if batch else call, columns, batch=batch)
 
 
-def filtering(function: Callable[..., Any], given: Schema) -> model.Function:
+def filtering(function: Callable[..., Any], given: Schema) -> model.PythonFunction:
     """Return a function that gives the records for which `function` is true."""
     row = row_type(given)
 
@@ -78,7 +78,7 @@ def filtering(function: Callable[..., Any], given: Schema) -> model.Function:
     return _function("filter", function, call, given, batch=False)
 
 
-def joining(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.Function:
+def joining(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
     """Return a function that gives any number of (record, time, diff) for each record."""
     row, names = row_type(given), tuple(columns)
 
@@ -91,7 +91,7 @@ def joining(function: Callable[..., Any], given: Schema, columns: Columns, *, ba
     return _function("join_function", function, function if batch else call, columns, batch=batch)
 
 
-def reducing(function: Callable[..., Any], columns: Columns) -> model.Function:
+def reducing(function: Callable[..., Any], columns: Columns) -> model.PythonFunction:
     """Return a function of groups: (key, [(value, count), ...]) -> [(value, count), ...], of tuples."""
     return _function("reduce", function, function, columns, batch=False)
 
@@ -138,10 +138,10 @@ def _named(given: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 def _function(
     role: str, held: Callable[..., Any], function: Callable[..., Any], columns: Columns, *, batch: bool
-) -> model.Function:
+) -> model.PythonFunction:
     if not callable(held):
         raise UsageError(f"`{role}` takes expressions or a function, not {held!r}")
     found = schema(columns, f"`{role}` of {getattr(held, '__qualname__', held)}")
-    return model.Function(
+    return model.PythonFunction(
         text(AtHand(function, role, held)), {name: (text(name), kind) for name, kind in found.items()}, batch
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddcli.plan.relation import Relation
 
 
-class Import(Arranged):
+class ImportedArrangement(Arranged):
     """An arrangement that another dataflow keeps, as a collection of this one; and what feeds it from there."""
 
     def __init__(self, dataflow: Program, relation: Relation, handle: TraceHandle):
@@ -33,11 +33,11 @@ class Import(Arranged):
         """The frontier of the dataflow that keeps the arrangement."""
         return self.handle.upper
 
-    def indexed(self) -> graph.Import:
+    def indexed(self) -> graph.ImportedSource:
         """Return what stands for the arrangement in this dataflow's graph. From now on that holds it, the handle no more."""
         self._shards = [Imported(trace) for trace in self.handle.imported(self.dataflow.frontier)]
         self.handle.close()
-        return graph.Import(self.key, self.handle.arranged, self._shards)
+        return graph.ImportedSource(self.key, self.handle.arranged, self._shards)
 
     def fit(self, layout: Layout) -> None:
         """Do nothing: an arrangement has all its columns."""

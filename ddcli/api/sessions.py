@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.plan.relation import Relation
 
 
-class Feed(Protocol):
+class UpdateSource(Protocol):
     """Something from which a dataflow takes updates."""
 
     @property
@@ -223,9 +223,9 @@ class Upserts(Session):
         self._count += len(pending)
         self._flushed.append(updates)
 
-    def indexed(self) -> graph.Upserts:
+    def indexed(self) -> graph.UpsertSource:
         """Return what stands for the collection in the dataflow's graph."""
-        return graph.Upserts(self.key, self._key.schema | self._value.schema)
+        return graph.UpsertSource(self.key, self._key.schema | self._value.schema)
 
     def fit(self, layout: Layout) -> None:
         """Do nothing: what a key has is told by all its columns."""

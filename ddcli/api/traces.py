@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from ddcli.api.outputs import Record, Update
     from ddcli.api.program import Program
-    from ddcli.engine.trace.spine import Hold, Trace
+    from ddcli.engine.trace.spine import Trace, TraceHold
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
 
 
-class Kept:
+class KeptTraces:
     """An arrangement that a dataflow keeps: its key and columns, and, once it has been assembled, the shards' traces."""
 
     def __init__(self, dataflow: Program, relation: Relation, key: tuple[str, ...]):
@@ -68,12 +68,12 @@ class TraceHandle:
     >>> trace.close()
     """
 
-    def __init__(self, kept: Kept, since: Frontier, filters: tuple[Step, ...] = ()):
+    def __init__(self, kept: KeptTraces, since: Frontier, filters: tuple[Step, ...] = ()):
         self._kept = kept
         self._since = since
         self._through = Frontier()
         self._filters = filters
-        self._holds: list[Hold] = []
+        self._holds: list[TraceHold] = []
         self._closed = False
         if kept.shards is None:
             kept.handles.append(self)

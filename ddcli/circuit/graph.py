@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 
 from ddcli.circuit.groups import value_layout
-from ddcli.circuit.operators import INT64, Operators, Surroundings, Traces, route
+from ddcli.circuit.operators import INT64, CircuitContext, Operators, Traces, route
 from ddcli.circuit.partition import owned
 from ddcli.circuit.shards import Lazily
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.counts import OUTPUT
 from ddcli.engine.lanes import Layout, decode_records
-from ddcli.engine.loop import Entry, Limit, Loop, Variable
+from ddcli.engine.loop import Limit, LoopEntry, LoopScope, VariablePlaces
 from ddcli.engine.operators.base import Delta
 from ddcli.engine.operators.join import Arrange, Entered
 from ddcli.engine.operators.linear import Consolidate, Permute
@@ -100,7 +100,7 @@ def assemble(
     pool: Pool | Sequence[Pool],
     show: Callable[[str, pl.DataFrame], None],
     time: Sequence[Type] = (INT64,),
-    indexed: Mapping[str, Import | Upserts] | None = None,
+    indexed: Mapping[str, ImportedSource | UpsertSource] | None = None,
     *,
     parted: bool = False,
     facts: Mapping[str, Facts] | None = None,
@@ -121,12 +121,12 @@ def assemble(
         if isinstance(node, loops.Leave):
             left[node.inputs[0].fingerprint].append(node.which)
     assembly = _Assembly(
-        scope, None, _Whole(Surroundings(traces, pools, show, time, facts or {}, failed), left, indexed or {}, lazily)
+        scope, None, _Whole(CircuitContext(traces, pools, show, time, facts or {}, failed), left, indexed or {}, lazily)
     )
     result = Assembled(scope)
     for name, node in graph.outputs.items():
         handle = assembly.handle(node)
-        if isinstance(node, physical.Arranged):
+        if isinstance(node, physical.Arrangement):
             shards = () if lazily else assembly.operators.arranged[node.fingerprint]
             result.arranged[name] = [shard.trace for shard in shards if isinstance(shard, Arrange | Upsert)]
         else:
@@ -151,14 +151,14 @@ def _keeps_signs(node: Node) -> bool:
     """Say whether an operator gives nothing but rows that insert for such rows, whatever it has read before."""
     if isinstance(node, physical.Linear):
         return not any(isinstance(step, ExplodeStep) for step in node.steps)
-    if isinstance(node, physical.Sum):
+    if isinstance(node, physical.SignedSum):
         return -1 not in node.signs
-    plain = physical.Arranged | physical.Consolidate | physical.Show
+    plain = physical.Arrangement | physical.Consolidated | physical.Show
     return isinstance(node, plain) and not isinstance(node, physical.Filtered)
 
 
 @dataclass(frozen=True)
-class Import:
+class ImportedSource:
     """An arrangement that another dataflow keeps: its key, all its columns, and its shards."""
 
     key: tuple[str, ...]
@@ -167,7 +167,7 @@ class Import:
 
 
 @dataclass(frozen=True)
-class Upserts:
+class UpsertSource:
     """A source fed with rows [key | value | present | order]: its key and all its columns. The last row of a key says its value."""
 
     key: tuple[str, ...]
@@ -178,9 +178,9 @@ class Upserts:
 class _Whole:
     """What is the same for all scopes: `left` gives, by loop, which of its bodies are read outside."""
 
-    surroundings: Surroundings
+    surroundings: CircuitContext
     left: dict[str, list[int]]
-    indexed: Mapping[str, Import | Upserts]
+    indexed: Mapping[str, ImportedSource | UpsertSource]
     lazily: bool
 
 
@@ -197,7 +197,7 @@ class _Assembly:
     indexed: dict[str, tuple[Handle, Sequence[Imported | Upsert]]] = field(default_factory=dict)
     """And where their updates come out, arranged."""
     ports: dict[tuple[str, int], Handle] = field(default_factory=dict)
-    entering: list[tuple[Node, Entry]] = field(default_factory=list)
+    entering: list[tuple[Node, LoopEntry]] = field(default_factory=list)
     variables: dict[int, Handle] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -211,13 +211,13 @@ class _Assembly:
 
     def before(self, node: Node) -> Sequence[Node]:
         """Return the nodes that have a place in this scope before a node gets its own."""
-        if level(node) < self.scope.depth or isinstance(node, loops.Variable | physical.Scan):
+        if level(node) < self.scope.depth or isinstance(node, loops.LoopVariable | physical.Scan):
             return ()
         if isinstance(node, loops.Leave):
             (iterate,) = node.inputs
             assert isinstance(iterate, loops.Iterate)
             return (*iterate.initials, *entering(iterate))
-        return () if isinstance(node, physical.Arranged) and self.is_source(node) else node.inputs
+        return () if isinstance(node, physical.Arrangement) and self.is_source(node) else node.inputs
 
     def place(self, node: Node) -> Handle:
         if level(node) < self.scope.depth:
@@ -225,16 +225,16 @@ class _Assembly:
         layout = Layout(node.schema)
         if isinstance(node, loops.Leave):
             return self.called(node, self.leave(node))
-        if isinstance(node, loops.Variable):
+        if isinstance(node, loops.LoopVariable):
             return self.called(node, self.variable(node.index, layout))
         if isinstance(node, physical.Scan):
             return self.called(node, self.scan(node))
-        if isinstance(node, physical.Arranged) and (source := self.is_source(node)):
+        if isinstance(node, physical.Arrangement) and (source := self.is_source(node)):
             handle, self.operators.arranged[node.fingerprint] = self.source(source)
             return handle
         inputs = [self.handle(child) for child in node.inputs]
         shards = self.shards(partial(self.operators.operator, node))
-        if isinstance(node, physical.Arranged):
+        if isinstance(node, physical.Arrangement):
             self.operators.arranged[node.fingerprint] = cast("Sequence[Arrange | Filtered]", shards)
         shifts, wraps = isinstance(node, physical.EquiJoin | physical.EnterAt), isinstance(node, physical.Filtered)
         handle = self.scope.add(
@@ -245,7 +245,7 @@ class _Assembly:
             route=route(node),
             shifts=shifts,
             wraps=wraps,
-            arranges=isinstance(node, physical.Arranged),
+            arranges=isinstance(node, physical.Arrangement),
         )
         self.scope.call(handle, node.fingerprint, kind(node), keeps_signs=_keeps_signs(node))
         if self.operators.times > 1 and isinstance(node, physical.EquiJoin):
@@ -278,7 +278,7 @@ class _Assembly:
         permutes = [Permute(lanes, self.scope.nt) for _ in shards]
         return self.scope.add(permutes, handle, width=layout.width, layout=layout)
 
-    def is_source(self, node: physical.Arranged) -> str | None:
+    def is_source(self, node: physical.Arrangement) -> str | None:
         """Return the name of the source that is the very arrangement that a node asks for, as it comes."""
         (scan,) = node.inputs
         if not isinstance(scan, physical.Scan) or scan.name not in self.whole.indexed:
@@ -293,7 +293,7 @@ class _Assembly:
             indexed = self.whole.indexed[name]
             layout = Layout(indexed.schema)
             shards: Sequence[Imported | Upsert]
-            if isinstance(indexed, Import):
+            if isinstance(indexed, ImportedSource):
                 shards = indexed.shards
                 handle = self.fed[name] = self.scope.fed(shards, layout.width + self.scope.nt + 1, layout)
             else:
@@ -317,18 +317,18 @@ class _Assembly:
         """Let a collection from outside into the loop: from its first round on, an arrangement as it stands."""
         assert self.outside is not None
         self.outside.handle(node)
-        if isinstance(node, physical.Arranged):
+        if isinstance(node, physical.Arrangement):
             arranged = self.outside.operators.arranged[node.fingerprint]
             shards = self.shards(lambda shard: Entered(arranged[shard]))
             nt = self.operators.times + level(node)
             layout = Layout(node.schema)
             handle = self.scope.fed(shards, layout.width + nt + 1, layout)
             self.operators.arranged[node.fingerprint] = shards
-            self.entering.append((node, Entry(handle, shards)))
+            self.entering.append((node, LoopEntry(handle, shards)))
         else:
             layout = Layout(node.schema)
             handle = self.scope.source(layout.width, layout)
-            self.entering.append((node, Entry(handle)))
+            self.entering.append((node, LoopEntry(handle)))
         return handle
 
     def leave(self, node: loops.Leave) -> Handle:
@@ -353,9 +353,9 @@ class _Assembly:
             records = decode_records(shown, layouts[at], self.whole.surroundings.pools[0])
             return ", ".join(f"{record} {diff:+d}" for record, diff in zip(records, shown[:, -1].tolist(), strict=True))
 
-        loop = Loop(
+        loop = LoopScope(
             scope,
-            [Variable(*each) for each in zip(places, bodies, node.names, strict=False)],
+            [VariablePlaces(*each) for each in zip(places, bodies, node.names, strict=False)],
             [entry for _, entry in inner.entering],
             [bodies[which] for which in left],
             Limit(node.bound, node.guard),

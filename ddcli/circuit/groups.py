@@ -12,16 +12,16 @@ from ddcli.engine.kernels import DiffOverflow
 from ddcli.engine.lanes import Layout, decode, encode, encode_records, hashed_lanes, ranks
 from ddcli.engine.operators.reduce_aggregates import (
     Aggregate,
-    Column,
     Count,
     CountDistinct,
+    ExactSum,
     First,
     FloatMean,
     FloatSum,
     Gather,
     Gathered,
+    LaneRun,
     Number,
-    Sum,
     TopK,
     maximum,
     minimum,
@@ -111,12 +111,12 @@ def value_layout(schema: Schema, by: Sequence[str]) -> Layout:
     return Layout({name: kind for name, kind in schema.items() if name not in by})
 
 
-def column_of(values: Layout, name: str) -> Column:
+def column_of(values: Layout, name: str) -> LaneRun:
     """Return where a column's lanes are and how null shows in them."""
     kind = values.schema[name]
     lanes = values.lanes(name)
     null = ("flag" if kind.kind in FLAGGED else "in_band") if kind.nullable else "none"
-    return Column(lanes.start, len(lanes), null)  # type: ignore[arg-type]
+    return LaneRun(lanes.start, len(lanes), null)  # type: ignore[arg-type]
 
 
 def kernel_aggregates(call: AggregateCall, values: Layout) -> list[Aggregate]:
@@ -134,7 +134,7 @@ def kernel_aggregates(call: AggregateCall, values: Layout) -> list[Aggregate]:
     if call.function in ("sum", "avg"):
         wide = kind.kind == "decimal" or (call.function == "avg" and kind.kind in ("int64", "uint64"))
         total: Aggregate = (
-            FloatSum(column) if kind.is_float else Sum(column, _number(kind), "wide" if wide else "signed")
+            FloatSum(column) if kind.is_float else ExactSum(column, _number(kind), "wide" if wide else "signed")
         )
         return [total, Count(column)] if call.function == "avg" or call.type.nullable else [total]
     if call.function in ("min", "bool_and"):
@@ -323,7 +323,7 @@ def multiplicity(function: Expression | None) -> Callable[[Lanes], Lanes]:
     """
     if function is None:
         return positive
-    run = stage.Stage({"count": Type("int64")}, (MapStep((("count", Cast(function, Type("int64"))),)),))
+    run = stage.FusedSteps({"count": Type("int64")}, (MapStep((("count", Cast(function, Type("int64"))),)),))
 
     def apply(counts: Lanes) -> Lanes:
         import polars as pl

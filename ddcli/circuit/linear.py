@@ -30,7 +30,7 @@ INT64 = Type("int64")
 
 def keeping(schema: Schema, steps: Sequence[Step], pool: Pool) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function that gives those rows of a matrix with the lanes of `schema` first that filters keep, in their order."""
-    run, layout = stage.Stage(schema, tuple(steps)), Layout(schema)
+    run, layout = stage.FusedSteps(schema, tuple(steps)), Layout(schema)
 
     def keep(updates: np.ndarray) -> np.ndarray:
         if not len(updates):
@@ -52,7 +52,7 @@ def linear_operator(
     given = node.inputs[0].schema
     source = Layout(given)
     origins = _origins(given, node.steps)
-    sums = {name: origin for name, origin in origins.items() if isinstance(origin, Sum)}
+    sums = {name: origin for name, origin in origins.items() if isinstance(origin, ColumnOffset)}
     if sums:
         # What is but a sum is computed as an expression all the same where something else is.
         refuse = _linear(node, origins | dict.fromkeys(sums), pool, nt, failed)
@@ -72,7 +72,7 @@ def _only_maps(node: physical.Linear) -> bool:
 
 def _lanes(origin: Origin, kind: Type, given: Schema, source: Layout) -> list[Lane]:
     """Return the lanes of a column that comes from one column of the input or from none."""
-    if isinstance(origin, Sum):
+    if isinstance(origin, ColumnOffset):
         (lane,) = source.lanes(origin.column.name)
         plus = Plus(lane, origin.number)
         return [Constant(0), plus] if kind.nullable else [plus]
@@ -103,7 +103,7 @@ def _linear(
     if not computed.width and _only_maps(node):
         return Permute(lanes, nt)
     only = MapStep(tuple((name, Column(name, kind)) for name, kind in computed.schema.items()))
-    run = stage.Stage(given, (*node.steps, only))
+    run = stage.FusedSteps(given, (*node.steps, only))
 
     def logic(frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]:
         result = run.run(frame)
@@ -124,14 +124,14 @@ def _linear(
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class ColumnOffset:
     """A column of 64-bit integers that are never null, and a number that is added."""
 
     column: Column
     number: int
 
 
-Origin = Column | Literal | Sum | None
+Origin = Column | Literal | ColumnOffset | None
 """Where a column comes from: the input column whose lanes it has, a literal, a sum; None: it must be computed."""
 
 
@@ -173,7 +173,7 @@ def _sum(call: Call, origins: dict[str, Origin]) -> Origin:
     origin = origins.get(one.name)
     if not isinstance(origin, Column) or {one.type, origin.type, call.type} != {INT64}:
         return None
-    return Sum(origin, other.value if call.function == "+" else -other.value)
+    return ColumnOffset(origin, other.value if call.function == "+" else -other.value)
 
 
 def lanes_as(lanes: list[int], have: Type, want: Type) -> list[Lane]:

@@ -130,7 +130,7 @@ class _Told:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class CircuitContext:
     """What is the same for all scopes: `pools` has one a shard, which may be the same, `show` is given what an `inspect` sees, `time` are the coordinates' types."""
 
     traces: Traces
@@ -146,7 +146,7 @@ class Operators:
     """The operators of the nodes of one scope, and what keeps its arrangements, by node: a shard each."""
 
     scope: Scope
-    surroundings: Surroundings
+    surroundings: CircuitContext
     arranged: dict[str, Sequence[Arrange | Entered | Filtered | Imported | Upsert]] = field(default_factory=dict)
 
     def pool(self, shard: int) -> Pool:
@@ -165,12 +165,12 @@ class Operators:
         layout, pool = Layout(node.inputs[0].schema), self.pool(shard)
         return linear_operator(node, pool, self.scope.nt, lambda rows, why: tell(rows, layout, pool, why))
 
-    @operator.register(physical.Sum)
-    def _(self, node: physical.Sum, shard: int) -> Operator:
+    @operator.register(physical.SignedSum)
+    def _(self, node: physical.SignedSum, shard: int) -> Operator:
         return Concat(node.signs, Layout(node.schema).width + self.scope.nt + 1)
 
-    @operator.register(physical.Consolidate)
-    def _(self, node: physical.Consolidate, shard: int) -> Operator:
+    @operator.register(physical.Consolidated)
+    def _(self, node: physical.Consolidated, shard: int) -> Operator:
         return Consolidate()
 
     @operator.register(physical.Show)
@@ -184,14 +184,14 @@ class Operators:
 
         return Inspect(show)
 
-    @operator.register(physical.Arranged)
-    def _(self, node: physical.Arranged, shard: int) -> Operator:
+    @operator.register(physical.Arrangement)
+    def _(self, node: physical.Arrangement, shard: int) -> Operator:
         source = Layout(node.inputs[0].schema)
         key, value = split_layout(node)
         return Arrange(source.take(node.schema), self.trace(node, key, value, shard))
 
-    @operator.register(physical.Upserts)
-    def _(self, node: physical.Upserts, shard: int) -> Operator:
+    @operator.register(physical.UpsertTable)
+    def _(self, node: physical.UpsertTable, shard: int) -> Operator:
         facts, pool = self.surroundings.facts[node.name], self.pool(shard)
         key = Layout({name: node.schema[name] for name in node.key})
 
@@ -201,8 +201,8 @@ class Operators:
 
         return Upsert(self.output_trace(node, node.key, shard), tied, facts.truncations)
 
-    @operator.register(physical.Snapshots)
-    def _(self, node: physical.Snapshots, shard: int) -> Operator:
+    @operator.register(physical.SnapshotTable)
+    def _(self, node: physical.SnapshotTable, shard: int) -> Operator:
         facts, pool = self.surroundings.facts[node.name], self.pool(shard)
         key = Layout({name: node.schema[name] for name in node.key or node.schema})
 
@@ -213,8 +213,8 @@ class Operators:
         trace = self.output_trace(node, node.key or tuple(node.schema), shard)
         return Snapshots(trace, facts.snapshots, twice if node.key else None, facts.deleted)
 
-    @operator.register(physical.Watched)
-    def _(self, node: physical.Watched, shard: int) -> Operator:
+    @operator.register(physical.WatchedRecords)
+    def _(self, node: physical.WatchedRecords, shard: int) -> Operator:
         facts, pool, layout = self.surroundings.facts[node.name], self.pool(shard), Layout(node.schema)
 
         def found(rows: np.ndarray) -> None:
@@ -233,8 +233,8 @@ class Operators:
     @operator.register(physical.EquiJoin)
     def _(self, node: physical.EquiJoin, shard: int) -> Operator:
         left, right = node.inputs
-        assert isinstance(left, physical.Arranged)
-        assert isinstance(right, physical.Arranged)
+        assert isinstance(left, physical.Arrangement)
+        assert isinstance(right, physical.Arrangement)
         lanes = {"left": Layout(left.schema), "right": Layout(right.schema)}
         nk = split_layout(left)[0].width
         # [key | left values | right values]: the right's values begin where the left's row ends.
@@ -286,7 +286,7 @@ class Operators:
     @operator.register(physical.Top)
     def _(self, node: physical.Top, shard: int) -> Operator:
         (arranged,) = node.inputs
-        assert isinstance(arranged, physical.Arranged)
+        assert isinstance(arranged, physical.Arrangement)
         return self.group(node, arranged.key, [top(node, self.pool(shard))], shard)
 
     @operator.register(physical.Multiplicity)
@@ -344,18 +344,18 @@ def route(node: Node) -> Sequence[int]:
     """Return the lanes of a node's input by which its rows find their shard; none where they stay in theirs."""
     if isinstance(node, physical.Filtered):
         return ()
-    if isinstance(node, physical.Arranged):
+    if isinstance(node, physical.Arrangement):
         return Layout(node.inputs[0].schema).take(node.key)
-    if isinstance(node, physical.Upserts | physical.Snapshots):
+    if isinstance(node, physical.UpsertTable | physical.SnapshotTable):
         return Layout(node.inputs[0].schema).take(node.key or node.schema)
     if isinstance(node, physical.Accumulate):
         return range(Layout({name: node.schema[name] for name in node.by}).width)
-    if isinstance(node, physical.Consolidate | physical.Show | physical.Delay | physical.Watched):
+    if isinstance(node, physical.Consolidated | physical.Show | physical.Delay | physical.WatchedRecords):
         return range(Layout(node.schema).width)
     return ()
 
 
-def split_layout(node: physical.Arranged) -> tuple[Layout, Layout]:
+def split_layout(node: physical.Arrangement) -> tuple[Layout, Layout]:
     """Return the layouts of an arrangement's key and value."""
     key = Layout({name: node.schema[name] for name in node.key})
     return key, Layout({name: node.schema[name] for name in node.value})

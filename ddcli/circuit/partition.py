@@ -26,14 +26,14 @@ def owned(node: Node) -> Owned:  # noqa: ARG001 - what knows of its input says s
     return None
 
 
-@owned.register(physical.Arranged)
-def _(node: physical.Arranged) -> Owned:
+@owned.register(physical.Arrangement)
+def _(node: physical.Arrangement) -> Owned:
     return _typed(node, node.key)
 
 
-@owned.register(physical.Upserts)
-@owned.register(physical.Snapshots)
-def _(node: physical.Upserts | physical.Snapshots) -> Owned:
+@owned.register(physical.UpsertTable)
+@owned.register(physical.SnapshotTable)
+def _(node: physical.UpsertTable | physical.SnapshotTable) -> Owned:
     return _typed(node, node.key or node.schema)
 
 
@@ -51,8 +51,8 @@ def _(node: Node) -> Owned:
     return owned(node.inputs[0])
 
 
-@owned.register(physical.Watched)
-@owned.register(physical.Consolidate)
+@owned.register(physical.WatchedRecords)
+@owned.register(physical.Consolidated)
 @owned.register(physical.Show)
 @owned.register(physical.Delay)
 def _(node: Node) -> Owned:
@@ -62,8 +62,8 @@ def _(node: Node) -> Owned:
 @owned.register(physical.EquiJoin)
 def _(node: physical.EquiJoin) -> Owned:
     left, right = node.inputs
-    assert isinstance(left, physical.Arranged)
-    assert isinstance(right, physical.Arranged)
+    assert isinstance(left, physical.Arrangement)
+    assert isinstance(right, physical.Arrangement)
     names = {(side, source): name for name, side, source in node.columns}
     pairs = zip(left.key, right.key, strict=True)
     return _renamed(
@@ -95,8 +95,8 @@ def _(node: physical.OrderLanes) -> Owned:
     return owned(node.inputs[0])
 
 
-@owned.register(physical.Sum)
-def _(node: physical.Sum) -> Owned:
+@owned.register(physical.SignedSum)
+def _(node: physical.SignedSum) -> Owned:
     # Equal records may come of different inputs, so these must lie in shards by the same columns.
     first, *others = [owned(child) for child in node.inputs]
     return first if all(other == first for other in others) else None

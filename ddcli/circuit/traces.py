@@ -17,7 +17,8 @@ from ddcli.engine.trace.spine import Trace
 from ddcli.plan.changes import WAITING
 from ddcli.progress import SILENT, Progress
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
-from ddcli.store.batch.layout import BatchLayout, StoredBatch
+from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.directory import batch_directory
 from ddcli.store.state.holds import Claims
 from ddcli.store.state.manifest import ArrangementEntry
@@ -62,7 +63,7 @@ class _Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ShardFiles:
     """What became of a trace: files of a shard of the state, all that it has now (`whole`), or what one of several passes adds."""
 
     identity: str
@@ -177,7 +178,7 @@ class StateTraces:
 
     def store(
         self, trace: Trace, transaction: Adding, upper: Frontier, shared: frozenset[int] | None = None
-    ) -> Kept | None:
+    ) -> ShardFiles | None:
         """Write what a trace has taken in, and tell of it; None, where others keep the arrangement. See `write`.
 
         `shared` tells the memory of matrices that others look at (see `memory_of`), None: any may be.
@@ -202,9 +203,9 @@ class StateTraces:
         work = compact(layout, stored, fresh, since=since, through=through)
         files = work.write(transaction, given.identity, given.shard)
         self._spent(given.identity, began)
-        return Kept(given.identity, given.shard, layout, files, given.whole)
+        return ShardFiles(given.identity, given.shard, layout, files, given.whole)
 
-    def note(self, kept: Kept) -> Rest | None:
+    def note(self, kept: ShardFiles) -> Rest | None:
         """Learn what became of a trace; return what is to be merged, when all passes over a shard have been there."""
         with self._lock:
             arrangement, shard = self._arrangement(kept.identity, kept.layout), kept.shard

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ddcli.expressions.types import Schema
-    from ddcli.spec.model import Input, Spec
+    from ddcli.spec.model import InputSpec, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _unseen(spec: Spec, base: Path) -> dict[str, str]:
     return {name: why for name, why in found.items() if why}
 
 
-def _check_input(given: Input, base: Path) -> CheckedInput:
+def _check_input(given: InputSpec, base: Path) -> CheckedInput:
     """Return what an input's files say of their columns, all of them held together, or what is declared."""
     where = locate(base, given.path.value)
     if given.arrangement is not None:
@@ -134,7 +134,7 @@ def _check_input(given: Input, base: Path) -> CheckedInput:
     return CheckedInput(schema, len(listing.new))
 
 
-def _files_of(given: Input, base: Path) -> Listing:
+def _files_of(given: InputSpec, base: Path) -> Listing:
     """Return the files to hold an input's columns against. Where these are declared there may be none, and no store is asked."""
     where = locate(base, given.path.value)
     none = Listing(where, ())
@@ -148,7 +148,7 @@ def _files_of(given: Input, base: Path) -> Listing:
         return none
 
 
-def _at_the_input(error: DdError, given: Input) -> DdError:
+def _at_the_input(error: DdError, given: InputSpec) -> DdError:
     """Return an error of an input's files as one at the place where the pipeline names them."""
     if error.span is not None:
         return error

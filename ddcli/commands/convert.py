@@ -24,7 +24,7 @@ from ddcli.job.sizes import default_memory, default_workers
 from ddcli.render.rows import WRITERS, batches
 from ddcli.screen import visible
 from ddcli.spec import load_spec, parse_spec
-from ddcli.spec.model import Output, Spec
+from ddcli.spec.model import OutputSpec, Spec
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.progress import PROGRESS
@@ -135,7 +135,7 @@ def _repeated(batch: pl.DataFrame, log: ChangeLog) -> pl.DataFrame:
 def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | None, *, force: bool) -> RunSummary:
     given = replace(spec.inputs[name], late="error", quarantine=None)
     with _making(target, force=force) as directory, tempfile.TemporaryDirectory(prefix="dd-convert-") as place:
-        output = Output(spec.name, Text(str(target), given.path.span), Text(name, given.name.span))
+        output = OutputSpec(spec.name, Text(str(target), given.path.span), Text(name, given.name.span))
         alone = Spec(spec.name, spec.path, {name: given}, {}, {name: output})
         state, directory = real(Path(place)) / "state", real(directory)
         if problems := problems_of(alone, base, state):

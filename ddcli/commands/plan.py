@@ -14,8 +14,8 @@ from ddcli.store.state.outputs import check_outputs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.job.request import Found, Request
-    from ddcli.plan.changes import Changes
+    from ddcli.job.request import InputFiles, Request
+    from ddcli.plan.changes import PlanChanges
     from ddcli.plan.generations import Plan
     from ddcli.store.state.manifest import ArrangementEntry, Manifest
 
@@ -160,7 +160,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     )
 
 
-def _again(changes: Changes | None, found: dict[str, Found]) -> dict[str, tuple[int, int]]:
+def _again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[str, tuple[int, int]]:
     """Return of the inputs that must be read again how many files, and bytes, there are."""
     if changes is None:
         return {}
@@ -169,7 +169,7 @@ def _again(changes: Changes | None, found: dict[str, Found]) -> dict[str, tuple[
     return {name: (len(each), sum(file.size for file in each)) for name, each in files.items() if each}
 
 
-def _state_work(wanted: Plan, changes: Changes | None, manifest: Manifest | None) -> dict[str, Any]:
+def _state_work(wanted: Plan, changes: PlanChanges | None, manifest: Manifest | None) -> dict[str, Any]:
     """Return what becomes of the arrangements and the outputs."""
     from ddcli.plan.changes import WAITING, describe, keeps_state
     from ddcli.plan.logical import EXPORT

@@ -22,7 +22,7 @@ NULL = "null"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChangedRow:
     """One change: the key's cells, and the others; of a changed row those that changed, each with its old and its new value.
 
     `cells` are values, or pairs of them where `change` is `changed`.
@@ -42,7 +42,7 @@ class Row:
         return {"change": self.change, "count": self.count, **key, "cells": cells}
 
 
-def rows_of(changes: pl.DataFrame, compared: Compared, cell: Callable[[pl.Series], list[Any]]) -> Iterator[Row]:
+def rows_of(changes: pl.DataFrame, compared: Compared, cell: Callable[[pl.Series], list[Any]]) -> Iterator[ChangedRow]:
     """Give changes one by one; `cell` says what becomes of a column's values: `texts` or `plain`."""
     key = {name: cell(changes[KEY + name]) for name in compared.key}
     old, new = ({name: cell(changes[prefix + name]) for name in compared.values} for prefix in (OLD, NEW))
@@ -52,7 +52,7 @@ def rows_of(changes: pl.DataFrame, compared: Compared, cell: Callable[[pl.Series
             cells = {name: (old[name][at], new[name][at]) for name in compared.values if flags[name][at]}
         else:
             cells = {name: (new if change == ADDED else old)[name][at] for name in compared.values}
-        yield Row(change, count, {name: values[at] for name, values in key.items()}, cells)
+        yield ChangedRow(change, count, {name: values[at] for name, values in key.items()}, cells)
 
 
 def texts(column: pl.Series) -> list[str]:

@@ -9,7 +9,7 @@ import polars as pl
 
 from ddcli.compare.buckets import Bucket, Buckets, Scratch
 from ddcli.compare.columns import compare_columns
-from ddcli.compare.difference import Changes, Difference, Tally
+from ddcli.compare.difference import ChangedRows, Difference, Tally
 from ddcli.compare.pairs import Matching
 from ddcli.compare.settings import Settings, parse_max_changed, parse_tolerances
 from ddcli.compare.side import WEIGHT, Side
@@ -112,7 +112,13 @@ def compare(a: Side, b: Side, settings: Settings, memory: int | None = None) -> 
     free = max((memory or default_memory()) - BASE, 64 << 20)
     scratch = Scratch(free // 4)
     found = Difference(
-        Tally(a.label, a.kind), Tally(b.label, b.kind), settings, compared, Changes(scratch), b.at, (*a.notes, *b.notes)
+        Tally(a.label, a.kind),
+        Tally(b.label, b.kind),
+        settings,
+        compared,
+        ChangedRows(scratch),
+        b.at,
+        (*a.notes, *b.notes),
     )
     bounds = {
         name: bound(name, compared.types[name], one)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddcli.compare.settings import Settings
 
 
-class Changes:
+class ChangedRows:
     """Changed rows, as `pairs` finds them, in no order; what has no room in memory is in scratch files."""
 
     def __init__(self, scratch: Scratch) -> None:
@@ -90,7 +90,7 @@ class Difference:
     b: Tally
     settings: Settings
     compared: Compared
-    changes: Changes
+    changes: ChangedRows
     at: Mapping[str, pl.Series] = field(default_factory=dict)
     """The time as of which B was read, by column, if it is a log of which a time was given."""
     notes: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.compare.cells import Row
+    from ddcli.compare.cells import ChangedRow
     from ddcli.compare.difference import Difference
 
 LIMIT = 65_000
@@ -73,7 +73,7 @@ def _section(title: str | None, found: Difference, shown: pl.DataFrame | None) -
     return "\n".join([*lines, ""])
 
 
-def _row(row: Row) -> list[str]:
+def _row(row: ChangedRow) -> list[str]:
     if row.change == CHANGED:
         cells = [f"{_code(name)}: {_code(old)} → {_code(new)}" for name, (old, new) in row.cells.items()]
     else:

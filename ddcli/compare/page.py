@@ -12,7 +12,7 @@ from ddcli.screen import markup
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.compare.cells import Row
+    from ddcli.compare.cells import ChangedRow
     from ddcli.compare.difference import Difference
 
 STYLE = """
@@ -64,7 +64,7 @@ def _section(title: str | None, found: Difference, limit: int | None) -> list[st
     return lines
 
 
-def _row(row: Row, names: Sequence[str]) -> str:
+def _row(row: ChangedRow, names: Sequence[str]) -> str:
     cells = [f"{row.change}{f' x{row.count:,}' if row.count > 1 else ''}"]
     for name in names:
         value = row.key.get(name, row.cells.get(name))

@@ -1,7 +1,7 @@
 """What a person names as a side: which files these are, a log or a table, and which types their text has.
 
 A side is opened in two steps, because text says nothing of its types: first both sides say which columns they have
-(`Given`), then each is read with the types that the other has, or that its text allows (`Side`).
+(`SideArgument`), then each is read with the types that the other has, or that its text allows (`Side`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ONCE = pl.lit(1, pl.Int64).alias(WEIGHT)
 
 
-class Given(Protocol):
+class SideArgument(Protocol):
     """What a person has named as a side."""
 
     @property
@@ -194,7 +194,7 @@ class EmptyLog:
         return Side(self.label, "change log without updates", None, (), is_log=True)
 
 
-def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label: str) -> Given:
+def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label: str) -> SideArgument:
     """Return what was named as a side: a frame, or a path relative to the current directory. Raises InputError."""
     if isinstance(side, pl.DataFrame | pl.LazyFrame):
         return FrameGiven(label, side.lazy(), held=isinstance(side, pl.DataFrame))
@@ -228,7 +228,7 @@ def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label
     return FilesGiven(path, whole, listing, reading, dict(text.collect_schema()), text)
 
 
-def open_sides(a: Given, b: Given, ignore: Collection[str] = ()) -> tuple[Side, Side]:
+def open_sides(a: SideArgument, b: SideArgument, ignore: Collection[str] = ()) -> tuple[Side, Side]:
     """Open both sides: text gets the other side's types, if these are known, else those that all its values, on both sides, can be read in.
 
     What is in columns to `ignore` stays text.
@@ -257,7 +257,7 @@ def open_sides(a: Given, b: Given, ignore: Collection[str] = ()) -> tuple[Side, 
     return left, right
 
 
-def _said(given: Given, taken: Schema, inferred: Schema, other: str) -> str:
+def _said(given: SideArgument, taken: Schema, inferred: Schema, other: str) -> str:
     """Return where the types of a side's text are from, nothing of one that is none."""
     said = [f"of {other}"] if taken else []
     guessed = [f"{name} {inferred[name].required()}" for name in given.texts if name in inferred and name not in taken]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from ddcli.compare.cells import Row
+    from ddcli.compare.cells import ChangedRow
     from ddcli.compare.difference import Difference
 
 COLOURS = {ADDED: "green", REMOVED: "red", CHANGED: "yellow"}
@@ -64,7 +64,7 @@ def _rows(found: Difference, limit: int | None) -> Iterator[Text]:
         yield rich_text(rest)
 
 
-def _row(row: Row) -> Text:
+def _row(row: ChangedRow) -> Text:
     line = rich_text(f"{MARKS[row.change]} ", style=COLOURS[row.change])
     line.append_text(rich_text("  ".join(f"{name}={value}" for name, value in row.key.items()), "bold"))
     if row.key and row.cells:

@@ -13,7 +13,7 @@ from ddcli.dataclass import dataclass
 from ddcli.driver.meter import Watching, widths_of
 from ddcli.driver.migration import is_changed, rebuild
 from ddcli.driver.step import Stepping, pools_for
-from ddcli.engine.counts import OUTPUT, Count, Counts
+from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.pool import HashCollision
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
@@ -229,7 +229,7 @@ class _Run:
         seconds = {scans[name].fingerprint: spent for name, spent in watching.seconds.items() if name in scans}
         seconds |= {f"{OUTPUT}{name}": spent for name, spent in publishing.seconds.items()}
         apart = [*seconds.items(), *traces.seconds.items()]
-        return Counts.of([*scope.counts(), *((name, Count(seconds=spent)) for name, spent in apart)])
+        return Counts.of([*scope.counts(), *((name, RowCounts(seconds=spent)) for name, spent in apart)])
 
     def _take(self, before: Times | None) -> tuple[dict[str, Taken], Sizes, bool]:
         """Find the updates of each input, how to cut the run, and whether its stages are chosen an engine each.

@@ -26,15 +26,15 @@ from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.job.request import find_inputs
 from ddcli.job.sizes import rows_held, rows_read
-from ddcli.plan.changes import CONTENTS, WAITING, Changes, Known
+from ddcli.plan.changes import CONTENTS, WAITING, Known, PlanChanges
 from ddcli.plan.generations import physical_graph
-from ddcli.plan.physical import Scan, Snapshots, Sum, Upserts
+from ddcli.plan.physical import Scan, SignedSum, SnapshotTable, UpsertTable
 from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import ErrorLog, correct_aside, error_directory
 from ddcli.sources.imported import SharedReader, first_secret
 from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import open_logs
-from ddcli.sources.slices import Contents, Fed, Said, Settled
+from ddcli.sources.slices import ArrangementFile, Fed, Said, Settled
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.state.directory import batch_directory
 from ddcli.store.state.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
@@ -44,7 +44,7 @@ from ddcli.version import __version__
 
 if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
-    from ddcli.job.request import Found, Request
+    from ddcli.job.request import InputFiles, Request
     from ddcli.job.summary import OutputSummary, SparkSummary
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical import PhysicalGraph
@@ -66,7 +66,7 @@ def is_changed(request: Request, manifest: Manifest, plan: Plan) -> bool:
     return same_outputs(request.state, manifest, request.outputs).keys() != request.outputs.keys()
 
 
-def find_changes(request: Request, manifest: Manifest, plan: Plan) -> Changes:
+def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChanges:
     """Return what the plan changes of a state, and what the request wants to be computed anew."""
     everything = request.refreshes_all
     known = Known(
@@ -76,7 +76,7 @@ def find_changes(request: Request, manifest: Manifest, plan: Plan) -> Changes:
         manifest.cache["plan"]["outline"],
     )
     refresh = frozenset(plan.meanings) if everything else frozenset(request.refresh or ())
-    return Changes(plan, known, len(manifest.cache["time"]), refresh)
+    return PlanChanges(plan, known, len(manifest.cache["time"]), refresh)
 
 
 def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
@@ -86,7 +86,7 @@ def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
     return gone | found
 
 
-def refuse_rewriting(request: Request, changes: Changes) -> None:
+def refuse_rewriting(request: Request, changes: PlanChanges) -> None:
     """Raise StateError if outputs would say something else, and nobody has said that this is meant."""
     if not changes.rewritten or request.apply:
         return
@@ -122,8 +122,8 @@ class _Rebuild:
     request: Request
     manifest: Manifest
     state: State | None
-    changes: Changes
-    found: dict[str, Found]
+    changes: PlanChanges
+    found: dict[str, InputFiles]
     time: Schema
     choosing: Choosing
 
@@ -226,7 +226,7 @@ class _Rebuild:
                 self._check_columns(name, node.schema)
                 self._check_files(name)
                 said = Scan((), node.schema, SAID + name, self.nt)
-                outputs[name] = Sum((node, said), node.schema, (1, -1))
+                outputs[name] = SignedSum((node, said), node.schema, (1, -1))
         return physical_graph(outputs, graph.engines)
 
     def _check_columns(self, name: str, schema: Schema) -> None:
@@ -272,7 +272,7 @@ class _Rebuild:
         inputs = {name: self.manifest.inputs[name] for name in self.found if name in known}
         sources: dict[str, Fed] = {}
         scans = graph.scans()
-        keyed = {node.name for node in graph.nodes if isinstance(node, Upserts | Snapshots)}
+        keyed = {node.name for node in graph.nodes if isinstance(node, UpsertTable | SnapshotTable)}
         for name, reader in readers.items():
             columns = tuple(scans[name].schema) if name in scans else ()
             taken = reader.take(columns, None, self.upper.elements, most)
@@ -296,7 +296,7 @@ class _Rebuild:
         value = Layout({name: kind for name, kind in schema.items() if name not in entry.key})
         layout, place = BatchLayout(key, value, self.nt), self.request.state
         files = [(batch_directory(place, identity, at), file) for at, each in enumerate(entry.shards) for file in each]
-        slices = [Contents(directory / file.name, file, layout) for directory, file in files]
+        slices = [ArrangementFile(directory / file.name, file, layout) for directory, file in files]
         return Fed(tuple(map(self._settled, slices)), sum(file.rows for _, file in files))
 
     def _said(self, name: str, most: int) -> Fed:

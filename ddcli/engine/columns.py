@@ -32,7 +32,7 @@ SIGN = np.int64(-(2**63))
 POOLED = frozenset({"string", "binary", "list"})
 
 
-class Values(Protocol):
+class HashedValues(Protocol):
     """The values behind hashed lanes: a `Pool`. `pool` is not imported, as it imports this module for the elements of lists."""
 
     def intern(self, series: pl.Series, column: Type) -> Lanes:
@@ -78,7 +78,7 @@ def float_values(lanes: Lanes) -> NDArray[np.float64]:
     return flip.view(np.float64)
 
 
-def encode_column(series: pl.Series, column: Type, pool: Values, out: Lanes) -> None:
+def encode_column(series: pl.Series, column: Type, pool: HashedValues, out: Lanes) -> None:
     """Write a column's lanes into `out`, an (n, column.lanes) view of any strides.
 
     Raises NullInRequired, InputError outside the years 1 to 9999; HashCollision from the pool. The dtype must be `column.to_polars()`.
@@ -113,7 +113,7 @@ def encode_column(series: pl.Series, column: Type, pool: Values, out: Lanes) -> 
             np.copyto(out[:, 0], NULL, where=mask)
 
 
-def decode_column(lanes: Lanes, column: Type, pool: Values, name: str) -> pl.Series:
+def decode_column(lanes: Lanes, column: Type, pool: HashedValues, name: str) -> pl.Series:
     """Return the column whose lanes are `lanes`, an (n, column.lanes) view of any strides. Always copies."""
     import polars as pl
 

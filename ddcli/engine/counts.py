@@ -21,7 +21,7 @@ ROUNDS = 64
 
 
 @dataclass(slots=True)
-class Count:
+class RowCounts:
     """What one operator took and gave. `inserted` are the rows out with a positive diff; all others retract.
 
     `seconds` are those of all threads together, in which the operator stepped, took its rows in, or waited for the interpreter.
@@ -40,7 +40,7 @@ class Count:
         """Rows out with a negative diff."""
         return self.rows_out - self.inserted
 
-    def add(self, other: Count) -> None:
+    def add(self, other: RowCounts) -> None:
         """Add what another shard, round or task of the operator counted."""
         self.rows_in += other.rows_in
         self.rows_out += other.rows_out
@@ -67,18 +67,18 @@ class Count:
         return asdict(self)
 
 
-class Counts(dict[str, Count]):
+class Counts(dict[str, RowCounts]):
     """The counts of operators, by name."""
 
     @classmethod
-    def of(cls, counted: Iterable[tuple[str, Count]]) -> Self:
+    def of(cls, counted: Iterable[tuple[str, RowCounts]]) -> Self:
         """Return the sums of counts that are told name by name, perhaps several of one name."""
         found = cls()
         for name, count in counted:
             found.note(name, count)
         return found
 
-    def note(self, name: str, count: Count) -> None:
+    def note(self, name: str, count: RowCounts) -> None:
         """Add to the count of one operator."""
         known = self.get(name)
         if known is None:

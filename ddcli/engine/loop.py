@@ -23,7 +23,7 @@ from ddcli.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ddcli.engine.counts import Count
+    from ddcli.engine.counts import RowCounts
     from ddcli.engine.operators.join import Entered
     from ddcli.engine.places import Deltas, Handle
     from ddcli.engine.rounds import Interval, Rounds
@@ -39,7 +39,7 @@ GATHERING = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LoopEntry:
     """Where a collection from outside comes in. `arranged` are the shards of one that stays arranged; its times get no round."""
 
     place: Handle
@@ -47,7 +47,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class VariablePlaces:
     """Where a variable is read, and the place of its result. Its initial is the entry of the same position."""
 
     place: Handle
@@ -63,7 +63,7 @@ class Limit:
     guard: int
 
 
-class Loop:
+class LoopScope:
     """A loop as an inner scope. Its inputs are the variables' initials, then what else enters.
 
     `show` gives the text of a few changes [data | diff] of the i-th variable, for the message that it doesn't settle: EngineError.
@@ -72,8 +72,8 @@ class Loop:
     def __init__(
         self,
         scope: Scope,
-        variables: Sequence[Variable],
-        entries: Sequence[Entry],
+        variables: Sequence[VariablePlaces],
+        entries: Sequence[LoopEntry],
         leaving: Sequence[Handle],
         limit: Limit,
         show: Callable[[int, np.ndarray], str],
@@ -89,11 +89,11 @@ class Loop:
             scope.keep(handle)
 
     @property
-    def turns(self) -> Count:
+    def turns(self) -> RowCounts:
         """Return what was counted of its rounds."""
         return self.scope.turns
 
-    def counts(self) -> Iterator[tuple[str, Count]]:
+    def counts(self) -> Iterator[tuple[str, RowCounts]]:
         """Yield what was counted of each of its places that has a name."""
         return self.scope.counts()
 
@@ -159,7 +159,7 @@ def advanced(delta: Delta) -> np.ndarray:
     return updates
 
 
-class Leaving:
+class LeavingUpdates:
     """What leaves a shard, without its rounds: much of it cancels, so that what has gathered is summed up now and then."""
 
     def __init__(self) -> None:

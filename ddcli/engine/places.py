@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.counts import Count
+from ddcli.engine.counts import RowCounts
 from ddcli.engine.operators.base import Delta
 
 if TYPE_CHECKING:
@@ -30,16 +30,16 @@ class Handle:
 
 
 class Inner(Protocol):
-    """A scope within a scope: one place that reads several collections, and has several ports. A `Loop`.
+    """A scope within a scope: one place that reads several collections, and has several ports. A `LoopScope`.
 
     `loop` is not imported: it imports `scope`, which imports this module.
     """
 
     @property
-    def turns(self) -> Count:
+    def turns(self) -> RowCounts:
         """Return what was counted of its rounds."""
 
-    def counts(self) -> Iterator[tuple[str, Count]]:
+    def counts(self) -> Iterator[tuple[str, RowCounts]]:
         """Yield what was counted of each of its places that has a name."""
 
     def close(self, interval: Interval) -> None:
@@ -73,7 +73,7 @@ class Place:
     name: str = ""
     label: str = ""
     keeps_signs: bool = False
-    counts: dict[int, Count] = field(default_factory=dict)
+    counts: dict[int, RowCounts] = field(default_factory=dict)
 
     @property
     def gathers(self) -> bool:
@@ -85,11 +85,11 @@ class Place:
         """Whether it takes all shards at once."""
         return self.inner is not None
 
-    def count(self, shard: int) -> Count:
+    def count(self, shard: int) -> RowCounts:
         """Return what is counted of a shard, which one thread steps at a time."""
         found = self.counts.get(shard)
         if found is None:
-            found = self.counts[shard] = Count()
+            found = self.counts[shard] = RowCounts()
         return found
 
     def counted(self, shard: int, given: Sequence[Delta], found: Delta, seconds: float) -> Delta:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
-from ddcli.engine.loop import Leaving
+from ddcli.engine.loop import LeavingUpdates
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope_tree import HERE, LATE, Address, Wake
 
@@ -48,7 +48,7 @@ class Resident:
         self.interval = interval
         self.schedule: Schedule[Deltas] = Schedule(nest, range(1))
         self._outputs: dict[int, Deltas] = {}
-        self._left: dict[Path, dict[int, list[Leaving]]] = defaultdict(dict)
+        self._left: dict[Path, dict[int, list[LeavingUpdates]]] = defaultdict(dict)
         self._stepped: dict[Path, set[int]] = defaultdict(set)
         self._moved: dict[Path, int] = defaultdict(int)
         self._entered: dict[Path, float] = {}
@@ -168,7 +168,7 @@ class Resident:
         loop = self.nest.loop(path)
         if index in loop.leaving:
             left = self._left[path].setdefault(index, [])
-            left += [Leaving() for _ in deltas[len(left) :]]
+            left += [LeavingUpdates() for _ in deltas[len(left) :]]
             for shard, delta in zip(left, deltas, strict=True):
                 shard.add(delta.updates)
         if loop.limit.bound is None and rounds[-1] >= loop.limit.guard:

@@ -15,7 +15,7 @@ import time as clock
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
-from ddcli.engine.counts import Count
+from ddcli.engine.counts import RowCounts
 from ddcli.engine.operators.base import Delta, Operator, empty
 from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
 from ddcli.engine.rounds import Interval, split_rounds
@@ -53,7 +53,7 @@ class Scope:
         self.workers = workers or Workers()
         self.counted = counted
         self.progress = progress
-        self.turns = Count()
+        self.turns = RowCounts()
         self.places: list[Place] = []
         self.stages: list[Stage] = []
         self.kept: set[int] = set()
@@ -253,7 +253,7 @@ class Scope:
                 deltas.pop(i, None)
         return result
 
-    def counts(self) -> Iterator[tuple[str, Count]]:
+    def counts(self) -> Iterator[tuple[str, RowCounts]]:
         """Yield what was counted of each place that has a name, and of those in scopes within."""
         for place in self.places:
             if place.name:

@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.loop import Loop
+from ddcli.engine.loop import LoopScope
 from ddcli.engine.operators.revisit import Memo
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Nest:
     scopes: dict[Path, Scope] = field(default_factory=dict)
     origins: dict[Path, Path] = field(default_factory=dict)
     """Of each place at which an arrangement enters a loop: the place outside where it is."""
-    _loops: dict[Path, Loop] = field(default_factory=dict)
+    _loops: dict[Path, LoopScope] = field(default_factory=dict)
     _below: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
     _arriving: dict[Path, tuple[tuple[Path, Path], ...]] = field(default_factory=dict)
     _given: dict[Path, frozenset[Path]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Nest:
         scope.prepare()
         self.scopes[path] = scope
         for index, place in enumerate(scope.places):
-            if isinstance(place.inner, Loop):
+            if isinstance(place.inner, LoopScope):
                 below, loop = (*path, index), place.inner
                 self._loops[below] = loop
                 self._add(below, loop.scope)
@@ -112,7 +112,7 @@ class Nest:
                     if entry.arranged:
                         self.origins[*below, entry.place.index] = (*path, outer)
 
-    def loop(self, path: Path) -> Loop:
+    def loop(self, path: Path) -> LoopScope:
         """Return the loop whose scope has a path."""
         return self._loops[path]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Placed(Protocol):
+class StagedPlace(Protocol):
     """What is asked of a place."""
 
     @property
@@ -62,7 +62,7 @@ class Stage:
         return index in (self.seals if shared else self.members)
 
 
-def stages(places: Sequence[Placed], *, sharded: bool) -> list[Stage]:
+def stages(places: Sequence[StagedPlace], *, sharded: bool) -> list[Stage]:
     """Return the stages in their order; with one shard nothing is exchanged, and only scopes within stand apart."""
     numbers, first = _numbers(places, sharded=sharded)
     last = list(numbers)
@@ -103,7 +103,7 @@ def stages(places: Sequence[Placed], *, sharded: bool) -> list[Stage]:
     return found
 
 
-def _numbers(places: Sequence[Placed], *, sharded: bool) -> tuple[list[int], bool]:
+def _numbers(places: Sequence[StagedPlace], *, sharded: bool) -> tuple[list[int], bool]:
     """Return the stage of each place, and whether the first of them reads nothing but what is fed."""
     levels = [0] * len(places)
     for index, place in enumerate(places):

@@ -125,7 +125,7 @@ def values_text(frame: pl.DataFrame, row: int, expression: Expression) -> str:
     return ", in the row where " + ", ".join(f"{name} = {frame.item(row, name)!r}" for name in names)
 
 
-class Program:
+class StageProgram:
     """A stage's steps, lowered."""
 
     def __init__(self, steps: Sequence[Step], schemas: Sequence[Schema], kept: Sequence[tuple[str, ...]]):

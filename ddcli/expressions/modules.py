@@ -270,7 +270,7 @@ class _Folder:
         self.late.clear()
 
 
-class _Text(SourceFileLoader):
+class _TextLoader(SourceFileLoader):
     """Runs the text of a module as it is now: bytecode beside it may be of another text, and none is written there."""
 
     def get_code(self, fullname: str) -> CodeType:
@@ -287,7 +287,7 @@ class _Text(SourceFileLoader):
 
 def _finder(folder: str) -> FileFinder:
     """Return what finds the modules in a folder; made anew it knows all files that are there."""
-    return FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_Text, SOURCE_SUFFIXES))
+    return FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_TextLoader, SOURCE_SUFFIXES))
 
 
 def _spec_in(folder: str, name: str) -> ModuleSpec | None:
@@ -300,7 +300,7 @@ def _spec_in(folder: str, name: str) -> ModuleSpec | None:
     for begin in ([f"{place}/__init__"] if package else []) + [place]:
         for end in (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES):
             if stat.S_ISREG(_mode(begin + end)):
-                loader = (_Text if end in SOURCE_SUFFIXES else ExtensionFileLoader)(name, begin + end)
+                loader = (_TextLoader if end in SOURCE_SUFFIXES else ExtensionFileLoader)(name, begin + end)
                 inside = [place] if begin != place else None
                 return importlib.util.spec_from_file_location(
                     name, begin + end, loader=loader, submodule_search_locations=inside

@@ -37,7 +37,7 @@ from ddcli.expressions.coerce import (
     unify,
 )
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
-from ddcli.expressions.scope import Scope, TableCall
+from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.sql import Tree, read, too_deep
 from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
 from ddcli.expressions.types import MAX_PRECISION, Type, parse_type
@@ -67,7 +67,7 @@ LONGEST_WHOLE = 40
 AGGREGATE_HINT = "aggregates belong into `reduce`"
 
 
-def parse_scalar(text: Text, scope: Scope) -> Expression:
+def parse_scalar(text: Text, scope: ColumnScope) -> Expression:
     """Return the tree of an expression over one row; raises SpecError at the place of the mistake."""
     return _scalar(text, tuple(scope.columns.items()), tuple(scope.qualified.items()))
 
@@ -77,13 +77,13 @@ def _scalar(
     text: Text, columns: tuple[tuple[str, Type], ...], qualified: tuple[tuple[tuple[str, str], str], ...]
 ) -> Expression:
     """Read an expression once, however often a command asks: a tree never changes, and long ones take a second."""
-    return Reader(read(text), Scope(dict(columns), dict(qualified))).whole()
+    return ExpressionReader(read(text), ColumnScope(dict(columns), dict(qualified))).whole()
 
 
-def parse_table(text: Text, scope: Scope) -> TableCall:
+def parse_table(text: Text, scope: ColumnScope) -> TableCall:
     """Return a call of a table function; raises SpecError at the place of the mistake."""
     tree = read(text)
-    node, reader = tree.root, Reader(tree, scope)
+    node, reader = tree.root, ExpressionReader(tree, scope)
     written, nodes = tree.take(node, "this", "expressions") if isinstance(node, exp.Anonymous) else ("", [])
     name = str(written).lower()
     if name not in ("unnest", "generate_series"):
@@ -117,10 +117,10 @@ def check_depth(expression: Expression) -> None:
         raise too_deep(first.span)
 
 
-class Reader:
+class ExpressionReader:
     """Turns a syntax tree into a typed one. Aggregates have a reader of their own that extends this one."""
 
-    def __init__(self, tree: Tree, scope: Scope):
+    def __init__(self, tree: Tree, scope: ColumnScope):
         self.tree, self.scope = tree, scope
         self.place, self.take = tree.place, tree.take
 

@@ -20,7 +20,7 @@ from ddcli.expressions.aggregates import (
 )
 from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, STRING, Mismatch, convert
 from ddcli.expressions.functions import FUNCTIONS
-from ddcli.expressions.parse import Reader, check_depth
+from ddcli.expressions.parse import ExpressionReader, check_depth
 from ddcli.expressions.sql import Tree, read
 from ddcli.expressions.tree import Call, Column, Expression, Literal
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from ddcli.errors import Text
-    from ddcli.expressions.scope import Scope
+    from ddcli.expressions.scope import ColumnScope
 
 
-def parse_reduction(text: Text, scope: Scope) -> Reduction:
+def parse_reduction(text: Text, scope: ColumnScope) -> Reduction:
     """Return the reduction that a text describes; raises SpecError at the place of the mistake."""
     reader = _ReductionReader(read(text), scope)
     result = reader.whole()
@@ -45,10 +45,10 @@ def parse_reduction(text: Text, scope: Scope) -> Reduction:
     return Reduction(tuple(reader.calls), result)
 
 
-class _ReductionReader(Reader):
+class _ReductionReader(ExpressionReader):
     """Reads the outside of aggregates; columns stand only inside them."""
 
-    def __init__(self, tree: Tree, scope: Scope):
+    def __init__(self, tree: Tree, scope: ColumnScope):
         super().__init__(tree, scope)
         self.calls: list[AggregateCall] = []
         self.inner = _ArgumentReader(tree, scope)
@@ -149,7 +149,7 @@ class _ReductionReader(Reader):
         return found
 
 
-class _ArgumentReader(Reader):
+class _ArgumentReader(ExpressionReader):
     """Reads the inside of aggregates."""
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Scope:
+class ColumnScope:
     """The columns that an expression may name. `qualified` maps `("up", "manager")` to the real column's name."""
 
     columns: Schema

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.expressions.execute import Program
+    from ddcli.expressions.execute import StageProgram
     from ddcli.expressions.types import Schema
 
 
@@ -29,7 +29,7 @@ PARTS = 16
 
 
 @dataclass(frozen=True)
-class Stage:
+class FusedSteps:
     """Steps over rows of a schema, first to last."""
 
     schema_in: Schema
@@ -76,10 +76,10 @@ class Stage:
         return all(isinstance(s, MapStep) and all(isinstance(e, Column) for _, e in s.columns) for s in self.steps)
 
     @cached_property
-    def _program(self) -> Program:
-        from ddcli.expressions.execute import Program
+    def _program(self) -> StageProgram:
+        from ddcli.expressions.execute import StageProgram
 
-        return Program(self.steps, self.schemas, self.kept)
+        return StageProgram(self.steps, self.schemas, self.kept)
 
     def failing(self, frame: pl.DataFrame) -> Iterator[tuple[int, InputError]]:
         """Give the rows on which the stage fails, each with its error: by running ever smaller parts of the frame.

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError, SpecErrors
-from ddcli.spec.model import Function
+from ddcli.spec.model import PythonFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 NO_CODE = "DDCLI_NO_CODE"
 
 
-def functions_of(spec: Spec) -> Iterator[Function]:
+def functions_of(spec: Spec) -> Iterator[PythonFunction]:
     """Yield the functions that a file names, wherever it does."""
     pending: list[Any] = [*spec.collections.values()]
     while pending:
         each = pending.pop()
-        if isinstance(each, Function):
+        if isinstance(each, PythonFunction):
             yield each
         elif is_dataclass(each):
             pending += [getattr(each, field.name) for field in fields(each)]

@@ -97,22 +97,22 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Found:
+class InputFiles:
     """What there is of an input: the upper of its progress, if it carries one, and its files."""
 
     progress: Frontier | None
     listing: Listing
     shared: Shared | None = None
 
-    def past(self) -> Found:
+    def past(self) -> InputFiles:
         """Return what was taken in already."""
         return replace(self, listing=self.listing.past())
 
-    def whole(self) -> Found:
+    def whole(self) -> InputFiles:
         """Return all that there is, to be read from the beginning."""
         return replace(self, listing=self.listing.whole())
 
-    def marked(self, before: InputEntry | None) -> Found:
+    def marked(self, before: InputEntry | None) -> InputFiles:
         """Return what there is of an input that is taken in anew, without the rows that earlier runs put aside."""
         return self if before is None else replace(self, listing=self.listing.marked(before.files))
 
@@ -260,7 +260,7 @@ def _takes(given: PurePath, file: PurePath) -> bool:
     return not any(part.startswith((".", "_")) for part in file.relative_to(given).parts)
 
 
-def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]:
+def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, InputFiles]:
     """Return what there is of each input. Progress is read before files are listed: its writer goes the other way."""
     found = {}
     for name, given in request.spec.inputs.items():
@@ -271,7 +271,7 @@ def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]
                 problem = f"the imported arrangement has times of {len(shared.manifest.cache['time'])} coordinates, the input of {len(given.time)}"
                 hint = "name the time's columns under the input's `time`"
                 raise InputError(problem, place=str(directory), hint=hint)
-            found[name] = Found(Frontier(shared.manifest.upper), Listing(directory, ()), shared)
+            found[name] = InputFiles(Frontier(shared.manifest.upper), Listing(directory, ()), shared)
             continue
         progress = read_progress(directory)
         if progress and len(progress[0]) != len(given.time):
@@ -283,7 +283,7 @@ def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, Found]
         listing = list_input(given.path.value, request.base, entry.files if entry else ())
         if request.ready is not None:
             listing = listing.only(request.ready)
-        found[name] = Found(None if progress is None else Frontier(progress), listing)
+        found[name] = InputFiles(None if progress is None else Frontier(progress), listing)
     return found
 
 
@@ -303,7 +303,7 @@ def find_time(manifest: Manifest) -> Schema:
 
 
 def find_upper(
-    request: Request, time: Schema, found: Mapping[str, Found], before: Frontier | None, seen: Time | None
+    request: Request, time: Schema, found: Mapping[str, InputFiles], before: Frontier | None, seen: Time | None
 ) -> Frontier | None:
     """Return the frontier up to which a run closes the times, `before` or one after it; None where there is nothing to go by.
 

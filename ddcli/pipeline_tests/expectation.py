@@ -15,7 +15,7 @@ from ddcli.circuit.trial import as_of, closed
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import decode_records
 from ddcli.errors import InputError, SpecError
-from ddcli.expressions.stage import Stage
+from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import FilterStep
 from ddcli.plan.test_steps import DIFF, Expected, expected_beside
 from ddcli.store.files.objects import locate
@@ -40,7 +40,7 @@ Record = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FailureRow:
     """A row of a failure's table: "-" is expected and not there, "+" is there and not expected; so many times."""
 
     mark: str
@@ -55,7 +55,7 @@ class Failure:
     span: Span
     problem: str
     columns: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[FailureRow, ...] = ()
     hint: str | None = None
 
 
@@ -148,7 +148,10 @@ class Seen:
         missing, extra = apart(wanted, there, each.written.tolerance)
         if not missing and not extra:
             return []
-        rows = [*(Row("-", *pair) for pair in missing.items()), *(Row("+", *pair) for pair in extra.items())]
+        rows = [
+            *(FailureRow("-", *pair) for pair in missing.items()),
+            *(FailureRow("+", *pair) for pair in extra.items()),
+        ]
         rows.sort(key=lambda row: (row.mark != "-", sort_key(row.values)))
         columns = (*expected.columns, *beside)
         return [Failure(expected.span, f"{each.collection} {problem}", columns, tuple(rows))]
@@ -279,7 +282,7 @@ def standing_failures(each: Expectation, schema: Schema, records: Counter[Record
     written = each.written
 
     def fail(span: Span, problem: str, rows: Iterable[Record], columns: Sequence[str] = tuple(schema)) -> None:
-        shown = tuple(Row("+", row, there.get(row, 1)) for row in sorted(rows, key=sort_key))
+        shown = tuple(FailureRow("+", row, there.get(row, 1)) for row in sorted(rows, key=sort_key))
         if shown:
             found.append(Failure(span, f"{each.collection}: {problem}", tuple(columns), shown))
 
@@ -319,6 +322,6 @@ def _false(each: Expectation, schema: Schema, records: Sequence[Record]) -> list
             for at, (name, kind) in enumerate(schema.items())
         ]
     )
-    kept = Stage(dict(schema), (FilterStep(each.always),)).run(frame).rows
+    kept = FusedSteps(dict(schema), (FilterStep(each.always),)).run(frame).rows
     true = set(range(len(records)) if kept is None else kept.tolist())
     return [record for at, record in enumerate(records) if at not in true]

@@ -12,7 +12,7 @@ from ddcli.screen import json_number, visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ddcli.pipeline_tests.expectation import Failure, Row
+    from ddcli.pipeline_tests.expectation import Failure, FailureRow
     from ddcli.pipeline_tests.run import Outcome, Report
 
 SHOWN = 20
@@ -119,7 +119,7 @@ def _one(one: Outcome) -> dict[str, Any]:
     }
 
 
-def _row(failure: Failure, row: Row) -> dict[str, Any]:
+def _row(failure: Failure, row: FailureRow) -> dict[str, Any]:
     return {"row": dict(zip(failure.columns, map(_plain, row.values), strict=True)), "diff": row.count}
 
 

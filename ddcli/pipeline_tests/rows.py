@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ddcli.engine.lanes import Layout
     from ddcli.errors import Span
     from ddcli.pipeline_tests.sources import Subject
-    from ddcli.plan.test_steps import Given, Test
+    from ddcli.plan.test_steps import GivenRows, Test
     from ddcli.store.formats.base import Format
 
 WHOLE = ("updates", "append", "snapshots", IMPORT)
@@ -105,7 +105,7 @@ class Material:
 
     # --- files ----------------------------------------------------------------------------------------------------
 
-    def _write(self, name: str, given: Given | None, stem: str) -> Path:
+    def _write(self, name: str, given: GivenRows | None, stem: str) -> Path:
         """Put what is given into a file of its own, and return that."""
         folder = Path(self._directory.name)
         if given is not None:
@@ -146,7 +146,7 @@ class Material:
         known = LogSchema(self.subject.inputs[name], times, diff=True)
         return LogReader(list_input(path.name, path.parent), log, known)
 
-    def _check(self, name: str, given: Given) -> None:
+    def _check(self, name: str, given: GivenRows) -> None:
         """Refuse a row that leaves out what the pipeline reads and what is never null."""
         if self.subject.spec.inputs[name].format not in WHOLE:
             return
@@ -159,7 +159,7 @@ class Material:
                         f"the row does not say its '{column}', which is read and never null", span=span, hint=hint
                     )
 
-    def _matrix(self, reader: LogReader, name: str, given: Given, before: Frontier) -> Matrix:
+    def _matrix(self, reader: LogReader, name: str, given: GivenRows, before: Frontier) -> Matrix:
         """Return the updates of a file, none of them before the frontier that the step before has closed."""
         layout = self.layouts[name]
         taken = reader.take(layout.names, None, ())

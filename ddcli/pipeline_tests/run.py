@@ -16,7 +16,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import DdError, SpecError, SpecErrors, UsageError
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
-from ddcli.pipeline_tests.expectation import Failure, Row, Seen, canonical, sort_key
+from ddcli.pipeline_tests.expectation import Failure, FailureRow, Seen, canonical, sort_key
 from ddcli.pipeline_tests.replay import Disagreement, Replays, stepped
 from ddcli.pipeline_tests.rows import Material
 from ddcli.pipeline_tests.sources import Subject
@@ -160,7 +160,7 @@ class _Stepping:
             "arguments alone; if none is, this is a bug of ours: please report it with the pipeline"
         )
         rows = [
-            Row(mark, (*record, format_time(tuple(time), self.subject.kinds)), count)
+            FailureRow(mark, (*record, format_time(tuple(time), self.subject.kinds)), count)
             for mark, matrix in (("-", apart.only_steps), ("+", apart.only_replay))
             for record, (*time, count) in zip(
                 map(canonical, decode_records(matrix, layout, self.subject.pool)),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ddcli.plan.relation import Relation
     from ddcli.plan.test_steps import Test
     from ddcli.sources.readers import Reader
-    from ddcli.spec.model import Input, Spec
+    from ddcli.spec.model import InputSpec, Spec
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Subject:
         return typed_tests(self.spec, self.inputs, self.time, relations)
 
 
-def _reader(request: Request, given: Input) -> Reader:
+def _reader(request: Request, given: InputSpec) -> Reader:
     """Return a reader of one file of an input, to know its columns."""
     directory = locate(request.base, given.path.value)
     if given.arrangement is not None:

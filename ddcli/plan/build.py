@@ -101,7 +101,7 @@ class _Section:
     of the nodes for which an engine is asked for.
     """
 
-    collections: Mapping[str, model.Collection]
+    collections: Mapping[str, model.CollectionSpec]
     outer: Callable[[str], Relation | None]
     around: Surroundings
     errors: list[DdError]
@@ -153,14 +153,14 @@ class _Section:
             givers = [self._givers.get(name) for name in names]
             left += [giver for giver in reversed(givers) if giver is not None and giver not in met]
 
-    def _note_engine(self, collection: model.Collection, others: set[str]) -> None:
+    def _note_engine(self, collection: model.CollectionSpec, others: set[str]) -> None:
         """Note where a collection is to be computed, which refers to `others`."""
         if collection.on:
             results = [relation.node for relation in self._built[collection.name.value].values()]
             for fingerprint in own_nodes(results, others):
                 self.engines[fingerprint] = self.engines.get(fingerprint, frozenset()) | {collection.on.value}
 
-    def _collection(self, collection: model.Collection) -> dict[str, Relation]:
+    def _collection(self, collection: model.CollectionSpec) -> dict[str, Relation]:
         if isinstance(collection.sources, model.Iterate):
             left = self._loop(collection.sources)
         else:
@@ -199,7 +199,7 @@ class _Section:
         results = loop.result if isinstance(loop.result, tuple) else (loop.result,)
         others = [result.value for result in results if result.value not in names]
 
-        def bodies(inner: logical.Loop, variables: Sequence[Relation]) -> tuple[list[Relation], list[Relation]]:
+        def bodies(inner: logical.LoopName, variables: Sequence[Relation]) -> tuple[list[Relation], list[Relation]]:
             around = replace(self.around, loop=inner)
             given = dict(zip(names, variables, strict=True))
             body = _Section(loop.body, self.named, around, self.errors, {}, given)
@@ -221,16 +221,16 @@ class _Section:
         return [leaving[result.value] for result in results]
 
 
-def _references(collection: model.Collection) -> Iterator[str]:
+def _references(collection: model.CollectionSpec) -> Iterator[str]:
     """Yield the names that a collection refers to, those of a loop's body among them, but for what means something of the loop there."""
     nothing = frozenset[str]()
-    left: list[tuple[model.Source | model.Operator | model.Collection, frozenset[str]]] = [(collection, nothing)]
+    left: list[tuple[model.Source | model.Operator | model.CollectionSpec, frozenset[str]]] = [(collection, nothing)]
     while left:
         each, inner = left.pop()
         if isinstance(each, Text):
             if each.value not in inner:
                 yield each.value
-        elif isinstance(each, model.Collection | model.Inline):
+        elif isinstance(each, model.CollectionSpec | model.Inline):
             left += [(operator, inner) for operator in each.apply]
             if isinstance(each.sources, model.Iterate):
                 body, variables = each.sources.body.values(), each.sources.variables
@@ -245,7 +245,7 @@ def _references(collection: model.Collection) -> Iterator[str]:
             left.append((each.right, inner))
 
 
-def _input(given: model.Input, schema: Schema, arranged: tuple[str, ...]) -> Relation:
+def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) -> Relation:
     """Return an input's collection: its rows as they are, or what they say of their keys or of the whole table."""
     key = tuple(text.value for text in given.key)
     for text in given.key:
@@ -266,17 +266,17 @@ def _input(given: model.Input, schema: Schema, arranged: tuple[str, ...]) -> Rel
         return Relation(watched)
     int64 = Type("int64")
     rows = replace(source, schema=schema | {logical.PRESENT: int64, logical.ORDER: int64})
-    return Relation(logical.Upserts((rows,), dict(schema), key))
+    return Relation(logical.Upsert((rows,), dict(schema), key))
 
 
-def _meaning(given: model.Input) -> str:
+def _meaning(given: model.InputSpec) -> str:
     """Return what the results of reading an input depend on, beside its columns."""
     said = [given.diff, given.delete_when, given.order_by]
     parts = [given.format, *(text.value if text else "" for text in said), "flattened" if given.flattened else ""]
     return "" if given.format == "updates" and parts[1] == "diff" else " ".join(parts)
 
 
-def _met_by_the_log(spec: model.Spec, output: model.Output, relation: Relation) -> list[DdError]:
+def _met_by_the_log(spec: model.Spec, output: model.OutputSpec, relation: Relation) -> list[DdError]:
     """Return what is wrong with an output that has a column of the log's own name: time or diff."""
     errors: list[DdError] = []
     for name in _own_columns(spec):

@@ -27,7 +27,7 @@ WAITING = "-waiting"
 CONTENTS = "="
 """How the names of scans begin that are not of an input but of an arrangement's contents."""
 
-RECORDS = physical.Upserts | physical.Snapshots | physical.Watched
+RECORDS = physical.UpsertTable | physical.SnapshotTable | physical.WatchedRecords
 """The nodes that keep the records of an input as they are."""
 
 Change = Literal["same", "changed", "new"]
@@ -44,7 +44,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Changes:
+class PlanChanges:
     """A plan against what a state was made by. `refresh` names outputs that are to be computed anew, changed or not."""
 
     plan: Plan
@@ -121,7 +121,7 @@ class Changes:
         sources = {
             name: as_source(node, self.times)
             for name, node in self.kept.items()
-            if isinstance(node, physical.Arranged | RECORDS) and level(node) == 0
+            if isinstance(node, physical.Arrangement | RECORDS) and level(node) == 0
         }
         return physical_graph(substitute(needed, sources.get), graph.engines)
 
@@ -165,7 +165,7 @@ def keeps_state(node: Node, times: int) -> bool:
     """Say whether a node keeps something in the state, where times have so many coordinates."""
     if isinstance(node, physical.Filtered) or physical.is_imported(node):
         return False
-    always = physical.Arranged | physical.Accumulate | physical.Group | physical.PythonGroup | physical.Top
+    always = physical.Arrangement | physical.Accumulate | physical.Group | physical.PythonGroup | physical.Top
     if isinstance(node, always | physical.Delay | RECORDS):
         return True
     # In totally ordered time a count is read off its arrangement, and no join gives updates at times to come.
@@ -177,21 +177,21 @@ def keeps_state(node: Node, times: int) -> bool:
 def as_source(node: Node, times: int) -> Node:
     """Return what stands for a node whose collection the state holds, and which is fed: an arrangement, or an input's records."""
     name = CONTENTS + node.fingerprint
-    if not isinstance(node, physical.Arranged):
-        return physical.Contents((), node.schema, name, times, identity=node.fingerprint)
+    if not isinstance(node, physical.Arrangement):
+        return physical.StateContents((), node.schema, name, times, identity=node.fingerprint)
     scan = physical.Scan((), node.schema, name, times)
-    return physical.Kept((scan,), node.schema, node.key, node.fingerprint)
+    return physical.KeptArrangement((scan,), node.schema, node.key, node.fingerprint)
 
 
 def describe(node: Node) -> str:
     """Return what a node's state is of, for people: `orders by customer`, `sums by region of orders`."""
     inputs = sorted({each.name for each in _scans(node)})
     of = ", ".join(inputs)
-    if isinstance(node, physical.Arranged):
+    if isinstance(node, physical.Arrangement):
         return f"{of} by {', '.join(node.key)}"
     by: Iterable[str] = getattr(node, "by", ())
     grouped = f" by {', '.join(by)}" if by else ""
-    return f"{type(node).__name__.lower()}{grouped} of {of}"
+    return f"{node.operator.lower()}{grouped} of {of}"
 
 
 def _scans(node: Node) -> list[physical.Scan | physical.Pick]:

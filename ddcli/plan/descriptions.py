@@ -26,14 +26,14 @@ MADE = {"$from": "from {}", "$until": "until {}", "$round": "at round {}"}
 NOT_NULL = re.compile(r'not \(([\w.]+|"[^"]*") is null\)')
 KINDS: dict[type[Node], str] = {
     physical.Scan: "input",
-    physical.Contents: "contents",
-    physical.Upserts: "upserts",
-    physical.Snapshots: "snapshots",
-    physical.Watched: "watch",
-    physical.Consolidate: "consolidate",
+    physical.StateContents: "contents",
+    physical.UpsertTable: "upserts",
+    physical.SnapshotTable: "snapshots",
+    physical.WatchedRecords: "watch",
+    physical.Consolidated: "consolidate",
     physical.Show: "inspect",
-    physical.Arranged: "arrange",
-    physical.Kept: "arrange",
+    physical.Arrangement: "arrange",
+    physical.KeptArrangement: "arrange",
     physical.Filtered: "filter on read",
     physical.EquiJoin: "join",
     physical.Accumulate: "reduce",
@@ -45,7 +45,7 @@ KINDS: dict[type[Node], str] = {
     physical.Shift: "temporal_filter",
     physical.PythonShift: "join_function",
     physical.Delay: "delay",
-    loops.Variable: "variable",
+    loops.LoopVariable: "variable",
     loops.Iterate: "loop",
     loops.Leave: "leave",
 }
@@ -55,7 +55,7 @@ def kind(node: Node) -> str:
     """Return the word for what a node does; of a fused chain, what stands out in it."""
     if isinstance(node, physical.Linear):
         return _linear(node.steps)
-    if isinstance(node, physical.Sum):
+    if isinstance(node, physical.SignedSum):
         return "negate" if node.signs == (-1,) else "subtract" if -1 in node.signs else "concat"
     if isinstance(node, physical.Multiplicity):
         return "threshold" if node.function else "distinct"
@@ -87,9 +87,9 @@ def _(node: physical.Scan) -> list[str]:
     return [node.meaning] if node.meaning else []
 
 
-@says.register(physical.Upserts)
-@says.register(physical.Snapshots)
-def _(node: physical.Upserts | physical.Snapshots) -> list[str]:
+@says.register(physical.UpsertTable)
+@says.register(physical.SnapshotTable)
+def _(node: physical.UpsertTable | physical.SnapshotTable) -> list[str]:
     return [f"key {', '.join(node.key)}"] if node.key else []
 
 
@@ -116,7 +116,7 @@ def _results(node: Node) -> dict[str, str]:
 def _arguments(node: physical.Accumulate | physical.Group) -> dict[str, str]:
     """Return what the columns of ours that a reduction reads stand for."""
     (prepared,) = node.inputs
-    if isinstance(prepared, physical.Arranged):
+    if isinstance(prepared, physical.Arrangement):
         (prepared,) = prepared.inputs
     texts: dict[str, str] = {}
     if isinstance(prepared, physical.Linear):
@@ -167,7 +167,7 @@ def _(node: physical.Show) -> list[str]:
 
 
 @says.register
-def _(node: physical.Arranged) -> list[str]:
+def _(node: physical.Arrangement) -> list[str]:
     return [f"by {_by(node.key)}"]
 
 
@@ -179,8 +179,8 @@ def _(node: physical.Filtered) -> list[str]:
 @says.register
 def _(node: physical.EquiJoin) -> list[str]:
     left, right = node.inputs
-    assert isinstance(left, physical.Arranged)
-    assert isinstance(right, physical.Arranged)
+    assert isinstance(left, physical.Arrangement)
+    assert isinstance(right, physical.Arrangement)
     pairs = zip(left.key, right.key, strict=True)
     named = [(_copied(one, left.key), _copied(other, right.key)) for one, other in pairs]
     return ["on " + ", ".join(one if one == other else f"{one} = {other}" for one, other in named)]
@@ -206,7 +206,7 @@ def _(node: physical.Multiplicity) -> list[str]:
 def _(node: physical.Top) -> list[str]:
     order = ", ".join(f"{name} desc" if descending else name for name, descending in node.order_by)
     (arranged,) = node.inputs
-    assert isinstance(arranged, physical.Arranged)
+    assert isinstance(arranged, physical.Arrangement)
     return [f"{node.k} by {order}", f"of each {_by(arranged.key)}"]
 
 

@@ -48,7 +48,7 @@ def _place(node: Node) -> str:
     elif isinstance(node, logical.Apply) and isinstance(node.step, MapStep):
         columns = [(name, expression.text()) for name, expression in node.step.columns]
         says = tuple((name, text) for name, text in columns if text != quoted(name))
-    return digest(type(node).__name__, says, [_PLACES[child.fingerprint] for child in node.inputs])
+    return digest(node.operator, says, [_PLACES[child.fingerprint] for child in node.inputs])
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def told(node: Node) -> tuple[str, str]:
         return kind, words
     if isinstance(node, logical.Reduce):
         return "reduce", _reduction(node)
-    return type(node).__name__.lower(), _plain(node.says)
+    return node.operator.lower(), _plain(node.says)
 
 
 def _reduction(node: logical.Reduce) -> str:

@@ -6,8 +6,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from ddcli.errors import DdError, SpecError, SpecErrors, Text
-from ddcli.plan.logical import Loop
-from ddcli.plan.loops import Iterate, Leave, Variable, identified
+from ddcli.plan.logical import LoopName
+from ddcli.plan.loops import Iterate, Leave, LoopVariable, identified
 from ddcli.plan.relation import Relation
 from ddcli.plan.union import common_schema, with_schema
 from ddcli.spec.model import GUARD
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
 
-    Bodies = Callable[[Loop, Sequence[Relation]], tuple[Sequence[Relation], Sequence[Relation]]]
+    Bodies = Callable[[LoopName, Sequence[Relation]], tuple[Sequence[Relation], Sequence[Relation]]]
 
 _opened = count()
 
@@ -25,7 +25,7 @@ _opened = count()
 def iterate(
     initials: Sequence[tuple[Text, Relation]],
     bodies: Bodies,
-    around: Loop | None = None,
+    around: LoopName | None = None,
     *,
     bound: int | None = None,
     guard: int = GUARD,
@@ -48,19 +48,19 @@ def iterate(
     return closed(loop, around, initials, schemas, results, others, bound=bound, guard=guard)
 
 
-def opened(around: Loop | None) -> Loop:
+def opened(around: LoopName | None) -> LoopName:
     """Return a loop to build a body in, under a name of its own: no variable of another is taken for one of this."""
-    return Loop(around.depth + 1 if around else 1, f"open {next(_opened)}")
+    return LoopName(around.depth + 1 if around else 1, f"open {next(_opened)}")
 
 
-def variable(loop: Loop, index: int, schema: Schema) -> Relation:
+def variable(loop: LoopName, index: int, schema: Schema) -> Relation:
     """Return the `index`-th variable of a loop that is being built."""
-    return Relation(Variable((), schema, loop.name, loop.depth, index))
+    return Relation(LoopVariable((), schema, loop.name, loop.depth, index))
 
 
 def closed(
-    loop: Loop,
-    around: Loop | None,
+    loop: LoopName,
+    around: LoopName | None,
     initials: Sequence[tuple[Text, Relation]],
     schemas: Sequence[Schema],
     results: Sequence[Relation],

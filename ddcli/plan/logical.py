@@ -67,7 +67,22 @@ def below(
                 yield found
 
 
-class Loop(NamedTuple):
+FORMER_NAMES = {
+    "Arrangement": "Arranged",
+    "Consolidated": "Consolidate",
+    "KeptArrangement": "Kept",
+    "LoopVariable": "Variable",
+    "SignedSum": "Sum",
+    "SnapshotTable": "Snapshots",
+    "StateContents": "Contents",
+    "Upsert": "Upserts",
+    "UpsertTable": "Upserts",
+    "WatchedRecords": "Watched",
+}
+"""Nodes whose classes had other names when states were first written."""
+
+
+class LoopName(NamedTuple):
     """A loop by name, and how many loops deep its body is."""
 
     depth: int
@@ -82,6 +97,11 @@ class Node:
     schema: Schema
 
     @property
+    def operator(self) -> str:
+        """What fingerprints call the operator. States hold them: it stays as it is when its class is renamed."""
+        return FORMER_NAMES.get(type(self).__name__, type(self).__name__)
+
+    @property
     def says(self) -> tuple[Any, ...]:
         """What distinguishes the node from others of its class over the same inputs, JSON-able."""
         return ()
@@ -90,10 +110,10 @@ class Node:
     def fingerprint(self) -> str:
         """Identity: equal fingerprints mean equal collections."""
         columns = [(name, str(kind)) for name, kind in self.schema.items()]
-        return digest(type(self).__name__, self.says, columns, [node.fingerprint for node in self.inputs])
+        return digest(self.operator, self.says, columns, [node.fingerprint for node in self.inputs])
 
     @inherited
-    def free(self) -> frozenset[Loop]:
+    def free(self) -> frozenset[LoopName]:
         """The loops whose round the collection depends on; without any, it is the same in every round."""
         return frozenset().union(*(node.free for node in self.inputs))
 
@@ -120,7 +140,7 @@ class Source(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Upserts(Node):
+class Upsert(Node):
     """The current record of each key of an input whose rows say what keys have from their time on.
 
     The rows have, beside the records, `PRESENT` (0: nothing) and `ORDER`, which decides among those of a key at one time.
@@ -165,7 +185,7 @@ class Apply(Node):
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (stage.Stage(self.inputs[0].schema, (self.step,)).text(),)
+        return (stage.FusedSteps(self.inputs[0].schema, (self.step,)).text(),)
 
 
 @dataclass(frozen=True, eq=False)

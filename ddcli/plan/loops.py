@@ -1,7 +1,7 @@
 """Loops in a graph: variables, what enters, and the node that binds them.
 
 The body of a loop is nodes like all others. What makes a node one of a body is that it depends on the loop's round: a
-`Variable` or an `Enter` of the loop is below it. A node without any is the same in every round and stays outside,
+`LoopVariable` or an `Enter` of the loop is below it. A node without any is the same in every round and stays outside,
 wherever it was written.
 
 A loop's identity is what it does. While its body is built, `loop` is a mere token; then `identified` replaces it by a
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.plan.logical import Loop, Node, below, digest, inherited
+from ddcli.plan.logical import LoopName, Node, below, digest, inherited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,13 +36,13 @@ class OfLoop(Node):
         return (self.loop, self.depth)
 
     @inherited
-    def free(self) -> frozenset[Loop]:
+    def free(self) -> frozenset[LoopName]:
         """The loops whose round the collection depends on: this one, and those of the inputs."""
-        return _free(self.inputs) | {Loop(self.depth, self.loop)}
+        return _free(self.inputs) | {LoopName(self.depth, self.loop)}
 
 
 @dataclass(frozen=True, eq=False)
-class Variable(OfLoop):
+class LoopVariable(OfLoop):
     """The loop's `index`-th variable at the current round. A leaf: its definition is an input of the `Iterate`."""
 
     index: int
@@ -92,9 +92,9 @@ class Iterate(OfLoop):
         return self.inputs[self.variables :]
 
     @inherited
-    def free(self) -> frozenset[Loop]:
+    def free(self) -> frozenset[LoopName]:
         """The loops around this one whose round it depends on: its own round ends here."""
-        return _free(self.initials) | (_free(self.bodies) - {Loop(self.depth, self.loop)})
+        return _free(self.initials) | (_free(self.bodies) - {LoopName(self.depth, self.loop)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,5 +171,5 @@ def _renamed(iterate: Iterate, name: Callable[[str], str], rise: int) -> Iterate
     return found
 
 
-def _free(nodes: Iterable[Node]) -> frozenset[Loop]:
-    return frozenset[Loop]().union(*(node.free for node in nodes))
+def _free(nodes: Iterable[Node]) -> frozenset[LoopName]:
+    return frozenset[LoopName]().union(*(node.free for node in nodes))

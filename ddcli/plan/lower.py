@@ -118,14 +118,14 @@ class _Lowering:
         return physical.Scan((), self.schema(node), node.name, len(node.time), node.meaning, node.arranged)
 
     @lowered.register
-    def _(self, node: logical.Upserts) -> logical.Node:
+    def _(self, node: logical.Upsert) -> logical.Node:
         (source,) = node.inputs
         assert isinstance(source, logical.Source)
         schema = self.schema(node)
         record = {name: node.schema[name] for name in node.key} | schema
         rows = record | {name: source.schema[name] for name in (logical.PRESENT, logical.ORDER)}
         return conform(
-            physical.Upserts((self.exactly(source, rows),), record, node.key, source.name), schema, fuse=True
+            physical.UpsertTable((self.exactly(source, rows),), record, node.key, source.name), schema, fuse=True
         )
 
     @lowered.register
@@ -135,7 +135,7 @@ class _Lowering:
         schema = self.schema(node)
         record = {name: node.schema[name] for name in node.key} | schema
         return conform(
-            physical.Snapshots((self.exactly(source, record),), record, node.key, source.name), schema, fuse=True
+            physical.SnapshotTable((self.exactly(source, record),), record, node.key, source.name), schema, fuse=True
         )
 
     @lowered.register
@@ -143,7 +143,7 @@ class _Lowering:
         (source,) = node.inputs
         assert isinstance(source, logical.Source)
         return conform(
-            physical.Watched((self.exactly(source, source.schema),), source.schema, source.name),
+            physical.WatchedRecords((self.exactly(source, source.schema),), source.schema, source.name),
             self.schema(node),
             fuse=True,
         )
@@ -168,19 +168,19 @@ class _Lowering:
     @lowered.register
     def _(self, node: logical.Negate) -> logical.Node:
         schema = self.schema(node)
-        return physical.Sum((self.exactly(node.inputs[0], schema),), schema, (-1,))
+        return physical.SignedSum((self.exactly(node.inputs[0], schema),), schema, (-1,))
 
     @lowered.register
     def _(self, node: logical.Concat) -> logical.Node:
         schema = self.schema(node)
-        return physical.Sum(
+        return physical.SignedSum(
             tuple(self.exactly(child, schema) for child in node.inputs), schema, (1,) * len(node.inputs)
         )
 
     @lowered.register
     def _(self, node: logical.Consolidate) -> logical.Node:
         schema = self.schema(node)
-        return physical.Consolidate((self.exactly(node.inputs[0], schema),), schema)
+        return physical.Consolidated((self.exactly(node.inputs[0], schema),), schema)
 
     @lowered.register
     def _(self, node: logical.Inspect) -> logical.Node:
@@ -214,9 +214,9 @@ class _Lowering:
         if node.how in ("right", "full"):
             alone = unmatched(right, right_arranged, left_arranged)
             parts.append(self._padded(node, alone, "right", schema))
-        return parts[0] if len(parts) == 1 else physical.Sum(tuple(parts), schema, (1,) * len(parts))
+        return parts[0] if len(parts) == 1 else physical.SignedSum(tuple(parts), schema, (1,) * len(parts))
 
-    def keyed(self, child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.Arranged:
+    def keyed(self, child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.Arrangement:
         """Return the arrangement of `child` by join keys. One that is filtered on read stays as it is, if it is by these keys."""
         conditions: list[Expression] = []
         below = child
@@ -322,7 +322,7 @@ class _Lowering:
         return linear(self.node(child), steps, schema, fuse=self.read_once(child))
 
     @lowered.register
-    def _(self, node: loops.Variable) -> logical.Node:
+    def _(self, node: loops.LoopVariable) -> logical.Node:
         return conform(node, self.schema(node))
 
     @lowered.register
@@ -356,7 +356,7 @@ def ranked(child: logical.Node, key: tuple[str, ...], order_by: tuple[tuple[str,
     return physical.OrderLanes((child,), schema, lanes)
 
 
-def keyed(child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.Arranged:
+def keyed(child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.Arrangement:
     """Return the arrangement of `child` by join keys. Null equals nothing, so records with a null key stay out.
 
     A column that stands for two keys is there twice.
@@ -379,7 +379,7 @@ def keyed(child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.A
     return arrange(child, names)
 
 
-def matched(left: physical.Arranged, right: physical.Arranged) -> physical.EquiJoin:
+def matched(left: physical.Arrangement, right: physical.Arrangement) -> physical.EquiJoin:
     """Return the rows of `left` whose key is in `right`: a join with its distinct keys."""
     key_schema = {name: right.schema[name] for name in right.key}
     keys = conform(right if isinstance(right, physical.Filtered) else right.inputs[0], key_schema)
@@ -388,10 +388,10 @@ def matched(left: physical.Arranged, right: physical.Arranged) -> physical.EquiJ
     return physical.EquiJoin((left, arrange(distinct, right.key)), left.schema, columns)
 
 
-def unmatched(child: logical.Node, left: physical.Arranged, right: physical.Arranged) -> logical.Node:
+def unmatched(child: logical.Node, left: physical.Arrangement, right: physical.Arrangement) -> logical.Node:
     """Return the rows of `child` whose key is not in `right`, `left` being its arrangement: all of it less the matched.
 
     Rows with a null key are in `child` and never matched, so they stay.
     """
     found = conform(matched(left, right), child.schema, fuse=True)
-    return physical.Sum((child, found), child.schema, (1, -1))
+    return physical.SignedSum((child, found), child.schema, (1, -1))

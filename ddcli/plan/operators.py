@@ -33,7 +33,7 @@ class Surroundings:
     """What is around operators: the types of the coordinates of time, the loop in whose body they are, if any, and the file's folder."""
 
     time: tuple[Type, ...] = (Type("int64"),)
-    loop: logical.Loop | None = None
+    loop: logical.LoopName | None = None
     folder: str = ""
     exports: dict[str, logical.Node] = field(default_factory=dict)
     """The arrangements for other pipelines that were met, by name."""
@@ -287,7 +287,7 @@ class _Apply:
             self._export(operator.export, found)
         return found
 
-    def _defined(self, function: model.Function, arguments: int) -> model.Function:
+    def _defined(self, function: model.PythonFunction, arguments: int) -> model.PythonFunction:
         """Return a function that takes so many arguments, as far as the text of its module says, or say where the file names another."""
         if isinstance(function.name.value, AtHand):
             return function
@@ -346,7 +346,7 @@ def _map(relation: Relation, columns: Iterable[tuple[str, Expression]]) -> Relat
     return Relation(logical.Apply((relation.node,), schema, MapStep(columns)))
 
 
-def _keys(relation: Relation, keys: Iterable[model.Key]) -> tuple[tuple[str, Expression], ...]:
+def _keys(relation: Relation, keys: Iterable[model.GroupColumn]) -> tuple[tuple[str, Expression], ...]:
     by: list[tuple[str, Expression]] = []
     errors: list[DdError] = []
     for key in keys:

@@ -1,6 +1,6 @@
 """The physical graph: what the engine is asked to do. Logical operators become few, each with a cost one can name.
 
-Linear chains are one `Linear`; what joins and reductions read are `Arranged` nodes, equal ones shared; outer joins,
+Linear chains are one `Linear`; what joins and reductions read are `Arrangement` nodes, equal ones shared; outer joins,
 semijoins and antijoins are compositions. Nodes that keep state are found in it by their fingerprint.
 """
 
@@ -38,7 +38,7 @@ class Scan(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Upserts(Node):
+class UpsertTable(Node):
     """The current record of each key, the key's columns first. The input has these columns, then `PRESENT` and `ORDER`."""
 
     key: tuple[str, ...]
@@ -50,7 +50,7 @@ class Upserts(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshots(Node):
+class SnapshotTable(Node):
     """The current table, the columns of its key first; without a key the records are whole."""
 
     key: tuple[str, ...]
@@ -62,7 +62,7 @@ class Snapshots(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Watched(Node):
+class WatchedRecords(Node):
     """An input whose records are watched: none should be there less than no times."""
 
     name: str
@@ -80,7 +80,7 @@ class Linear(Node):
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (stage.Stage(self.inputs[0].schema, self.steps).text(),)
+        return (stage.FusedSteps(self.inputs[0].schema, self.steps).text(),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ class Pick(Linear):
 
 
 @dataclass(frozen=True, eq=False)
-class Sum(Node):
+class SignedSum(Node):
     """Inputs of equal schema, each times its sign."""
 
     signs: tuple[int, ...]
@@ -114,7 +114,7 @@ class Sum(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Consolidate(Node):
+class Consolidated(Node):
     """At most one update for a record and time."""
 
 
@@ -130,7 +130,7 @@ class Show(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Arranged(Node):
+class Arrangement(Node):
     """The input indexed by `key`. Its schema is the key columns, then the values. Kept as state under its fingerprint."""
 
     key: tuple[str, ...]
@@ -147,7 +147,7 @@ class Arranged(Node):
 
 def is_imported(node: Node) -> bool:
     """Say whether a node is the very arrangement that another pipeline keeps."""
-    if not isinstance(node, Arranged) or isinstance(node, Filtered | Kept):
+    if not isinstance(node, Arrangement) or isinstance(node, Filtered | KeptArrangement):
         return False
     (scan,) = node.inputs
     return (
@@ -156,7 +156,7 @@ def is_imported(node: Node) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept(Arranged):
+class KeptArrangement(Arrangement):
     """An arrangement whose contents come from a state: its input is a `Scan` of them. It has the identity `identity`."""
 
     identity: str
@@ -168,7 +168,7 @@ class Kept(Arranged):
 
 
 @dataclass(frozen=True, eq=False)
-class Contents(Scan):
+class StateContents(Scan):
     """A collection that a state holds as it is, instead of the node `identity` that computes it."""
 
     identity: str = ""
@@ -180,7 +180,7 @@ class Contents(Scan):
 
 
 @dataclass(frozen=True, eq=False)
-class Filtered(Arranged):
+class Filtered(Arrangement):
     """The input, an arrangement, less the rows for which some condition is not true. It is asked as they are read: no state."""
 
     conditions: tuple[Expression, ...]
@@ -218,7 +218,7 @@ class Accumulate(Node):
 
 @dataclass(frozen=True, eq=False)
 class Group(Node):
-    """A reduction that reads the rows of its groups: `Arranged` input, one value a call, kept beside it. State."""
+    """A reduction that reads the rows of its groups: `Arrangement` input, one value a call, kept beside it. State."""
 
     by: tuple[str, ...]
     calls: tuple[AggregateCall, ...]
@@ -230,7 +230,7 @@ class Group(Node):
 
 @dataclass(frozen=True, eq=False)
 class PythonGroup(Node):
-    """A reduction by a Python function over an `Arranged` input. State."""
+    """A reduction by a Python function over an `Arrangement` input. State."""
 
     by: tuple[str, ...]
     values: tuple[str, ...]
@@ -243,7 +243,7 @@ class PythonGroup(Node):
 
 @dataclass(frozen=True, eq=False)
 class Multiplicity(Node):
-    """Each record of an `Arranged` input (all columns the key) as often as `function` of its count says. State."""
+    """Each record of an `Arrangement` input (all columns the key) as often as `function` of its count says. State."""
 
     function: Expression | None
 
@@ -254,7 +254,7 @@ class Multiplicity(Node):
 
 @dataclass(frozen=True, eq=False)
 class Top(Node):
-    """The first `k` rows of each group of an `Arranged` input, in the order of `order_by`. State."""
+    """The first `k` rows of each group of an `Arrangement` input, in the order of `order_by`. State."""
 
     k: int
     order_by: tuple[tuple[str, bool], ...]

@@ -77,7 +77,7 @@ def _apply(node: logical.Apply, wanted: Columns) -> list[Columns]:
 
 
 @reads.register
-def _upserts(node: logical.Upserts, wanted: Columns) -> list[Columns]:
+def _upserts(node: logical.Upsert, wanted: Columns) -> list[Columns]:
     return [wanted | {*node.key, logical.PRESENT, logical.ORDER}]
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import Span, Text
-from ddcli.expressions.scope import Scope
+from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.tree import Call, Cast, Column, Expression, Literal
 from ddcli.expressions.types import MAX_PRECISION, Schema, Type
@@ -101,7 +101,7 @@ def finished(at: int, call: AggregateCall) -> Expression:
         else:
             value = f'cast("{name}" as float64) / cast("{name}.n" as float64)'
     text = f'case when "{name}.n" <> 0 then {value} end' if call.type.nullable else value
-    return parse_scalar(Text(text, Span("<plan>", 1, 1, len(text), text)), Scope(columns))
+    return parse_scalar(Text(text, Span("<plan>", 1, 1, len(text), text)), ColumnScope(columns))
 
 
 def has_value(at: int, call: AggregateCall) -> Expression | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions.aggregates import AggregateCall, Reduction
-from ddcli.expressions.scope import Scope, TableCall
+from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.tree import PLAIN_NAME, RESERVED, Column
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ class Relation:
             f"there is no column '{name}'", span=text.span, hint=f"did you mean `{near}`? ({known})" if near else known
         )
 
-    def _scope(self) -> Scope:
+    def _scope(self) -> ColumnScope:
         columns = {alias: self.schema[column] for alias, column in self.aliases.items()} | self.schema
-        return Scope(columns, self.qualified)
+        return ColumnScope(columns, self.qualified)
 
     def _resolve(self, expression: Expression) -> Expression:
         """Put the columns behind the aliases in an expression."""

@@ -71,11 +71,11 @@ def conform(child: logical.Node, schema: Schema, *, fuse: bool = False) -> logic
     return linear(child, [MapStep(columns)], schema, fuse=fuse)
 
 
-def arrange(child: logical.Node, key: Iterable[str]) -> physical.Arranged:
+def arrange(child: logical.Node, key: Iterable[str]) -> physical.Arrangement:
     """Return the arrangement of `child` by `key`, all other columns its values. Equal ones are one node."""
     key = tuple(key)
     schema = {name: child.schema[name] for name in key} | {n: kind for n, kind in child.schema.items() if n not in key}
-    return physical.Arranged((child,), schema, key)
+    return physical.Arrangement((child,), schema, key)
 
 
 def is_not_null(expression: Expression) -> Expression:

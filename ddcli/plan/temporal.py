@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.errors import SpecError, Text
-from ddcli.expressions.scope import Scope
+from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.tree import Cast
 from ddcli.expressions.types import UNITS, Type
 
@@ -43,4 +43,4 @@ def _rounded_up(expression: Expression, time: Type, span: Span) -> Expression:
     down, unit = f"cast(x as {time.required()})", {"ms": "millisecond", "us": "microsecond"}[time.unit or "us"]
     up = f"cast({down} + interval '1' {unit} as {time.required()})"
     text = f"case when cast({down} as {expression.type.required()}) < x then {up} else {down} end"
-    return parse_scalar(Text(text, span), Scope({"x": expression.type})).substitute({"x": expression})
+    return parse_scalar(Text(text, span), ColumnScope({"x": expression.type})).substitute({"x": expression})

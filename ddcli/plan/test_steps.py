@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.plan.relation import Relation
     from ddcli.spec import test_model as written
-    from ddcli.spec.model import Input, Spec
+    from ddcli.spec.model import InputSpec, Spec
 
 INT64 = Type("int64")
 DIFF = "diff"
@@ -32,7 +32,7 @@ Nested = dict[str, "Type | dict[str, Type]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenRows:
     """Rows of an input, as a file of its format would have them: columns, values by name, and the row's place. Or a file."""
 
     columns: Nested
@@ -55,7 +55,7 @@ class Expected:
 class Expectation:
     """What is expected of a collection, `written` so in the file; columns and values are those that it has."""
 
-    written: written.Expectation
+    written: written.WrittenExpectation
     contents: Expected | None
     changes: Expected | None
     at: tuple[Any, ...] | None
@@ -73,7 +73,7 @@ class Step:
 
     span: Span
     time: tuple[Any, ...]
-    given: tuple[tuple[str, Given], ...]
+    given: tuple[tuple[str, GivenRows], ...]
     expect: tuple[Expectation, ...]
 
 
@@ -133,18 +133,18 @@ class _Reading:
     relations: Mapping[str, Relation]
     errors: list[DdError]
 
-    def test(self, test: written.Test) -> Test:
+    def test(self, test: written.WrittenTest) -> Test:
         steps = tuple(self.step(step, at) for at, step in enumerate(test.steps))
         return Test(test.name.value, test.span, steps, self.expectations(test.expect))
 
-    def step(self, step: written.Step, at: int) -> Step:
+    def step(self, step: written.WrittenStep, at: int) -> Step:
         time = self.times(step.time) if step.time is not None else None
         if time is None:
             time = self.default_time(step, at)
         given = [(name.value, self.given(self.spec.inputs[name.value], rows, time)) for name, rows in step.given]
         return Step(step.span, time, tuple(given), self.expectations(step.expect))
 
-    def default_time(self, step: written.Step, at: int) -> tuple[Any, ...]:
+    def default_time(self, step: written.WrittenStep, at: int) -> tuple[Any, ...]:
         """Return the number of the step, where times are integers."""
         if all(kind.kind in INTEGERS for kind in self.time.values()):
             return (at,) * len(self.time)
@@ -178,11 +178,11 @@ class _Reading:
 
     # --- what is given --------------------------------------------------------------------------------------------
 
-    def given(self, given: Input, rows: written.Rows, time: tuple[Any, ...]) -> Given:
+    def given(self, given: InputSpec, rows: written.WrittenRows, time: tuple[Any, ...]) -> GivenRows:
         columns = file_columns(given, self.inputs[given.name.value], self.time)
         times = dict(zip((text.value for text in given.time), time, strict=True))
         read = tuple((self.cells(columns, cells, times), span) for cells, span in rows.items)
-        return Given(columns, read, rows.span, rows.file)
+        return GivenRows(columns, read, rows.span, rows.file)
 
     def cells(self, columns: Nested, cells: written.Cells, times: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a row. Columns that are left out are null; that the pipeline reads none such is found with the data."""
@@ -207,10 +207,10 @@ class _Reading:
 
     # --- what is expected -----------------------------------------------------------------------------------------
 
-    def expectations(self, expect: Sequence[written.Expectation]) -> tuple[Expectation, ...]:
+    def expectations(self, expect: Sequence[written.WrittenExpectation]) -> tuple[Expectation, ...]:
         return tuple(self.expectation(each) for each in expect if each.collection.value in self.relations)
 
-    def expectation(self, each: written.Expectation) -> Expectation:
+    def expectation(self, each: written.WrittenExpectation) -> Expectation:
         relation = self.relations[each.collection.value]
         schema = relation.schema
         for name in (*each.unique, *each.not_null, *(name for name, _ in each.accepted)):
@@ -242,7 +242,7 @@ class _Reading:
             self.errors.append(SpecError(f"a condition is a bool, not {condition.type}", span=text.span, hint=hint))
         return condition
 
-    def expected(self, rows: written.Rows, schema: Schema, *, timed: bool) -> Expected:
+    def expected(self, rows: written.WrittenRows, schema: Schema, *, timed: bool) -> Expected:
         beside = expected_beside(schema, self.time, timed=timed)
         known = schema | beside
         named = {name.value: name for cells, _ in rows.items for name, _ in cells}
@@ -285,7 +285,7 @@ def expected_beside(schema: Schema, time: Schema, *, timed: bool) -> Schema:
     return {name: kind for name, kind in beside.items() if name not in schema}
 
 
-def file_columns(given: Input, data: Schema, time: Schema) -> Nested:
+def file_columns(given: InputSpec, data: Schema, time: Schema) -> Nested:
     """Return the columns of a file of an input's format, in which rows may be given. A test may leave out what is not read."""
     # A delete has no values beside its key.
     own: Nested = dict(_null(data) if given.key or given.format == "delta_cdf" else data)

@@ -175,7 +175,7 @@ class Absence:
         return Missing(node, values, f"taken back: {len(numbers)} {plural(len(numbers), 'update')} add up to none")
 
     @_below.register
-    def _(self, node: logical.Upserts, values: Values) -> Missing:
+    def _(self, node: logical.Upsert, values: Values) -> Missing:
         keys = {name: values[name] for name in node.key if name in values}
         current = self._contents(node, keys)
         told = (

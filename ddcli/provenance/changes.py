@@ -277,7 +277,7 @@ class Changes:
         return self._leaf(self._new(node, record, ""), node, self._rows(node, values))
 
     @_below.register
-    def _(self, node: logical.Upserts, record: Record) -> Reason:
+    def _(self, node: logical.Upsert, record: Record) -> Reason:
         (source,) = node.inputs
         assert isinstance(source, logical.Source)
         values = dict(zip(node.schema, record, strict=True))

@@ -9,7 +9,7 @@ import numpy as np
 from ddcli.engine.columns import NullInRequired
 from ddcli.engine.lanes import Layout, decode, decode_records, encode, encode_records
 from ddcli.errors import InputError
-from ddcli.expressions.stage import Stage
+from ddcli.expressions.stage import FusedSteps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,7 +96,7 @@ class Contents:
 
     def through(self, step: Step) -> tuple[StageResult, Contents]:
         """Return what a linear step makes of the records, and the records that it was applied to: those that it does not fail on."""
-        stage, frame = Stage(self.layout.schema, (step,)), self.frame()
+        stage, frame = FusedSteps(self.layout.schema, (step,)), self.frame()
         try:
             return stage.run(frame), self
         except InputError:

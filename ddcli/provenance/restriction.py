@@ -70,7 +70,7 @@ class Restrictions:
         self.sources.setdefault(node.name, []).append(values)
 
     @_below.register
-    def _(self, node: logical.Upserts, values: Values) -> None:
+    def _(self, node: logical.Upsert, values: Values) -> None:
         self._each(node.inputs, _some(values, node.key))
 
     @_below.register

@@ -310,7 +310,7 @@ class Tracer:
         return reason.made_of([self.reason(rounds.round(first), body, record, exact=exact)])
 
     @_below.register
-    def _(self, node: loops.Variable, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: loops.LoopVariable, place: Place, record: Record, exact: bool) -> Reason:
         while isinstance(place, Round) and place.all.loop.loop != node.loop:
             assert isinstance(place.all.around, Round)
             place = place.all.around
@@ -339,7 +339,7 @@ class Tracer:
         return self._leaf(self._new(node, place, record, ""), node, source.last(source.of(record), exact=exact))
 
     @_below.register
-    def _(self, node: logical.Upserts, place: Place, record: Record, exact: bool) -> Reason:
+    def _(self, node: logical.Upsert, place: Place, record: Record, exact: bool) -> Reason:
         """Return the last row of the key: it says what the key has."""
         (child,) = node.inputs
         assert isinstance(child, logical.Source)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ROUND = Type("int64")
 BOOL = Type("bool")
-KEYED = (logical.Upserts, logical.Snapshots)
+KEYED = (logical.Upsert, logical.Snapshots)
 """Nodes whose source has rows that are no records of a collection."""
 
 
@@ -158,7 +158,7 @@ class Rounds:
 
     def _nodes(self) -> list[Node]:
         """Return the nodes whose collection changes from round to round of this loop and of none inside, and the bodies."""
-        this = logical.Loop(self.loop.depth, self.loop.loop)
+        this = logical.LoopName(self.loop.depth, self.loop.loop)
         inside = logical.Graph({str(at): body for at, body in enumerate(self.loop.bodies)}).nodes()
         changing = [node for node in inside if node.schema and this in node.free and level(node) == this.depth]
         return [*changing, *(body for body in self.loop.bodies if level(body) < this.depth)]
@@ -242,7 +242,7 @@ class Rounds:
             self._constants[f"constant {node.fingerprint}"] = _timed(self._initial(node), 0)
             return _source(f"constant {node.fingerprint}", node)
         if isinstance(node, loops.OfLoop) and node.loop == self.loop.loop:
-            if isinstance(node, loops.Variable):
+            if isinstance(node, loops.LoopVariable):
                 return _source(f"variable {node.index}", node)
             assert isinstance(node, loops.Enter)
             return self._enter(node)

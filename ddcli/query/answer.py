@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Type
     from ddcli.plan.logical import Node
-    from ddcli.query.kept import Kept
+    from ddcli.query.kept import StoredArrangements
     from ddcli.query.ways import Way, Ways
 
 ANSWER = "answer"
 
 
 @dataclass(frozen=True)
-class Answer:
+class Finder:
     """Finds records as of one time, `at`; `known`: None, if all that is in the state is before it."""
 
     ways: Ways
-    kept: Kept
+    kept: StoredArrangements
     kinds: Sequence[Type]
     at: Time
     known: Time | None
@@ -72,7 +72,7 @@ class Answer:
                 below = {old: new for new, old in origins(node).items() if new in keys.columns}
                 given = self.rows(node.inputs[0], part(keys, below))
                 return self._stepped(node, given)
-            case physical.Sum():
+            case physical.SignedSum():
                 parts = [self.rows(child, keys) for child in node.inputs]
                 return self._stepped(node, *parts)
             case physical.EquiJoin():
@@ -100,8 +100,8 @@ class Answer:
         assert at is not None, "the keys answer for one of the sides"
         said = said_of_sides(node, keys.columns)[at]
         one, other = node.inputs[at], node.inputs[1 - at]
-        assert isinstance(one, physical.Arranged)
-        assert isinstance(other, physical.Arranged)
+        assert isinstance(one, physical.Arrangement)
+        assert isinstance(other, physical.Arrangement)
         found = self.rows(one, part(keys, said))
         met = part(found, dict(zip(other.key, one.key, strict=True)))
         others = self.rows(other, met)
@@ -115,8 +115,8 @@ class Answer:
     def _source(self, node: Node, at: int) -> Node:
         """Return what stands for an input that is fed."""
         scan = physical.Scan((), node.schema, f"given {at}", len(self.kinds))
-        if isinstance(node, physical.Arranged):
-            return physical.Kept((scan,), node.schema, node.key, f"kept {at}")
+        if isinstance(node, physical.Arrangement):
+            return physical.KeptArrangement((scan,), node.schema, node.key, f"kept {at}")
         return scan
 
     def _made(self, node: Node, given: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -127,7 +127,7 @@ class Answer:
 
         nt = len(self.kinds)
         if isinstance(node, physical.Filtered):
-            node = physical.Consolidate((node,), node.schema)
+            node = physical.Consolidated((node,), node.schema)
         assembled = assemble(
             physical_graph({ANSWER: node}), Scope(nt), _Empty(nt), self.pool, lambda _label, _updates: None, self.kinds
         )

@@ -16,7 +16,8 @@ from ddcli.errors import UsageError
 from ddcli.expressions.types import parse_type
 from ddcli.plan.changes import describe
 from ddcli.plan.loops import level
-from ddcli.store.batch.layout import BatchLayout, StoredBatch
+from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.directory import batch_directory
 from ddcli.store.time_text import format_time
 
@@ -35,7 +36,7 @@ DIFF = "$diff"
 
 
 @dataclass
-class Kept:
+class StoredArrangements:
     """The arrangements of one manifest. What was learnt of their files (where in them keys are) is kept for the next question."""
 
     state: Path
@@ -44,7 +45,7 @@ class Kept:
     pool: Pool
     _batches: dict[Path, StoredBatch] = field(default_factory=dict)
 
-    def succeed(self, before: Kept) -> None:
+    def succeed(self, before: StoredArrangements) -> None:
         """Take over what the manifest before knew of files that are still there: a file never changes."""
         self._batches = before._batches
 

@@ -20,8 +20,8 @@ from ddcli.job.request import find_time, read_request
 from ddcli.plan.build import build, build_collections
 from ddcli.plan.generations import known_generations
 from ddcli.plan.generations import plan as make_plan
-from ddcli.query.answer import Answer
-from ddcli.query.kept import DIFF, Kept
+from ddcli.query.answer import Finder
+from ddcli.query.kept import DIFF, StoredArrangements
 from ddcli.query.ways import Ways
 from ddcli.store.files.objects import locate
 from ddcli.store.log.schema import LogSchema
@@ -56,7 +56,7 @@ class Lookup:
     _node: Node = field(init=False)
     _meant: Node = field(init=False)
     _ways: Ways = field(init=False)
-    _kept: Kept = field(init=False)
+    _kept: StoredArrangements = field(init=False)
 
     @classmethod
     def open(cls, pipeline: Path, name: str, *, state: Path | None = None, no_code: bool = False) -> Lookup:
@@ -141,7 +141,7 @@ class Lookup:
         if (newest.plan, newest.secret) != (before.plan, before.secret):
             self._read()
         else:
-            kept = Kept(self.request.state, newest, self._kinds, self._pool)
+            kept = StoredArrangements(self.request.state, newest, self._kinds, self._pool)
             kept.succeed(self._kept)
             self._kept = kept
             self._ways = Ways(self._plan.graph, newest.arrangements.keys())
@@ -181,12 +181,12 @@ class Lookup:
             raise UsageError(problem, place=str(spec.path), hint="ask for another collection, or make it an output")
         self._ways = Ways(self._plan.graph, manifest.arrangements.keys())
         self._pool = Pool(manifest.secret_bytes)
-        self._kept = Kept(request.state, manifest, self._kinds, self._pool)
+        self._kept = StoredArrangements(request.state, manifest, self._kinds, self._pool)
         self._node = self._nodes[0]
 
     def _rows(self, keys: pl.DataFrame, key: Mapping[str, Any], as_of: Any) -> pl.DataFrame:
         at, known = self._time(as_of)
-        answer = Answer(self._ways, self._kept, self._kinds, at, known, self._pool)
+        answer = Finder(self._ways, self._kept, self._kinds, at, known, self._pool)
         for node in self._nodes:
             if self._ways.answers(node, {name: value is not None for name, value in key.items()}):
                 found = answer.rows(node, keys)

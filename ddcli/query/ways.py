@@ -67,7 +67,7 @@ class Ways:
             found.append(Way(own, {name: name for name in own.schema}, _key(own)))
         base, steps = _taken_apart(node)
         for other in self._kept.values():
-            if isinstance(other, physical.Arranged):
+            if isinstance(other, physical.Arrangement):
                 below, more = _taken_apart(other.inputs[0])
                 if below.fingerprint == base.fingerprint and _text(below, more[: len(steps)]) == _text(base, steps):
                     found += _renamed(node, other, more[len(steps) :])
@@ -82,7 +82,7 @@ class Ways:
                 return self.answers(
                     node.inputs[0], {old: known[new] for new, old in origins(node).items() if new in known}
                 )
-            case physical.Sum():
+            case physical.SignedSum():
                 return all(self.answers(child, known) for child in node.inputs)
             case physical.EquiJoin():
                 return self.first(node, known) is not None
@@ -121,7 +121,7 @@ class Ways:
                 yield from (
                     tuple(names[name] for name in key) for key in self._keys(node.inputs[0]) if names.keys() >= {*key}
                 )
-            case physical.Sum():
+            case physical.SignedSum():
                 for child in node.inputs:
                     yield from self._keys(child)
             case physical.EquiJoin():
@@ -142,11 +142,11 @@ def same(node: Node) -> Node | None:
             iterate = node.inputs[0]
             assert isinstance(iterate, loops.Iterate)
             return iterate.bodies[node.which]
-        case physical.Consolidate() | physical.Show() | physical.Watched() | physical.EnterAt():
+        case physical.Consolidated() | physical.Show() | physical.WatchedRecords() | physical.EnterAt():
             return node.inputs[0]
         case physical.Multiplicity() | physical.Filtered():
             return node.inputs[0]
-        case physical.Arranged() if not physical.is_imported(node):
+        case physical.Arrangement() if not physical.is_imported(node):
             return node.inputs[0]
     return None
 
@@ -195,9 +195,9 @@ def _names_after(node: physical.EquiJoin, at: int) -> dict[str, str]:
 
 def _key(node: Node) -> Names:
     """Return the key by which a node's arrangement is kept."""
-    if isinstance(node, physical.Arranged | physical.Upserts):
+    if isinstance(node, physical.Arrangement | physical.UpsertTable):
         return node.key
-    if isinstance(node, physical.Snapshots) and node.key:
+    if isinstance(node, physical.SnapshotTable) and node.key:
         return node.key
     if isinstance(node, physical.Top):
         return _key(node.inputs[0])
@@ -216,10 +216,10 @@ def _taken_apart(node: Node) -> tuple[Node, tuple[Step, ...]]:
 
 
 def _text(node: Node, steps: Iterable[Step]) -> str:
-    return stage.Stage(node.schema, tuple(steps)).text()
+    return stage.FusedSteps(node.schema, tuple(steps)).text()
 
 
-def _renamed(node: Node, arranged: physical.Arranged, steps: Iterable[Step]) -> Iterator[Way]:
+def _renamed(node: Node, arranged: physical.Arrangement, steps: Iterable[Step]) -> Iterator[Way]:
     """Give the way to a node through an arrangement that is `steps` after it, if those only rename columns and leave nulls out."""
     names = {name: name for name in node.schema}
     present: set[str] = set()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.render.layout import Layout, layout
-from ddcli.render.shapes import Group, Item, Point, Rect
+from ddcli.render.layout import PlanLayout, layout
+from ddcli.render.shapes import BoxGroup, Item, Point, Rect
 from ddcli.render.units import cells, clipped, flow, loop_title, spent, wrapped
 from ddcli.screen import markup
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ddcli.render.shapes import Line
-    from ddcli.render.view import Operator, View
+    from ddcli.render.view import OperatorView, View
 
 FONT = 12.0
 CELL = FONT * 0.62
@@ -50,7 +50,7 @@ STYLE = """
 
 
 @dataclass(frozen=True)
-class Words:
+class BoxText:
     """What is written in a box: the kind, what the file calls it, how it does it, and what was counted."""
 
     kind: str
@@ -75,9 +75,9 @@ class Drawing:
     """A view with a place for each of its boxes."""
 
     view: View
-    words: dict[str, Words]
+    words: dict[str, BoxText]
     titles: dict[str, str]
-    layout: Layout
+    layout: PlanLayout
 
 
 def draw(view: View) -> Drawing:
@@ -95,14 +95,14 @@ def draw(view: View) -> Drawing:
         for each in view.operators
     ]
     groups = [
-        Group(each.id, cells(titles[each.id]) * CELL + 8, ROW + PAD_Y, each.parent, each.feedback)
+        BoxGroup(each.id, cells(titles[each.id]) * CELL + 8, ROW + PAD_Y, each.parent, each.feedback)
         for each in view.loops
     ]
     edges = [(source, each.id) for each in view.operators for source in each.inputs]
     return Drawing(view, words, titles, layout(items, groups, edges))
 
 
-def words_of(view: View, operator: Operator) -> Words:
+def words_of(view: View, operator: OperatorView) -> BoxText:
     """Return what is written in the box of an operator."""
     count = view.counts().get(operator.id)
     kind = f"{operator.kind}, shared by {len(operator.readers)}" if operator.shared else operator.kind
@@ -112,7 +112,7 @@ def words_of(view: View, operator: Operator) -> Words:
         counted.append(told)
     if view.run and not counted and operator.kind != "output":
         counted.append("nothing new")
-    return Words(clipped(kind, MOST), name, wrapped(operator.says, MOST, 3), counted)
+    return BoxText(clipped(kind, MOST), name, wrapped(operator.says, MOST, 3), counted)
 
 
 def svg(drawing: Drawing, *, alone: bool = True) -> str:
@@ -153,7 +153,7 @@ def _rect(rect: Rect, radius: float, style: str = "") -> str:
     return f'<rect{marked} x="{rect.x:.1f}" y="{rect.y:.1f}" width="{rect.width:.1f}" height="{rect.height:.1f}" rx="{radius:g}"/>'
 
 
-def _box(operator: Operator, words: Words, rect: Rect, number: int, button: str) -> str:
+def _box(operator: OperatorView, words: BoxText, rect: Rect, number: int, button: str) -> str:
     marks = {"input": operator.kind == "input", "output": operator.kind == "output", "keeps": operator.keeps}
     styles = " ".join(["box", *(name for name, there in {**marks, "shared": operator.shared}.items() if there)])
     title = " ".join(filter(None, [words.kind, words.name, *words.says, *words.counted]))

@@ -16,7 +16,7 @@ from ddcli.render.shapes import Line, Point, Rect
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ddcli.render.shapes import Group
+    from ddcli.render.shapes import BoxGroup
 
 GAP_X, GAP_Y = 22.0, 34.0
 """Between two boxes of a layer, and between layers, at the least."""
@@ -62,7 +62,7 @@ class Edge(NamedTuple):
 
 
 @dataclass
-class Placed:
+class PlacedScope:
     """A scope that has been laid out, its upper left corner at (0, 0)."""
 
     width: float
@@ -74,15 +74,15 @@ class Placed:
     outs: dict[str, float]
 
 
-class Scope:
+class LayeredScope:
     """One scope: vertices and edges between them, layer by layer."""
 
     def __init__(
         self,
         vertices: dict[tuple[str, ...], Vertex],
         edges: list[Edge],
-        group: Group | None,
-        inner: Mapping[str, Placed],
+        group: BoxGroup | None,
+        inner: Mapping[str, PlacedScope],
     ) -> None:
         self.vertices = vertices
         self.edges = edges
@@ -90,7 +90,7 @@ class Scope:
         self.inner = inner
         self.layers: list[list[Vertex]] = []
 
-    def placed(self) -> Placed:
+    def placed(self) -> PlacedScope:
         self._assign_layers()
         self._pass_layers()
         self._order()
@@ -291,7 +291,7 @@ class Scope:
 
     # --- all together ---------------------------------------------------------------------------------------------
 
-    def _collect(self) -> Placed:
+    def _collect(self) -> PlacedScope:
         vertices = list(self.vertices.values())
         left = min((vertex.x for vertex in vertices), default=0.0) - PADDING
         for vertex in vertices:
@@ -318,7 +318,7 @@ class Scope:
         ports = {kind: {v.key[1]: v.x + v.width / 2 for v in vertices if v.key[0] == kind} for kind in ("in", "out")}
         width = right + (TRACK * (len(back) + 1) if back else 0.0) + PADDING
         height = (bottoms[-1] if bottoms else 0.0) + (0.0 if ports["out"] else PADDING)
-        return Placed(width, height, items, groups, lines, ports["in"], ports["out"])
+        return PlacedScope(width, height, items, groups, lines, ports["in"], ports["out"])
 
     def _place_y(self, back: Sequence[tuple[str, str]]) -> tuple[list[float], list[float]]:
         """Return top and bottom of each layer. Where many lines change places there is more room between two."""

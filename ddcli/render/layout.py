@@ -11,16 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.render.layers import LINE, Edge, Placed, Scope, Vertex
+from ddcli.render.layers import LINE, Edge, LayeredScope, PlacedScope, Vertex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.render.shapes import Group, Item, Line, Rect
+    from ddcli.render.shapes import BoxGroup, Item, Line, Rect
 
 
 @dataclass(frozen=True)
-class Layout:
+class PlanLayout:
     """Where all is."""
 
     width: float
@@ -30,14 +30,14 @@ class Layout:
     lines: list[Line]
 
 
-def layout(items: Sequence[Item], groups: Sequence[Group], edges: Iterable[tuple[str, str]]) -> Layout:
+def layout(items: Sequence[Item], groups: Sequence[BoxGroup], edges: Iterable[tuple[str, str]]) -> PlanLayout:
     """Return where the boxes, groups and lines of a graph go. `edges` are pairs of items' ids; without those that go back there is no cycle."""
     placed = _Layouter(items, groups, list(dict.fromkeys(edges))).scope(None)
-    return Layout(placed.width, placed.height, placed.items, placed.groups, placed.lines)
+    return PlanLayout(placed.width, placed.height, placed.items, placed.groups, placed.lines)
 
 
 class _Layouter:
-    def __init__(self, items: Sequence[Item], groups: Sequence[Group], edges: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, items: Sequence[Item], groups: Sequence[BoxGroup], edges: Sequence[tuple[str, str]]) -> None:
         self.items = {item.id: item for item in items}
         self.groups = {group.id: group for group in groups}
         self.edges = edges
@@ -57,7 +57,7 @@ class _Layouter:
         at = path.index(scope) + 1
         return ("group", str(path[at])) if at < len(path) else ("item", item)
 
-    def scope(self, scope: str | None) -> Placed:
+    def scope(self, scope: str | None) -> PlacedScope:
         """Lay out a group, or all."""
         inner = {group.id: self.scope(group.id) for group in self.groups.values() if group.group == scope}
         vertices: dict[tuple[str, ...], Vertex] = {
@@ -82,4 +82,4 @@ class _Layouter:
                     vertices[key] = Vertex(key, LINE, 0.0, passes=True)
             edges[Edge(one, other, source)] = None
         group = self.groups[scope] if scope is not None else None
-        return Scope(vertices, list(edges), group, inner).placed()
+        return LayeredScope(vertices, list(edges), group, inner).placed()

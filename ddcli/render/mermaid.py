@@ -11,7 +11,7 @@ from ddcli.screen import visible
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddcli.render.view import Operator, View
+    from ddcli.render.view import OperatorView, View
 
 STYLES = {
     "input": "fill:#effaf3,stroke:#6fbf8b,color:#1d2430",
@@ -50,7 +50,7 @@ def _scope(view: View, names: dict[str, str], scope: str | None, indent: str) ->
             yield f"{indent}end"
 
 
-def _style(operator: Operator) -> str:
+def _style(operator: OperatorView) -> str:
     if operator.kind in ("input", "output"):
         return operator.kind
     return "shared" if operator.shared else "keeps" if operator.keeps else ""

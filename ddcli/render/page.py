@@ -16,9 +16,9 @@ from ddcli.screen import markup
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ddcli.engine.counts import Count
+    from ddcli.engine.counts import RowCounts
     from ddcli.render.drawing import Drawing
-    from ddcli.render.view import Operator, View
+    from ddcli.render.view import OperatorView, View
 
 PLOT_WIDTH, PLOT_HEIGHT = 220, 44
 SHOWN_RUNS = 12
@@ -191,7 +191,7 @@ def _called(view: View, numbers: dict[str, int], name: str) -> str:
     return " ".join([operator.kind, *(operator.names[:1] or operator.says[:1])])
 
 
-def _history(view: View, operator: Operator) -> str:
+def _history(view: View, operator: OperatorView) -> str:
     """Return what the last runs counted of an operator."""
     counted = [(run, view.counts(run).get(operator.id)) for run in view.runs]
     known = [(run, count) for run, count in counted if count]
@@ -203,7 +203,7 @@ def _history(view: View, operator: Operator) -> str:
     return f'{plot}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
-def _numbers(count: Count | None) -> str:
+def _numbers(count: RowCounts | None) -> str:
     if count is None:
         return "<td></td>" * 5
     values: Iterable[str] = (

@@ -149,7 +149,7 @@ class _Arrow(_Writer):
             self._file.close()
 
 
-class _Text(_Writer):
+class _TextTable(_Writer):
     """Columns of text under their names, numbers to the right; they get wider where a later page needs it."""
 
     def add(self, frame: pl.DataFrame) -> None:
@@ -180,7 +180,7 @@ class _Text(_Writer):
 
 
 WRITERS: dict[RowFormat, type[_Writer]] = {
-    "text": _Text,
+    "text": _TextTable,
     "json": _Json,
     "jsonl": _JsonLines,
     "csv": _Csv,

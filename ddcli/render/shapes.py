@@ -38,7 +38,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BoxGroup:
     """A group of boxes, in another or in none, with room for its label. `back` are lines from its boxes up to others of them."""
 
     id: str

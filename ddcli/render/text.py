@@ -17,7 +17,7 @@ from ddcli.render.units import cells, clipped, flow, loop_title, spent
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ddcli.render.view import Operator, View
+    from ddcli.render.view import OperatorView, View
 
 LEAST = 30
 """Columns that words have beside lanes, at the least."""
@@ -101,7 +101,7 @@ def _rows(view: View) -> Iterator[_Row]:
                 yield _Row(lanes.rest() if at else beside[-1], [(frame, ""), *line])
 
 
-def _head(operator: Operator) -> Words:
+def _head(operator: OperatorView) -> Words:
     words = [(operator.kind, "kind")]
     if operator.names:
         words.append((f"  {', '.join(operator.names)}", "name"))
@@ -123,7 +123,7 @@ class _Lanes:
         """Return the lanes, each going on."""
         return " ".join("│" if lane else " " for lane in self.lanes)
 
-    def enter(self, operator: Operator) -> list[str]:
+    def enter(self, operator: OperatorView) -> list[str]:
         """Bring an operator what it reads, and give it a lane; return the lines for that, the last with its sign."""
         inputs = list(dict.fromkeys(operator.inputs))
         before = list(self.lanes)

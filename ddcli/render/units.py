@@ -14,8 +14,8 @@ from ddcli.screen import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ddcli.engine.counts import Count
-    from ddcli.render.view import Held, Loop
+    from ddcli.engine.counts import RowCounts
+    from ddcli.render.view import HeldState, LoopView
 
 
 def cells(text: str) -> int:
@@ -82,20 +82,20 @@ def duration(seconds: float) -> str:
     return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
 
 
-def flow(count: Count) -> str:
+def flow(count: RowCounts) -> str:
     """Return what went into and came out of an operator: rows, and of those that came out how many insert and retract."""
     into = f"{amount(count.rows_in)} → " if count.rows_in else ""
     return f"{into}{amount(count.rows_out)} rows  +{amount(count.inserted)} -{amount(count.retracted)}"
 
 
-def spent(count: Count | None, held: Held | None) -> str:
+def spent(count: RowCounts | None, held: HeldState | None) -> str:
     """Return how long an operator took, and what the state holds of it."""
     time = duration(count.seconds) if count and count.seconds else ""
     state = f"state {amount(held.rows)} rows, {size_of(held.bytes)}" if held else ""
     return " · ".join(part for part in (time, state) if part)
 
 
-def loop_title(loop: Loop, count: Count | None) -> str:
+def loop_title(loop: LoopView, count: RowCounts | None) -> str:
     """Return the heading of a loop: its variables, and how many rounds its body took."""
     title = f"loop {', '.join(loop.variables)}"
     if loop.bound is not None:

@@ -10,7 +10,7 @@ from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.counts import OUTPUT, Count
+from ddcli.engine.counts import OUTPUT, RowCounts
 from ddcli.plan import loops, physical
 from ddcli.plan.changes import WAITING, keeps_state
 from ddcli.plan.descriptions import kind, says
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldState:
     """What the state holds of an operator."""
 
     rows: int
@@ -35,7 +35,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorView:
     """An operator, an input or an output. `id` stays the same from run to run, while the operator does the same.
 
     `names` are what the pipeline file calls its collection, `says` how it does what its `kind` says, `loop` the innermost loop
@@ -51,7 +51,7 @@ class Operator:
     readers: tuple[str, ...]
     loop: str | None = None
     keeps: bool = False
-    held: Held | None = None
+    held: HeldState | None = None
 
     @property
     def shared(self) -> bool:
@@ -60,7 +60,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopView:
     """A loop: a box around its body's operators, in the loop `parent`. `feedback` says which operator becomes which variable.
 
     `bound` are the rounds that it takes, None: until nothing changes.
@@ -78,18 +78,18 @@ class View:
     """A pipeline's plan, inputs before their readers, with the records of its last runs, oldest first."""
 
     name: str
-    operators: tuple[Operator, ...]
-    loops: tuple[Loop, ...]
+    operators: tuple[OperatorView, ...]
+    loops: tuple[LoopView, ...]
     outputs: Mapping[str, str]
     runs: tuple[RunRecord, ...] = ()
-    _counted: dict[int, dict[str, Count]] = field(default_factory=dict)
+    _counted: dict[int, dict[str, RowCounts]] = field(default_factory=dict)
 
     @property
     def run(self) -> RunRecord | None:
         """The last run, if one is known."""
         return self.runs[-1] if self.runs else None
 
-    def counts(self, run: RunRecord | None = None) -> Mapping[str, Count]:
+    def counts(self, run: RunRecord | None = None) -> Mapping[str, RowCounts]:
         """Return what a run, or the last one, counted of each operator and loop, by id."""
         run = run or self.run
         if run is None:
@@ -115,17 +115,17 @@ class View:
         }
 
 
-def _outputs(run: RunRecord, known: Iterable[str]) -> dict[str, Count]:
+def _outputs(run: RunRecord, known: Iterable[str]) -> dict[str, RowCounts]:
     """Return what a run counted of the outputs: their updates are in its summary, the time of writing with the operators."""
     found = {}
     for name, made in run.summary["outputs"].items():
         if (at := OUTPUT + name) in known:
             seconds = run.operators[at].seconds if at in run.operators else 0.0
-            found[at] = Count(0, made["rows"], made["inserted"], seconds)
+            found[at] = RowCounts(0, made["rows"], made["inserted"], seconds)
     return found
 
 
-def _plain(count: Count | None) -> dict[str, Any] | None:
+def _plain(count: RowCounts | None) -> dict[str, Any] | None:
     return count.to_json() | {"retracted": count.retracted} if count else None
 
 
@@ -170,7 +170,7 @@ def view_of(
     for output, node in outputs.items():
         readers[node.fingerprint].append(OUTPUT + output)
     operators = [
-        Operator(
+        OperatorView(
             id=node.fingerprint,
             kind=kind(node),
             names=tuple(called.get(node.fingerprint, ())),
@@ -185,7 +185,7 @@ def view_of(
         for node in shown
     ]
     operators += [
-        Operator(OUTPUT + output, "output", (output,), (paths[output],), {}, (node.fingerprint,), ())
+        OperatorView(OUTPUT + output, "output", (output,), (paths[output],), {}, (node.fingerprint,), ())
         for output, node in outputs.items()
     ]
     found = [_loop(node, graph.nodes, around) for node in around.values()]
@@ -212,7 +212,7 @@ def _called(plan: Plan, names: Mapping[str, str]) -> dict[str, list[str]]:
 
 def _inputs(node: Node, around: Mapping[str, loops.Iterate]) -> list[str]:
     """Return what a node reads: what leaves a loop reads the collection of the body, a variable what it is at first."""
-    if isinstance(node, loops.Variable):
+    if isinstance(node, loops.LoopVariable):
         return [around[node.loop].initials[node.index].fingerprint]
     if isinstance(node, loops.Leave):
         (iterate,) = node.inputs
@@ -227,22 +227,22 @@ def _loop_of(node: Node, around: Mapping[str, loops.Iterate]) -> str | None:
     return around[innermost.name].fingerprint if innermost else None
 
 
-def _loop(node: loops.Iterate, nodes: Iterable[Node], around: Mapping[str, loops.Iterate]) -> Loop:
+def _loop(node: loops.Iterate, nodes: Iterable[Node], around: Mapping[str, loops.Iterate]) -> LoopView:
     variables = _variables(node, nodes)
     feedback = [(node.bodies[each.index].fingerprint, each.fingerprint) for each in variables]
     names = tuple(name.value for name in node.names)
-    return Loop(node.fingerprint, names, _loop_of(node, around), node.bound, tuple(feedback))
+    return LoopView(node.fingerprint, names, _loop_of(node, around), node.bound, tuple(feedback))
 
 
-def _variables(node: loops.Iterate, nodes: Iterable[Node]) -> list[loops.Variable]:
-    return [each for each in nodes if isinstance(each, loops.Variable) and each.loop == node.loop]
+def _variables(node: loops.Iterate, nodes: Iterable[Node]) -> list[loops.LoopVariable]:
+    return [each for each in nodes if isinstance(each, loops.LoopVariable) and each.loop == node.loop]
 
 
-def _held(fingerprint: str, manifest: Manifest | None) -> Held | None:
+def _held(fingerprint: str, manifest: Manifest | None) -> HeldState | None:
     """Return what a state holds of a node, with what waits for its time."""
     entries = manifest.arrangements if manifest else {}
     found = [entries[name] for name in (fingerprint, fingerprint + WAITING) if name in entries]
     if not found:
         return None
     files = [file for entry in found for shard in entry.shards for file in shard]
-    return Held(sum(file.rows for file in files), sum(file.size for file in files), len(files))
+    return HeldState(sum(file.rows for file in files), sum(file.size for file in files), len(files))

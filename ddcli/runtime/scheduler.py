@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.counts import Count, Counts
+from ddcli.engine.counts import Counts, RowCounts
 from ddcli.engine.schedule import Leg, Schedule
 from ddcli.errors import EngineError
 from ddcli.job.sizes import LANE
@@ -130,7 +130,7 @@ class Spreading:
         if leg.action == "stage" and leg.path and (leg.path, leg.rounds) != self._turn:
             self._turn = leg.path, leg.rounds
             loop = self.schedule.nest.scopes[leg.path[:-1]].places[leg.path[-1]]
-            self.counts.note(loop.name, Count(turns=1))
+            self.counts.note(loop.name, RowCounts(turns=1))
 
     # --- where ----------------------------------------------------------------------------------------------------
 

@@ -16,11 +16,11 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.circuit.graph import assemble
-from ddcli.circuit.traces import Kept, Merged, Rest, StateTraces
+from ddcli.circuit.traces import Merged, Rest, ShardFiles, StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
-from ddcli.engine.counts import OUTPUT, Count, Counts
+from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.out_of_core import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
@@ -35,7 +35,7 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import output_bytes
 from ddcli.store.scratch.attempt import Attempt
-from ddcli.store.scratch.exchange import Exchange, Sent
+from ddcli.store.scratch.exchange import FileExchange, Sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -137,7 +137,7 @@ class Result:
     wakes: list[Wake] = field(default_factory=list)
     memos: Memos = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[ShardFiles] = field(default_factory=list)
     merged: list[Merged] = field(default_factory=list)
     batches: list[tuple[Path, Path]] = field(default_factory=list)
     told: dict[str, Told] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class _Doing:
         else:
             self._check_shared()
             assembled = self.assembled(min(task.threads, default_workers()))
-            exchange = Exchange(real(self.job.scratch), Files(), self.name, task.sent)
+            exchange = FileExchange(real(self.job.scratch), Files(), self.name, task.sent)
             try:
                 self._step(task, assembled, exchange)
             finally:
@@ -219,7 +219,7 @@ class _Doing:
             self.result.sent = exchange.sent
             self.result.counts = Counts.of(assembled.scope.counts())
         for name, spent in (*self.seconds.items(), *self.traces.seconds.items()):
-            self.result.counts.note(name, Count(seconds=spent))
+            self.result.counts.note(name, RowCounts(seconds=spent))
         if self.attempt is not None:
             self.result.batches = self.attempt.batches
         self.result.told = {name: facts.told() for name, facts in self.facts.items()}
@@ -258,7 +258,7 @@ class _Doing:
             return None
         return self.errors.add if self.job.reopen is None else self.errors.add_rebuilt(self.job.reopen)
 
-    def _step(self, task: Task, assembled: Assembled, exchange: Exchange) -> None:
+    def _step(self, task: Task, assembled: Assembled, exchange: FileExchange) -> None:
         names = defaultdict(list)
         for name, handle in assembled.leaving.items():  # equal collections are one
             names[handle.index].append(name)

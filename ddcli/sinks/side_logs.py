@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.request import Request
     from ddcli.store.log.joint_file import JointFile
-    from ddcli.store.log.reader import LogReader, Slice
+    from ddcli.store.log.reader import LogReader, LogSlice
     from ddcli.store.state.directory import Transaction
     from ddcli.store.state.manifest import Times
 
@@ -41,7 +41,7 @@ class WithLate(Protocol):
     """What was taken of an input, and what was late."""
 
     @property
-    def put_aside(self) -> tuple[Slice, ...]:
+    def put_aside(self) -> tuple[LogSlice, ...]:
         """The late rows."""
 
 
@@ -172,7 +172,7 @@ def correct_aside(
         write(transaction, directory, [pl.concat(frames, how="diagonal_relaxed")], times, interval, called)
 
 
-def _as_updates(piece: Slice, times: Schema) -> pl.DataFrame:
+def _as_updates(piece: LogSlice, times: Schema) -> pl.DataFrame:
     """Return late rows as a side log has them: data, times, diff."""
     rows = piece.read()
     lanes = zip(times.items(), piece.reader.schema.time.values(), rows.times, strict=True)

@@ -23,7 +23,8 @@ from ddcli.engine.secret import new_secret
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.plan.physical import Scan, is_imported
-from ddcli.store.batch.layout import BatchLayout, StoredBatch
+from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.log.reader import Taken
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.directory import batch_directory
@@ -32,9 +33,9 @@ from ddcli.store.state.manifest import times as frontier_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ddcli.job.request import Found
+    from ddcli.job.request import InputFiles
     from ddcli.plan.physical import PhysicalGraph
-    from ddcli.store.log.reader import Slice
+    from ddcli.store.log.reader import LogSlice
     from ddcli.store.state.manifest import InputEntry, Times
     from ddcli.store.state.sharing import Shared
     from ddcli.store.tables.listing import Listing
@@ -133,7 +134,7 @@ class SharedReader:
         wanted = [at for at in range(len(self._files)) if since is None or not self._taken(at, since)]
         groups = [(at,) for at in wanted] if most is not None else [tuple(wanted)] if wanted else []
         slices = [SharedSlice(self, group, since, until) for group in groups]
-        return Taken(cast("list[Slice]", slices), ())  # they are read as slices of logs are
+        return Taken(cast("list[LogSlice]", slices), ())  # they are read as slices of logs are
 
     def rows(self, at: int) -> int:
         """Return how many rows a file has."""
@@ -203,7 +204,7 @@ class SharedReader:
         return as_of(matrix, self.begin, self.nt) if self._old(batch.upper) else matrix
 
 
-def first_secret(found: Mapping[str, Found]) -> bytes:
+def first_secret(found: Mapping[str, InputFiles]) -> bytes:
     """Return the secret that a state begins with: that of the first arrangement it imports, which is then read as it lies."""
     known = (given.shared.manifest.secret_bytes for given in found.values() if given.shared)
     return next(filter(None, known), None) or new_secret()

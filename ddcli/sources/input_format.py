@@ -12,8 +12,8 @@ from ddcli.spec.inputs import allowed
 from ddcli.store.formats.base import Append, Format, Updates
 from ddcli.store.formats.debezium import Debezium, Flattened
 from ddcli.store.formats.delta_cdf import DeltaCdf
-from ddcli.store.formats.snapshots import Snapshots
-from ddcli.store.formats.upsert import Upsert
+from ddcli.store.formats.snapshots import SnapshotsFormat
+from ddcli.store.formats.upsert import UpsertFormat
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.sources.imported import SharedReader
-    from ddcli.spec.model import Input, Spec
+    from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.state.manifest import Times
@@ -33,7 +33,7 @@ Told = tuple[list[tuple[str, int]], Counter[int], Counter[int]]
 """What the operators of an input have told of it: see `InputFacts`."""
 
 
-def format_of(given: Input) -> Format:
+def format_of(given: InputSpec) -> Format:
     """Return how an input's rows are to be read."""
     columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
     every: tuple[Any, ...] = tuple(text.value for text in given.time), columns
@@ -45,12 +45,12 @@ def format_of(given: Input) -> Format:
         case "delta_cdf":
             return DeltaCdf(*every, **common)
         case "snapshots":
-            return Snapshots(*every, **common, key=key)
+            return SnapshotsFormat(*every, **common, key=key)
         case "debezium" if not given.flattened:
             order = given.order_by.value if given.order_by else "source.lsn"
             return Debezium(*every, **common, key=key, order=order)
         case "upsert" | "debezium":
-            kind = Flattened if given.flattened else Upsert
+            kind = Flattened if given.flattened else UpsertFormat
             return kind(*every, **common, key=key, delete_when=given.delete_when, order_by=given.order_by)
     return Updates(*every, **common, diff=given.diff.value if given.diff else None)
 
@@ -79,7 +79,7 @@ def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:
 class InputFacts:
     """What the operators of an input ask, and what they tell. Shards may tell from several threads."""
 
-    given: Input
+    given: InputSpec
     reader: LogReader
     snapshots: list[int] = field(default_factory=list)
     truncations: list[tuple[int, int]] = field(default_factory=list)

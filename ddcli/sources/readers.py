@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.job.request import Found, Request
+    from ddcli.job.request import InputFiles, Request
     from ddcli.store.state.manifest import Manifest
 
 Reader = LogReader | SharedReader
 
 
 def open_logs(
-    request: Request, manifest: Manifest | None, found: dict[str, Found], most: int | None = None
+    request: Request, manifest: Manifest | None, found: dict[str, InputFiles], most: int | None = None
 ) -> dict[str, Reader]:
     """Return a reader for each input that was found, held to the columns of earlier runs; `most` rows may be in memory at once."""
     readers: dict[str, Reader] = {}

@@ -14,7 +14,7 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine.correction import as_of
 from ddcli.engine.lanes import encode
-from ddcli.store.batch.layout import StoredBatch
+from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.access import reading
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class ArrangementFile:
     """A file of an arrangement, whose lanes it has in the order of its `layout`."""
 
     path: Path

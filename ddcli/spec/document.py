@@ -16,7 +16,7 @@ from ddcli.spec.operators import (
     SOURCE,
     OneOperator,
 )
-from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape, suggest
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record, missing
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tests import Tests
@@ -29,14 +29,14 @@ PIPELINE_NAME = PathWords(
 )
 
 
-def _output(place: Place, arguments: dict[str, Any]) -> model.Output:
-    return model.Output(place.word, **({"source": place.word} | arguments))
+def _output(place: NodePlace, arguments: dict[str, Any]) -> model.OutputSpec:
+    return model.OutputSpec(place.word, **({"source": place.word} | arguments))
 
 
 class Setting(Shape[Text]):
     """The value of a setting: any scalar, as it is written."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> Text:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
         if not isinstance(node, Scalar) or not node.text.value:
             raise notes.mismatch(node, place, "a value")
         return node.text
@@ -81,8 +81,8 @@ SETTING = Words(
     "the name of a setting", r"spark\.[\w.-]+", "Spark's settings are named `spark.executor.memory` and the like"
 )
 REMOTE = Words("the address of Spark Connect", r"sc://[^\s/]+.*", "write it as sc://host:15002")
-SPARK: Shape[model.Spark] = Record(
-    lambda _, arguments: model.Spark(**arguments),
+SPARK: Shape[model.SparkSpec] = Record(
+    lambda _, arguments: model.SparkSpec(**arguments),
     {
         "master": Key("master", Words("a master"), about="local[4], spark://host:7077, yarn, k8s://..."),
         "remote": Key("remote", REMOTE, about="the address of Spark Connect, in place of a master"),
@@ -96,7 +96,7 @@ SPARK: Shape[model.Spark] = Record(
 class Version(Shape[str]):
     """The version of the language."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> str:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
         if not isinstance(node, Scalar):
             raise notes.mismatch(node, place, f"the version of the file's language, `dd: {VERSION}`")
         if node.text.value != VERSION:
@@ -187,7 +187,7 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
     if root is None:
         raise Refused if notes.errors else notes.refuse("", "the file is empty", Span(file, 1, 1), EXAMPLES["dd"])
     if not isinstance(root, Mapping):
-        raise notes.mismatch(root, Place("", Text("", root.span), ""), "a mapping", EXAMPLES["dd"])
+        raise notes.mismatch(root, NodePlace("", Text("", root.span), ""), "a mapping", EXAMPLES["dd"])
     found: dict[str, Any] = {}
     for word, node in sorted(root.entries, key=lambda entry: entry[0].value != "dd"):
         key = SECTIONS.get(word.value)
@@ -195,7 +195,7 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
             if key is None:
                 listed = f"(keys: {', '.join(SECTIONS)})"
                 raise notes.refuse("", f"unknown key {word.value!r}", word.span, suggest(word.value, SECTIONS, listed))
-            found[key.argument] = key.shape.read(node, Place(word.value, word, word.value), notes)
+            found[key.argument] = key.shape.read(node, NodePlace(word.value, word, word.value), notes)
         except Refused as refused:
             if word.value == "dd":  # another version may be another language: nothing else can be said
                 raise

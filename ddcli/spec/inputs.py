@@ -9,7 +9,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec import model
 from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME, TYPED_COLUMNS
-from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, Flag, PathWords, Words
@@ -38,7 +38,7 @@ _SEVERAL: Shape[tuple[Text, ...]] = ByKind(
 )
 
 
-def _no_column(_: Place) -> Text | None:
+def _no_column(_: NodePlace) -> Text | None:
     return None
 
 
@@ -92,20 +92,20 @@ DEFAULT_TIMES = {"debezium": "ts_ms", "delta_cdf": "_commit_version"}
 DEFAULT_FLATTENED = "__ts_ms"
 
 
-def _input(place: Place, arguments: dict[str, Any]) -> model.Input:
+def _input(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
     kind = arguments.get("format", "updates")
     time = DEFAULT_FLATTENED if arguments.get("flattened") else DEFAULT_TIMES.get(kind, "time")
     default: dict[str, Any] = {"time": (Text(time, place.word.span),)}
     if kind == "updates":
         default["diff"] = Text("diff", place.word.span)
-    return model.Input(place.word, **(default | arguments))
+    return model.InputSpec(place.word, **(default | arguments))
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class _ByFormat(Shape[model.Input]):
+class _ByFormat(Shape[model.InputSpec]):
     """A mapping whose keys depend on its format."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> model.Input:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.InputSpec:
         assert isinstance(node, Mapping)
         if node.get("import") is not None:
             return _IMPORT.read(node, place, notes)
@@ -127,7 +127,7 @@ class _ByFormat(Shape[model.Input]):
             return given
         return _RECORDS[kind].read(node, place, notes)
 
-    def _check(self, node: Mapping, place: Place, notes: Notes, given: model.Input) -> None:
+    def _check(self, node: Mapping, place: NodePlace, notes: Notes, given: model.InputSpec) -> None:
         """Note what does not go together."""
         if given.flattened and not given.key:
             hint = "a flattened event says what its key has now: name the columns, `key: [id]`"
@@ -161,7 +161,7 @@ class _ByFormat(Shape[model.Input]):
     def _schema(self) -> JsonSchema:
         return {"anyOf": [*(self._one(kind, record) for kind, record in _RECORDS.items()), _IMPORT.schema()]}
 
-    def _one(self, kind: str, record: Record[model.Input]) -> JsonSchema:
+    def _one(self, kind: str, record: Record[model.InputSpec]) -> JsonSchema:
         schema = record.schema()
         schema["properties"] = schema["properties"] | {"format": {"enum": [kind]}}
         if kind != "updates":
@@ -184,8 +184,8 @@ _SHARED: Record[dict[str, Text]] = Record(
     "a mapping",
     "{state: .dd/orders/, arrangement: orders_by_customer}",
 )
-_IMPORT: Record[model.Input] = Record(
-    lambda place, arguments: model.Input(
+_IMPORT: Record[model.InputSpec] = Record(
+    lambda place, arguments: model.InputSpec(
         place.word,
         time=arguments.get("time", (Text("time", place.word.span),)),
         format=IMPORT,

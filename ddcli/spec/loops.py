@@ -7,27 +7,27 @@ from typing import Any
 from ddcli.spec import model
 from ddcli.spec.names import NO_ONE
 from ddcli.spec.operators import A_SOURCE, FLOW, NAME
-from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record
 from ddcli.spec.tree import Mapping, Node
 from ddcli.spec.values import Whole, Words
 
 
-def _iterate(place: Place, arguments: dict[str, Any]) -> model.Iterate:
+def _iterate(place: NodePlace, arguments: dict[str, Any]) -> model.Iterate:
     body = {name.value: collection for name, collection in arguments.pop("body")}
     rounds = arguments.pop("rounds", {})
     return model.Iterate(body=body, span=place.word.span, place=place.path, **arguments, **rounds)
 
 
-def _collection(place: Place, arguments: dict[str, Any]) -> model.Collection:
-    return model.Collection(place.word, **arguments)
+def _collection(place: NodePlace, arguments: dict[str, Any]) -> model.CollectionSpec:
+    return model.CollectionSpec(place.word, **arguments)
 
 
-def _a_collection() -> Shape[model.Collection]:
+def _a_collection() -> Shape[model.CollectionSpec]:
     return COLLECTION
 
 
-A_COLLECTION: Shape[model.Collection] = Defined("collection", _a_collection)
+A_COLLECTION: Shape[model.CollectionSpec] = Defined("collection", _a_collection)
 RESULT = Words("the name of a collection in the body")
 RESULTS: Shape[Any] = ByKind(
     "a collection of the body, or a list of them",
@@ -78,10 +78,10 @@ LOOPING = Record(
 )
 
 
-class Beginning(Shape[model.Collection]):
+class Beginning(Shape[model.CollectionSpec]):
     """A collection: with `iterate` a loop, else `from` others."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> model.Collection:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.CollectionSpec:
         words = {word.value: word for word, _ in node.entries} if isinstance(node, Mapping) else {}
         if not isinstance(node, Mapping) or "iterate" not in words:
             return BEGINNING.read(node, place, notes)

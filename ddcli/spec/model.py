@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ddcli.errors import Span, Text
     from ddcli.expressions.types import Type
-    from ddcli.spec.test_model import Test
+    from ddcli.spec.test_model import WrittenTest
 
 Columns = dict[str, tuple["Text", "Type"]]
 """Declared columns by name, in order; the text is the name where it is written."""
@@ -30,7 +30,7 @@ GUARD = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class GroupColumn:
     """A grouping column: the `expression` that computes it, or None for the column of that very name."""
 
     name: Text
@@ -46,7 +46,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class PythonFunction:
     """A Python function `module:function` and the columns it gives. By record, or a batch (a DataFrame) at a time."""
 
     name: Text
@@ -87,7 +87,7 @@ class Map(Operator):
 class PythonMap(Operator):
     """Turn each record into one record of the function's columns."""
 
-    function: Function
+    function: PythonFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class FlatMap(Operator):
 class PythonFlatMap(Operator):
     """Turn each record into any number of records of the function's columns."""
 
-    function: Function
+    function: PythonFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Antijoin(Operator):
 class Reduce(Operator):
     """Aggregate each group: the columns are `by` and then `columns`. Empty `by`: the collection is one group."""
 
-    by: tuple[Key, ...]
+    by: tuple[GroupColumn, ...]
     columns: Assignments
 
 
@@ -202,8 +202,8 @@ class Reduce(Operator):
 class PythonReduce(Operator):
     """Reduce each group by a function. `values` are the columns it is given; None is all that are not in `by`."""
 
-    by: tuple[Key, ...]
-    function: Function
+    by: tuple[GroupColumn, ...]
+    function: PythonFunction
     values: tuple[Text, ...] | None = None
 
 
@@ -248,7 +248,7 @@ class TemporalFilter(Operator):
 class JoinFunction(Operator):
     """Turn each record into records of the function's columns, each with a time from which it is there, and a diff."""
 
-    function: Function
+    function: PythonFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class InputSpec:
     """A change log to read, or files of another format (one of `FORMATS`). `columns` None: as the files say. `diff` None:
     there is no such column, each row is +1. Defaults of `time` and `diff` have the place of the input's name.
 
@@ -314,7 +314,7 @@ class Iterate:
     """
 
     variables: tuple[tuple[Text, Source], ...]
-    body: dict[str, Collection]
+    body: dict[str, CollectionSpec]
     result: Text | tuple[Text, ...]
     span: Span
     place: str
@@ -323,7 +323,7 @@ class Iterate:
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class CollectionSpec:
     """A named collection: the sum of its sources, or what leaves a loop, with operators applied in order.
 
     A loop with a list of results gives a collection for each, `name.result`; there are no operators then. `on` says which
@@ -344,7 +344,7 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputSpec:
     """A change log to write: the updates of `source`, the name of a collection or input. `history`: see `Spec`."""
 
     name: Text
@@ -361,7 +361,7 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
-class Spark:
+class SparkSpec:
     """Where Spark is, by its master or the address of Spark Connect, and its settings, by name."""
 
     master: Text | None = None
@@ -379,12 +379,12 @@ class Spec:
 
     name: Text
     path: Path
-    inputs: dict[str, Input]
-    collections: dict[str, Collection]
-    outputs: dict[str, Output]
+    inputs: dict[str, InputSpec]
+    collections: dict[str, CollectionSpec]
+    outputs: dict[str, OutputSpec]
     state: Text | None = None
     history: Text | None = None
     shards: int | None = None
-    tests: tuple[Test, ...] = ()
+    tests: tuple[WrittenTest, ...] = ()
     errors: Errors | None = None
-    spark: Spark | None = None
+    spark: SparkSpec | None = None

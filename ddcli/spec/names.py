@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddcli.errors import Text
-    from ddcli.spec.model import Input, Output
-    from ddcli.spec.test_model import Test
+    from ddcli.spec.model import InputSpec, OutputSpec
+    from ddcli.spec.test_model import WrittenTest
 
 NO_ONE = "a loop with a list of results is no one collection"
 
@@ -219,7 +219,7 @@ def _circle(uses: dict[str, dict[str, Text]]) -> list[str] | None:
 
 
 def _check_tests(
-    tests: tuple[Test, ...], inputs: dict[str, Text], top: _Scope, outputs: dict[str, Text], notes: Notes
+    tests: tuple[WrittenTest, ...], inputs: dict[str, Text], top: _Scope, outputs: dict[str, Text], notes: Notes
 ) -> None:
     """Note inputs that tests give rows to, and collections that they expect something of, which are not there."""
     known = {**inputs, **top.given, **outputs}
@@ -237,8 +237,8 @@ def _check_tests(
 
 def _check_paths(found: dict[str, Any], notes: Notes) -> None:
     """Note outputs that write where another one writes or an input reads."""
-    inputs: list[tuple[Text, Input]] = list(found.get("inputs", ()))
-    outputs: list[tuple[Text, Output]] = list(found.get("outputs", ()))
+    inputs: list[tuple[Text, InputSpec]] = list(found.get("inputs", ()))
+    outputs: list[tuple[Text, OutputSpec]] = list(found.get("outputs", ()))
     read = {posixpath.normpath(value.path.value): name for name, value in inputs}
     written: dict[str, Text] = {}
     for name, output in outputs:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec import model
-from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape, suggest
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Nothing, Pairs, Record
 from ddcli.spec.tree import Mapping, Node, Scalar
-from ddcli.spec.values import Choice, ColumnType, Expression, Flag, PathWords, Referring, Whole, Words
+from ddcli.spec.values import Choice, ColumnType, ExpressionText, Flag, PathWords, Referring, Whole, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,12 +24,12 @@ NAME = PathWords("a name", r"\w[\w-]*", f"a name is made of {LETTERS}")
 ALIAS = Words("a name", r"[^\W\d]\w*", "a name that qualifies columns is made of letters, digits and `_`")
 COLUMN = Words("a column's name")
 REFERENCE = Referring(Words("the name of an input or collection"))
-EXPRESSION = Expression()
+EXPRESSION = ExpressionText()
 COLUMNS = Many(COLUMN, "a list of columns", distinct=True)
 ASSIGNMENTS = Pairs(COLUMN, EXPRESSION, "a mapping of columns to expressions")
 
 
-def _columns(_: Place, pairs: tuple[tuple[Text, Any], ...]) -> model.Columns:
+def _columns(_: NodePlace, pairs: tuple[tuple[Text, Any], ...]) -> model.Columns:
     return {name.value: (name, type_) for name, type_ in pairs}
 
 
@@ -44,7 +44,7 @@ def operator(kind: Callable[..., O], argument: str, shape: Shape[K]) -> Shape[O]
 def record(kind: Callable[..., O], keys: dict[str, Key], example: str) -> Shape[O]:
     """Return the shape of an operator that has several named arguments."""
 
-    def build(place: Place, arguments: dict[str, Any]) -> O:
+    def build(place: NodePlace, arguments: dict[str, Any]) -> O:
         return kind(**arguments, span=place.word.span, place=place.path)
 
     return Record(build, keys, "a mapping", example)
@@ -55,22 +55,22 @@ def bare(kind: Callable[..., O]) -> Shape[O]:
     return Nothing(lambda place: kind(span=place.word.span, place=place.path))
 
 
-def _order(_: Place, text: Text) -> model.Order:
+def _order(_: NodePlace, text: Text) -> model.Order:
     match = re.fullmatch(r"(?is)(.*\S)\s+(asc|desc)\s*", text.value)
     if match is None:
         return model.Order(text)
     return model.Order(Text(match[1], text.span, text.inset), match[2].lower() == "desc")
 
 
-def _inline(place: Place, arguments: dict[str, Any]) -> model.Inline:
+def _inline(place: NodePlace, arguments: dict[str, Any]) -> model.Inline:
     return model.Inline(arguments["sources"], arguments.get("apply", ()), place.word.span, place.path)
 
 
-def _function(_: Place, arguments: dict[str, Any]) -> model.Function:
-    return model.Function(**arguments)
+def _function(_: NodePlace, arguments: dict[str, Any]) -> model.PythonFunction:
+    return model.PythonFunction(**arguments)
 
 
-def _one(_: Place, value: K) -> tuple[K]:
+def _one(_: NodePlace, value: K) -> tuple[K]:
     return (value,)
 
 
@@ -110,7 +110,7 @@ FUNCTION = {
 PYTHON = Record(_function, FUNCTION, "a mapping", "{function: 'prices:convert', columns: {price: int64}}")
 
 
-def names_function(node: Node, place: Place, notes: Notes) -> bool:
+def names_function(node: Node, place: NodePlace, notes: Notes) -> bool:
     """Say whether a mapping is about a Python function: it has the key, which then must name one."""
     for word, value in node.entries if isinstance(node, Mapping) else ():
         if word.value == "function":
@@ -119,18 +119,18 @@ def names_function(node: Node, place: Place, notes: Notes) -> bool:
     return False
 
 
-def _python_reduce(place: Place, arguments: dict[str, Any]) -> model.PythonReduce:
+def _python_reduce(place: NodePlace, arguments: dict[str, Any]) -> model.PythonReduce:
     by, values = arguments.pop("by", ()), arguments.pop("values", None)
-    function = model.Function(**arguments)
+    function = model.PythonFunction(**arguments)
     return model.PythonReduce(by, function, values, span=place.word.span, place=place.path)
 
 
-BY: Shape[tuple[model.Key, ...]] = ByKind(
+BY: Shape[tuple[model.GroupColumn, ...]] = ByKind(
     "a list of columns, or a mapping of names to expressions",
     sequence=As(
-        Many(COLUMN, "a list of columns", least=0, distinct=True), lambda _, names: tuple(map(model.Key, names))
+        Many(COLUMN, "a list of columns", least=0, distinct=True), lambda _, names: tuple(map(model.GroupColumn, names))
     ),
-    mapping=As(ASSIGNMENTS, lambda _, pairs: tuple(model.Key(*pair) for pair in pairs)),
+    mapping=As(ASSIGNMENTS, lambda _, pairs: tuple(model.GroupColumn(*pair) for pair in pairs)),
     hint="write `by: [region]` or `by: {day: cast(placed_at as date)}`",
 )
 PYTHON_REDUCE = Record(
@@ -148,12 +148,12 @@ PYTHON_REDUCE = Record(
 class Reducing(Shape[model.Reduce | model.PythonReduce]):
     """`by`, and either output columns with their aggregates or a Python function."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> model.Reduce | model.PythonReduce:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.Reduce | model.PythonReduce:
         if not isinstance(node, Mapping):
             raise notes.mismatch(node, place, "a mapping", "for example `reduce: {by: [region], orders: count(*)}`")
         if names_function(node, place, notes):
             return PYTHON_REDUCE.read(node, place, notes)
-        by: tuple[model.Key, ...] = ()
+        by: tuple[model.GroupColumn, ...] = ()
         wrong = False
         for word, value in node.entries:
             if word.value == "by":
@@ -190,18 +190,18 @@ class PythonOr(Shape[Any]):
     python: Shape[Any]
     other: Shape[Any]
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> Any:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Any:
         return (self.python if names_function(node, place, notes) else self.other).read(node, place, notes)
 
     def _schema(self) -> JsonSchema:
         return {"anyOf": [self.python.schema(), self.other.schema() | {"not": {"required": ["function"]}}]}
 
 
-def _flat_map(place: Place, pairs: tuple[tuple[Text, Text], ...]) -> model.FlatMap:
+def _flat_map(place: NodePlace, pairs: tuple[tuple[Text, Text], ...]) -> model.FlatMap:
     return model.FlatMap(*pairs[0], span=place.word.span, place=place.path)
 
 
-def _same(_: Place, names: tuple[Text, ...]) -> tuple[tuple[Text, Text], ...]:
+def _same(_: NodePlace, names: tuple[Text, ...]) -> tuple[tuple[Text, Text], ...]:
     return tuple((name, name) for name in names)
 
 
@@ -215,7 +215,7 @@ WITH = Key("right", A_SOURCE, required=True, about="input or collection on the r
 ON_KEY = Key("on", ON, required=True, about="common columns, or left column: right column")
 RENAMES = Pairs(COLUMN, COLUMN, "a mapping of old to new names")
 ONE_TABLE = Pairs(
-    COLUMN, Expression("unnest(...) or generate_series(...)"), "one column and its table expression", most=1
+    COLUMN, ExpressionText("unnest(...) or generate_series(...)"), "one column and its table expression", most=1
 )
 COUNT = {
     "by": Key("by", COLUMNS, about="the groups; without: each distinct record is counted"),
@@ -250,7 +250,7 @@ TEMPORAL_FILTER: Shape[model.TemporalFilter] = Record(
 class Entering(Shape[model.Enter]):
     """The round in which a record enters the loop around."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> model.Enter:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.Enter:
         notes.entering.append(place)
         return ENTER.read(node, place, notes)
 
@@ -267,7 +267,7 @@ OPERATORS: dict[str, Shape[Any]] = {
     "project": operator(model.Project, "columns", COLUMNS),
     "drop": operator(model.Drop, "columns", COLUMNS),
     "rename": operator(model.Rename, "columns", RENAMES),
-    "filter": operator(model.Filter, "condition", Expression("a condition")),
+    "filter": operator(model.Filter, "condition", ExpressionText("a condition")),
     "flat_map": PythonOr(operator(model.PythonFlatMap, "function", PYTHON), As(ONE_TABLE, _flat_map)),
     "explode": operator(model.Explode, "weight", EXPRESSION),
     "negate": bare(model.Negate),
@@ -319,7 +319,7 @@ ELSEWHERE = {
 class OneOperator(Shape[model.Operator]):
     """An item of `apply`: a word, or a mapping of one operator to its arguments."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> model.Operator:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.Operator:
         if isinstance(node, Scalar) and node.kind != "null":
             word, value = node.text, Scalar(Text("", node.span), "null", plain=True, comment=node.comment)
             first = re.match(r"\w+", word.value)
@@ -334,7 +334,7 @@ class OneOperator(Shape[model.Operator]):
             raise self._not_one(node, place, notes)
         return self._known(*node.entries[0], place, notes)
 
-    def _known(self, word: Text, value: Node, place: Place, notes: Notes) -> model.Operator:
+    def _known(self, word: Text, value: Node, place: NodePlace, notes: Notes) -> model.Operator:
         shape = OPERATORS.get(word.value)
         if shape is None:
             listed = f"(operators: {', '.join(OPERATORS)})"
@@ -345,7 +345,7 @@ class OneOperator(Shape[model.Operator]):
         found: model.Operator = shape.read(value, place.entry(word), notes)
         return found
 
-    def _not_one(self, node: Mapping, place: Place, notes: Notes) -> Refused:
+    def _not_one(self, node: Mapping, place: NodePlace, notes: Notes) -> Refused:
         """Refuse a mapping of no or several keys: mostly a wrong indentation or a missing dash."""
         words = [word.value for word, _ in node.entries]
         if not words:

@@ -32,25 +32,25 @@ class Refused(Exception):
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Place:
+class NodePlace:
     """Where the reader is: a path, the word in the file that leads there, and the path of the thing it belongs to."""
 
     path: str
     word: Text
     owner: str
 
-    def key(self, word: Text) -> Place:
+    def key(self, word: Text) -> NodePlace:
         """Return the place of a value under a key of a fixed set, which belongs to the same thing."""
-        return Place(f"{self.path}.{word.value}" if self.path else word.value, word, self.path)
+        return NodePlace(f"{self.path}.{word.value}" if self.path else word.value, word, self.path)
 
-    def entry(self, word: Text) -> Place:
+    def entry(self, word: Text) -> NodePlace:
         """Return the place of a thing of its own, under the name or operator that the user wrote."""
         path = f"{self.path}.{word.value}" if self.path else word.value
-        return Place(path, word, path)
+        return NodePlace(path, word, path)
 
-    def item(self, index: int, node: Node) -> Place:
+    def item(self, index: int, node: Node) -> NodePlace:
         """Return the place of a list's item."""
-        return Place(f"{self.path}[{index}]", Text(str(index), node.span), self.owner)
+        return NodePlace(f"{self.path}[{index}]", Text(str(index), node.span), self.owner)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -67,7 +67,7 @@ class Notes:
 
     errors: list[SpecError] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
-    entering: list[Place] = field(default_factory=list)
+    entering: list[NodePlace] = field(default_factory=list)
     """Where something enters a loop; that there is one is checked with the names."""
 
     def refuse(self, path: str, problem: str, span: Span, hint: str | None = None) -> Refused:
@@ -75,7 +75,7 @@ class Notes:
         self.errors.append(SpecError(f"{path}: {problem}" if path else problem, span=span, hint=hint))
         return Refused()
 
-    def mismatch(self, node: Node, place: Place, wants: str, hint: str | None = None) -> Refused:
+    def mismatch(self, node: Node, place: NodePlace, wants: str, hint: str | None = None) -> Refused:
         """Note that a node is not of the kind that is wanted here."""
         return self.refuse(place.path, f"wants {wants}, found {describe(node)}", span_of(node, place), hint)
 
@@ -88,7 +88,7 @@ def describe(node: Node) -> str:
     return "a list" if isinstance(node, Sequence) else "a mapping"
 
 
-def span_of(node: Node, place: Place) -> Span:
+def span_of(node: Node, place: NodePlace) -> Span:
     """Return where to point for a node: what isn't there is shown at the word that leads to it."""
     empty = isinstance(node, Scalar) and not node.text.value
     return place.word.span if empty else node.span
@@ -97,7 +97,7 @@ def span_of(node: Node, place: Place) -> Span:
 class Shape(ABC, Generic[T]):
     """What a value may look like. Subclasses say it twice, side by side: `_read` and `_schema` accept the same."""
 
-    def read(self, node: Node, place: Place, notes: Notes) -> T:
+    def read(self, node: Node, place: NodePlace, notes: Notes) -> T:
         """Return the value that a node says, or note what is wrong and raise `Refused`."""
         if isinstance(node, Broken):
             raise Refused
@@ -108,7 +108,7 @@ class Shape(ABC, Generic[T]):
         return self._schema()
 
     @abstractmethod
-    def _read(self, node: Node, place: Place, notes: Notes) -> T: ...
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> T: ...
 
     @abstractmethod
     def _schema(self) -> JsonSchema: ...

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text, did_you_mean
-from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape, suggest
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape, suggest
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Many(Shape[tuple[T, ...]]):
     least: int = 1
     distinct: bool = False
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> tuple[T, ...]:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> tuple[T, ...]:
         if not isinstance(node, Sequence):
             hint = f"write `[{node.text.value}]`" if isinstance(node, Scalar) and node.kind != "null" else None
             if (isinstance(node, Mapping) and not node.flow) or (isinstance(node, Scalar) and node.kind == "null"):
@@ -71,7 +71,7 @@ class Pairs(Shape[tuple[tuple[Text, T], ...]]):
     least: int = 1
     most: int | None = None
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> tuple[tuple[Text, T], ...]:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> tuple[tuple[Text, T], ...]:
         if not isinstance(node, Mapping):
             hint = "write `key: value`, without dashes or brackets" if isinstance(node, Sequence) else None
             raise notes.mismatch(node, place, self.wants, hint)
@@ -118,13 +118,13 @@ def missing(keys: dict[str, Key], node: Mapping) -> list[str]:
 class Record(Shape[T]):
     """A mapping with known keys, at least `least` of them, built by `build(place, arguments)`. `example` shows a right one."""
 
-    build: Callable[[Place, dict[str, Any]], T]
+    build: Callable[[NodePlace, dict[str, Any]], T]
     keys: dict[str, Key]
     wants: str
     example: str
     least: int = 0
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> T:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> T:
         if not isinstance(node, Mapping):
             raise notes.mismatch(node, place, self.wants, f"for example `{self.example}`")
         if len(node.entries) < self.least:
@@ -170,7 +170,7 @@ class ByKind(Shape[T]):
     nothing: Shape[T] | None = None
     hint: str | None = None
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> T:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> T:
         shape: Shape[T] | None = None
         if isinstance(node, Scalar):
             shape = self.nothing if node.kind == "null" else self.scalar
@@ -191,9 +191,9 @@ class As(Shape[T], Generic[K, T]):
     """A shape whose value is turned into another one; `build` also gets the place."""
 
     shape: Shape[K]
-    build: Callable[[Place, K], T]
+    build: Callable[[NodePlace, K], T]
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> T:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> T:
         return self.build(place, self.shape.read(node, place, notes))
 
     def _schema(self) -> JsonSchema:
@@ -204,9 +204,9 @@ class As(Shape[T], Generic[K, T]):
 class Nothing(Shape[T]):
     """An empty value, or an empty mapping: all is said by the key."""
 
-    build: Callable[[Place], T]
+    build: Callable[[NodePlace], T]
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> T:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> T:
         none = isinstance(node, Scalar) and node.kind == "null"
         if not none and not (isinstance(node, Mapping) and not node.entries):
             raise notes.mismatch(node, place, "nothing", f"write `- {place.word.value}`")
@@ -223,7 +223,7 @@ class Defined(Shape[T]):
     name: str
     shape: Callable[[], Shape[T]]
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> T:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> T:
         return self.shape().read(node, place, notes)
 
     def _schema(self) -> JsonSchema:

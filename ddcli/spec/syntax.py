@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError
-from ddcli.spec.tree import MAX_DEPTH, Node, Source, build
+from ddcli.spec.tree import MAX_DEPTH, Node, SourceText, build
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +19,7 @@ def parse_tree(text: str, file: str) -> tuple[Node | None, list[SpecError]]:
     import yaml
 
     text = text.removeprefix("\ufeff")
-    source = Source(text, file)
+    source = SourceText(text, file)
     # libyaml where PyYAML has it: 20 times as fast, and right about `string?` in braces, which YAML 1.1 forbids.
     loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
@@ -45,18 +45,18 @@ def _too_deep(events: Iterable[Any]) -> Any | None:
     return None
 
 
-def _bad_character(text: str, source: Source) -> SpecError:
+def _bad_character(text: str, source: SourceText) -> SpecError:
     """Return the complaint about the first character that YAML does not allow."""
     match = re.search("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
     if match is None:
         return SpecError("not a text that YAML can hold", place=source.file)
-    before = Source(text[: match.start()], source.file).lines
+    before = SourceText(text[: match.start()], source.file).lines
     hint = "remove it, or escape it in double quotes"
     span = source.span(len(before) - 1, len(before[-1]))
     return SpecError(f"the character {match[0]!r} may not stand in YAML", span=span, hint=hint)
 
 
-def _in_our_words(error: Any, source: Source) -> SpecError:
+def _in_our_words(error: Any, source: SourceText) -> SpecError:
     """Return the parser's complaint with a hint. The two parsers of PyYAML word theirs differently; we decide by what is common."""
     mark = error.problem_mark or error.context_mark
     begin = error.context_mark or mark

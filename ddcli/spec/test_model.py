@@ -15,7 +15,7 @@ Cells: TypeAlias = "tuple[tuple[Text, Node], ...]"
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class WrittenRows:
     """Rows as they are written, each with its place; or the `file` that they are in, relative to the pipeline file."""
 
     span: Span
@@ -24,7 +24,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
+class WrittenExpectation:
     """What is expected of a collection: its whole `contents` (at the time `at`, else when the step is done), the `changes` that
     the step made, and what is true of its records whatever they are. `tolerance` is how far floats may be apart.
     """
@@ -32,8 +32,8 @@ class Expectation:
     collection: Text
     span: Span
     place: str
-    contents: Rows | None = None
-    changes: Rows | None = None
+    contents: WrittenRows | None = None
+    changes: WrittenRows | None = None
     at: Node | None = None
     tolerance: float | None = None
     unique: tuple[Text, ...] = ()
@@ -49,20 +49,20 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WrittenStep:
     """Rows that are `given` to inputs, at the time `time` if they don't say theirs; then the times up to the last are closed."""
 
     span: Span
     time: Node | None = None
-    given: tuple[tuple[Text, Rows], ...] = ()
-    expect: tuple[Expectation, ...] = ()
+    given: tuple[tuple[Text, WrittenRows], ...] = ()
+    expect: tuple[WrittenExpectation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class WrittenTest:
     """Steps from empty inputs on. Without steps: what is expected after each step of all others, and of what runs have kept."""
 
     name: Text
     span: Span
-    steps: tuple[Step, ...] = ()
-    expect: tuple[Expectation, ...] = ()
+    steps: tuple[WrittenStep, ...] = ()
+    expect: tuple[WrittenExpectation, ...] = ()

@@ -10,9 +10,9 @@ from typing import Any
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME
-from ddcli.spec.reader import JsonSchema, Notes, Place, Refused, Shape
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Many, Pairs, Record
-from ddcli.spec.test_model import Expectation, Rows, Step, Test
+from ddcli.spec.test_model import WrittenExpectation, WrittenRows, WrittenStep, WrittenTest
 from ddcli.spec.tree import Mapping, Node, Scalar, Sequence
 from ddcli.spec.values import Flag, PathWords, Words
 
@@ -20,7 +20,7 @@ from ddcli.spec.values import Flag, PathWords, Words
 class _Any(Shape[Node]):
     """A value, of whatever kind the column is."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> Node:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Node:
         return node
 
     def _schema(self) -> JsonSchema:
@@ -30,7 +30,7 @@ class _Any(Shape[Node]):
 class _Tolerance(Shape[float]):
     """A number from 0."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> float:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> float:
         if not isinstance(node, Scalar) or node.kind not in ("int", "float") or not float(node.text.value) >= 0:
             raise notes.mismatch(node, place, "a number from 0")
         return float(node.text.value)
@@ -40,23 +40,25 @@ class _Tolerance(Shape[float]):
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class _Listed(Shape[Rows]):
+class _Listed(Shape[WrittenRows]):
     """Rows as mappings."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> Rows:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenRows:
         rows = ROWS.read(node, place, notes)
         assert isinstance(node, Sequence)
-        return Rows(place.word.span, tuple((cells, item.span) for cells, item in zip(rows, node.items, strict=True)))
+        return WrittenRows(
+            place.word.span, tuple((cells, item.span) for cells, item in zip(rows, node.items, strict=True))
+        )
 
     def _schema(self) -> JsonSchema:
         return ROWS.schema()
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class _Tabled(Shape[Rows]):
+class _Tabled(Shape[WrittenRows]):
     """Rows as lists of values, under the names of their columns."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> Rows:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenRows:
         columns, rows = TABLE.read(node, place, notes)
         wrong, items = False, []
         written = node.get("rows") if isinstance(node, Mapping) else None
@@ -69,7 +71,7 @@ class _Tabled(Shape[Rows]):
             items.append((tuple(zip(columns, row, strict=False)), item.span))
         if wrong:
             raise Refused
-        return Rows(place.word.span, tuple(items))
+        return WrittenRows(place.word.span, tuple(items))
 
     def _schema(self) -> JsonSchema:
         return TABLE.schema()
@@ -86,21 +88,21 @@ TABLE: Record[tuple[tuple[Text, ...], tuple[tuple[Node, ...], ...]]] = Record(
     "rows",
     "{columns: [id, name], rows: [[1, Ann], [2, Bo]]}",
 )
-GIVEN: Shape[Rows] = ByKind(
+GIVEN: Shape[WrittenRows] = ByKind(
     "rows or a file",
-    scalar=As(PathWords("a path"), lambda place, path: Rows(place.word.span, file=path)),
+    scalar=As(PathWords("a path"), lambda place, path: WrittenRows(place.word.span, file=path)),
     sequence=_Listed(),
     mapping=_Tabled(),
     hint="for example `[{id: 1, name: Ann}]`",
 )
 
 
-def _expectation(place: Place, arguments: dict[str, Any]) -> Expectation:
-    return Expectation(span=place.word.span, place=place.path, **arguments)
+def _expectation(place: NodePlace, arguments: dict[str, Any]) -> WrittenExpectation:
+    return WrittenExpectation(span=place.word.span, place=place.path, **arguments)
 
 
 ACCEPTED = Pairs(COLUMN, Many(VALUE, "a list of values"), "a mapping of columns to the values that they may have")
-ONE_EXPECTATION: Record[Expectation] = Record(
+ONE_EXPECTATION: Record[WrittenExpectation] = Record(
     _expectation,
     {
         "collection": Key("collection", Words("the name of a collection"), required=True, about="or input, or output"),
@@ -124,7 +126,7 @@ ONE_EXPECTATION: Record[Expectation] = Record(
     "{collection: orders, unique: [id]}",
     least=2,
 )
-EXPECT: Shape[tuple[Expectation, ...]] = ByKind(
+EXPECT: Shape[tuple[WrittenExpectation, ...]] = ByKind(
     "what is expected, or a list of that",
     mapping=As(ONE_EXPECTATION, lambda _, one: (one,)),
     sequence=Many(ONE_EXPECTATION, "a list of what is expected"),
@@ -137,8 +139,8 @@ STEP_KEYS = {
     ),
     "expect": Key("expect", EXPECT, about="what is expected when the times of the step are closed"),
 }
-ONE_STEP: Record[Step] = Record(
-    lambda place, arguments: Step(place.word.span, **arguments),
+ONE_STEP: Record[WrittenStep] = Record(
+    lambda place, arguments: WrittenStep(place.word.span, **arguments),
     STEP_KEYS,
     "a step",
     "{given: {orders: [{id: 1}]}, expect: {collection: orders, contents: [{id: 1}]}}",
@@ -147,14 +149,14 @@ ONE_STEP: Record[Step] = Record(
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class OneTest(Shape[Test]):
+class OneTest(Shape[WrittenTest]):
     """A test: of several steps, or of one, or what is always expected."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> Test:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> WrittenTest:
         found = _TEST.read(node, place, notes)
         name: Text | None = found.pop("name", None)
-        steps: tuple[Step, ...] = found.pop("steps", ())
-        expect: tuple[Expectation, ...] = found.get("expect", ())
+        steps: tuple[WrittenStep, ...] = found.pop("steps", ())
+        expect: tuple[WrittenExpectation, ...] = found.get("expect", ())
         if steps and found:
             problem = f"has both 'steps' and {next(iter(found))!r}"
             raise notes.refuse(place.path, problem, node.span, "put what there is to one step into the steps")
@@ -169,11 +171,11 @@ class OneTest(Shape[Test]):
                 raise notes.refuse(place.path, "the key 'name' is missing", node.span, hint)
             name = Text(f"{', '.join(dict.fromkeys(each.collection.value for each in expect))} always", node.span)
         if standing:
-            return Test(name, node.span, (), expect)
-        return Test(name, node.span, steps or (Step(node.span, **found),))
+            return WrittenTest(name, node.span, (), expect)
+        return WrittenTest(name, node.span, steps or (WrittenStep(node.span, **found),))
 
     @staticmethod
-    def _check_standing(expect: tuple[Expectation, ...], node: Node, place: Place, notes: Notes) -> None:
+    def _check_standing(expect: tuple[WrittenExpectation, ...], node: Node, place: NodePlace, notes: Notes) -> None:
         if not expect:
             raise notes.refuse(
                 place.path, "nothing is given, and nothing is expected", node.span, "add `given` and `expect`"
@@ -201,14 +203,14 @@ _TEST: Record[dict[str, Any]] = Record(
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Tests(Shape[tuple[Test, ...]]):
+class Tests(Shape[tuple[WrittenTest, ...]]):
     """A list of tests, whose names differ."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> tuple[Test, ...]:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> tuple[WrittenTest, ...]:
         if not isinstance(node, Sequence):
             raise notes.mismatch(node, place, "a list of tests", "begin each test with `- `")
         found = _TESTS.read(node, place, notes)
-        known: dict[str, Test] = {}
+        known: dict[str, WrittenTest] = {}
         for test in found:
             if test.steps and test.name.value in known:
                 first = known[test.name.value].name.span

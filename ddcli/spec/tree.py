@@ -78,7 +78,7 @@ class Broken:
 Node = Scalar | Sequence | Mapping | Broken
 
 
-class Source:
+class SourceText:
     """The lines of a file, and spans in it."""
 
     def __init__(self, text: str, file: str) -> None:
@@ -106,7 +106,7 @@ def scalar_kind(text: str) -> str:
     return next((kind for kind, pattern in CORE_SCHEMA if pattern.fullmatch(text)), "str")
 
 
-def build(root: Any, source: Source) -> tuple[Node, list[SpecError]]:
+def build(root: Any, source: SourceText) -> tuple[Node, list[SpecError]]:
     """Return the located tree of a composed YAML document and what is wrong with it as a tree."""
     builder = _Builder(source)
     return builder.sized(root, "")[0], builder.errors
@@ -115,7 +115,7 @@ def build(root: Any, source: Source) -> tuple[Node, list[SpecError]]:
 class _Builder:
     """Turns yaml nodes into ours. A node reached by several aliases is built once and shared."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self.source = source
         self.errors: list[SpecError] = []
         self.built: dict[int, tuple[Node, int]] = {}

@@ -7,7 +7,7 @@ import re
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.expressions.types import ALIASES, SIMPLE, Type, parse_type
-from ddcli.spec.reader import JsonSchema, Notes, Place, Reference, Shape, suggest
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Shape, suggest
 from ddcli.spec.traps import unfinished
 from ddcli.spec.tree import Node, Scalar, Sequence
 
@@ -22,7 +22,7 @@ class Words(Shape[Text]):
     pattern: str = r"(?s).+"
     rule: str = ""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> Text:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
         if not isinstance(node, Scalar) or node.kind == "null" or not node.text.value:
             raise notes.mismatch(node, place, self.wants)
         if node.kind in ("bool", "float"):
@@ -30,7 +30,7 @@ class Words(Shape[Text]):
         self.check(node.text, place, notes)
         return node.text
 
-    def check(self, text: Text, place: Place, notes: Notes) -> None:
+    def check(self, text: Text, place: NodePlace, notes: Notes) -> None:
         """Refuse a text that doesn't match the pattern."""
         if not re.fullmatch(self.pattern, text.value):
             raise notes.refuse(place.path, f"{text.value!r} can't be {self.wants}", text.span, self.rule or None)
@@ -49,7 +49,7 @@ LONGEST_NAME, LONGEST_PATH = 255, 3000
 class PathWords(Words):
     """Plain text that becomes a path, or a name in one. One that no file system takes is refused here, at its place."""
 
-    def check(self, text: Text, place: Place, notes: Notes) -> None:
+    def check(self, text: Text, place: NodePlace, notes: Notes) -> None:
         """Refuse a text that doesn't match the pattern, or is too long for a path."""
         data = text.value.encode(errors="surrogatepass")
         if len(data) > LONGEST_PATH or max(map(len, data.split(b"/"))) > LONGEST_NAME:
@@ -63,12 +63,12 @@ class PathWords(Words):
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Expression(Shape[Text]):
+class ExpressionText(Shape[Text]):
     """An SQL expression, kept as text."""
 
     wants: str = "an expression"
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> Text:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
         if isinstance(node, Sequence) and not node.flow:
             raise notes.mismatch(node, place, self.wants, "combine conditions with `and`")
         if not isinstance(node, Scalar):
@@ -99,7 +99,7 @@ class Whole(Shape[int]):
     least: int
     most: int | None = None
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> int:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> int:
         wants = f"a whole number from {self.least}" + (f" to {self.most}" if self.most is not None else "")
         if not isinstance(node, Scalar) or node.kind != "int":
             raise notes.mismatch(node, place, wants)
@@ -118,7 +118,7 @@ class Whole(Shape[int]):
 class Flag(Shape[bool]):
     """True or false, and nothing that only looks like it."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> bool:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> bool:
         if not isinstance(node, Scalar) or node.kind != "bool":
             hint = None
             if isinstance(node, Scalar) and (said := {"yes": "true", "on": "true"}.get(node.text.value.lower())):
@@ -139,7 +139,7 @@ class Choice(Shape[str]):
     what: str
     words: tuple[str, ...]
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> str:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
         listed = f"(known: {', '.join(self.words)})"
         if not isinstance(node, Scalar) or node.kind == "null":
             raise notes.mismatch(node, place, f"a {self.what}", f"one of {', '.join(self.words)}")
@@ -155,7 +155,7 @@ class Choice(Shape[str]):
 class ColumnType(Shape[Type]):
     """The type of a column."""
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> Type:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Type:
         if not isinstance(node, Scalar) or not node.text.value:
             raise notes.mismatch(node, place, "a type", 'for example int64, string?, "decimal(12, 2)"')
         text = node.text.value
@@ -181,7 +181,7 @@ class Referring(Shape[Text]):
 
     words: Words
 
-    def _read(self, node: Node, place: Place, notes: Notes) -> Text:
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Text:
         text = self.words.read(node, place, notes)
         notes.references.append(Reference(text, place.owner))
         return text

@@ -9,8 +9,8 @@ import polars as pl
 from ddcli.errors import Span, Text
 from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.reductions import parse_reduction
-from ddcli.expressions.scope import Scope
-from ddcli.expressions.stage import Stage
+from ddcli.expressions.scope import ColumnScope
+from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.types import Schema, Type, parse_type
 
@@ -33,12 +33,12 @@ def schema(columns: dict[str, str]) -> Schema:
 
 def scalar(value: str, columns: dict[str, str] | None = None, **qualified: str) -> Expression:
     """Parse an expression over columns given by their types' texts."""
-    return parse_scalar(text(value), Scope(schema(columns or {})))
+    return parse_scalar(text(value), ColumnScope(schema(columns or {})))
 
 
 def reduction(value: str, columns: dict[str, str]) -> Reduction:
     """Parse a reduction."""
-    return parse_reduction(text(value), Scope(schema(columns)))
+    return parse_reduction(text(value), ColumnScope(schema(columns)))
 
 
 def frame_of(columns: Schema, rows: list[dict[str, object]]) -> pl.DataFrame:
@@ -51,11 +51,11 @@ def frame_of(columns: Schema, rows: list[dict[str, object]]) -> pl.DataFrame:
 def values(value: str, columns: dict[str, str] | None = None, **data: list[object]) -> list[object]:
     """Return an expression's value for each row, having checked that the column has the type that was promised."""
     declared = schema(columns or {})
-    expression = parse_scalar(text(value), Scope(declared))
+    expression = parse_scalar(text(value), ColumnScope(declared))
     if not declared:
         declared, data = schema({"unused": "int64"}), {"unused": [0]}
     frame = pl.DataFrame({n: pl.Series(n, data[n], dtype=t.to_polars()) for n, t in declared.items()})
-    found = Stage(declared, (MapStep((("value", expression),)),)).run(frame).frame["value"]
+    found = FusedSteps(declared, (MapStep((("value", expression),)),)).run(frame).frame["value"]
     assert found.dtype == expression.type.to_polars(), (value, found.dtype, expression.type)
     assert expression.type.nullable or not found.null_count(), (value, found)
     return found.to_list()

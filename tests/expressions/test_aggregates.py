@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AGGREGATES, AggregateCall, aggregate_expression
-from ddcli.expressions.stage import Stage
+from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
 from tests.expressions.generate import VALUES
 from tests.expressions.support import frame_of, reduction, schema
@@ -37,7 +37,7 @@ def polars_value(call: AggregateCall, rows: list[tuple[dict[str, object], int]])
         (f"o{i}", key) for i, (key, _) in enumerate(call.order_by)
     ]
     repeated = [row for row, count in rows for _ in range(count)]
-    frame = Stage(SCHEMA, (MapStep(tuple(columns)),)).run(frame_of(SCHEMA, repeated)).frame
+    frame = FusedSteps(SCHEMA, (MapStep(tuple(columns)),)).run(frame_of(SCHEMA, repeated)).frame
     keys = [f"o{i}" for i in range(len(call.order_by))]
     descending = [order for _, order in call.order_by]
     frame = frame.sort([*keys, "a0"], descending=[*descending, False], nulls_last=[*(not d for d in descending), True])
@@ -129,7 +129,7 @@ def test_an_expression_over_aggregates() -> None:
     assert str(found.calls[0].type) == "decimal(38, 2)?"
     assert str(found.calls[1].type) == "int64"
     columns = {f"${i}": call.type for i, call in enumerate(found.calls)}
-    stage = Stage(columns, (MapStep((("mean", found.result),)),))
+    stage = FusedSteps(columns, (MapStep((("mean", found.result),)),))
     frame = frame_of(columns, [{"$0": Decimal("10.00"), "$1": 3}])
     assert stage.run(frame).frame.to_dicts() == [{"mean": Decimal("3.33")}]
 

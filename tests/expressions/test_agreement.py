@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions import execute, lower
-from ddcli.expressions.stage import Stage
+from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
 from tests.expressions.generate import COLUMNS, any_expression, rows
 from tests.expressions.support import frame_of, scalar, schema
@@ -41,7 +41,7 @@ def test_values_and_failures_agree(way: str, written: str, records: list[dict[st
         # The grammar of `generate` is by kind; digits of decimals are known to the type checker alone.
         assume("digits" not in error.problem and "range" not in error.problem)
         raise
-    stage = Stage(SCHEMA, (MapStep((("value", expression),)),))
+    stage = FusedSteps(SCHEMA, (MapStep((("value", expression),)),))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(execute, "LARGE", 1 if way == "large" else 10**9)
         if way == "in steps":

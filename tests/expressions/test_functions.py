@@ -8,7 +8,7 @@ import pytest
 
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
 from ddcli.expressions.signatures import parse_signature
-from ddcli.expressions.stage import Stage
+from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Call, Column
 from ddcli.expressions.types import Type
@@ -45,7 +45,7 @@ def test_a_constant_beside_columns(name: str) -> None:
         nulls = {column: None if column != "unused" else 0 for column in given}
         rows = [given, nulls, given]
         frame = frame_of(schema, rows)
-        found = Stage(schema, (MapStep((("value", changed),)),)).run(frame).frame["value"].to_list()
+        found = FusedSteps(schema, (MapStep((("value", changed),)),)).run(frame).frame["value"].to_list()
         assert found == [expected if row is given else evaluate(changed, row) for row in rows], (name, chosen)
 
 

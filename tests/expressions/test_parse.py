@@ -6,7 +6,7 @@ import pytest
 
 from ddcli.errors import SpecError
 from ddcli.expressions.parse import parse_scalar, parse_table
-from ddcli.expressions.scope import Scope
+from ddcli.expressions.scope import ColumnScope
 from tests.expressions.support import scalar, schema, text, value
 
 COLUMNS = {"a": "int64", "b": "int64?", "s": "string?", "f": "float64", "d": "decimal(12, 2)", "t": "timestamp"}
@@ -57,7 +57,7 @@ def test_types(written: str, type_: str) -> None:
     """An expression's type, nullability included."""
     columns = COLUMNS | {"sum": "int64"}
     assert str(scalar(written, columns).type) == type_
-    assert parse_scalar(text(written), Scope(schema(columns))) == scalar(written, columns)
+    assert parse_scalar(text(written), ColumnScope(schema(columns))) == scalar(written, columns)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_types(written: str, type_: str) -> None:
 def test_mistakes(written: str, column: int, problem: str, hint: str | None) -> None:
     """Each is told at its place, with a way out."""
     with pytest.raises(SpecError) as caught:
-        parse_scalar(text(written), Scope(schema(COLUMNS), {("up", "a"): "a"}))
+        parse_scalar(text(written), ColumnScope(schema(COLUMNS), {("up", "a"): "a"}))
     assert problem in caught.value.problem
     assert hint is None or hint in (caught.value.hint or "")
     assert caught.value.span
@@ -122,7 +122,7 @@ def test_mistakes(written: str, column: int, problem: str, hint: str | None) -> 
 
 def test_names() -> None:
     """Exact first, then without regard to case if that leaves one; qualified names by the scope."""
-    scope = Scope(schema({"Id": "int64", "ID": "int64", "m": "int64", "m_up": "int64"}), {("up", "m"): "m_up"})
+    scope = ColumnScope(schema({"Id": "int64", "ID": "int64", "m": "int64", "m_up": "int64"}), {("up", "m"): "m_up"})
     assert parse_scalar(text("Id"), scope).columns() == {"Id"}
     assert parse_scalar(text("up.m + M"), scope).columns() == {"m_up", "m"}
     with pytest.raises(SpecError, match="any of 2 columns"):
@@ -172,7 +172,7 @@ def test_the_least_integer() -> None:
 )
 def test_tables(written: str, type_: str) -> None:
     """Functions that give rows."""
-    found = parse_table(text(written), Scope(schema(COLUMNS))).type
+    found = parse_table(text(written), ColumnScope(schema(COLUMNS))).type
     assert str(found).rstrip("?") == type_.rstrip("?")
 
 
@@ -180,4 +180,4 @@ def test_tables(written: str, type_: str) -> None:
 def test_tables_refused(written: str) -> None:
     """What gives no rows."""
     with pytest.raises(SpecError):
-        parse_table(text(written), Scope(schema(COLUMNS)))
+        parse_table(text(written), ColumnScope(schema(COLUMNS)))

@@ -13,8 +13,8 @@ import pytest
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions import execute
 from ddcli.expressions.parse import parse_scalar, parse_table
-from ddcli.expressions.scope import Scope
-from ddcli.expressions.stage import Stage
+from ddcli.expressions.scope import ColumnScope
+from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, Step, UnnestStep
 from tests.expressions.support import frame_of, schema, text
 
@@ -28,7 +28,7 @@ SCHEMA = schema({"a": "int64", "b": "int64?", "s": "string?", "xs": "list[int64]
 
 
 def read(written: str, columns: Schema = SCHEMA) -> Expression:
-    return parse_scalar(text(written), Scope(columns))
+    return parse_scalar(text(written), ColumnScope(columns))
 
 
 def mapped(columns: Schema = SCHEMA, **expressions: str) -> MapStep:
@@ -38,7 +38,7 @@ def mapped(columns: Schema = SCHEMA, **expressions: str) -> MapStep:
 def run(
     steps: tuple[Step, ...], **data: list[object]
 ) -> tuple[list[dict[str, object]], list[int] | None, list[int] | None]:
-    stage = Stage(SCHEMA, steps)
+    stage = FusedSteps(SCHEMA, steps)
     result = stage.run(pl.DataFrame([pl.Series(n, v, dtype=SCHEMA[n].to_polars()) for n, v in data.items()]))
     assert dict(result.frame.schema) == {name: type_.to_polars() for name, type_ in stage.schema.items()}
     rows, weights = (None if each is None else each.tolist() for each in result[1:])
@@ -53,14 +53,14 @@ def frame_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 def test_filter_and_map() -> None:
     steps = (FilterStep(read("a > 1")), mapped(x="a * 2", one="1"))
-    assert Stage(SCHEMA, steps).needs == {"a"}
+    assert FusedSteps(SCHEMA, steps).needs == {"a"}
     assert run(steps, a=[1, 2, 3]) == ([{"x": 4, "one": 1}, {"x": 6, "one": 1}], [1, 2], None)
     assert run(steps, a=[]) == ([], None, None)
     assert run(steps, a=[5]) == ([{"x": 10, "one": 1}], None, None)
 
 
 def test_a_constant_needs_a_column_to_count() -> None:
-    stage = Stage(SCHEMA, (mapped(one="1"),))
+    stage = FusedSteps(SCHEMA, (mapped(one="1"),))
     assert stage.needs == {"a"}
     assert run((mapped(one="1"),), a=[7, 8])[0] == [{"one": 1}, {"one": 1}]
     assert run((FilterStep(read("true")), mapped(a="a")), a=[7, 8])[0] == [{"a": 7}, {"a": 8}]
@@ -77,13 +77,13 @@ def test_rows_are_composed() -> None:
 
 
 def test_unnest() -> None:
-    steps = (UnnestStep("x", parse_table(text("unnest(xs)"), Scope(SCHEMA))), mapped(a="a"))
+    steps = (UnnestStep("x", parse_table(text("unnest(xs)"), ColumnScope(SCHEMA))), mapped(a="a"))
     assert run(steps, a=[1, 2, 3, 4], xs=[[10, None], [], None, [7]]) == (
         [{"a": 1}, {"a": 1}, {"a": 4}],
         [0, 0, 3],
         None,
     )
-    steps = (UnnestStep("x", parse_table(text("unnest(xs)"), Scope(SCHEMA))),)
+    steps = (UnnestStep("x", parse_table(text("unnest(xs)"), ColumnScope(SCHEMA))),)
     found, rows, _ = run(steps, a=[1, 2], b=[0, 0], s=["", ""], xs=[[10, None], [7]])
     assert [row["x"] for row in found] == [10, None, 7]
     assert rows == [0, 0, 1]
@@ -91,7 +91,7 @@ def test_unnest() -> None:
 
 def test_generate_series() -> None:
     def series(written: str, **data: list[object]) -> list[object]:
-        call = parse_table(text(written), Scope(SCHEMA))
+        call = parse_table(text(written), ColumnScope(SCHEMA))
         return [
             row["s"]
             for row in run((UnnestStep("s", call), MapStep((("s", read("s", {**SCHEMA, "s": call.type})),))), **data)[0]
@@ -180,8 +180,8 @@ def test_what_nothing_needs_is_not_evaluated() -> None:
 
 def test_projection() -> None:
     """A lane permutation is told apart."""
-    assert Stage(SCHEMA, (mapped(x="a", y="a", z="b"),)).is_projection
-    assert not Stage(SCHEMA, (mapped(x="a + 1"),)).is_projection
+    assert FusedSteps(SCHEMA, (mapped(x="a", y="a", z="b"),)).is_projection
+    assert not FusedSteps(SCHEMA, (mapped(x="a + 1"),)).is_projection
 
 
 @pytest.fixture(autouse=True)
@@ -259,7 +259,7 @@ def test_python_functions_that_are_missing() -> None:
 
 def test_text_names_the_steps() -> None:
     steps = (FilterStep(read("a > 1")), ExplodeStep(read("a")), mapped(x="a"), step("words"))
-    assert Stage(SCHEMA, steps).text() == (
+    assert FusedSteps(SCHEMA, steps).text() == (
         "filter (a > 1); explode a; map x: a; python functions_of_tests:words -> word: string, size: int64"
     )
 
@@ -268,6 +268,6 @@ def test_ranges_settle_checks() -> None:
     """Column ranges prove what rows need not be asked for; the doubtful case is still found."""
     n = 50
     frame = frame_of(schema({"a": "int64"}), [{"a": i} for i in range(n)])
-    stage = Stage(schema({"a": "int64"}), (mapped(schema({"a": "int64"}), x="a * 1000 + a / (a + 1)"),))
+    stage = FusedSteps(schema({"a": "int64"}), (mapped(schema({"a": "int64"}), x="a * 1000 + a / (a + 1)"),))
     assert stage.run(frame).frame["x"].to_list() == [i * 1000 for i in range(n)]
     assert np.all(np.diff(stage.run(frame).frame["x"].to_numpy()) > 0)

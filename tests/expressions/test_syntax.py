@@ -9,9 +9,9 @@ import pytest
 from sqlglot import exp
 
 from ddcli.errors import SpecError
-from ddcli.expressions.parse import Reader
+from ddcli.expressions.parse import ExpressionReader
 from ddcli.expressions.reductions import _ReductionReader
-from ddcli.expressions.scope import Scope
+from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.sql import Tree, read
 from tests.expressions.support import reduction, scalar, schema, text, value, values
 
@@ -60,9 +60,9 @@ REDUCTIONS = [
 ]
 
 
-def outcome(root: exp.Expr, kind: type[Reader]) -> str | None:
+def outcome(root: exp.Expr, kind: type[ExpressionReader]) -> str | None:
     """Return what a syntax tree means, as canonical text; None if it is refused."""
-    scope = Scope(schema(COLUMNS), {("r", "i"): "j"})
+    scope = ColumnScope(schema(COLUMNS), {("r", "i"): "j"})
     reader = kind(Tree(text("a text of some length, that the tree was not read from"), root), scope)
     try:
         found = reader.whole()
@@ -73,9 +73,12 @@ def outcome(root: exp.Expr, kind: type[Reader]) -> str | None:
     return " ".join([found.text(), *(call.text() for call in getattr(reader, "calls", ()))])
 
 
-def samples() -> Iterator[tuple[exp.Expr, type[Reader]]]:
+def samples() -> Iterator[tuple[exp.Expr, type[ExpressionReader]]]:
     """Give the trees of the texts above; all of them mean something."""
-    for written, kind in [*((each, Reader) for each in SCALARS), *((each, _ReductionReader) for each in REDUCTIONS)]:
+    for written, kind in [
+        *((each, ExpressionReader) for each in SCALARS),
+        *((each, _ReductionReader) for each in REDUCTIONS),
+    ]:
         root = read(text(written)).root
         assert outcome(root, kind), written
         yield root, kind
@@ -110,7 +113,7 @@ IGNORED = {(exp.Identifier, "quoted")}
 """A name means the same with and without quotes: as written, else without regard to case."""
 
 
-def check_arguments(root: exp.Expr, node: exp.Expr, kind: type[Reader], before: str) -> int:
+def check_arguments(root: exp.Expr, node: exp.Expr, kind: type[ExpressionReader], before: str) -> int:
     """Assert that another value of any argument of a node changes the meaning, or is refused; return how many were tried."""
     tried = 0
     for name in [*node.arg_types, "made_up"]:
@@ -156,7 +159,7 @@ def test_every_class_is_used_or_refused() -> None:
     assert len(accepted) < 40, accepted
 
 
-def check_classes(root: exp.Expr, node: exp.Expr, kind: type[Reader]) -> Iterator[type[exp.Expr]]:
+def check_classes(root: exp.Expr, node: exp.Expr, kind: type[ExpressionReader]) -> Iterator[type[exp.Expr]]:
     """Put each class at a node's place; give those that are read."""
     for each in classes():
         other = each(**{name: fillings(name)[0] for name, required in each.arg_types.items() if required})

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ddcli.errors import InputError, SpecError
-from ddcli.expressions.stage import Stage
+from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
 from tests.expressions.grammar import COLUMNS, SQL_TYPES, rows, typed, wild
 from tests.expressions.support import frame_of, scalar, schema
@@ -76,7 +76,7 @@ def check(database: duckdb.DuckDBPyConnection, written: str) -> str:
     if expected is None:
         return "ours"
     try:
-        found = Stage(SCHEMA, (MapStep((("value", expression),)),)).run(FRAME).frame["value"].to_list()
+        found = FusedSteps(SCHEMA, (MapStep((("value", expression),)),)).run(FRAME).frame["value"].to_list()
     except InputError:
         return "theirs"
     for row, value, wanted in zip(ROWS, found, expected, strict=True):

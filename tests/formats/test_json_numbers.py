@@ -24,7 +24,7 @@ from ddcli.store.formats.base import Append
 from ddcli.store.formats.debezium import Debezium
 from ddcli.store.log.reader import LogReader
 from ddcli.store.tables import text_syntax
-from ddcli.store.tables.json_numbers import Watched, plain_digits
+from ddcli.store.tables.json_numbers import ExactColumns, plain_digits
 from ddcli.store.tables.listing import list_input
 from tests.formats.support import FEW, Place
 
@@ -227,6 +227,6 @@ def is_json(line):
 @given(st.binary(max_size=40) | st.text('{}[]:,"\\ d1.e', max_size=60).map(str.encode))
 def test_quotes_make_no_json_of_what_is_none(noise):
     """Whatever comes before or behind a long number, and without an error."""
-    watched = Watched(COLUMNS, nested=True)
+    watched = ExactColumns(COLUMNS, nested=True)
     for line in (noise, noise + LONG.encode(), b'{"d": ' + LONG.encode() + noise, b'{"s": [' + LONG.encode() + noise):
         assert is_json(watched.exact(line)) == is_json(line)

@@ -24,7 +24,7 @@ from ddcli.engine.trace.spine import Trace
 from ddcli.engine.workers import Workers
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.gate import Files
-from ddcli.store.scratch.exchange import Exchange
+from ddcli.store.scratch.exchange import FileExchange
 from tests.judge.frontiers import BEGINNING
 from tests.secret import SECRET
 
@@ -206,11 +206,11 @@ class Rounds:
         at = self.chance.choice([len(shards), len(shards), self.chance.randint(1, len(shards))])
         return [group for group in (tuple(shards[:at]), tuple(shards[at:])) if group]
 
-    def _exchange(self, mine: Mapping[Address, list]) -> Post | Exchange:
+    def _exchange(self, mine: Mapping[Address, list]) -> Post | FileExchange:
         if self.way == "tasks":
             return Post(mine)
         self.written += 1
-        return Exchange(self.folder, Files(), str(self.written), mine)
+        return FileExchange(self.folder, Files(), str(self.written), mine)
 
 
 def _renew(scope: Scope) -> None:

@@ -142,7 +142,7 @@ def test_a_private_place_that_is_taken_is_another_one(tmp_path, given, said, mon
         assert private == settings.cache_dir()
 
 
-ENTRY = [cache.Entry("kernel", "symbol", [], b"code")]
+ENTRY = [cache.CompiledKernel("kernel", "symbol", [], b"code")]
 
 
 def test_only_plain_files_of_ones_own_are_read(tmp_path, given):

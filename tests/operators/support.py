@@ -12,11 +12,11 @@ from ddcli.engine.columns import NULL, float_lanes, float_values
 from ddcli.engine.operators.reduce_aggregates import (
     Count,
     CountDistinct,
+    ExactSum,
     First,
     FloatMean,
     FloatSum,
     Gather,
-    Sum,
     TopK,
 )
 
@@ -130,7 +130,7 @@ def lanes_for(aggregate, group):
     match aggregate:
         case Count(column):
             return (sum(count for value, count in group.items() if not is_null(column, value)),)
-        case Sum(column, kind, total):
+        case ExactSum(column, kind, total):
             width = 2 if kind == "wide" else 1
             rows = [(v[column.number : column.number + width], c) for v, c in group.items() if not is_null(column, v)]
             return lanes_of(sum(number(lanes, kind) * count for lanes, count in rows), total)
@@ -163,7 +163,7 @@ def want(reduction, group):
     """Return {output lanes: count} for the accumulated records {value: count} of one key."""
     if reduction.accumulable:
         lanes = [lanes_for(aggregate, group) for aggregate in (Count(), *reduction.aggregates)]
-        kinds = ["signed", *(a.total if isinstance(a, Sum) else "signed" for a in reduction.aggregates)]
+        kinds = ["signed", *(a.total if isinstance(a, ExactSum) else "signed" for a in reduction.aggregates)]
         if not any(number(part, kind) for part, kind in zip(lanes, kinds, strict=True)):
             return {}
         return {sum(lanes, ()): 1}

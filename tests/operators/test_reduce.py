@@ -13,14 +13,14 @@ from ddcli.engine.columns import NULL
 from ddcli.engine.kernels import locate
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_aggregates import (
-    Column,
     Count,
     CountDistinct,
+    ExactSum,
     First,
     FloatMean,
     FloatSum,
     Gather,
-    Sum,
+    LaneRun,
     TopK,
     maximum,
     minimum,
@@ -31,8 +31,8 @@ from tests.operators.support import FakeTrace, lattice_join, less_equal, matrix,
 FEW = max(settings.default.max_examples // 8, 10)
 
 # Values: x nullable in band (lane 0), y nullable with a flag (lanes 1, 2).
-X = Column(0, null="in_band")
-Y = Column(1, 2, null="flag")
+X = LaneRun(0, null="in_band")
+Y = LaneRun(1, 2, null="flag")
 XS = [-1, 0, 2, NULL]
 YS = [(0, -3), (0, 5), (1, 0)]
 
@@ -54,7 +54,7 @@ def twos(gathered):
 AGGREGATES = {
     "count": [Count()],
     "nothing": [],
-    "sums": [Count(X), Sum(X), Sum(Y, total="wide"), Count(Y)],
+    "sums": [Count(X), ExactSum(X), ExactSum(Y, total="wide"), Count(Y)],
     "min": [minimum(X)],
     "max": [maximum(X)],
     "min of the second": [minimum(Y)],
@@ -71,7 +71,7 @@ AGGREGATES = {
     "distinct": [CountDistinct(X), CountDistinct(Y)],
     "float": [FloatSum(X), Count(X), FloatMean(X)],
     "gather": [Gather(1, twos)],
-    "mixed": [Count(), Gather(1, twos), maximum(Y), CountDistinct(Y), FloatSum(X), Sum(X), First((0,), (0,))],
+    "mixed": [Count(), Gather(1, twos), maximum(Y), CountDistinct(Y), FloatSum(X), ExactSum(X), First((0,), (0,))],
 }
 
 values = st.tuples(st.sampled_from(XS), st.sampled_from(YS)).map(lambda v: (v[0], *v[1]))

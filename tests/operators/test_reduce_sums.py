@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_aggregates import (
-    Column,
     Count,
     CountDistinct,
+    ExactSum,
     FloatMean,
     FloatSum,
-    Sum,
+    LaneRun,
     TopK,
     minimum,
 )
@@ -49,7 +49,7 @@ def test_sums_at_the_ends_of_their_range(kinds, data):
         now, size = now + value * count, size + count
         totals.append(now)
         records.append(size)
-    reduction = Reduce(1, width, 1, [Sum(Column(0, width), kind, total)])
+    reduction = Reduce(1, width, 1, [ExactSum(LaneRun(0, width), kind, total)])
     if all(low <= s <= high for s in totals) and all(LEAST <= s <= GREATEST for s in records):
         run(reduction, [batch])
         run(reduction, [[update] for update in batch])
@@ -62,7 +62,7 @@ def test_sums_at_the_ends_of_their_range(kinds, data):
 def test_sum_overflow_between_is_no_error():
     """Large values and their retraction at one time: no time sees the overflow."""
     batch = [((1, GREATEST), (0,), 2), ((1, GREATEST - 1), (0,), -1), ((1, 7), (0,), -1)]
-    said = run(Reduce(1, 1, 1, [Sum(Column(0))]), [[*batch, ((1, 3), (0,), -1)]])
+    said = run(Reduce(1, 1, 1, [ExactSum(LaneRun(0))]), [[*batch, ((1, 3), (0,), -1)]])
     assert said == [((1, -1, GREATEST - 9), (0,), 1)]
 
 
@@ -76,30 +76,30 @@ floats = st.one_of(
 def test_float_sums_are_rounded_once(rows, cut):
     batch = [((1, float_lane(x)), (t,), diff) for x, diff, t in rows]
     early, late = [u for u in batch if u[1][0] < cut], [u for u in batch if u[1][0] >= cut]
-    run(Reduce(1, 1, 1, [FloatSum(Column(0)), FloatMean(Column(0))]), [early, late])
+    run(Reduce(1, 1, 1, [FloatSum(LaneRun(0)), FloatMean(LaneRun(0))]), [early, late])
 
 
 @given(rows=st.lists(st.floats(-1e300, 1e300), max_size=40))
 def test_float_sums_equal_fsum(rows):
     batch = matrix([((1, float_lane(x)), (0,), 1) for x in rows], 4)
-    result = Reduce(1, 1, 1, [FloatSum(Column(0))]).step(batch, FakeTrace(4), FakeTrace(4))
+    result = Reduce(1, 1, 1, [FloatSum(LaneRun(0))]).step(batch, FakeTrace(4), FakeTrace(4))
     if len(batch):
         assert lane_float(result.updates[0, 1]) == math.fsum(rows)
 
 
 @given(value=floats, diff=st.sampled_from([2**31, -(2**31), 2**40 + 3, 2**63 - 1, -(2**63)]))
 def test_float_sums_take_large_diffs(value, diff):
-    run(Reduce(1, 1, 1, [FloatSum(Column(0))]), [[((1, float_lane(value)), (0,), diff)]])
+    run(Reduce(1, 1, 1, [FloatSum(LaneRun(0))]), [[((1, float_lane(value)), (0,), diff)]])
 
 
 def test_accumulated_multiplicity_overflow():
     """A record counted more often than 64 bits hold is an error wherever the count matters."""
     more = [((1, 5), (0,), 2**62), ((1, 5), (1,), 2**62)]
-    for aggregate in (TopK(2**62 + 1, (0,), (0,)), CountDistinct(Column(0)), FloatSum(Column(0))):
+    for aggregate in (TopK(2**62 + 1, (0,), (0,)), CountDistinct(LaneRun(0)), FloatSum(LaneRun(0))):
         with pytest.raises(DiffOverflow):
             run(Reduce(1, 1, 1, [aggregate]), [more])
     less = [((1, 5), (0,), -(2**63)), ((1, 5), (1,), -1)]
     with pytest.raises(DiffOverflow):
-        run(Reduce(1, 1, 1, [minimum(Column(0))]), [less])
+        run(Reduce(1, 1, 1, [minimum(LaneRun(0))]), [less])
     with pytest.raises(SumOverflow):
         run(Reduce(1, 1, 1, [Count()]), [more])

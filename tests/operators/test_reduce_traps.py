@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from ddcli.engine.operators.reduce import Reduce
-from ddcli.engine.operators.reduce_aggregates import Column, Count, CountDistinct, Sum, TopK, maximum, minimum
+from ddcli.engine.operators.reduce_aggregates import Count, CountDistinct, ExactSum, LaneRun, TopK, maximum, minimum
 from tests.operators.support import FakeTrace, matrix, run, updates_of
 
 
 def test_three_incomparable_times_meet_in_a_triple_join():
     """From three coordinates on, the join of three times may be no join of two."""
-    reduction = Reduce(0, 1, 3, [minimum(Column(0))])
+    reduction = Reduce(0, 1, 3, [minimum(LaneRun(0))])
     grid = list(itertools.product(range(2), repeat=3))
     axes = [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
     # The records of the three axes outweigh a -2 only where all three times have come.
@@ -37,7 +37,7 @@ def test_published_example_of_partial_order():
         (b, (1, 0), -1),
     ]
     grid = list(itertools.product(range(2), repeat=2))
-    reduction = Reduce(1, 1, 2, [CountDistinct(Column(0))])
+    reduction = Reduce(1, 1, 2, [CountDistinct(LaneRun(0))])
     common = [((1, 1), (1, 0), 1), ((1, 2), (0, 0), 1), ((1, 2), (0, 1), -1), ((1, 2), (1, 0), -1), ((2, 1), (0, 0), 1)]
     with_last = run(reduction, [[*first, (a, (1, 1), 1), (b, (1, 1), 2)]], probe=grid)
     assert sorted(with_last) == sorted([*common, ((1, 2), (1, 1), 1)])
@@ -47,7 +47,7 @@ def test_published_example_of_partial_order():
 
 def test_an_update_that_cancels_a_compacted_one_keeps_its_time():
     """History was moved onto the new update's time: together they vanish, but the time is interesting all the same."""
-    reduction = Reduce(1, 1, 2, [minimum(Column(0))])
+    reduction = Reduce(1, 1, 2, [minimum(LaneRun(0))])
     inputs, output = FakeTrace(5), FakeTrace(5)
     inputs.insert([((1, 5), (2, 0), 1), ((1, 7), (0, 0), 1)])
     output.insert([((1, 7), (0, 0), 1), ((1, 7), (2, 0), -1), ((1, 5), (2, 0), 1)])
@@ -57,7 +57,7 @@ def test_an_update_that_cancels_a_compacted_one_keeps_its_time():
 
 def test_a_change_of_an_early_round_is_scheduled_for_the_later_rounds_of_history():
     """Epoch 0 has history at rounds 0, 4, 7 and 9; epoch 1's change at round 3 must be evaluated at 4, 7 and 9 as well."""
-    reduction = Reduce(0, 1, 2, [minimum(Column(0))])
+    reduction = Reduce(0, 1, 2, [minimum(LaneRun(0))])
     history = [((9,), (0, 0), 1), ((8,), (0, 4), 1), ((6,), (0, 7), 1), ((5,), (0, 9), 1)]
     rounds = [(lambda t, r=r: t[0] == 0 or t[1] <= r, [(1, r + 1)]) for r in range(11)]
     waiting = [history] + [[] if r != 3 else [((7,), (1, 3), 1)] for r in range(11)]
@@ -76,7 +76,7 @@ def test_a_change_of_an_early_round_is_scheduled_for_the_later_rounds_of_history
 
 
 def test_groups_vanish_and_return():
-    reduction = Reduce(1, 1, 1, [minimum(Column(0))])
+    reduction = Reduce(1, 1, 1, [minimum(LaneRun(0))])
     batches = [[((1, 4), (0,), 1)], [((1, 4), (1,), -1)], [((1, 4), (2,), 1)], [((1, 4), (3,), -2), ((1, 3), (4,), 1)]]
     said = run(reduction, batches)
     assert said == [
@@ -89,8 +89,8 @@ def test_groups_vanish_and_return():
 
 
 def test_without_key_lanes():
-    run(Reduce(0, 1, 1, [Count(), Sum(Column(0))]), [[((5,), (0,), 1)], [((6,), (1,), 2), ((5,), (2,), -1)]])
-    run(Reduce(0, 1, 1, [minimum(Column(0))]), [[((5,), (0,), 1)], [((4,), (1,), 2), ((4,), (2,), -2)]])
+    run(Reduce(0, 1, 1, [Count(), ExactSum(LaneRun(0))]), [[((5,), (0,), 1)], [((6,), (1,), 2), ((5,), (2,), -1)]])
+    run(Reduce(0, 1, 1, [minimum(LaneRun(0))]), [[((5,), (0,), 1)], [((4,), (1,), 2), ((4,), (2,), -2)]])
 
 
 def test_many_times_of_one_key_at_once():
@@ -98,7 +98,7 @@ def test_many_times_of_one_key_at_once():
     rng = np.random.default_rng(5)
     batch = [((1, int(x)), (int(t),), 1) for t, x in enumerate(rng.integers(0, 10**6, 3000))]
     batch += [(record, (t[0] + 3000,), -1) for record, t, _ in batch]
-    reduction = Reduce(1, 1, 1, [minimum(Column(0))])
+    reduction = Reduce(1, 1, 1, [minimum(LaneRun(0))])
     inputs, output = FakeTrace(4), FakeTrace(4)
     began = time.perf_counter()
     result = reduction.step(matrix(batch, 4), output, inputs)
@@ -123,7 +123,7 @@ def test_many_changes_of_one_group():
     assert updates.tolist() == sorted(comes + goes)
 
 
-@pytest.mark.parametrize("aggregate", [minimum(Column(0)), maximum(Column(0, null="in_band")), TopK(3, (0,), (0,))])
+@pytest.mark.parametrize("aggregate", [minimum(LaneRun(0)), maximum(LaneRun(0, null="in_band")), TopK(3, (0,), (0,))])
 def test_a_change_in_a_large_group_reads_little_of_it(aggregate):
     """300 000 rows in a group: replacing its first costs microseconds, where reading all of it would cost milliseconds."""
     n = 300_000

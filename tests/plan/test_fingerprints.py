@@ -3,6 +3,7 @@
 import pytest
 
 from tests.plan.support import HEAD, chain, logical, plan
+from tests.plan.test_iterate import REACH, loop
 
 BASE = chain("filter: v > 1 and s = 'a'", "extend: {x: v + 1}", "reduce: {by: [k], t: sum(x), n: count(*)}")
 
@@ -80,3 +81,16 @@ def test_no_two_operators_are_taken_for_each_other():
 def test_the_head_names_the_inputs():
     assert HEAD.count("t/") == 1
     assert fingerprint(chain("project: [k]")) != fingerprint(chain("project: [k]", source="u"))
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        (chain("consolidate", "reduce: {by: [k], t: sum(v), n: count(*)}"), ("2c1685972a4462f5d0b1", "915129bf8bf144da858f")),
+        ("  n: {from: t, apply: [negate]}\n  c: {from: [t, n], apply: [distinct]}\n", ("26b8de215303607a1b57", "ea418df1420b29d8ae04")),
+        (loop(REACH), ("15832d6f641131ccddbc", "cc685a81ba9f1640e716")),
+    ],
+)  # fmt: skip
+def test_fingerprints_are_those_of_states_that_exist(written, found):
+    """Another fingerprint builds what it names anew in every state."""
+    assert fingerprint(written) == found

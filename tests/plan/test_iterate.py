@@ -10,7 +10,7 @@ from ddcli.expressions.tree import Literal
 from ddcli.expressions.types import Type
 from ddcli.plan import logical as nodes
 from ddcli.plan.iteration import iterate
-from ddcli.plan.loops import Enter, Iterate, Leave, Variable, level
+from ddcli.plan.loops import Enter, Iterate, Leave, LoopVariable, level
 from ddcli.plan.relation import Relation
 from tests.plan.support import SCHEMAS, chain, logical, plan, problems
 
@@ -44,7 +44,7 @@ REACH = (
 def test_a_loop_gives_its_result_after_the_last_round():
     found = looped(REACH)
     (iterate_,) = of(found, Iterate)
-    (variable,) = of(found, Variable)
+    (variable,) = of(found, LoopVariable)
     (leave,) = of(found, Leave)
     assert ([name.value for name in iterate_.names], iterate_.bound, iterate_.guard, iterate_.depth) == (
         ["best"],
@@ -86,7 +86,7 @@ def test_a_body_may_read_what_is_around_it():
     body = "{best: {from: [best, mine]}, mine: {from: labels, apply: [{semijoin: {with: u, on: [k]}}]}}"
     (iterate_,) = of(looped(body), Iterate)
     assert isinstance(iterate_.bodies[0], nodes.Concat)
-    assert [type(each) for each in iterate_.bodies[0].inputs] == [Variable, nodes.Semijoin]
+    assert [type(each) for each in iterate_.bodies[0].inputs] == [LoopVariable, nodes.Semijoin]
     assert [level(each) for each in iterate_.bodies[0].inputs] == [1, 0]
 
 
@@ -118,7 +118,7 @@ def test_loops_nest():
         (1, "v", outer.loop),
         (2, "k", inner.loop),
     ]
-    assert {(each.depth, each.loop) for each in of(found, Variable)} == {
+    assert {(each.depth, each.loop) for each in of(found, LoopVariable)} == {
         (each.depth, each.loop) for each in (deep, inner, outer)
     }
 
@@ -227,7 +227,7 @@ def test_types_widen_through_other_variables_until_they_are_stable():
     body = "{a: {from: b}, b: {from: [b, c2]}, c2: {from: t, apply: [{map: {x: n}}]}}"
     first = "{from: t, apply: [{map: {x: cast(k as int8)}}]}"
     found = looped(body, f"{{a: {first}, b: {first}}}", "[a]", outputs="{c: {from: c.a, path: c/}}")
-    assert [texts(each.schema) for each in of(found, Variable)] == [{"x": "int64?"}]
+    assert [texts(each.schema) for each in of(found, LoopVariable)] == [{"x": "int64?"}]
     assert all(texts(each.schema) == {"x": "int64?"} for each in of(found, Iterate)[0].inputs)
     inner = "{iterate: {variables: {i: best}, body: {i: {from: t, apply: [{map: {x: n}}]}}, result: i}}"
     (deep, outer) = of(looped(f"{{best: {inner}}}", f"{{best: {first}}}"), Iterate)[-2:]
@@ -324,7 +324,7 @@ def test_a_program_closes_a_loop():
     # Each building has a name of its own, and none of them is left.
     assert len({loop.name for loop, _ in seen}) == 2
     assert not {loop.name for loop, _ in seen} & {
-        each.loop for each in of(nodes.Graph({"": result.node}).nodes(), Variable)
+        each.loop for each in of(nodes.Graph({"": result.node}).nodes(), LoopVariable)
     }
 
 

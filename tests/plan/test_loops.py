@@ -23,7 +23,7 @@ def node(*inputs):
 
 
 def variable(depth=1, index=0, name="open"):
-    return loops.Variable((), KV, f"{name}{depth}", depth, index)
+    return loops.LoopVariable((), KV, f"{name}{depth}", depth, index)
 
 
 def loop(initials, bodies, depth=1, name="open", **changes):
@@ -105,7 +105,7 @@ def test_inputs_come_before_their_readers():
     inner = loop([variable()], [node(variable(2), variable())], depth=2)
     order = logical.Graph({"": leave(loop([T, U], [leave(inner), node(variable(), variable(index=1))]))}).nodes()
     assert all(order.index(child) < at for at, each in enumerate(order) for child in each.inputs)
-    assert [each.index for each in order if isinstance(each, loops.Variable)] == [0, 0, 1]
+    assert [each.index for each in order if isinstance(each, loops.LoopVariable)] == [0, 0, 1]
 
 
 def lowered(*outputs):

@@ -109,7 +109,7 @@ def test_a_projection_after_a_join_is_the_choice_of_its_lanes():
         "map: {employee: employee, manager: manager, skip: up.manager}",
         source="m",
     )
-    assert kinds(graph) == ["Scan", "Arranged", "Arranged", "EquiJoin"]
+    assert kinds(graph) == ["Scan", "Arrangement", "Arrangement", "EquiJoin"]
     (join,) = nodes(graph, "EquiJoin")
     assert join.columns == (
         ("employee", "left", "employee"),
@@ -123,7 +123,7 @@ def test_two_joins_on_one_collection_and_key_build_one_arrangement():
         "filter: v > 1", "join: {with: u, on: [k], as: y}"
     )
     graph = plan(collections, "{a: a/, c: c/}")
-    arranged = nodes(graph, "Arranged")
+    arranged = nodes(graph, "Arrangement")
     assert len(arranged) == 3
     first, second = nodes(graph, "EquiJoin")
     assert first.inputs[1] == second.inputs[1]
@@ -141,7 +141,7 @@ def test_a_join_and_a_reduction_share_an_arrangement():
         "reduce: {by: [k], lo: min(v)}"
     )
     graph = plan(collections, "{a: a/, c: c/}")
-    assert len(nodes(graph, "Arranged")) == 1
+    assert len(nodes(graph, "Arrangement")) == 1
     (group,) = nodes(graph, "Group")
     (join,) = nodes(graph, "EquiJoin")
     assert group.inputs[0] == join.inputs[0] == join.inputs[1]
@@ -153,7 +153,7 @@ def test_sums_and_counts_keep_no_input():
         "Accumulate",
         "Linear",
     ]
-    assert "Arranged" in kinds(planned("reduce: {by: [k], n: count(*), t: sum(f)}"))  # floats: order would show
+    assert "Arrangement" in kinds(planned("reduce: {by: [k], n: count(*), t: sum(f)}"))  # floats: order would show
 
 
 @pytest.mark.parametrize(
@@ -162,21 +162,21 @@ def test_sums_and_counts_keep_no_input():
 def test_an_outer_join_is_a_join_and_what_has_no_partner(how, joins, sums, padded):
     graph = planned(f"join: {{with: u, on: [k], as: r, how: {how}}}")
     assert len(nodes(graph, "EquiJoin")) == joins
-    assert len(nodes(graph, "Sum")) == sums
+    assert len(nodes(graph, "SignedSum")) == sums
     assert len(nodes(graph, "Multiplicity")) == padded
     # Both sides' arrangements, and of each side that partners are sought in its keys and their distinct ones.
-    assert len(nodes(graph, "Arranged")) == 2 + 2 * padded
+    assert len(nodes(graph, "Arrangement")) == 2 + 2 * padded
 
 
 def test_a_self_join_arranges_a_collection_by_two_keys():
     graph = planned("join: {with: m, as: up, on: {manager: employee}}", source="m")
-    assert [node.key for node in nodes(graph, "Arranged")] == [("manager",), ("employee",)]
-    assert len(nodes(planned("join: {with: m, as: x, on: [manager]}", source="m"), "Arranged")) == 1
+    assert [node.key for node in nodes(graph, "Arrangement")] == [("manager",), ("employee",)]
+    assert len(nodes(planned("join: {with: m, as: x, on: [manager]}", source="m"), "Arrangement")) == 1
 
 
 def test_records_with_a_null_key_stay_out_of_the_join():
     graph = planned("join: {with: u, on: {n: k}, as: r}")
-    left, _ = nodes(graph, "Arranged")
+    left, _ = nodes(graph, "Arrangement")
     assert str(left.schema["n"]) == "int64"
     (linear,) = [node for node in nodes(graph, "Linear") if node is left.inputs[0]]
     assert "n is null" in linear.says[0]
@@ -185,7 +185,7 @@ def test_records_with_a_null_key_stay_out_of_the_join():
 
 def test_a_key_column_may_stand_for_two():
     graph = planned("join: {with: u, on: {k: k, v: k}, as: r}")
-    left, right = nodes(graph, "Arranged")
+    left, right = nodes(graph, "Arrangement")
     assert left.key == ("k", "v")
     assert right.key == ("k", "k$1")
     assert right.schema["k$1"] == right.schema["k"]

@@ -5,7 +5,7 @@ import datetime as dt
 import polars as pl
 import pytest
 
-from ddcli.expressions.stage import Stage
+from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
 from ddcli.expressions.types import parse_type
 from ddcli.plan.logical import JoinFunction, Temporal
@@ -52,7 +52,7 @@ def test_a_finer_bound_is_rounded_up():
     moments = [day + dt.timedelta(microseconds=each) for each in (0, 1, 999, 1000, 1001)]
     schema = {name: parse_type(kind) for name, kind in SCHEMAS["w"].items()}
     frame = pl.DataFrame({"t": [*moments, None]}, schema={"t": pl.Datetime("us")})
-    found = Stage(schema, (MapStep((("x", lower),)),)).run(frame).frame["x"]
+    found = FusedSteps(schema, (MapStep((("x", lower),)),)).run(frame).frame["x"]
     assert found.dtype == pl.Datetime("ms")
     assert [(each - day) // dt.timedelta(milliseconds=1) if each else None for each in found] == [0, 1, 1, 1, 2, None]
 

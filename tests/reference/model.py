@@ -373,7 +373,7 @@ class Round(Model):
         return super()._counted(node)
 
     @_counted.register
-    def _(self, node: loops.Variable) -> Collection:
+    def _(self, node: loops.LoopVariable) -> Collection:
         return self.variables[node.index]
 
     @_counted.register

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from ddcli.engine.counts import Count, Counts
-from ddcli.render.view import Held, Loop, Operator, View
+from ddcli.engine.counts import Counts, RowCounts
+from ddcli.render.view import HeldState, LoopView, OperatorView, View
 from ddcli.store.state.runs import RunRecord
 
 
@@ -30,7 +30,7 @@ def view_of_shape(shape, name="made up", runs=0):
     ids = {group: f"loop {group[0]} {group[1]}" for group in groups}
     readers = {at: tuple(str(b) for a, b in edges if a == at) for at in range(count)}
     operators = [
-        Operator(
+        OperatorView(
             id=str(at),
             kind="arrange" if at % 3 == 1 else "join",
             names=(f"c{at}",),
@@ -40,12 +40,12 @@ def view_of_shape(shape, name="made up", runs=0):
             readers=readers[at],
             loop=ids[around[at][-1]] if around[at] else None,
             keeps=at % 3 == 1,
-            held=Held(10 * at, 100 * at, 1) if at % 3 == 1 else None,
+            held=HeldState(10 * at, 100 * at, 1) if at % 3 == 1 else None,
         )
         for at in range(count)
     ]
     loops = [
-        Loop(
+        LoopView(
             ids[group],
             (f"v{group[0]}",),
             ids[outer[-1]]
@@ -75,7 +75,7 @@ def record(number, names):
         "state_bytes": 1_000_000 + number,
         "upper": str(number),
     }
-    counts = {name: Count(10 * at, 10_000_000 + at, 7_000_000, 0.001 * at) for at, name in enumerate(names)}
+    counts = {name: RowCounts(10 * at, 10_000_000 + at, 7_000_000, 0.001 * at) for at, name in enumerate(names)}
     return RunRecord(number, f"2026-01-0{number}T00:00:00.000Z", summary, Counts(counts))
 
 
@@ -85,7 +85,7 @@ EVIL = "<script>document.title='taken'</script>\"'&amp;日本\u202e\x07"
 def evil():
     """Return a view all of whose texts would do harm in a page that doesn't escape them."""
     operators = (
-        Operator(EVIL, "input", (EVIL,), (EVIL,), {EVIL: EVIL}, (), ("b",)),
-        Operator("b", "output", ("]]>-->", "`${1}`"), ("x" * 300, "</style></svg>"), {}, (EVIL,), ()),
+        OperatorView(EVIL, "input", (EVIL,), (EVIL,), {EVIL: EVIL}, (), ("b",)),
+        OperatorView("b", "output", ("]]>-->", "`${1}`"), ("x" * 300, "</style></svg>"), {}, (EVIL,), ()),
     )
     return View(EVIL, operators, (), {}, (record(1, [EVIL, "b"]),))

@@ -10,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ddcli.driver.run import run
-from ddcli.engine.counts import ROUNDS, Count, Counts
+from ddcli.engine.counts import ROUNDS, Counts, RowCounts
 from ddcli.engine.places import Place
 from ddcli.engine.scope import Scope
 from ddcli.errors import EngineError, InputError
@@ -155,12 +155,12 @@ def test_what_is_known_of_signs_is_so(case, shards):
 
 
 def test_counts_add_up():
-    one, other = Count(1, 2, 1, 0.5), Count(10, 20, 10, 0.5)
+    one, other = RowCounts(1, 2, 1, 0.5), RowCounts(10, 20, 10, 0.5)
     one.turn(0, 3)
     other.turn(0, 4)
     other.turn(ROUNDS + 5, 6)
     counts = Counts.of([("x", one)])
-    counts.add(Counts.of([("x", other), ("y", Count(1))]))
+    counts.add(Counts.of([("x", other), ("y", RowCounts(1))]))
     assert one.rows_in == 1, "what is added up stays as it was"
     assert counts["y"].rows_in == 1
     found = counts["x"]

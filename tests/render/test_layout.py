@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ddcli.render.layers import spaced
 from ddcli.render.layout import layout
-from ddcli.render.shapes import Group, Item
+from ddcli.render.shapes import BoxGroup, Item
 from tests.render.graphs import shapes
 
 EDGE = 0.01
@@ -31,7 +31,7 @@ def placed(shape, widths=(120.0,), heights=(48.0,)):
     items = [
         Item(str(at), widths[at % len(widths)], heights[at % len(heights)], innermost(at, at)) for at in range(count)
     ]
-    boxes = [Group(ids[g], 90.0, 20.0, innermost(*g, own=g), ((str(g[1]), str(g[0])),)) for g in groups]
+    boxes = [BoxGroup(ids[g], 90.0, 20.0, innermost(*g, own=g), ((str(g[1]), str(g[0])),)) for g in groups]
     return items, boxes, layout(items, boxes, [(str(a), str(b)) for a, b in edges])
 
 

@@ -45,7 +45,7 @@ def test_all_is_well(spark, tmp_path, capsys):
 def test_an_executor_that_has_something_else_is_named(tmp_path, monkeypatch):
     def elsewhere(common, task, attempt):
         seen = loads(LOOK(common, task, attempt))  # noqa: S301
-        return dumps(doctor.Found("far", "3.9", seen.versions | {"polars": "0.1", "numpy": None}, None))
+        return dumps(doctor.HostFacts("far", "3.9", seen.versions | {"polars": "0.1", "numpy": None}, None))
 
     looking(monkeypatch, elsewhere)
     checks = found(SparkOptions(), tmp_path)

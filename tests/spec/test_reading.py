@@ -45,7 +45,7 @@ PYTHON = {"name": "m.n:f", "columns": {"a": ("a", "int64?")}, "batch": False}
 
 SHAPES = {
     "map: {a: b + 1, on: 'x'}": {"Map": {"columns": (("a", "b + 1"), ("on", "x"))}},
-    "map: {function: m.n:f, columns: {a: int64?}}": {"PythonMap": {"function": {"Function": PYTHON}}},
+    "map: {function: m.n:f, columns: {a: int64?}}": {"PythonMap": {"function": {"PythonFunction": PYTHON}}},
     "extend: {n: 012}": {"Extend": {"columns": (("n", "012"),)}},
     "project: [a, no]": {"Project": {"columns": ("a", "no")}},
     "drop: [a]": {"Drop": {"columns": ("a",)}},
@@ -55,7 +55,7 @@ SHAPES = {
     "filter: \"name = 'a #1'\"": {"Filter": {"condition": "name = 'a #1'"}},
     "flat_map: {x: unnest(xs)}": {"FlatMap": {"column": "x", "expression": "unnest(xs)"}},
     "flat_map: {function: m.n:f, columns: {a: int64?}, batch: true}": {
-        "PythonFlatMap": {"function": {"Function": PYTHON | {"batch": True}}}
+        "PythonFlatMap": {"function": {"PythonFunction": PYTHON | {"batch": True}}}
     },
     "explode: weight": {"Explode": {"weight": "weight"}},
     "negate": {"Negate": {}},
@@ -74,18 +74,21 @@ SHAPES = {
     "antijoin: {with: customers, on: {a: b}}": {"Antijoin": {"right": "customers", "on": (("a", "b"),)}},
     "reduce: {by: [a], n: count(*), values: sum(b)}": {
         "Reduce": {
-            "by": ({"Key": {"name": "a", "expression": None}},),
+            "by": ({"GroupColumn": {"name": "a", "expression": None}},),
             "columns": (("n", "count(*)"), ("values", "sum(b)")),
         }
     },
     "reduce: {by: {d: cast(t as date)}, n: count(*)}": {
-        "Reduce": {"by": ({"Key": {"name": "d", "expression": "cast(t as date)"}},), "columns": (("n", "count(*)"),)}
+        "Reduce": {
+            "by": ({"GroupColumn": {"name": "d", "expression": "cast(t as date)"}},),
+            "columns": (("n", "count(*)"),),
+        }
     },
     "reduce: {n: count(*)}": {"Reduce": {"by": (), "columns": (("n", "count(*)"),)}},
     "reduce: {by: [a], function: m.n:f, columns: {a: int64?}, values: [b]}": {
         "PythonReduce": {
-            "by": ({"Key": {"name": "a", "expression": None}},),
-            "function": {"Function": PYTHON},
+            "by": ({"GroupColumn": {"name": "a", "expression": None}},),
+            "function": {"PythonFunction": PYTHON},
             "values": ("b",),
         }
     },
@@ -104,7 +107,9 @@ SHAPES = {
     },
     "temporal_filter: {from: a, until: a + 1}": {"TemporalFilter": {"lower": "a", "upper": "a + 1"}},
     "temporal_filter: {until: a}": {"TemporalFilter": {"lower": None, "upper": "a"}},
-    "join_function: {function: m.n:f, columns: {a: int64?}}": {"JoinFunction": {"function": {"Function": PYTHON}}},
+    "join_function: {function: m.n:f, columns: {a: int64?}}": {
+        "JoinFunction": {"function": {"PythonFunction": PYTHON}}
+    },
     "arrange: {by: [a]}": {"Arrange": {"by": ("a",), "export": None}},
     "arrange: {by: [a], export: b}": {"Arrange": {"by": ("a",), "export": "b"}},
     "inspect: after": {"Inspect": {"label": "after"}},
@@ -131,7 +136,7 @@ def test_inputs():
         HEAD.replace("c/}", "{path: c/, columns: {on: int, b: string?, null: 'decimal(12,2)'}, time: [e, v], diff: ~}}")
         + "outputs: {orders: o/}\n"
     ).inputs
-    orders, customers = (plain(inputs[name])["Input"] for name in ("orders", "customers"))
+    orders, customers = (plain(inputs[name])["InputSpec"] for name in ("orders", "customers"))
     assert orders | {
         "name": "orders", "path": "in/", "time": ("time",), "diff": "diff", "columns": None, "format": "updates",
         "key": (), "delete_when": None, "order_by": None, "max_delete": None, "flattened": False, "file_name": None,
@@ -158,7 +163,7 @@ def test_inputs_of_other_formats():
     }
     for text, want in says.items():
         inputs = parse(HEAD.replace("c/}", given % text) + "outputs: {orders: o/}\n").inputs
-        found = plain(inputs["customers"])["Input"]
+        found = plain(inputs["customers"])["InputSpec"]
         assert found["format"] == text.split(",")[0]
         assert found["diff"] is None
         assert found | want == found, text
@@ -207,7 +212,7 @@ def test_a_loop():
     assert big.gives == ("big.best", "big.near")
     inner = {
         "variables": (("inner", "best"),),
-        "body": {"inner": {"Collection": {"name": "inner", "sources": ("inner",), "apply": (), "on": None}}},
+        "body": {"inner": {"CollectionSpec": {"name": "inner", "sources": ("inner",), "apply": (), "on": None}}},
         "result": "inner", "bound": None, "guard": 3,
     }  # fmt: skip
     bodies = {
@@ -218,7 +223,7 @@ def test_a_loop():
     assert plain(big.sources)["Iterate"] == {
         "variables": (("best", SUM), ("other", "customers")),
         "body": {
-            key: {"Collection": dict(zip(("name", "sources", "apply"), body, strict=True), on=None)}
+            key: {"CollectionSpec": dict(zip(("name", "sources", "apply"), body, strict=True), on=None)}
             for key, body in bodies.items()
         },
         "result": ("best", "near"), "bound": 20, "guard": 10_000,

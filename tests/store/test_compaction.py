@@ -20,7 +20,8 @@ from ddcli.engine.times import Frontier
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import compaction, file
 from ddcli.store.batch.compaction import FUEL, LEAST, MOST, RATIO, Fresh, compact, compact_wholly
-from ddcli.store.batch.layout import BatchLayout, StoredBatch
+from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
 from ddcli.store.state.directory import State, batch_directory
 from ddcli.store.state.manifest import ArrangementEntry, Manifest
@@ -98,14 +99,14 @@ def test_a_small_change_leaves_a_large_batch_alone():
 
 
 def test_what_is_due_is_done_a_portion_at_a_time():
-    older = [compaction.Part(10, at, at + 0.9) for at in range(10)]
-    younger = [compaction.Part(40, at, at + 2.9) for at in range(0, 9, 3)]
+    older = [compaction.FileRange(10, at, at + 0.9) for at in range(10)]
+    younger = [compaction.FileRange(40, at, at + 2.9) for at in range(0, 9, 3)]
     assert compaction.portion(older, younger, 1) == ({0, 1, 2}, {0})
     assert compaction.portion(older, younger, 140) == ({0, 1, 2, 3, 4, 5}, {0, 1})
     assert compaction.portion(older[:2], younger[1:2], 1) == (set(), {0})
-    few = [compaction.Part(10, at, at + 2.9) for at in range(0, 9, 3)]
+    few = [compaction.FileRange(10, at, at + 2.9) for at in range(0, 9, 3)]
     assert compaction.portion(older, few, 1000) == ({0, 1, 2}, {0}), "more than is due"
-    assert compaction.portion(older, [*few, compaction.Part(10, 4, 4)], 1) == ({4}, {3})
+    assert compaction.portion(older, [*few, compaction.FileRange(10, 4, 4)], 1) == ({4}, {3})
 
 
 # The merging, on real files.

@@ -17,8 +17,8 @@ from ddcli.engine.pool import Pool
 from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.store.formats.base import Append
-from ddcli.store.formats.snapshots import Snapshots
-from ddcli.store.formats.upsert import Upsert
+from ddcli.store.formats.snapshots import SnapshotsFormat
+from ddcli.store.formats.upsert import UpsertFormat
 from ddcli.store.log.reader import LogReader
 from ddcli.store.parquet import pages
 from ddcli.store.tables import files
@@ -150,7 +150,7 @@ def test_a_damaged_page_is_refused(tmp_path):
     assert caught.value.place == str(path)
 
 
-@pytest.mark.parametrize(("log", "rows"), [(Append(), 4), (Snapshots(), 100), (Upsert(key=("a",)), 100)])
+@pytest.mark.parametrize(("log", "rows"), [(Append(), 4), (SnapshotsFormat(), 100), (UpsertFormat(key=("a",)), 100)])
 def test_equal_updates_of_a_slice_are_one_where_rows_add_up(tmp_path, monkeypatch, log, rows):
     """Out of core only: the rows of a key that has very many equal ones would come together in one shard."""
     monkeypatch.setattr("ddcli.store.log.reader.SAMPLE", 4)

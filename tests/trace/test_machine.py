@@ -32,7 +32,8 @@ from ddcli.expressions.types import parse_type
 from ddcli.job.sizes import Sizes
 from ddcli.sources.imported import SharedReader
 from ddcli.store.batch import compaction, file, layout, paged_rows
-from ddcli.store.batch.layout import BatchLayout, StoredBatch
+from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
 from ddcli.store.state.directory import State, batch_directory
 from ddcli.store.state.holds import Hold, holding, read_claims, write_hold

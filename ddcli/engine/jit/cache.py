@@ -39,7 +39,7 @@ SECONDS_PER_KERNEL = 0.35  # measured, two processes; only for telling the perso
 FILLING = ("memset", "memcpy", "memmove")
 
 
-class Entry(NamedTuple):
+class CompiledKernel(NamedTuple):
     """A compiled kernel: its object code, the symbol it begins at, and the functions outside that it names."""
 
     name: str
@@ -96,7 +96,7 @@ def key(module: str) -> str:
     return _keys[module]
 
 
-def read(path: Path) -> list[Entry] | None:
+def read(path: Path) -> list[CompiledKernel] | None:
     """Return the kernels in a file, or None where it is missing or damaged, or not a plain file of this user's (or root's)."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
@@ -111,12 +111,12 @@ def read(path: Path) -> list[Entry] | None:
     head, _, code = body.partition(b"\n")
     result, start = [], 0
     for name, symbol, needed, length in json.loads(head):
-        result.append(Entry(name, symbol, needed, code[start : start + length]))
+        result.append(CompiledKernel(name, symbol, needed, code[start : start + length]))
         start += length
     return result
 
 
-def write(path: Path, entries: Sequence[Entry]) -> None:
+def write(path: Path, entries: Sequence[CompiledKernel]) -> None:
     """Write a file of object code in one step: readers see all of it or nothing."""
     head = json.dumps([(entry.name, entry.symbol, entry.needed, len(entry.code)) for entry in entries]).encode()
     body = head + b"\n" + b"".join(entry.code for entry in entries)
@@ -173,7 +173,7 @@ def _numba_version() -> str:
     return version("numba")
 
 
-def _link(code: Sequence[Entry]) -> dict[str, int]:
+def _link(code: Sequence[CompiledKernel]) -> dict[str, int]:
     """Load a module's object code into this process, where it stays for the process's life.
 
     Each module has an engine of its own: the helpers that two modules were compiled with never stand in for each other.

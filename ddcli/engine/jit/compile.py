@@ -214,7 +214,7 @@ def compiled(function: Any, made: dict[Any, Any]) -> Any:
     return made[function]
 
 
-def compile_module(module: str, made: dict[Any, Any]) -> list[cache.Entry]:
+def compile_module(module: str, made: dict[Any, Any]) -> list[cache.CompiledKernel]:
     """Return the object code of every kernel of a module; `made` keeps what helpers became, for the modules after it."""
     importlib.import_module(module)
     result = []
@@ -225,7 +225,7 @@ def compile_module(module: str, made: dict[Any, Any]) -> list[cache.Entry]:
         text = llvm.parse_assembly(library.get_llvm_str())
         outside = [thing.name for thing in (*text.functions, *text.global_variables) if thing.is_declaration]
         needed = [name for name in outside if not name.startswith("llvm.")]
-        result.append(cache.Entry(entry.name, function.native_name, needed, code))
+        result.append(cache.CompiledKernel(entry.name, function.native_name, needed, code))
     return result
 
 

@@ -6,6 +6,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * gather: pick rows by key, lanes by number
 * join: join sorted matrices by key
 * merge: merge sorted matrices
+* pages: pages of Parquet read in place
 * partition: deal rows to shards
 * pool_table: the hash table of the pool
 * reduce_floats: float sums, rounded once

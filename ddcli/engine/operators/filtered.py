@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ddcli.engine.operators.join import Arranged
+    from ddcli.engine.operators.join import Joinable
     from ddcli.engine.rounds import Interval
 
 
 class Filtered(Stateless):
     """Pass on those rows of an arrangement's batch that `keep` keeps, in their order, and read its trace the same way."""
 
-    def __init__(self, source: Arranged, keep: Callable[[np.ndarray], np.ndarray]):
+    def __init__(self, source: Joinable, keep: Callable[[np.ndarray], np.ndarray]):
         self.trace = FilteredTrace(source.trace, keep)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:

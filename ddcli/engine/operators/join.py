@@ -43,7 +43,7 @@ class Entered(Stateless):
     which itself takes them in only when the loop is done.
     """
 
-    def __init__(self, source: Arranged):
+    def __init__(self, source: Joinable):
         self.source = source
         self.trace = EnteredTrace(source.trace)
         self.batch = self.trace.fresh
@@ -97,7 +97,7 @@ class Readable(Protocol):
         """Return matrices that together hold each update whose key is in `updates`, sorted by key, exactly once."""
 
 
-class Arranged(Protocol):
+class Joinable(Protocol):
     """An operator that a join can read: an arrangement, of this scope or from outside."""
 
     @property
@@ -112,7 +112,7 @@ class Join(Stateless):
     entered a loop has fewer time lanes than the other.
     """
 
-    def __init__(self, left: Arranged, right: Arranged, take: Sequence[int]):
+    def __init__(self, left: Joinable, right: Joinable, take: Sequence[int]):
         self.left = left
         self.right = right
         self.nk = left.trace.nk

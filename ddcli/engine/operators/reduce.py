@@ -20,8 +20,8 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import reduce_rows
-from ddcli.engine.operators.reduce_aggregates import Count, First, Gather, Sum, TopK
-from ddcli.engine.operators.reduce_difference import Output, Single, collect, difference
+from ddcli.engine.operators.reduce_aggregates import Count, ExactSum, First, Gather, TopK
+from ddcli.engine.operators.reduce_difference import FormerOutput, Single, collect, difference
 from ddcli.engine.operators.reduce_evaluate import (
     Sources,
     Sums,
@@ -77,7 +77,7 @@ class Reduce:
         assert len(aggregates) == 1 or not alone, "an aggregate that gives several rows has a reduction of its own"
         self.nk, self.nv, self.nt = nk, nv, nt
         self.aggregates = tuple(aggregates)
-        self.sums = tuple(a for a in aggregates if isinstance(a, Count | Sum))
+        self.sums = tuple(a for a in aggregates if isinstance(a, Count | ExactSum))
         self.accumulable = len(self.sums) == len(self.aggregates)
         self.width = sum(a.width for a in aggregates) + self.accumulable
         ordered = tuple(a for a in aggregates if isinstance(a, First | TopK))
@@ -113,7 +113,7 @@ class Reduce:
             return Reduced(np.empty((0, nk + self.width + nt + 1), np.int64), pending)
         keys = instances.keys
         past = output.batches_for(keys)
-        outputs = Output(past, *kernels.locate(keys, past))
+        outputs = FormerOutput(past, *kernels.locate(keys, past))
         past = []
         if not self.accumulable:
             assert inputs is not None, "this reduction reads its inputs"
@@ -136,7 +136,7 @@ class Reduce:
         parts = [np.empty((0, nk + self.width + nt + 1), np.int64)]
         for start, stop in self._chunks(instances, bounds):
             there = outputs.bounds[start:stop]
-            part = Output(outputs.sources, there, int(sizes(there).sum()))
+            part = FormerOutput(outputs.sources, there, int(sizes(there).sum()))
             parts.append(self._difference(instances.slice(start, stop), sources, bounds[start:stop], part))
         # Chunks are cut between keys, so their results follow each other in order.
         return Reduced(np.concatenate(parts), pending)
@@ -155,12 +155,12 @@ class Reduce:
             yield start, stop
             start = stop
 
-    def _difference(self, instances: Instances, sources: list[Lanes], bounds: Lanes, outputs: Output) -> Lanes:
+    def _difference(self, instances: Instances, sources: list[Lanes], bounds: Lanes, outputs: FormerOutput) -> Lanes:
         if self.accumulable:
             return difference(instances, self._totals(instances, sources[0], bounds, outputs), outputs)
         return difference(instances, self._want(instances, sources, bounds), outputs)
 
-    def _totals(self, instances: Instances, delta: Lanes, bounds: Lanes, outputs: Output) -> Single:
+    def _totals(self, instances: Instances, delta: Lanes, bounds: Lanes, outputs: FormerOutput) -> Single:
         """Return what accumulable aggregates want: the output's own numbers so far, and what the batch adds to them."""
         sums = Sums(len(instances), (Count(), *self.sums))
         first = instances.first

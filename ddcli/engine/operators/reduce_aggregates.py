@@ -23,7 +23,7 @@ NUMBERS = {"signed": reduce_sums.SIGNED, "unsigned": reduce_sums.UNSIGNED, "wide
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class LaneRun:
     """A column's run of lanes: `width` lanes from `lane`, and how null shows.
 
     "flag": the first lane of the run is 0, or 1 for null. "in_band": the first lane is the largest int64 for null.
@@ -58,7 +58,7 @@ class NullTest(NamedTuple):
     value: int
 
 
-def null_test(column: Column | None, offset: int) -> NullTest:
+def null_test(column: LaneRun | None, offset: int) -> NullTest:
     """Return the test for a column's nulls in rows whose value part begins at lane `offset`."""
     if column is None or column.null == "none":
         return NullTest(-1, 0)
@@ -69,7 +69,7 @@ def null_test(column: Column | None, offset: int) -> NullTest:
 class Count:
     """The number of records (sum of diffs), or of those whose `column` is not null. One lane."""
 
-    column: Column | None = None
+    column: LaneRun | None = None
 
     @property
     def width(self) -> int:
@@ -77,14 +77,14 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class ExactSum:
     """The exact sum of a column of integers or decimals, nulls left out; 0 for no rows.
 
     `number` says how the column's lanes read, `total` how the result is written: "signed" and "unsigned" one lane,
     "wide" two, less than 10**38 either side of zero. A sum out of range at an instance is an error.
     """
 
-    column: Column
+    column: LaneRun
     number: Number = "signed"
     total: Number = "signed"
 
@@ -97,7 +97,7 @@ class Sum:
 class FloatSum:
     """The sum of a column of floats, nulls left out, rounded once whatever the order of rows. One lane; 0 for no rows."""
 
-    column: Column
+    column: LaneRun
 
     @property
     def width(self) -> int:
@@ -111,7 +111,7 @@ class FloatMean:
     Where the sum leaves the floats and the mean doesn't, they are the mean and 1.
     """
 
-    column: Column
+    column: LaneRun
 
     @property
     def width(self) -> int:
@@ -122,7 +122,7 @@ class FloatMean:
 class CountDistinct:
     """The number of distinct values of a column whose accumulated count is not zero, nulls left out. One lane."""
 
-    column: Column
+    column: LaneRun
 
     @property
     def width(self) -> int:
@@ -139,7 +139,7 @@ class First:
 
     order: tuple[int, ...]
     take: tuple[int, ...]
-    skip: Column | None = None
+    skip: LaneRun | None = None
     nothing: tuple[int, ...] | None = None
     last: bool = False
 
@@ -148,12 +148,12 @@ class First:
         return len(self.take)
 
 
-def minimum(column: Column) -> First:
+def minimum(column: LaneRun) -> First:
     """Return the aggregate for the least value of a column that is not null, null for none."""
     return First(column.lanes, column.lanes, column, column.nothing)
 
 
-def maximum(column: Column) -> First:
+def maximum(column: LaneRun) -> First:
     """Return the aggregate for the greatest value of a column that is not null, null for none."""
     return First(column.lanes, column.lanes, column, column.nothing, last=True)
 
@@ -174,7 +174,7 @@ class TopK:
     ranks: Callable[[Lanes], Lanes] | None = None
 
     @property
-    def skip(self) -> Column | None:
+    def skip(self) -> LaneRun | None:
         return None
 
     @property
@@ -206,4 +206,4 @@ class Gather:
     single: bool = True
 
 
-Aggregate = Count | Sum | FloatSum | FloatMean | CountDistinct | First | TopK | Gather
+Aggregate = Count | ExactSum | FloatSum | FloatMean | CountDistinct | First | TopK | Gather

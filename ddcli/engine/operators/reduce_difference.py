@@ -31,7 +31,7 @@ class Single(NamedTuple):
         return out
 
 
-class Output(NamedTuple):
+class FormerOutput(NamedTuple):
     """The output before: in each of some sources, [key | output | time | diff], the rows `bounds`, `rows` in all at most."""
 
     sources: list[Lanes]
@@ -39,7 +39,7 @@ class Output(NamedTuple):
     rows: int
 
 
-def difference(instances: Instances, want: Single | Lanes, output: Output) -> Lanes:
+def difference(instances: Instances, want: Single | Lanes, output: FormerOutput) -> Lanes:
     """Return the updates [key | output | time | diff] after which the output accumulates to `want` at every instance.
 
     `want` is one record an instance, or rows [instance | output | count] in the order of groups (for more than one time lane, of
@@ -56,7 +56,7 @@ def checked(rows: int) -> int:
     return rows
 
 
-def _in_turn(instances: Instances, want: Single | Lanes, output: Output) -> Lanes:
+def _in_turn(instances: Instances, want: Single | Lanes, output: FormerOutput) -> Lanes:
     """Totally ordered time: what an instance wants enters at its time and leaves at the group's next one."""
     keys, first, times = instances.keys, instances.first, instances.times
     nk = keys.shape[1]
@@ -69,7 +69,7 @@ def _in_turn(instances: Instances, want: Single | Lanes, output: Output) -> Lane
     return out[: checked(rows)]
 
 
-def _by_lattice(instances: Instances, want: Single | Lanes, output: Output) -> Lanes:
+def _by_lattice(instances: Instances, want: Single | Lanes, output: FormerOutput) -> Lanes:
     """Any order of times: subtract what is accumulated at each instance, earlier instances first."""
     want = want.rows() if isinstance(want, Single) else want
     nk, nt, no = instances.keys.shape[1], instances.times.shape[1], want.shape[1] - 2
@@ -93,7 +93,7 @@ def _by_lattice(instances: Instances, want: Single | Lanes, output: Output) -> L
     return out
 
 
-def collect(instances: Instances, output: Output, no: int) -> Lanes:
+def collect(instances: Instances, output: FormerOutput, no: int) -> Lanes:
     """Return the output before as rows [group | output | time | diff], with the instance for the time where that is one lane."""
     nk, nt = instances.keys.shape[1], instances.times.shape[1]
     rows = np.empty((output.rows, no + nt + 2), np.int64)

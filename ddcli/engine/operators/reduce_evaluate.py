@@ -16,16 +16,16 @@ from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.kernels import reduce_floats, reduce_ordered, reduce_rows, reduce_sums
 from ddcli.engine.operators.reduce_aggregates import (
     NUMBERS,
-    Column,
     Count,
     CountDistinct,
+    ExactSum,
     First,
     FloatMean,
     FloatSum,
     Gather,
     Gathered,
+    LaneRun,
     NullTest,
-    Sum,
     TopK,
     null_test,
 )
@@ -129,7 +129,7 @@ def presence(rows: Replay) -> Lanes:
 def evaluate(aggregate: Aggregate, rows: Replay, position: int) -> tuple[Lanes, Lanes | None]:
     """Return an aggregate's lanes (instances, width), and which instances have them (None: all)."""
     match aggregate:
-        case Count() | Sum():
+        case Count() | ExactSum():
             sums = Sums(len(rows.instances), (aggregate,))
             sums.add(rows.rows, 1, np.ascontiguousarray(rows.rows[:, -2]))
             out, _ = sums.settle(rows.instances, rows.first, position)
@@ -173,13 +173,13 @@ def in_order_of_instances(*parts: Lanes) -> Lanes:
 class Sums:
     """Running sums of accumulable aggregates: rows are added to instances, then settled once."""
 
-    def __init__(self, instances: int, aggregates: tuple[Count | Sum, ...]):
+    def __init__(self, instances: int, aggregates: tuple[Count | ExactSum, ...]):
         self.aggregates = aggregates
         self._sizes = [self._size(aggregate) for aggregate in aggregates]
         self._limbs = np.zeros((instances, sum(self._sizes)), np.int64)
 
     @staticmethod
-    def _size(aggregate: Count | Sum) -> int:
+    def _size(aggregate: Count | ExactSum) -> int:
         if isinstance(aggregate, Count):
             return LIMBS["signed"]
         return max(LIMBS[aggregate.number], LIMBS[aggregate.total])
@@ -190,7 +190,7 @@ class Sums:
         for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
             null = null_test(aggregate.column, offset)
             lane, number = 0, reduce_sums.ONE
-            if isinstance(aggregate, Sum):
+            if isinstance(aggregate, ExactSum):
                 lane, number = offset + aggregate.column.number, NUMBERS[aggregate.number]
             reduce_sums.add_rows(rows, lane, number, null.lane, null.value, instances, self._limbs, at)
             at += size
@@ -199,7 +199,7 @@ class Sums:
         """Add what was settled before: rows with the lanes of all aggregates from `offset` on, times their diff."""
         at, lane = 0, offset
         for aggregate, size in zip(self.aggregates, self._sizes, strict=True):
-            number = NUMBERS[aggregate.total] if isinstance(aggregate, Sum) else reduce_sums.SIGNED
+            number = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
             reduce_sums.add_rows(rows, lane, number, -1, 0, instances, self._limbs, at)
             at += size
             lane += aggregate.width
@@ -210,7 +210,7 @@ class Sums:
         present = np.zeros(len(instances), np.int64)
         at = lane = 0
         for number, (aggregate, size) in enumerate(zip(self.aggregates, self._sizes, strict=True)):
-            total = NUMBERS[aggregate.total] if isinstance(aggregate, Sum) else reduce_sums.SIGNED
+            total = NUMBERS[aggregate.total] if isinstance(aggregate, ExactSum) else reduce_sums.SIGNED
             failed = reduce_sums.settle(first, self._limbs, at, size, total, out, lane, present)
             if failed < 0:
                 group = int(np.searchsorted(instances.first, -1 - failed, side="right")) - 1
@@ -220,7 +220,7 @@ class Sums:
         return out, present
 
 
-def float_sums(column: Column, rows: Replay, scale: int = 0) -> Lanes:
+def float_sums(column: LaneRun, rows: Replay, scale: int = 0) -> Lanes:
     """Return the lane of a column's float sum at each instance, over 2**scale where that is a normal float."""
     starts, order = np.empty(len(rows.instances) + 1, np.int64), np.empty(len(rows.rows), np.int64)
     reduce_rows.by_lane(rows.rows, rows.nv + 1, starts, order)
@@ -248,7 +248,7 @@ def float_means(numbers: Lanes, sums: Callable[[int], Lanes]) -> Lanes:
     return out
 
 
-def distinct_floats(given: Gathered, column: Column, *, mean: bool) -> Lanes:
+def distinct_floats(given: Gathered, column: LaneRun, *, mean: bool) -> Lanes:
     """Return rows [instance | float | 1]: the exact sum, rounded once, of a column's values, each once; null for none.
 
     With `mean` that over their number.
@@ -275,9 +275,9 @@ def distinct_floats(given: Gathered, column: Column, *, mean: bool) -> Lanes:
     return np.column_stack([instances, np.where(numbers > 0, found, NULL), np.ones_like(instances)])
 
 
-def _distinct(column: Column, rows: Replay) -> Lanes:
+def _distinct(column: LaneRun, rows: Replay) -> Lanes:
     rows = rows.by_values(column.lanes)
-    null = null_test(Column(0, column.width, column.null), 1)
+    null = null_test(LaneRun(0, column.width, column.null), 1)
     out = np.zeros(len(rows.instances), np.int64)
     checked(reduce_ordered.count_values(rows.rows, rows.starts, rows.nv, *null, rows.first, out))
     return out

@@ -16,7 +16,7 @@ import numpy as np
 
 from ddcli.engine import kernels
 from ddcli.engine.kernels import threshold as threshold_kernels
-from ddcli.engine.operators.reduce_difference import Output, difference
+from ddcli.engine.operators.reduce_difference import FormerOutput, difference
 from ddcli.engine.operators.reduce_evaluate import checked
 from ddcli.engine.operators.reduce_instances import History, before, close, new_instances
 from ddcli.errors import EngineError
@@ -86,7 +86,7 @@ class Threshold:
         sources = [*past, delta]
         bounds, rows = kernels.locate(instances.keys, sources)
         kept = output.batches_for(instances.keys) if output else []
-        outputs = Output(kept, *kernels.locate(instances.keys, kept))
+        outputs = FormerOutput(kept, *kernels.locate(instances.keys, kept))
         if nt > 1 or ahead:
             instances = close(
                 instances, History(past, bounds, nk, rows), History(outputs.sources, outputs.bounds, nk, outputs.rows)

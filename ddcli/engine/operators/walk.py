@@ -28,7 +28,7 @@ RUNS = 12
 """Runs of copied rows that are kept apart."""
 
 
-class Held(NamedTuple):
+class WalkedGroups(NamedTuple):
     """Some groups, whole."""
 
     updates: Lanes
@@ -41,7 +41,7 @@ class Held(NamedTuple):
 class Walked(NamedTuple):
     """Groups of each trace as of the current round, whether each is to be looked at, and when which of them go on."""
 
-    held: list[Held]
+    held: list[WalkedGroups]
     live: np.ndarray
     later: list[tuple[Rounds, Lanes]]
 
@@ -75,7 +75,7 @@ class Walk:
             found = kernels.walk(keys, remembered, trace.runs, delta, since, interval.rounds, marks, FEW)
             if found is None:
                 return None
-            held.append(Held(found[0]))
+            held.append(WalkedGroups(found[0]))
             rests.append(found[1])
         live = marks > 0
         rest = kernels.concat(rests)

@@ -57,7 +57,7 @@ class Trace:
         self.since = since
         self.through = Frontier()
         self._own = since
-        self._holds: list[Hold] = []
+        self._holds: list[TraceHold] = []
         self.upper = batches[-1].upper if batches else since
         self.batches: list[Batch] = list(batches)
         self._merges: list[_Merging] = []
@@ -119,14 +119,14 @@ class Trace:
         else:
             self.since = since
 
-    def hold(self, since: Frontier, through: Frontier) -> Hold:
+    def hold(self, since: Frontier, through: Frontier) -> TraceHold:
         """Return a new claim: times from `since` on, which is not before the trace's, stay apart, and batches as `through` says."""
-        found = Hold(self, since, through)
+        found = TraceHold(self, since, through)
         self._holds.append(found)
         self.claim()
         return found
 
-    def unhold(self, hold: Hold) -> None:
+    def unhold(self, hold: TraceHold) -> None:
         """Forget a claim."""
         self._holds = [other for other in self._holds if other is not hold]
         self.claim()
@@ -262,7 +262,7 @@ class Trace:
         self._settled = alone[-1] + 1 if alone else 0
 
 
-class Hold:
+class TraceHold:
     """A claim: the trace tells times from `since` on apart, and merges no batch that reaches beyond `through`.
 
     A closed frontier claims nothing. Both only move forward. Where two readers hold a trace, it keeps to the meet of what they say.

@@ -37,7 +37,7 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Finding:
     """One thing that was looked at: what was found, or what is wrong with it, with a hint what to do."""
 
     name: str
@@ -47,7 +47,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HostFacts:
     """What a task finds where it is done: the host, its Python, versions of packages, and why the state can't be used."""
 
     host: str
@@ -56,22 +56,22 @@ class Found:
     refused: str | None
 
 
-def checks(options: SparkOptions, state: Path, cache: Path) -> Iterator[Check]:
+def checks(options: SparkOptions, state: Path, cache: Path) -> Iterator[Finding]:
     """Give what is found, one by one; nothing more after something that the rest needs is missing. Leaves nothing in `state`."""
     step = "pyspark"
     try:
         check_installed(options)
-        yield Check(step, ok=True, said=metadata.version("pyspark"))
+        yield Finding(step, ok=True, said=metadata.version("pyspark"))
         if options.master is None or not options.master.startswith(REMOTE):
             step = "java"
             home = java_home(cache) or os.environ.get("JAVA_HOME")
             command = f"{home}/bin/java" if home else shutil.which("java") or "java"
-            yield Check(step, ok=True, said=f"{version_of(command)} at {command}")
+            yield Finding(step, ok=True, said=f"{version_of(command)} at {command}")
         step = "session"
         spark = start(options, "doctor", cache)
         try:
             pages = f", its pages at {spark.page}" if spark.page else ""
-            yield Check(step, ok=True, said=f"{spark.master}, {spark.slots} tasks at once{pages}")
+            yield Finding(step, ok=True, said=f"{spark.master}, {spark.slots} tasks at once{pages}")
             step = "state"
             with _place(state, Files()) as (place, asked):
                 step = "executors"
@@ -80,17 +80,17 @@ def checks(options: SparkOptions, state: Path, cache: Path) -> Iterator[Check]:
             spark.close()
     except DdError as error:
         where = f"{error.place}: " if error.place else ""
-        yield Check(step, ok=False, said=f"{where}{error.problem}", hint=error.hint)
+        yield Finding(step, ok=False, said=f"{where}{error.problem}", hint=error.hint)
 
 
-def _executors(spark: Spark, state: Path, place: Path, asked: bytes) -> Iterator[Check]:
+def _executors(spark: Spark, state: Path, place: Path, asked: bytes) -> Iterator[Finding]:
     """Have tasks look around, and compare what they find with what is here."""
     tasks = [b""] * (ROUNDS * spark.slots)
     done = spark.run(look, dumps((place, asked)), tasks, "dd doctor", SILENT)
-    found: list[Found] = [loads(each) for each in done]  # noqa: S301
+    found: list[HostFacts] = [loads(each) for each in done]  # noqa: S301
     written = sum(path.name != ASKED for path in place.iterdir())
     hosts = sorted({each.host for each in found})
-    yield Check("executors", ok=True, said=f"{len(found)} tasks done, on {', '.join(hosts)}")
+    yield Finding("executors", ok=True, said=f"{len(found)} tasks done, on {', '.join(hosts)}")
     here = _versions()
     hint = "name the same Python with PYSPARK_PYTHON"
     yield _same("python", {each.host: each.python for each in found}, _minor(), hint)
@@ -103,11 +103,11 @@ def _executors(spark: Spark, state: Path, place: Path, asked: bytes) -> Iterator
     )
     if refused:
         host, why = next(iter(refused.items()))
-        yield Check("state", ok=False, said=f"an executor can't use {state}: {host}: {why}", hint=hint)
+        yield Finding("state", ok=False, said=f"an executor can't use {state}: {host}: {why}", hint=hint)
     elif written < len(found):
-        yield Check("state", ok=False, said=f"what executors write at {state} is not to be seen here", hint=hint)
+        yield Finding("state", ok=False, said=f"what executors write at {state} is not to be seen here", hint=hint)
     else:
-        yield Check("state", ok=True, said=f"{state} can be read and written by all")
+        yield Finding("state", ok=True, said=f"{state} can be read and written by all")
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def look(common: bytes, _task: bytes, attempt: str) -> bytes:
         refused = error.strerror or str(error)
     except DdError as error:
         refused = error.problem
-    return dumps(Found(socket.gethostname(), _minor(), _versions(), refused))
+    return dumps(HostFacts(socket.gethostname(), _minor(), _versions(), refused))
 
 
 def _minor() -> str:
@@ -157,9 +157,9 @@ def _versions() -> dict[str, str | None]:
     return {"ddcli": __version__, **{package: version(package) for package in PACKAGES}}
 
 
-def _same(name: str, told: dict[str, str], here: str, hint: str) -> Check:
+def _same(name: str, told: dict[str, str], here: str, hint: str) -> Finding:
     """Return whether all hosts have what is here."""
     others = [f"{host} has {version}" for host, version in sorted(told.items()) if version != here]
     if others:
-        return Check(name, ok=False, said=f"{here} here, but {', '.join(others)}", hint=hint)
-    return Check(name, ok=True, said=f"{here} everywhere")
+        return Finding(name, ok=False, said=f"{here} here, but {', '.join(others)}", hint=hint)
+    return Finding(name, ok=True, said=f"{here} everywhere")

@@ -2,6 +2,12 @@
 
 * compaction: which batches to merge when, and the merging
 * file: the bytes: Parquet, every byte checked before it is read
+* group_index: the index of files of older versions
+* grouped_rows: rows of files of older versions
 * layout: the columns, and their lanes
+* page_file: some pages of a column as a Parquet file in memory
+* page_index: where pages lie, and with which key each begins
+* paged_rows: rows of files, whole or of certain keys
 * resharding: batches dealt to another number of shards
+* stored_batch: a batch in a file, as traces read it
 """

@@ -26,12 +26,14 @@ from ddcli.engine.lanes import decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.store.batch.file import GROUP, in_byte_order
-from ddcli.store.batch.layout import append, place, write_batch
+from ddcli.store.batch.layout import append, write_batch
+from ddcli.store.batch.stored_batch import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ddcli.store.batch.layout import BatchLayout, StoredBatch
+    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.stored_batch import StoredBatch
     from ddcli.store.state.directory import Adding
     from ddcli.store.state.manifest import FileEntry
 
@@ -53,7 +55,7 @@ LEAST = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FileRange:
     """What the policy knows of a file: its rows, its first and its last record (in any form that compares)."""
 
     rows: int
@@ -83,7 +85,7 @@ def fold(sizes: Sequence[int], limit: int) -> int:
     return first
 
 
-def portion(older: Sequence[Part], younger: Sequence[Part], limit: int) -> tuple[set[int], set[int]]:
+def portion(older: Sequence[FileRange], younger: Sequence[FileRange], limit: int) -> tuple[set[int], set[int]]:
     """Return which files of two neighbouring runs to merge now: at least one of the younger, and all that share keys with it.
 
     Those that meet the fewest rows of the older come first; no more than `limit` rows, and no more than are due.
@@ -259,11 +261,11 @@ def _spine(
     yield _Merge(taken, None, since, runs[min(first, older)][0].entry.run)
 
 
-def _parts(layout: BatchLayout, files: Sequence[StoredBatch]) -> list[Part]:
+def _parts(layout: BatchLayout, files: Sequence[StoredBatch]) -> list[FileRange]:
     """Return what the policy looks at: sizes and key ranges, which are in the files' footers."""
     width = layout.record.width
     ends = [batch.starts(width)[[0, -1]].tolist() if width else [b"", b""] for batch in files]
-    return [Part(batch.rows, first, last) for batch, (first, last) in zip(files, ends, strict=True)]
+    return [FileRange(batch.rows, first, last) for batch, (first, last) in zip(files, ends, strict=True)]
 
 
 def _runs(stored: Iterable[StoredBatch]) -> list[list[StoredBatch]]:

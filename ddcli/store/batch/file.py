@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.engine.kernels.pages import NUMBERED
-from ddcli.store.batch.grouped_rows import GroupIndex
+from ddcli.store.batch.group_index import GroupIndex
 from ddcli.store.batch.page_index import (
     MAGIC,
     OTHER,
     TRAILER,
-    Column,
+    PageColumn,
     PageIndex,
     form_of,
     leaf_length,
@@ -106,7 +106,7 @@ class BatchWriter:
         self._sink = io.BytesIO()
         self._writer: Any = None
         self._schema: Any = None
-        self._columns: tuple[Column, ...] = ()
+        self._columns: tuple[PageColumn, ...] = ()
         self._carried: pa.Table | None = None
         self._records: list[Matrix] = []
         self._keys: list[Matrix] = []
@@ -163,7 +163,7 @@ class BatchWriter:
             if numbered != OTHER and (name == self._leading or first[name].n_unique() > few):
                 numbered = form_of(kind, numbered=False)
             forms[name] = numbered
-        self._columns = tuple(Column(name, str(self._types[name]), forms[name]) for name in schema.names)
+        self._columns = tuple(PageColumn(name, str(self._types[name]), forms[name]) for name in schema.names)
         nullable = [self._types[name].nullable or self._types[name].kind == "null" for name in schema.names]
         self._schema = pa.schema([field.with_nullable(may) for field, may in zip(schema, nullable, strict=True)])
         self._writer = _writer(self._sink, self._schema, forms, self._leading)

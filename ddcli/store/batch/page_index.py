@@ -79,7 +79,7 @@ def form_of(kind: Type, *, numbered: bool) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PageColumn:
     """A column of a file: its name there, the text of its type, and the form of its pages."""
 
     name: str
@@ -102,7 +102,7 @@ class PageIndex:
     start: int
     records: Matrix
     checksums: Matrix
-    columns: tuple[Column, ...]
+    columns: tuple[PageColumn, ...]
     constants: dict[str, int]
     mark: str = ""
 
@@ -151,7 +151,7 @@ class PageIndex:
             start,
             _numbers(tree["records"]).reshape(len(checksums) + 1, width),
             checksums,
-            tuple(Column(str(name), str(kind), int(form)) for name, kind, form in tree["columns"]),
+            tuple(PageColumn(str(name), str(kind), int(form)) for name, kind, form in tree["columns"]),
             {str(name): int(value) for name, value in tree["constants"].items()},
             str(tree["mark"]),
         )

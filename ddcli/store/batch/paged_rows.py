@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.store.batch.file import BatchFile
     from ddcli.store.batch.layout import BatchLayout
-    from ddcli.store.batch.page_index import Column, Data, PageIndex
+    from ddcli.store.batch.page_index import Data, PageColumn, PageIndex
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -83,7 +83,7 @@ class PagedRows:
         together = max(1, TOGETHER // self.index.group)
         with self.file.mapped() as mapped:
             for at in range(0, len(groups), together):
-                reading = _Reading(self, mapped, np.array(groups[at : at + together], np.int64))
+                reading = _PageReading(self, mapped, np.array(groups[at : at + together], np.int64))
                 part = reading.all(pool, room if room is None else room[row:])
                 row += len(part)
                 yield part
@@ -98,7 +98,7 @@ class PagedRows:
                 yield kernels.gather(part, keys.shape[1], keys)
             return
         with self.file.mapped() as mapped:
-            reading = _Reading(self, mapped, np.array(groups, np.int64))
+            reading = _PageReading(self, mapped, np.array(groups, np.int64))
             places, numbers = reading.leaves.meeting(keys)
             for at in range(0, len(places), LOOKED_INTO):
                 some = slice(at, at + LOOKED_INTO)
@@ -107,7 +107,7 @@ class PagedRows:
                     yield kernels.gather(reading.matrix(found, pool), keys.shape[1], keys)
             mapped.madvise(mmap.MADV_DONTNEED)
 
-    def native(self, name: str, kind: Type) -> Column | None:
+    def native(self, name: str, kind: Type) -> PageColumn | None:
         """Return the column of a name where a kernel reads it: its pages hold integers, and those of this type."""
         column = self.index.columns[self.columns[name]]
         return column if column.form != OTHER and column.kind == str(kind) else None
@@ -116,7 +116,7 @@ class PagedRows:
         return self.native(name, kind) is None
 
 
-class _Reading:
+class _PageReading:
     """Row groups of a file that is mapped."""
 
     def __init__(self, rows: PagedRows, mapped: mmap.mmap, groups: Matrix) -> None:
@@ -177,7 +177,7 @@ class _Reading:
                 encode(values.to_frame(), Layout({column: kind}), pool, matrix, lane)
         return matrix
 
-    def _pick(self, column: Column, chosen: _Chosen, matrix: Matrix, lane: int) -> None:
+    def _pick(self, column: PageColumn, chosen: _Chosen, matrix: Matrix, lane: int) -> None:
         """Write the lanes of a column of integers."""
         table = self._table(column, chosen.places, chosen.numbers, chosen.sizes)
         rows = pick_values(self._data, table, chosen.counts, chosen.rows, *self._scratch, matrix, lane, column.form)
@@ -197,7 +197,7 @@ class _Reading:
             raise damaged(self._of.file.path) from None
         return found[chosen.positions()] if len(chosen.counts) else found
 
-    def _table(self, column: Column, places: Matrix, numbers: Matrix, sizes: Matrix) -> Matrix:
+    def _table(self, column: PageColumn, places: Matrix, numbers: Matrix, sizes: Matrix) -> Matrix:
         """Return pages of a column as kernels take them."""
         at, table = self._of.columns[column.name], np.zeros((len(places), 5), np.int64)
         pages = self.leaves.pages(at, places, numbers)

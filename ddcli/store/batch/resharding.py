@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ddcli.store.batch.file import BatchWriter
-    from ddcli.store.batch.layout import StoredBatch
+    from ddcli.store.batch.stored_batch import StoredBatch
     from ddcli.store.state.manifest import FileEntry
 
 

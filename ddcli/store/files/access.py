@@ -34,7 +34,7 @@ LARGEST, SMALL = 1 << 30, 1 << 20
 REMOVE = "remove it if it doesn't belong there; what is below the directory of a state or an output is reached through no link"
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """A name in a directory: of a directory, of a plain `file`, or of something else."""
 
     path: Path
@@ -164,7 +164,7 @@ def is_directory(path: Path) -> bool:
     return True
 
 
-def entries(path: Path, form: re.Pattern[str] | None = None) -> list[Entry]:
+def entries(path: Path, form: re.Pattern[str] | None = None) -> list[DirectoryEntry]:
     """Return what lies in a directory, in order, of names that have a form; nothing where there is none.
 
     Raises StateError for a link, and what can't be listed.
@@ -173,7 +173,7 @@ def entries(path: Path, form: re.Pattern[str] | None = None) -> list[Entry]:
         # An object's path may be the beginning of others': what it is of hangs on who asks.
         try:
             there = (found for found in sorted(path.iterdir()) if form is None or form.fullmatch(found.name))
-            return [Entry(found, directory=True, file=True) for found in there]
+            return [DirectoryEntry(found, directory=True, file=True) for found in there]
         except FileNotFoundError:
             return []
     try:
@@ -181,7 +181,9 @@ def entries(path: Path, form: re.Pattern[str] | None = None) -> list[Entry]:
         try:
             with os.scandir(descriptor) as found:
                 return sorted(
-                    Entry(path / each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False))
+                    DirectoryEntry(
+                        path / each.name, each.is_dir(follow_symlinks=False), each.is_file(follow_symlinks=False)
+                    )
                     for each in found
                     if form is None or form.fullmatch(each.name)
                 )

@@ -9,7 +9,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, Span, Text
 from ddcli.expressions.types import Type
 from ddcli.store.formats.base import INT64, BadRow, Format, Turned, Upserted
-from ddcli.store.formats.upsert import Upsert
+from ddcli.store.formats.upsert import UpsertFormat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,7 +140,7 @@ def _renamed(side: str, columns: Sequence[str]) -> list[pl.Expr]:
     return [pl.col(f"{side}.{name}").alias(name) for name in columns]
 
 
-class Flattened(Upsert):
+class Flattened(UpsertFormat):
     """Rows as the transform ExtractNewRecordState leaves them: the row after, and what was added under names with `__`."""
 
     def bound(self, columns: Schema, time: Schema) -> Self:

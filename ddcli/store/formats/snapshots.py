@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Snapshots(Format):
+class SnapshotsFormat(Format):
     """Each time's rows replace those of the time before. With a `key`, no two rows of one time have the same."""
 
     key: tuple[str, ...] = field(default=(), kw_only=True)  # type: ignore[misc]

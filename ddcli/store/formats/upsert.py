@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.parse import parse_scalar
-from ddcli.expressions.scope import Scope
-from ddcli.expressions.stage import Stage
+from ddcli.expressions.scope import ColumnScope
+from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
 from ddcli.store.formats.base import BadRow, Format, Upserted
 
@@ -26,7 +26,7 @@ ORDERED = "an integer, a float, a date, a datetime or a decimal of up to 18 digi
 
 
 @dataclass(frozen=True)
-class Upsert(Format):
+class UpsertFormat(Format):
     """The last row of a key at a time says what it has: last by `order_by`. It has nothing where `delete_when` is true, or
     (without such a condition) all columns beside the key are null.
     """
@@ -39,7 +39,7 @@ class Upsert(Format):
     kinds: Schema = field(default_factory=dict, kw_only=True)
 
     def bound(self, columns: Schema, time: Schema) -> Self:
-        scope = Scope(columns | time)
+        scope = ColumnScope(columns | time)
         deletes = parse_scalar(self.delete_when, scope) if self.delete_when else None
         if deletes and self.delete_when and deletes.type.kind != "bool":
             raise SpecError(
@@ -89,5 +89,5 @@ class Upsert(Format):
         return frame.select(pl.all_horizontal(pl.col(values).is_null())).to_series()
 
     def _value(self, frame: pl.DataFrame, expression: Expression) -> pl.Series:
-        stage = Stage({name: self.kinds[name] for name in frame.columns}, (MapStep((("value", expression),)),))
+        stage = FusedSteps({name: self.kinds[name] for name in frame.columns}, (MapStep((("value", expression),)),))
         return stage.run(frame).frame["value"]

@@ -62,7 +62,7 @@ class _Piece:
 
 
 @dataclass(frozen=True)
-class Slice:
+class LogSlice:
     """Some of an interval's updates, not read yet: `rows` of them, or fewer. Threads may read different slices at once."""
 
     reader: LogReader
@@ -94,10 +94,10 @@ class Taken:
     So many rows were `late`: they were moved up to the interval, or are in the slices that are `put_aside`.
     """
 
-    slices: list[Slice]
+    slices: list[LogSlice]
     files: tuple[InputFile, ...]
     late: int = 0
-    put_aside: tuple[Slice, ...] = ()
+    put_aside: tuple[LogSlice, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -241,7 +241,7 @@ class LogReader:
                 known.forget()
         return Taken(slices, tuple(sorted(files, key=lambda file: file.path)), late, tuple(put_aside))
 
-    def put_aside(self, most: int | None = None) -> list[Slice]:
+    def put_aside(self, most: int | None = None) -> list[LogSlice]:
         """Return the rows that earlier runs put aside of these files, in slices of at most `most` rows."""
         aside: list[tuple[int, Only, Interval]] = [
             (at, "late", (file.since, ())) for at, file in enumerate(self.listing.to_read) if file.since is not None
@@ -250,11 +250,11 @@ class LogReader:
 
     def _slices(
         self, columns: Iterable[str], pieces: Iterable[_Piece], interval: Interval, most: int | None
-    ) -> list[Slice]:
+    ) -> list[LogSlice]:
         sums = most is not None and self.log.adds_up
-        return [Slice(self, tuple(columns), part, interval, sums) for part in _packed(pieces, most)]
+        return [LogSlice(self, tuple(columns), part, interval, sums) for part in _packed(pieces, most)]
 
-    def read(self, part: Slice) -> Rows:
+    def read(self, part: LogSlice) -> Rows:
         """Return the updates of a slice."""
         reads = [self._piece(piece, part.columns, part.interval) for piece in part.pieces]
         return reads[0] if len(reads) == 1 else joined(reads)

@@ -15,7 +15,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import EngineError
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.scratch.spill import Part, packed, room_for, unpack
+from ddcli.store.scratch.spill import SpilledPart, packed, room_for, unpack
 from ddcli.store.state.directory import SPILL, clear_scratch
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Sent:
     to: Address
     file: str
     start: int
-    part: Part
+    part: SpilledPart
 
     @property
     def size(self) -> int:
@@ -49,7 +49,7 @@ class Sent:
 
 
 @dataclass
-class Exchange:
+class FileExchange:
     """What one attempt at a task reads and writes (the engine's protocol `Exchange`).
 
     `incoming` are the parts that others have sent to where the task looks. `sent` is all that it sent itself, once `flush` was called.
@@ -60,7 +60,7 @@ class Exchange:
     name: str
     incoming: Mapping[Address, Iterable[Sent]]
     sent: list[Sent] = field(default_factory=list)
-    _held: list[tuple[Address, Part]] = field(default_factory=list)
+    _held: list[tuple[Address, SpilledPart]] = field(default_factory=list)
     _bytes: int = 0
     _written: int = 0
 
@@ -96,7 +96,7 @@ class Exchange:
             unpack(found[-1], part, data, layout, pool)
         return found
 
-    def _read(self, by_file: Mapping[str, list[Sent]]) -> Iterator[tuple[Part, bytes]]:
+    def _read(self, by_file: Mapping[str, list[Sent]]) -> Iterator[tuple[SpilledPart, bytes]]:
         """Yield the parts of some files, each with its bytes."""
         for file, group in by_file.items():
             ranges = [(sent.start, sent.start + sent.part.size) for sent in group]

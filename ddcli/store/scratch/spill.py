@@ -42,17 +42,17 @@ class Spill:
         self.directory = directory / SPILL
         self.files = files
         self.room = room
-        self._buckets: list[Bucket] = []
-        self._at: dict[Address, Bucket] = {}
+        self._buckets: list[SpilledShard] = []
+        self._at: dict[Address, SpilledShard] = {}
         self._held = 0
         self._lock = threading.Lock()
         self.clear()
         files.make_directory(self.directory)
 
-    def bucket(self, layout: Layout) -> Bucket:
+    def bucket(self, layout: Layout) -> SpilledShard:
         """Return a new, empty bucket."""
         with self._lock:
-            found = Bucket(self, self.directory / f"{len(self._buckets):06d}", layout)
+            found = SpilledShard(self, self.directory / f"{len(self._buckets):06d}", layout)
             self._buckets.append(found)
         return found
 
@@ -89,15 +89,15 @@ class Spill:
         clear_scratch(self.directory, self.files)
 
 
-class Bucket:
+class SpilledShard:
     """Updates `[data | times | diff]` put away for one shard."""
 
     def __init__(self, spill: Spill, path: Path, layout: Layout) -> None:
         self.spill = spill
         self.path = path
         self.layout = layout
-        self._written: list[Part] = []
-        self._held: list[Part] = []
+        self._written: list[SpilledPart] = []
+        self._held: list[SpilledPart] = []
         self._lock = threading.Lock()
 
     @property
@@ -150,7 +150,7 @@ class Bucket:
                 unpack(found[-1], part, data, self.layout, pool)
         return found
 
-    def _read(self) -> Iterator[tuple[Part, bytes | bytearray | memoryview]]:
+    def _read(self) -> Iterator[tuple[SpilledPart, bytes | bytearray | memoryview]]:
         """Yield the parts, each with its bytes."""
         if self._written:
             with reading(self.path) as file:
@@ -161,7 +161,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SpilledPart:
     """What was added at once: `rows` of `width` lanes in `size` bytes. Of packed lanes, `lanes` has the least value and the bytes of each."""
 
     rows: int
@@ -176,18 +176,20 @@ class Part:
         return max(self.size, self.rows * self.width * WIDE)
 
 
-def room_for(parts: Sequence[Part]) -> np.ndarray:
+def room_for(parts: Sequence[SpilledPart]) -> np.ndarray:
     """Return an empty matrix for all rows of some parts."""
     (width,) = {part.width for part in parts}
     return np.empty((sum(part.rows for part in parts), width), np.int64)
 
 
-def packed(updates: np.ndarray, layout: Layout, pool: Pool) -> Part:
+def packed(updates: np.ndarray, layout: Layout, pool: Pool) -> SpilledPart:
     """Return updates as bytes: packed lanes, or columns, where hashes stand for values of the pool."""
     return _columns(updates, layout, pool) if _is_pooled(layout) else _packed(updates)
 
 
-def unpack(room: np.ndarray, part: Part, data: bytes | bytearray | memoryview, layout: Layout, pool: Pool) -> None:
+def unpack(
+    room: np.ndarray, part: SpilledPart, data: bytes | bytearray | memoryview, layout: Layout, pool: Pool
+) -> None:
     """Write the updates of a part, whose buffers are one after the other in `data`."""
     if not _is_pooled(layout):
         _unpack(room, part, data)
@@ -202,17 +204,17 @@ def _is_pooled(layout: Layout) -> bool:
     return any(kind.kind in POOLED for kind in layout.schema.values())
 
 
-def _columns(updates: np.ndarray, layout: Layout, pool: Pool) -> Part:
+def _columns(updates: np.ndarray, layout: Layout, pool: Pool) -> SpilledPart:
     """Return updates as columns, which carry the values behind their hashes."""
     frame = decode(updates, layout, pool)
     tail = [pl.Series(f"\0{at}", updates[:, layout.width + at].copy()) for at in range(updates.shape[1] - layout.width)]
     data = io.BytesIO()
     frame.with_columns(tail).write_ipc(data)
     written = memoryview(data.getvalue())
-    return Part(len(updates), updates.shape[1], written.nbytes, (), (written,))
+    return SpilledPart(len(updates), updates.shape[1], written.nbytes, (), (written,))
 
 
-def _packed(updates: np.ndarray) -> Part:
+def _packed(updates: np.ndarray) -> SpilledPart:
     """Return lanes as differences from their least value, in as few bytes as these need: none where a lane has one value."""
     lanes, buffers = [], []
     for lane in range(updates.shape[1]):
@@ -224,10 +226,12 @@ def _packed(updates: np.ndarray) -> Part:
         if size:
             moved = column if size == WIDE else column - least
             buffers.append(moved.astype(KINDS.get(size, np.int64)).data.cast("B"))
-    return Part(len(updates), updates.shape[1], sum(buffer.nbytes for buffer in buffers), tuple(lanes), tuple(buffers))
+    return SpilledPart(
+        len(updates), updates.shape[1], sum(buffer.nbytes for buffer in buffers), tuple(lanes), tuple(buffers)
+    )
 
 
-def _unpack(room: np.ndarray, part: Part, data: bytes | bytearray | memoryview) -> None:
+def _unpack(room: np.ndarray, part: SpilledPart, data: bytes | bytearray | memoryview) -> None:
     """Write the lanes of a part, whose buffers are one after the other in `data`."""
     start = 0
     for lane, (least, size) in enumerate(part.lanes):

@@ -36,7 +36,7 @@ from ddcli.store.state.names import (
     text_of,
     texts_of,
 )
-from ddcli.store.state.register import SEGMENTS, Entry, Register
+from ddcli.store.state.register import SEGMENTS, Register, RegisterEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Written
 
     Read = Callable[[str], bytes]
-T = TypeVar("T", bound=Entry)
+T = TypeVar("T", bound=RegisterEntry)
 
 FORMAT = 5
 OLDEST = 3

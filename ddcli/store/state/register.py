@@ -32,7 +32,7 @@ SEGMENTS = "registers"
 """The directory of a state in which the segments lie."""
 
 
-class Entry(Protocol):
+class RegisterEntry(Protocol):
     """What a register holds; the first value of its row is its key."""
 
     @property
@@ -47,7 +47,7 @@ class Entry(Protocol):
         """Return what `to_row` gave. Raises ValueError, TypeError or IndexError for what it can't have given."""
 
 
-T = TypeVar("T", bound=Entry)
+T = TypeVar("T", bound=RegisterEntry)
 
 
 @dataclass(frozen=True, slots=True)

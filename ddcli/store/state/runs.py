@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.counts import Count, Counts
+from ddcli.engine.counts import Counts, RowCounts
 from ddcli.store.files.access import entries, read_bytes
 from ddcli.store.state.names import RUN, count_of
 
@@ -75,9 +75,9 @@ class RunRecord:
         return found
 
 
-def _count(tree: Mapping[str, Any]) -> Count:
+def _count(tree: Mapping[str, Any]) -> RowCounts:
     """Return what was counted of an operator, as a file has it."""
-    found = Count(**tree)
+    found = RowCounts(**tree)
     for number in (found.rows_in, found.rows_out, found.inserted, found.turns, *found.rounds):
         count_of(number)
     if not 0 <= float(found.seconds) < math.inf:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Type
-    from ddcli.store.batch.layout import BatchLayout, StoredBatch
+    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.stored_batch import StoredBatch
     from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.state.holds import Hold
     from ddcli.store.state.manifest import ArrangementEntry, FileEntry, Times
@@ -296,7 +297,8 @@ def _stored(
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
     from ddcli.store.batch.file import BatchFile
-    from ddcli.store.batch.layout import BatchLayout, StoredBatch
+    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.stored_batch import StoredBatch
 
     entry = manifest.arrangements[name]
     files = entry.shards[shard]

@@ -29,7 +29,7 @@ TINY = -400
 """A power of ten below every float but zero, and every decimal."""
 
 
-class Watched:
+class ExactColumns:
     """The columns whose numbers must keep all their digits; `nested`: a dot in a name leads into an object."""
 
     def __init__(self, declared: Mapping[str, Type], *, nested: bool) -> None:

@@ -19,7 +19,7 @@ from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.store.parquet import footers
 from ddcli.store.parquet.footers import TEXT, refuse_long_names, refuse_names_twice
-from ddcli.store.tables.json_numbers import Watched
+from ddcli.store.tables.json_numbers import ExactColumns
 from ddcli.store.tables.text_syntax import SPACE, Damage, Syntax, judge_csv, judge_json, opened, records, whole_lines
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Ipc(Parquet):
         return pl.scan_ipc(list(paths), glob=False, hive_partitioning=False)
 
 
-class Text:
+class TextKind:
     """What CSV and NDJSON share: values are text until they are cast to the `declared` types."""
 
     name: str
@@ -136,7 +136,7 @@ class Text:
         raise NotImplementedError
 
 
-class Csv(Text):
+class Csv(TextKind):
     """CSV with a header. An empty field is null, one of two quotes is empty text; a line without any value is passed over."""
 
     name = footers.CSV
@@ -164,14 +164,14 @@ class Csv(Text):
                 yield record.last
 
 
-class Ndjson(Text):
+class Ndjson(TextKind):
     """One JSON object a line. A key that isn't there is null; blank lines are passed over."""
 
     name = footers.NDJSON
 
     def __init__(self, declared: Schema, *, nested: bool = False) -> None:
         super().__init__(declared, nested=nested)
-        self._watched = Watched(declared, nested=nested)
+        self._watched = ExactColumns(declared, nested=nested)
         self._syntax = Syntax(self._watched)
 
     def footer(self, path: Path) -> Footer:

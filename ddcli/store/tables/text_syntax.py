@@ -30,7 +30,7 @@ from ddcli.engine.kernels.text_syntax import (
 )
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.parquet.footers import DAMAGED
-from ddcli.store.tables.json_numbers import Watched
+from ddcli.store.tables.json_numbers import ExactColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ class Damage(NamedTuple):
     hint: str = DAMAGED
 
 
-class Record(NamedTuple):
+class CsvRecord(NamedTuple):
     """A record of a CSV file that is not blank, with its first and last line; `empty`: it has no value, not even empty text."""
 
     first: int
@@ -72,7 +72,7 @@ def opened(path: Path) -> TextIO:
     return io.TextIOWrapper(_unpacked(path), encoding="utf-8", errors="replace", newline="\n")
 
 
-def records(path: Path) -> Iterator[Record]:
+def records(path: Path) -> Iterator[CsvRecord]:
     """Give the records of a CSV file, the header first. Raises csv.Error, naming the line as its second argument."""
     lines: list[str] = []
 
@@ -94,7 +94,7 @@ def records(path: Path) -> Iterator[Record]:
             if fields is None:
                 return
             if fields:
-                yield Record(first, reader.line_num, fields, not any(fields) and '"' not in "".join(lines))
+                yield CsvRecord(first, reader.line_num, fields, not any(fields) and '"' not in "".join(lines))
             first = reader.line_num + 1
             lines.clear()
 
@@ -132,7 +132,7 @@ WORDS = {
 """What Python's `csv` says, in words of the file."""
 
 
-def judge_json(path: Path, watched: Watched | None = None, marks: np.ndarray | None = None) -> Damage | None:
+def judge_json(path: Path, watched: ExactColumns | None = None, marks: np.ndarray | None = None) -> Damage | None:
     """Return the first thing that is wrong with an NDJSON file; of the lines before it `marks` are made, if there are any."""
     try:
         with opened(path) as file:
@@ -146,7 +146,7 @@ def judge_json(path: Path, watched: Watched | None = None, marks: np.ndarray | N
     return None
 
 
-def mark(text: str, watched: Watched, marks: np.ndarray) -> None:
+def mark(text: str, watched: ExactColumns, marks: np.ndarray) -> None:
     """Note of a line of NDJSON whether it is blank, or has a number that a float may cut where that counts."""
     if not text.strip(SPACE):
         marks[BLANK] = 1
@@ -177,9 +177,9 @@ def judge_object(text: str, place: str) -> Damage | None:
 class Syntax:
     """Looks through files: those of up to `SMALL` bytes in all by Python alone, the others by compiled code first."""
 
-    def __init__(self, watched: Watched | None = None) -> None:
+    def __init__(self, watched: ExactColumns | None = None) -> None:
         self._left = SMALL
-        self._watched = watched or Watched({}, nested=False)
+        self._watched = watched or ExactColumns({}, nested=False)
         self.marks: dict[Path, np.ndarray] = {}
         """What is noted of the lines of NDJSON files that were looked through."""
 
@@ -212,7 +212,7 @@ def _csv_is_sound(path: Path) -> bool:
     return bool(ended == RECORD or (ended != QUOTED and commas + 1 == wanted))
 
 
-def _json_is_sound(path: Path, watched: Watched, marks: np.ndarray) -> bool:
+def _json_is_sound(path: Path, watched: ExactColumns, marks: np.ndarray) -> bool:
     hashes, first, found = np.empty(MOST_KEYS, np.uint64), np.empty(DEEPEST, np.int64), np.empty(DOUBTS, np.int64)
     try:
         for lines in whole_lines(path):
