@@ -14,6 +14,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
 from ddcli.job.functions import functions_of
 from ddcli.job.request import problems_of, state_of
+from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.error_path import each_of
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec import read_spec
@@ -50,6 +51,8 @@ class Checked:
     errors: tuple[DdError, ...] = ()
     unseen: dict[str, str] = field(default_factory=dict)
     """The Python functions of which the text doesn't say how many arguments they take, and why."""
+    bound: BoundPipeline | None = None
+    """The file with the columns of its inputs, of those whose columns are known."""
 
     @property
     def supposed(self) -> list[str]:
@@ -104,9 +107,10 @@ def check(path: Path) -> Checked:
             inputs[name] = _check_input(given, base)
         except DdError as error:
             errors += [_at_the_input(each, given) for each in each_of(error)]
-    outputs = _plan(spec, inputs, errors)
+    bound = _bound(spec, inputs, errors)
+    outputs = _plan(bound, errors)
     unseen = {} if errors else _unseen(spec, base)
-    return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors, unseen)
+    return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors, unseen, bound)
 
 
 def _unseen(spec: Spec, base: Path) -> dict[str, str]:
@@ -162,14 +166,10 @@ def _short(place: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else place
 
 
-def _plan(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError]) -> dict[str, Schema]:
-    """Return the columns of the outputs; add what is wrong with the names and types of all that can be planned to the errors."""
-    from ddcli.plan.build import build
-    from ddcli.plan.generations import plan
-    from ddcli.plan.test_steps import check_tests
-
+def _bound(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError]) -> BoundPipeline | None:
+    """Return the file with the columns of the inputs that could be checked; add to the errors what keeps their times apart."""
     if not inputs:
-        return {}
+        return None
     schemas = {name: found.schema for name, found in inputs.items()}
     try:
         time = shared_time(spec, schemas)
@@ -177,16 +177,24 @@ def _plan(spec: Spec, inputs: Mapping[str, CheckedInput], errors: list[DdError])
         errors += each_of(error)
         time = next(iter(schemas.values())).time
     columns = {name: schema.columns for name, schema in schemas.items()}
-    keys = {name: found.key for name, found in inputs.items() if found.key}
+    return BoundPipeline(spec, columns, time, {name: found.key for name, found in inputs.items() if found.key})
+
+
+def _plan(bound: BoundPipeline | None, errors: list[DdError]) -> dict[str, Schema]:
+    """Return the columns of the outputs; add what is wrong with the names and types of all that can be planned to the errors."""
+    from ddcli.plan.test_steps import check_tests
+
+    if bound is None:
+        return {}
     try:
-        graph = build(spec, columns, list(time.values()), keys)
+        graph = bound.graph
     except UsageError as error:
         errors += each_of(error)
         return {}
     if not errors:
-        plan(graph)
+        bound.plan()
         try:
-            check_tests(spec, columns, time)
+            check_tests(bound.spec, bound.schemas, bound.time)
         except UsageError as error:
             errors += each_of(error)
-    return {name: node.schema for name, node in graph.outputs.items() if name in spec.outputs}
+    return {name: node.schema for name, node in graph.outputs.items() if name in bound.spec.outputs}

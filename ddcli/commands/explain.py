@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 from ddcli.commands.check import check
 from ddcli.errors import SpecErrors
 from ddcli.job.request import state_of
-from ddcli.plan.build import build, build_collections
-from ddcli.plan.generations import known_generations, plan
 from ddcli.render.view import View, view_of
-from ddcli.sources.input_format import shared_time
-from ddcli.spec import load_spec
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import read_runs
 
@@ -27,13 +23,11 @@ def explain(path: Path, state: Path | None = None) -> View:
     checked = check(path)
     if checked.errors:
         raise checked.errors[0] if len(checked.errors) == 1 else SpecErrors(checked.errors)
-    spec, base = load_spec(path), path.absolute().parent
-    state = state or state_of(spec, base)
+    assert checked.bound is not None, "without errors all inputs are known"
+    bound, spec = checked.bound, checked.bound.spec
+    state = state or state_of(spec, path.absolute().parent)
     manifest = read_newest(state)
-    time = list(shared_time(spec, {name: found.schema for name, found in checked.inputs.items()}).values())
-    schemas = {name: found.schema.columns for name, found in checked.inputs.items()}
-    keys = {name: found.key for name, found in checked.inputs.items() if found.key}
-    wanted = plan(build(spec, schemas, time, keys), known_generations(manifest.cache["plan"] if manifest else None))
-    names = {name: relation.node.fingerprint for name, relation in build_collections(spec, schemas, time).items()}
+    wanted = bound.plan(manifest.cache["plan"] if manifest else None)
+    names = {name: relation.node.fingerprint for name, relation in bound.relations.items()}
     paths = {name: output.path.value for name, output in spec.outputs.items()}
     return view_of(spec.name.value, wanted, names, paths, manifest, read_runs(state))

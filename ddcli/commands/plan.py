@@ -6,7 +6,7 @@ from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.job.request import find_inputs, find_time, find_upper, is_idle, read_request
+from ddcli.job.request import find_time, find_upper, is_idle, read_request
 from ddcli.job.summary import plural, size_of
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs
@@ -124,31 +124,24 @@ def preview(path: Path, *, state: Path | None = None, until: str | None = None) 
 
 def _preview(request: Request, manifest: Manifest | None) -> Preview:
     from ddcli.driver.migration import find_changes, is_changed
+    from ddcli.driver.prepare import prepare
     from ddcli.engine.times import Frontier
-    from ddcli.plan.build import build
-    from ddcli.plan.generations import known_generations, plan
-    from ddcli.sources.readers import import_keys, largest_seen, open_logs, time_columns
+    from ddcli.sources.readers import largest_seen
     from ddcli.store.time_text import format_frontier
 
-    found = find_inputs(request, manifest)
-    readers = open_logs(request, manifest, found)
-    time = time_columns(request, manifest, readers)
-    schemas = {name: reader.schema.columns for name, reader in readers.items()}
-    wanted = plan(
-        build(request.spec, schemas, list(time.values()), import_keys(readers)),
-        known_generations(manifest.cache["plan"] if manifest else None),
-    )
+    ready = prepare(request, manifest)
+    wanted = ready.bound.plan(manifest.cache["plan"] if manifest else None)
     before = Frontier(manifest.upper) if manifest else None
-    upper = find_upper(request, time, found, before, largest_seen(manifest, readers))
+    upper = find_upper(request, ready.bound.time, ready.found, before, largest_seen(manifest, ready.readers))
     changes = find_changes(request, manifest, wanted) if manifest and is_changed(request, manifest, wanted) else None
-    again = _again(changes, found)
+    again = _again(changes, ready.found)
     inputs = {}
-    for name, reader in readers.items():
+    for name, reader in ready.readers.items():
         known = manifest is not None and name in manifest.inputs
         closed = manifest.upper if manifest is not None and known else None
         rows = 0 if upper is None else reader.take((), closed, upper.elements).rows
         inputs[name] = InputWork(rows, len(reader.listing.new), len(reader.listing.waiting), *again.get(name, (0, 0)))
-    kinds = list(time.values())
+    kinds = ready.bound.kinds
     return Preview(
         request.spec.name.value,
         format_frontier(before, kinds) if before else None,

@@ -3,6 +3,7 @@
 * execute: a run that has something to do: one step, one commit
 * meter: inputs whose progress is measured as they are read
 * migration: the state of a changed pipeline: what is new is built, outputs are corrected
+* prepare: inputs found and opened, and the file bound to their columns
 * run: one run: is there anything to do, then do it and record it
 * step: the step: slices of inputs through the dataflow to files of outputs and state
 * watch: `--watch`: a run whenever inputs change

@@ -12,6 +12,7 @@ from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.meter import Watching, widths_of
 from ddcli.driver.migration import is_changed, rebuild
+from ddcli.driver.prepare import prepare
 from ddcli.driver.step import Stepping, pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.pool import HashCollision
@@ -21,19 +22,16 @@ from ddcli.engine.secret import new_secret
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.job.functions import load_functions
-from ddcli.job.request import find_inputs, find_upper, nothing_new
+from ddcli.job.request import find_upper, nothing_new
 from ddcli.job.sizes import Sizes, rows_held
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
-from ddcli.plan.build import build
-from ddcli.plan.generations import known_generations
-from ddcli.plan.generations import plan as make_plan
 from ddcli.runtime.placement import Choosing
 from ddcli.sinks.inspect import seen
 from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import ErrorLog, error_directory, late_directory, put_aside
 from ddcli.sources.imported import first_secret, imported
 from ddcli.sources.input_format import InputFacts, facts_of
-from ddcli.sources.readers import import_keys, largest_seen, open_logs, time_columns
+from ddcli.sources.readers import largest_seen
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.state.upkeep import rekey
@@ -80,21 +78,15 @@ def _execute(
 ) -> RunSummary:
     """Do so once; `secret` is what a state without a manifest begins with, None: what suits its imports."""
     request.progress.begin("looking at the inputs")
-    known = None if request.refreshes_all else manifest
-    found = find_inputs(request, known)
-    readers = open_logs(request, known, found, rows_held(request.memory))
-    time = time_columns(request, manifest, readers)
-    schemas = {name: reader.schema.columns for name, reader in readers.items()}
-    plan = make_plan(
-        build(request.spec, schemas, list(time.values()), import_keys(readers)),
-        known_generations(manifest.cache["plan"] if manifest else None),
-    )
+    ready = prepare(request, manifest, rows_held(request.memory))
+    readers, time = ready.readers, ready.bound.time
+    plan = ready.bound.plan(manifest.cache["plan"] if manifest else None)
     load_functions(request.spec, request.base)  # what can't be is told before anything is done
     if manifest is not None and is_changed(request, manifest, plan):
         return _changed(request, manifest, state, plan, time, choosing)
     before = Frontier(manifest.upper) if manifest else None
     seen = largest_seen(manifest, readers)
-    upper = find_upper(request, time, found, before, seen)
+    upper = find_upper(request, time, ready.found, before, seen)
     if upper is None or upper == before:
         if manifest is not None:
             for reader in readers.values():
@@ -102,7 +94,7 @@ def _execute(
                 reader.take((), manifest.upper, manifest.upper)
             return nothing_new(request, manifest)
         return RunSummary(request.spec.name.value, None, None, changed=False)
-    secret = manifest.secret_bytes if manifest else secret or first_secret(found)
+    secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
     return _Run(request, manifest, state, secret, plan, readers, time, seen, upper, choosing).run()
 
 

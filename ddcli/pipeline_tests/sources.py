@@ -10,7 +10,7 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.secret import new_secret
 from ddcli.errors import InputError
 from ddcli.job.functions import load_functions
-from ddcli.plan.build import build_collections
+from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.test_steps import meant, tested_collections, typed_tests
 from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import format_of
@@ -45,11 +45,11 @@ class Subject:
     def of(cls, request: Request) -> Subject:
         """Return the pipeline of a request. Of inputs' files at most a footer is read, of those that declare their columns none need be there."""
         readers = {name: _reader(request, given) for name, given in request.spec.inputs.items()}
-        time = time_columns(request, None, readers)
         inputs = {name: dict(reader.schema.columns) for name, reader in readers.items()}
-        relations = build_collections(request.spec, inputs, list(time.values()))
+        bound = BoundPipeline(request.spec, inputs, time_columns(request, None, readers))
+        relations = bound.relations
         load_functions(request.spec, request.base)
-        return cls(request, inputs, time, relations, Pool(new_secret()))
+        return cls(request, inputs, bound.time, relations, Pool(new_secret()))
 
     @property
     def spec(self) -> Spec:

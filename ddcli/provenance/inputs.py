@@ -12,16 +12,14 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import dataclass
+from ddcli.driver.prepare import prepare
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time, box
 from ddcli.job.functions import load_functions
-from ddcli.job.request import find_inputs
-from ddcli.plan.build import build_collections
 from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import InputFacts
-from ddcli.sources.readers import open_logs, time_columns
 from ddcli.store.state.manifest import read_newest
 
 if TYPE_CHECKING:
@@ -61,14 +59,10 @@ class Inputs:
     @classmethod
     def of(cls, request: Request) -> Inputs:
         """Open the inputs of a request and build its collections."""
-        manifest = read_newest(request.state)
-        found = {name: given.whole() for name, given in find_inputs(request, manifest).items()}
-        readers = open_logs(request, None, found, TOGETHER)
-        time = time_columns(request, None, readers)
-        schemas = {name: reader.schema.columns for name, reader in readers.items()}
-        relations = build_collections(request.spec, schemas, list(time.values()))
+        ready = prepare(request, read_newest(request.state), TOGETHER, whole=True)
+        relations = ready.bound.relations
         load_functions(request.spec, request.base)
-        return cls(request, readers, time, relations)
+        return cls(request, ready.readers, ready.bound.time, relations)
 
     @property
     def kinds(self) -> Sequence[Type]:

@@ -17,9 +17,7 @@ from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, did_you_mean
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import find_time, read_request
-from ddcli.plan.build import build, build_collections
-from ddcli.plan.generations import known_generations
-from ddcli.plan.generations import plan as make_plan
+from ddcli.plan.bound import BoundPipeline
 from ddcli.query.answer import Finder
 from ddcli.query.kept import DIFF, StoredArrangements
 from ddcli.query.ways import Ways
@@ -158,7 +156,6 @@ class Lookup:
     def _read(self) -> None:
         """Find in the plan that the state was made by what is meant."""
         request, manifest, spec = self.request, self.manifest, self.request.spec
-        self._kinds = list(find_time(manifest).values())
         schemas = {
             name: LogSchema.from_json(entry.schema).columns
             for name, entry in manifest.inputs.items()
@@ -169,12 +166,14 @@ class Lookup:
             for name, given in spec.inputs.items()
             if given.arrangement is not None
         }
-        self._plan = make_plan(build(spec, schemas, self._kinds, keys), known_generations(manifest.cache["plan"]))
+        bound = BoundPipeline(spec, schemas, find_time(manifest), keys)
+        self._kinds = bound.kinds
+        self._plan = bound.plan(manifest.cache["plan"])
         if self._plan.fingerprint != manifest.plan:
             hint = f"see `dd plan {spec.path}`, and run it"
             raise StateError("the pipeline has changed since its state was made", place=str(spec.path), hint=hint)
         source = spec.outputs[self.name].source.value if self.name in spec.outputs else self.name
-        self._meant = build_collections(spec, schemas, self._kinds, keys)[source].node
+        self._meant = bound.relations[source].node
         self._nodes = self._plan.lowered(self._meant)
         if not self._nodes:
             problem = f"no output reads '{self.name}', so nothing of it is kept"

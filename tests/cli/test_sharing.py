@@ -247,3 +247,9 @@ def test_times_that_differ_are_refused(both):
     result = both("run", "pairs.yaml")
     assert result.code == 3
     assert "times of 1 coordinates" in result.err
+
+
+def test_explain_names_what_is_made_of_an_imported_arrangement(both):
+    tree = json.loads(both("explain", "pairs.yaml", "-o", "json").out)
+    named = [(each["kind"], each["names"]) for each in tree["operators"]]
+    assert named == [("input", ["shared"]), ("arrange", []), ("join", ["pairs"]), ("output", ["pairs"])]

@@ -1,0 +1,57 @@
+"""A pipeline bound to the columns of its inputs: all that a plan is made of, wherever the columns come from."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.plan.generations import Plan
+    from ddcli.plan.logical import Graph
+    from ddcli.plan.relation import Relation
+    from ddcli.spec.model import Spec
+
+
+@dataclass
+class BoundPipeline:
+    """What a file states, the columns of each input without its times, and those of the time that they share.
+
+    `keys` are those of inputs that another pipeline keeps arranged; whoever reads such an input as a log leaves them out. What is
+    built of it is imported when it is asked for: a warm run needs none of it.
+    """
+
+    spec: Spec
+    schemas: Mapping[str, Schema]
+    time: Schema
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> list[Type]:
+        """The types of the coordinates of time."""
+        return list(self.time.values())
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The logical graph of the outputs and exports; SpecErrors with everything that is wrong."""
+        from ddcli.plan.build import build
+
+        return build(self.spec, self.schemas, self.kinds, self.keys)
+
+    @cached_property
+    def relations(self) -> dict[str, Relation]:
+        """Every input and collection by name; SpecErrors with everything that is wrong."""
+        from ddcli.plan.build import build_collections
+
+        return build_collections(self.spec, self.schemas, self.kinds, self.keys)
+
+    def plan(self, cached: Mapping[str, Any] | None = None) -> Plan:
+        """Return the plan; `cached` is what a state remembers of its own (`Plan.to_json`), and what fits stays as it is there."""
+        from ddcli.plan.generations import known_generations, plan
+
+        return plan(self.graph, known_generations(cached))
