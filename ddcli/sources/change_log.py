@@ -10,7 +10,6 @@ A log is a directory, a file or a glob; on this machine or in an object store.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -198,13 +197,9 @@ class ChangeLog:
             hint="a sum of diffs, or a value, is out of the range of its type",
         )
 
-    @cached_property
-    def _scans(self) -> list[pl.LazyFrame]:
-        return self.reader.scans()
-
     def _having(self, key: Mapping[str, Any] | None, ordered: pl.LazyFrame | None = None) -> pl.LazyFrame:
         """Return the rows whose record has these values, of `ordered` in its order."""
-        rows = pl.concat(self._scans) if ordered is None else ordered
+        rows = self.reader.scan() if ordered is None else ordered
         for name, value in (key or {}).items():
             if name not in self.columns:
                 near = did_you_mean(name, self.columns)
@@ -224,12 +219,12 @@ class ChangeLog:
 
     def _ordered(self) -> pl.LazyFrame | None:
         """Return all rows in order of time without sorting them, if their files are such that this goes."""
-        found = [(span, scan) for span, scan in zip(self.reader.spans(), self._scans, strict=True) if span is not None]
-        if len(found) < len(self._scans):
+        found = [(span, file) for file, span in enumerate(self.reader.spans()) if span is not None]
+        if len(found) < len(self.reader.spans()):
             return None
-        found.sort(key=lambda pair: pair[0])
+        found.sort()
         apart = all(before[0][1] <= after[0][0] for before, after in pairwise(found))
-        return pl.concat([scan for _, scan in found]) if apart else None
+        return self.reader.scan([file for _, file in found]) if apart else None
 
 
 def _time_columns(listing: Listing, progress: Times | None, columns: Schema | None, diff: str) -> tuple[str, ...]:

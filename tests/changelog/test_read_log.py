@@ -1,6 +1,9 @@
 """What `read_log` says of random logs, against sums in plain Python."""
 
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from datetime import date, datetime, timedelta
 
@@ -9,7 +12,10 @@ import pytest
 
 import ddcli
 from ddcli.errors import EngineError, InputError, UsageError
+from ddcli.expressions.types import parse_type
+from ddcli.sources.change_log import ChangeLog
 from ddcli.store.log.progress import PROGRESS, progress_bytes
+from tests.formats.support import WRITERS
 from tests.reference.values import canonical
 
 NAN = float("nan")
@@ -168,3 +174,33 @@ def test_a_log_in_order_is_not_held(tmp_path):
     log = ChangeLog.open(str(tmp_path), tmp_path)
     assert "SORT" in log.updates().explain()
     assert log.updates().collect()["v"].to_list() == [1, 2, 3, 5, 4]
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson"])
+def test_many_files_of_two_kinds(tmp_path, kind):
+    """Files that are alike are one scan, wherever the others stand between them; what is wrong names its file all the same."""
+    columns = {name: parse_type("int64") for name in ("id", "time", "diff")}
+    rows = [{"id": at % 7, "time": at, "diff": 1} for at in range(150)]
+    for at, row in enumerate(rows):
+        frame = pl.DataFrame([row]).select(["id", "time", "diff"] if at % 50 else ["time", "diff", "id"])
+        WRITERS[kind](frame, tmp_path / f"{at:03}.{kind}")
+    log = ChangeLog.open(str(tmp_path), tmp_path, columns=columns)
+    assert log.updates().collect().rows(named=True) == rows
+    assert log.as_of(20).collect().rows() == [(each, 3) for each in range(7)]
+    for name, text, problem in (("077", "x", "'x' is none"), ("078", None, "diff column 'diff' has a null")):
+        WRITERS[kind](pl.DataFrame({"id": "1", "time": "1", "diff": text}), tmp_path / f"{name}.{kind}")
+        with pytest.raises(InputError, match=problem) as caught:
+            ChangeLog.open(str(tmp_path), tmp_path, columns=columns).updates()
+        assert f"{name}.{kind}" in caught.value.place
+        WRITERS[kind](pl.DataFrame([rows[int(name)]]), tmp_path / f"{name}.{kind}")
+
+
+def test_thousands_of_files_need_little_memory(tmp_path):
+    """Under a limit of address space, in which a scan for each file would end the process."""
+    for at in range(2000):
+        (tmp_path / f"{at:04}.csv").write_text(f"id,time,diff\n{at % 3},{at},1\n")
+    command = [sys.executable, "-m", "ddcli", "log", ".", "--columns", "{id: int64, time: int64, diff: int64}"]
+    limited = ["sh", "-c", 'ulimit -v 3000000; exec "$@"', "sh", *command, "--as-of", "latest", "-o", "csv"]
+    threads = {"POLARS_MAX_THREADS": "2", "OPENBLAS_NUM_THREADS": "1"}
+    found = subprocess.run(limited, cwd=tmp_path, env=os.environ | threads, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, "id,diff\n0,667\n1,667\n2,666\n"), found.stderr[-2000:]

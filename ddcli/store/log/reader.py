@@ -10,6 +10,7 @@ be held in memory the times are kept, for a larger one only their bounds.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -179,7 +180,14 @@ class LogReader:
 
     def scans(self) -> list[pl.LazyFrame]:
         """Return the rows of each file to read, lazily: data, times, diff. What no row may have is refused now."""
-        return scan_files(self._tables, self._paths, self.schema, self.log.diff)
+        return scan_files(self._tables, [[path] for path in self._paths], self.schema, self.log.diff)
+
+    def scan(self, order: Iterable[int] | None = None) -> pl.LazyFrame:
+        """Return the rows of all files as `scans` does, one file after the other in this order (None: that of their names)."""
+        at = range(len(self._paths)) if order is None else order
+        alike = groupby(at, key=lambda file: self._tables.alike(self._paths[file], self._found[file]))
+        groups = [[self._paths[file] for file in group] for _, group in alike]
+        return pl.concat(scan_files(self._tables, groups, self.schema, self.log.diff))
 
     def damaged(self) -> InputError | None:
         """Return the error of the first file that can't be read whole: for when a scan of all of them failed."""

@@ -27,16 +27,18 @@ if TYPE_CHECKING:
 DIFF = "diff"
 
 
-def scan_files(tables: Tables, paths: Sequence[Path], schema: LogSchema, diff: str | None) -> list[pl.LazyFrame]:
-    """Return the rows of each file in the log's types: data, times, diff (1, where the log has none).
+def scan_files(
+    tables: Tables, groups: Sequence[Sequence[Path]], schema: LogSchema, diff: str | None
+) -> list[pl.LazyFrame]:
+    """Return the rows of each group of files that are alike, in the log's types: data, times, diff (1, where the log has none).
 
-    Refuses a null time or diff, and text that is no value of its column.
+    Refuses a null time or diff, and text that is no value of its column. A scan a file would take polars megabytes for each.
     """
     own = [diff] if diff and schema.diff else []
     names = [*schema.columns, *schema.time, *own]
-    scans = [tables.scan([path], names) for path in paths]
-    for path, odd in zip(paths, _odd(tables, paths, scans, [*schema.time, *own]), strict=True):
-        if odd:
+    scans = [tables.scan(group, names) for group in groups]
+    for group, odd in zip(groups, _odd(tables, groups, scans, [*schema.time, *own]), strict=True):
+        for path in group if odd else ():
             frame = tables.collect([path], names)  # refuses text that is no value
             tables.refuse_nulls(path, frame, schema.time, "time column")
             tables.refuse_nulls(path, frame, own, "diff column")
@@ -46,9 +48,9 @@ def scan_files(tables: Tables, paths: Sequence[Path], schema: LogSchema, diff: s
 
 
 def _odd(
-    tables: Tables, paths: Sequence[Path], scans: Sequence[pl.LazyFrame], required: Sequence[str]
+    tables: Tables, groups: Sequence[Sequence[Path]], scans: Sequence[pl.LazyFrame], required: Sequence[str]
 ) -> Iterator[bool]:
-    """Say of each file whether it has a null in one of the required columns, or text that is no value; some files at a time."""
+    """Say of each group whether it has a null in one of the required columns, or text that is no value; some groups at a time."""
     checks = []
     for scan in scans:
         flags = [name for name in scan.collect_schema() if name.startswith(FAILING)]
@@ -59,8 +61,18 @@ def _odd(
         try:
             frames = pl.collect_all(part, engine="streaming")
         except (OSError, *READ_ERRORS):
-            frames = [tables.streamed(*each) for each in zip(paths[first : first + TOGETHER], part, strict=True)]
-        yield from (bool(frame.item()) for frame in frames)
+            for group, each in zip(groups[first : first + TOGETHER], part, strict=True):
+                if len(group) == 1:
+                    yield bool(tables.streamed(group[0], each).item())
+                else:
+                    single = [[path] for path in group]
+                    names = scans[0].collect_schema().names()
+                    apart = [
+                        tables.scan(one, [name for name in names if not name.startswith(FAILING)]) for one in single
+                    ]
+                    yield any(list(_odd(tables, single, apart, required)))
+        else:
+            yield from (bool(frame.item()) for frame in frames)
 
 
 def physically(names: Iterable[str]) -> list[pl.Expr]:
