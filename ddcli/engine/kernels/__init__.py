@@ -20,6 +20,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * shift: move updates to later times
 * siphash: SipHash-1-3
 * sort: sort and consolidate
+* sort_rows: the order of some rows, found within the cache
 * text_syntax: field counts of CSV, keys of JSON
 * threshold: multiplicities at each instance
 * times: advance times to a frontier

@@ -1,4 +1,4 @@
-"""When to merge which batches: a pure function of their sizes, so that it can be tested by simulation."""
+"""When to merge which batches, in memory and on disk: a pure function of their sizes, so that it can be tested by simulation."""
 
 from __future__ import annotations
 
@@ -26,20 +26,30 @@ LITTLE = 100_000
 """Rows of an interval's rounds that are put together at once, however many runs they are."""
 
 
-def next_merge(sizes: Sequence[int]) -> int | None:
+def next_merge(sizes: Sequence[int], ratio: int = RATIO) -> int | None:
     """Return the index of the older of two adjacent batches to merge, the youngest such pair, or None.
 
-    `sizes` runs from the oldest batch to the youngest.
+    `sizes` runs from the oldest batch to the youngest; each is to be at least `ratio` times the next.
 
-    >>> next_merge([100, 10, 9])
-    1
+    >>> next_merge([100, 10, 9]), next_merge([1000, 100, 30], 4), next_merge([1000, 100, 10], 4)
+    (1, 1, None)
     >>> next_merge([100, 40, 9]) is None
     True
     """
-    for older in range(len(sizes) - 2, -1, -1):
-        if sizes[older] < RATIO * sizes[older + 1]:
-            return older
-    return None
+    return next((at for at in range(len(sizes) - 2, -1, -1) if sizes[at] < ratio * sizes[at + 1]), None)
+
+
+def fold(sizes: Sequence[int], limit: int, ratio: int = RATIO) -> int:
+    """Return from which batch on to merge all up to the youngest in one go: those that are due, as far as `limit` rows go.
+
+    >>> fold([1000, 100, 30, 10], 1000, 4), fold([1000, 100, 30, 10], 50, 4), fold([1000, 100, 10], 1000, 4)
+    (1, 2, 2)
+    """
+    first, rows = len(sizes) - 1, sizes[-1]
+    while first and sizes[first - 1] < ratio * rows and rows + sizes[first - 1] <= limit:
+        first -= 1
+        rows += sizes[first]
+    return first
 
 
 def fuel(inserted: int) -> int:

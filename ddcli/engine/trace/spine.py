@@ -202,15 +202,10 @@ class Trace:
 
     def _fold(self, fuel: int) -> None:
         """Merge the youngest batches that are due and small enough to be merged at once, in one go."""
-        free = self._free()
-        if free - self._settled < 2:
+        sizes = [batch.rows for batch in self._mergeable()]
+        if len(sizes) < 2:
             return
-        first, rows = free - 1, self.batches[free - 1].rows
-        while first > self._settled:
-            older = self.batches[first - 1].rows
-            if older + rows > fuel or policy.next_merge((older, rows)) is None:
-                break
-            first, rows = first - 1, rows + older
+        first, free = self._settled + policy.fold(sizes, fuel), self._settled + len(sizes)
         if first < free - 1:
             self._replace(first, free, kernels.merge([batch.matrix() for batch in self.batches[first:free]]))
 

@@ -25,6 +25,7 @@ from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
+from ddcli.engine.trace import policy
 from ddcli.store.batch.file import GROUP, in_byte_order
 from ddcli.store.batch.layout import append, write_batch
 from ddcli.store.batch.stored_batch import place
@@ -61,28 +62,6 @@ class FileRange:
     rows: int
     first: Any
     last: Any
-
-
-def due(sizes: Sequence[int]) -> int | None:
-    """Return the place of the older of the youngest two neighbours that are to be merged, None when nothing is due.
-
-    >>> due([1000, 100, 30]), due([1000, 100, 10])
-    (1, None)
-    """
-    return next((at for at in range(len(sizes) - 2, -1, -1) if sizes[at] < RATIO * sizes[at + 1]), None)
-
-
-def fold(sizes: Sequence[int], limit: int) -> int:
-    """Return from which run on to merge all up to the youngest in one go: those that are due, as far as `limit` rows go.
-
-    >>> fold([1000, 100, 30, 10], 1000), fold([1000, 100, 30, 10], 50), fold([1000, 100, 10], 1000)
-    (1, 2, 2)
-    """
-    first, rows = len(sizes) - 1, sizes[-1]
-    while first and sizes[first - 1] < RATIO * rows and rows + sizes[first - 1] <= limit:
-        first -= 1
-        rows += sizes[first]
-    return first
 
 
 def portion(older: Sequence[FileRange], younger: Sequence[FileRange], limit: int) -> tuple[set[int], set[int]]:
@@ -244,14 +223,14 @@ def _spine(
     """Yield what is to be merged: fresh updates with the runs that they are large beside; and of older runs, what is due first."""
     sizes = [sum(batch.rows for batch in files) for files in runs]
     if fresh is not None:
-        first = fold([*sizes, len(fresh.updates)], limit)
+        first = policy.fold([*sizes, len(fresh.updates)], limit, RATIO)
         taken = tuple(batch for files in runs[first:] for batch in files)
         yield _Merge(taken, fresh, since, taken[0].entry.run if taken else number)
         runs, sizes = runs[:first], sizes[:first]
-    older = due(sizes)
+    older = policy.next_merge(sizes, RATIO)
     if older is None:
         return
-    first = fold(sizes[: older + 2], limit)
+    first = policy.fold(sizes[: older + 2], limit, RATIO)
     if first <= older:
         taken = tuple(batch for files in runs[first : older + 2] for batch in files)
     else:
