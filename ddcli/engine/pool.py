@@ -103,6 +103,14 @@ class Pool:
             row += len(views)
         return lanes
 
+    def intern_ranges(self, starts: Lanes, lengths: Lanes, data: np.ndarray, column: Type) -> Lanes:
+        """Return the lane of each range of bytes of a string or binary type; a length of -1 stands for null."""
+        lanes, kind = np.empty(len(starts), np.int64), _kind(column)
+        for at in range(0, len(starts), BLOCK):
+            some = slice(at, at + BLOCK)
+            self._insert(kind, starts[some], lengths[some], data, lanes[some])
+        return lanes
+
     def intern_bytes(self, values: Sequence[bytes | None], column: Type) -> Lanes:
         """Return the lane of each value of a string or binary type: the quick way for a few of them."""
         data = np.frombuffer(b"".join(value for value in values if value) or b"\0", np.uint8)

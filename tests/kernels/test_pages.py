@@ -60,7 +60,7 @@ def written(kind, form, values, rows):
     end = sink.tell()
     writer.close()
     data = np.frombuffer(sink.getvalue(), np.uint8)
-    found = np.zeros((len(values) + 1, 5), np.int64)
+    found = np.zeros((len(values) + 1, kernels.SIZE + 1), np.int64)
     count = kernels.walk_pages(data, 4, end, found)
     table, begin, dictionary = [], 4, (0, 0)
     for row in found[:count].tolist():
@@ -148,7 +148,7 @@ def test_damage_is_refused_or_read_as_something_else(column, size, at, bit):
     damaged[begin + at % (end - begin)] ^= 1 << bit % 8
     picked(damaged, table, form)
     picked(damaged, table, form ^ NUMBERED)
-    kernels.walk_pages(damaged, 4, end, np.empty((len(values) + 1, 5), np.int64))
+    kernels.walk_pages(damaged, 4, end, np.empty((len(values) + 1, kernels.SIZE + 1), np.int64))
 
 
 @pytest.mark.parametrize("change", [(0, -1), (1, 10**6), (2, 10**6), (2, -1), (3, -5), (4, 10**6)])
@@ -162,8 +162,75 @@ def test_pages_that_are_not_in_the_file_are_refused(change):
 
 
 def test_no_page_is_found_where_none_is():
-    found = np.empty((9, 5), np.int64)
+    found = np.empty((9, kernels.SIZE + 1), np.int64)
     for data in (b"\x15", b"\x15\x00\x15", b"\xff" * 30, b"\x00", b"\x15\x00\x15\x7f\x15\x7f\x00"):
         assert kernels.walk_pages(np.frombuffer(data, np.uint8), 0, len(data), found) == -1
     assert kernels.walk_pages(np.empty(0, np.uint8), 0, 0, found) == 0
     assert kernels.walk_pages(np.empty(0, np.uint8), 0, 1, found) == -1
+
+
+def text_pages(values, rows, *, numbered=False):
+    """Return the bytes of a file with a column of texts, and its pages."""
+    sink = io.BytesIO()
+    schema = pa.schema([pa.field("v", pa.string())])
+    writer = pq.ParquetWriter(sink, schema, use_dictionary=numbered, compression="none", max_rows_per_page=rows)
+    writer.write_table(pa.table([pa.array(values, pa.string())], schema=schema))
+    end = sink.tell()
+    writer.close()
+    data = np.frombuffer(sink.getvalue(), np.uint8)
+    found = np.zeros((len(values) + 1, kernels.SIZE + 1), np.int64)
+    count = kernels.walk_pages(data, 4, end, found)
+    begins = [4, *found[: count - 1, END].tolist()]
+    table = [
+        (begin + row[HEADER], row[END], row[VALUES], 0, 0)
+        for begin, row in zip(begins, found[:count].tolist(), strict=True)
+    ]
+    return data, np.array(table, np.int64)
+
+
+def texts_of(data, table, form, counts=(), rows=()):
+    """Return the texts that `pick_texts` finds, None where it refuses."""
+    size = len(rows) if len(counts) else int(table[:, 2].sum())
+    starts, lengths = np.full((2, size), -7)
+    levels = np.empty(int(table[:, 2].max(initial=0)), np.uint64)
+    chosen = np.array(counts, np.int64), np.array(rows, np.int64)
+    if kernels.pick_texts(data, table, *chosen, levels, starts, lengths, form) != size:
+        return None
+    ranges = zip(starts.tolist(), lengths.tolist(), strict=True)
+    return [
+        None if length < 0 else data[at : at + length].tobytes().decode("utf-8", "replace") for at, length in ranges
+    ]
+
+
+TEXTS = st.lists(st.none() | st.text("aé\0", max_size=9), min_size=1, max_size=40)
+
+
+@given(TEXTS, st.integers(1, 12), st.integers(0, 2**32), st.data())
+def test_texts_are_those_that_were_written(values, size, at, data):
+    """All of them, and some; of a page that is damaged some others, but none from outside."""
+    form = kernels.TEXT | kernels.PLAIN | NULLABLE
+    content, table = text_pages(values, size)
+    assert texts_of(content, table, form) == values
+    some = [sorted(data.draw(st.sets(st.integers(0, rows - 1), max_size=4))) for rows in table[:, 2].tolist()]
+    expected = [values[size * page + row] for page, rows in enumerate(some) for row in rows]
+    assert texts_of(content, table, form, list(map(len, some)), [row for rows in some for row in rows]) == expected
+    begin, end = int(table[0, 0]), int(table[-1, 1])
+    damaged = content[: end + SLACK].copy()
+    damaged[begin + at % (end - begin)] ^= 1 << at % 8
+    texts_of(damaged, table, form)
+
+
+@given(st.sets(st.text("aé\0", max_size=9), min_size=1, max_size=40))
+def test_texts_of_a_dictionary(values):
+    ordered = sorted(values)
+    content, table = text_pages(ordered, 50, numbered=True)
+    start, end = int(table[0, 0]), int(table[0, 1])
+    starts, lengths = np.empty((2, len(values)), np.int64)
+    assert kernels.split_texts(content, start, end, starts, lengths) == len(values)
+    found = [
+        content[at : at + size].tobytes().decode() for at, size in zip(starts.tolist(), lengths.tolist(), strict=True)
+    ]
+    assert found == ordered
+    assert kernels.split_texts(content, start, end, starts[1:], lengths[1:]) == -1
+    assert kernels.split_texts(content, start, end - 1, starts, lengths) == -1
+    assert kernels.split_texts(content, start, len(content), starts, lengths) == -1

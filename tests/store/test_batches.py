@@ -240,8 +240,10 @@ def test_any_reader_sees_real_columns_and_row_groups_with_statistics(place):
 
 
 @pytest.mark.parametrize("text", TYPES)
-def test_other_readers_read_columns_of_every_type(place, text):
-    """Many pages, and values of which there are many and few."""
+@pytest.mark.parametrize("repeated", [0, 256])
+def test_other_readers_read_columns_of_every_type(place, text, repeated, monkeypatch):
+    """Many pages, and values that are numbered or are not."""
+    monkeypatch.setattr(file, "REPEATED", repeated)
     layout = BatchLayout(Layout(schema({"k": "int64"})), Layout(schema({"v": text})), 1)
     pool, rows = Pool(SECRET), 3000
     frame = pl.DataFrame([pl.Series("k", range(rows)), column("v", text, list(range(rows)))])

@@ -23,13 +23,17 @@ UNSIGNED: Final = 8
 FLIPPED: Final = 16
 FLAGGED: Final = 32
 FLOAT: Final = 64
+TEXT: Final = 128
+PLAIN: Final = 256
 """The form of a column's pages, a sum: values of 32 bits, nulls, indices into a dictionary, 32 bits without a sign; and what a lane makes
-of 64 bits: the sign bit flipped, a lane before it that says what is null, the order of floats."""
+of 64 bits: the sign bit flipped, a lane before it that says what is null, the order of floats; texts, whose numbers in the dictionary stand
+for them; values as they are, in pages that are compressed."""
 NULL: Final = 2**63 - 1
 SLACK: Final = 8
 """Bytes that follow every page: integers are read eight bytes at a time."""
-PAGE, HEADER, END, VALUES, ENCODING = range(5)
-"""What `walk_pages` writes of a page: its type, the size of its header, where it ends, how many values it has, and their encoding."""
+PAGE, HEADER, END, VALUES, ENCODING, SIZE = range(6)
+"""What `walk_pages` writes of a page: its type, the size of its header, where it ends, how many values it has, and their encoding, and
+how many bytes these are when they aren't compressed."""
 DICTIONARY_PAGE: Final = 2
 DELTAS: Final = 5
 NUMBERS: Final = 8
@@ -97,7 +101,7 @@ def walk_pages(data: np.ndarray, start: int, end: int, out: np.ndarray) -> int:
         if count == out.shape[0]:
             return -1
         begin = at
-        kind = size = values = encoding = -1
+        kind = size = values = encoding = whole_size = -1
         outer = inner = 0
         depth = 1
         while depth > 0:
@@ -121,6 +125,8 @@ def walk_pages(data: np.ndarray, start: int, end: int, out: np.ndarray) -> int:
                 at = after_number(data, at, end)
                 if depth == 1 and outer == 1:
                     kind = value
+                elif depth == 1 and outer == 2:
+                    whole_size = value
                 elif depth == 1 and outer == 3:
                     size = value
                 elif depth == 2 and inner == 1:
@@ -149,6 +155,7 @@ def walk_pages(data: np.ndarray, start: int, end: int, out: np.ndarray) -> int:
         out[count, END] = at
         out[count, VALUES] = values
         out[count, ENCODING] = encoding
+        out[count, SIZE] = whole_size
         count += 1
     return count
 
@@ -267,18 +274,12 @@ def read_runs(data: np.ndarray, at: int, end: int, width: int, count: int, out: 
 
 
 @inline
-def read_page(
-    data: np.ndarray, pages: np.ndarray, page: int, count: int, form: int, values: np.ndarray, levels: np.ndarray
-) -> int:
-    """Write what the first `count` rows of a page have: the bits of lanes, and of a nullable column which are there.
-
-    Returns 0, or -1 as `read_deltas`.
-    """
-    at = pages[page, 0]
+def start_of(data: np.ndarray, pages: np.ndarray, page: int, count: int, form: int, levels: np.ndarray) -> int:
+    """Return where the values of a page begin, -1 as `read_deltas`; of a nullable column, write which of the first rows have one."""
+    at: int = pages[page, 0]
     end = pages[page, 1]
-    if at < 0 or end < at or end > data.shape[0] - SLACK or count < 0 or count > min(values.size, levels.size):
+    if at < 0 or end < at or end > data.shape[0] - SLACK or count < 0 or count > levels.size:
         return -1
-    present = count
     if form & NULLABLE:
         if end - at < 4:
             return -1
@@ -287,6 +288,23 @@ def read_page(
         if length > end - at or read_runs(data, at, at + length, 1, count, levels) < 0:
             return -1
         at += length
+    return at
+
+
+@inline
+def read_page(
+    data: np.ndarray, pages: np.ndarray, page: int, count: int, form: int, values: np.ndarray, levels: np.ndarray
+) -> int:
+    """Write what the first `count` rows of a page have: the bits of lanes, and of a nullable column which are there.
+
+    Returns 0, or -1 as `read_deltas`.
+    """
+    at = start_of(data, pages, page, count, form, levels)
+    end = pages[page, 1]
+    if at < 0 or count > values.size:
+        return -1
+    present = count
+    if form & NULLABLE:
         present = 0
         for i in range(count):
             present += integer(levels[i])
@@ -294,8 +312,13 @@ def read_page(
         if form & NUMBERED:
             if at >= end or read_runs(data, at + 1, end, integer(data[at]), present, values) < 0:
                 return -1
-            if look_up(data, pages[page, 3], pages[page, 4], form, present, values) < 0:
+            if not form & TEXT and look_up(data, pages[page, 3], pages[page, 4], form, present, values) < 0:
                 return -1
+        elif form & PLAIN:
+            if 8 * present > end - at:
+                return -1
+            for i in range(present):
+                values[i] = whole(data, np.uint64(at + 8 * i))
         elif read_deltas(data, at, end, present, values) < 0:
             return -1
         to_lanes(values, present, form)
@@ -426,3 +449,72 @@ def pick_values(
                     out[o + k, lane] = NULL if null else integer(values[i])
         o += count
     return o
+
+
+@kernel("BMVVUVVi")
+def pick_texts(
+    data: np.ndarray,
+    pages: np.ndarray,
+    counts: np.ndarray,
+    rows: np.ndarray,
+    levels: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    form: int,
+) -> int:
+    """Write where the texts of some rows of pages begin and how long they are, -1 for null; rows as of `pick_values`, and what is returned."""
+    some = counts.size > 0
+    if some and counts.size < pages.shape[0]:
+        return -1
+    o = 0
+    for page in range(pages.shape[0]):
+        end = pages[page, 1]
+        at = start_of(data, pages, page, pages[page, 2], form, levels)
+        count = counts[page] if some else pages[page, 2]
+        if at < 0 or count < 0 or count > min(starts.size, lengths.size) - o or (some and count > rows.size - o):
+            return -1
+        k = 0
+        i = 0
+        while k < count and i < pages[page, 2]:
+            wanted = not some or rows[o + k] == i
+            null = form & NULLABLE and levels[i] == U0
+            length = -1
+            if not null:
+                if end - at < 4:
+                    return -1
+                length = integer(half(data, np.uint64(at)))
+                at += 4
+                if length > end - at:
+                    return -1
+            if wanted:
+                starts[o + k] = 0 if null else at
+                lengths[o + k] = length
+                k += 1
+            if not null:
+                at += length
+            i += 1
+        if k < count:
+            return -1
+        o += count
+    return o
+
+
+@kernel("BiiVV")
+def split_texts(data: np.ndarray, start: int, end: int, starts: np.ndarray, lengths: np.ndarray) -> int:
+    """Write where the texts of a dictionary in data[start:end] begin and how long they are; return how many, -1 where that isn't one."""
+    if start < 0 or end < start or end > data.shape[0] - SLACK:
+        return -1
+    at = start
+    count = 0
+    while at < end:
+        if end - at < 4 or count == min(starts.size, lengths.size):
+            return -1
+        length = integer(half(data, np.uint64(at)))
+        at += 4
+        if length > end - at:
+            return -1
+        starts[count] = at
+        lengths[count] = length
+        at += length
+        count += 1
+    return count

@@ -5,7 +5,7 @@ checksum is (see `page_index`): to look keys up takes the pages that have them, 
 reads the file; it leaves out what it does not know.
 
 Integers are packed as differences of neighbours, which for sorted keys are small, and not compressed further: 10 M pairs of
-integers take 3.6 bytes a row. Few different numbers are numbered. What else there is, is compressed page by page.
+integers take 3.6 bytes a row. Few different numbers or texts are numbered. What else there is, is compressed page by page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.kernels.pages import NUMBERED
+from ddcli.engine.kernels.pages import NUMBERED, PLAIN
 from ddcli.store.batch.group_index import GroupIndex
 from ddcli.store.batch.page_index import (
     MAGIC,
@@ -64,7 +64,7 @@ LEVEL = 1
 NEAR = 64 << 10
 """Bytes between two ranges up to which both are read with what lies between them."""
 UNBOUNDED = 1 << 30
-"""Bytes of a page: rows alone say where it ends."""
+"""Bytes of a page, and of a dictionary: rows alone say where these end."""
 SIGN = np.int64(-(2**63))
 
 
@@ -205,8 +205,8 @@ def _writer(sink: io.BytesIO, schema: pa.Schema, forms: Mapping[str, int], leadi
     import pyarrow.parquet as pq
 
     numbered = [name for name, form in forms.items() if form != OTHER and form & NUMBERED]
-    packed = [name for name, form in forms.items() if form != OTHER and not form & NUMBERED]
-    compressed = [_path(schema.field(name)) for name, form in forms.items() if form == OTHER]
+    packed = [name for name, form in forms.items() if form != OTHER and not form & (NUMBERED | PLAIN)]
+    compressed = [_path(schema.field(name)) for name, form in forms.items() if form == OTHER or form & PLAIN]
     return pq.ParquetWriter(
         sink,
         schema,
@@ -218,6 +218,7 @@ def _writer(sink: io.BytesIO, schema: pa.Schema, forms: Mapping[str, int], leadi
         store_decimal_as_integer=True,
         max_rows_per_page=PAGE,
         data_page_size=UNBOUNDED,
+        dictionary_pagesize_limit=UNBOUNDED,
         data_page_version="1.0",
     )
 

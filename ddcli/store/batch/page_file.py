@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ddcli.engine.kernels.pages import ENCODING, VALUES, walk_pages
-from ddcli.store.parquet.row_groups import END, GROUPS, MAGIC, ROWS
+from ddcli.engine.kernels.pages import END, HEADER, SIZE, SLACK, VALUES, walk_pages
+from ddcli.store.parquet.row_groups import END as AFTER
+from ddcli.store.parquet.row_groups import GROUPS, MAGIC, ROWS
 from ddcli.store.parquet.thrift import (
     BINARY,
     I32,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from ddcli.store.batch.page_index import Data, Pages
+    from ddcli.store.batch.page_index import Data, Matrix, Pages
 
 PHYSICAL = {"BOOLEAN": 0, "INT32": 1, "INT64": 2, "INT96": 3, "FLOAT": 4, "DOUBLE": 5, "BYTE_ARRAY": 6}
 PHYSICAL["FIXED_LEN_BYTE_ARRAY"] = 7
@@ -46,10 +47,7 @@ def read_pages(data: Data, pages: Pages, field: pa.Field, chunk: Any, rows: int)
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    content = b"".join(data[start:end].tobytes() for start, end in _adjacent(pages))
-    found = np.empty((len(pages.starts), ENCODING + 1), np.int64)
-    if walk_pages(np.frombuffer(content, np.uint8), 0, len(content), found) != len(found):
-        raise ValueError("no pages")
+    content, found = _walked(data, pages)
     path = chunk.path_in_schema.encode()
     size = number_bytes(len(content))
     described = {
@@ -75,6 +73,31 @@ def read_pages(data: Data, pages: Pages, field: pa.Field, chunk: Any, rows: int)
     return series
 
 
+def unpacked(data: Data, pages: Pages) -> tuple[Data, Matrix]:
+    """Return what some compressed pages hold, one after the other, and where each begins and ends in it.
+
+    Raises pa.ArrowException, OSError or ValueError where that can't be read.
+    """
+    import pyarrow as pa
+
+    content, found = _walked(data, pages)
+    codec, parts, begin = pa.Codec("zstd"), [], 0
+    for header, end, size in found[:, [HEADER, END, SIZE]].tolist():
+        parts.append(codec.decompress(content[begin + header : end], size, asbytes=True))
+        begin = end
+    ends = np.cumsum(found[:, SIZE])
+    return np.frombuffer(b"".join([*parts, bytes(SLACK)]), np.uint8), np.stack([ends - found[:, SIZE], ends], axis=1)
+
+
+def _walked(data: Data, pages: Pages) -> tuple[bytes, Matrix]:
+    """Return the bytes of some pages, and what their headers say. Raises ValueError."""
+    content = b"".join(data[start:end].tobytes() for start, end in _adjacent(pages))
+    found = np.empty((len(pages.starts), SIZE + 1), np.int64)
+    if walk_pages(np.frombuffer(content, np.uint8), 0, len(content), found) != len(found):
+        raise ValueError("no pages")
+    return content, found
+
+
 def _adjacent(pages: Pages) -> Sequence[tuple[int, int]]:
     """Return ranges of bytes in which the pages lie, those that follow one another in one."""
     breaks = np.flatnonzero(pages.starts[1:] != pages.ends[:-1]) + 1
@@ -91,4 +114,4 @@ def _empty(field: pa.Field) -> bytes:
     sink = io.BytesIO()
     pq.ParquetWriter(sink, pa.schema([field]), store_decimal_as_integer=True).close()
     data = sink.getvalue()
-    return data[-END - int.from_bytes(data[-END : END // -2], "little") :]
+    return data[-AFTER - int.from_bytes(data[-AFTER : AFTER // -2], "little") :]

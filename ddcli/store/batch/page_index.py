@@ -29,6 +29,9 @@ from ddcli.engine.kernels.pages import (
     NUMBERED,
     NUMBERS,
     PAGE,
+    PLAIN,
+    SIZE,
+    TEXT,
     UNSIGNED,
     VALUES,
     meeting,
@@ -51,6 +54,8 @@ TRAILER = len(MAGIC) + 4
 """Bytes at the end of the index: its length, and what it is."""
 OTHER = -1
 """The form of pages that only a reader of Parquet reads."""
+UNENCODED = 0
+"""Parquet's number for values that are as they are."""
 WORD = 8
 SIZES = 8
 """Bits for the size of a page's header, below those that say where the page ends."""
@@ -62,9 +67,9 @@ NARROW_DIGITS = 9
 def form_of(kind: Type, *, numbered: bool) -> int:
     """Return the form (see `kernels.pages`) in which a column of this type lies in its pages."""
     if kind.kind == "float64":
-        if not numbered:
-            return OTHER
-        form = FLOAT
+        form = FLOAT if numbered else FLOAT | PLAIN
+    elif kind.kind in ("string", "binary"):
+        form = TEXT if numbered else TEXT | PLAIN
     elif kind.kind == "decimal":
         if kind.precision > NARROW_DECIMAL:
             return OTHER
@@ -190,7 +195,7 @@ def leaf_of(data: Data, start: int, forms: Sequence[int], keys: Matrix, rows: Ma
     """
     pages, columns = len(rows), len(forms)
     wide = (length - 3 * columns) // (keys.shape[1] + 2 * columns)
-    found = np.empty((columns * (pages + 1), ENCODING + 1), np.int64)
+    found = np.empty((columns * (pages + 1), SIZE + 1), np.int64)
     magic = 0 if start else 4
     count = walk_pages(data, magic, len(data), found)
     leaf = np.empty(length, np.int64)
@@ -210,7 +215,7 @@ def leaf_of(data: Data, start: int, forms: Sequence[int], keys: Matrix, rows: Ma
         assert row + pages <= count, "fewer pages than asked for"
         assert not (mine[:, PAGE] == DICTIONARY_PAGE).any(), "more pages than asked for"
         if form != OTHER:
-            encoding = NUMBERS if form & NUMBERED else DELTAS
+            encoding = NUMBERS if form & NUMBERED else UNENCODED if form & PLAIN else DELTAS
             assert (mine[:, ENCODING] == encoding).all(), "pages encoded in another way than asked for"
             assert (mine[:, VALUES] == rows).all(), "pages of other rows than asked for"
         ends[1 : pages + 1], headers[1 : pages + 1] = mine[:, END], mine[:, HEADER]

@@ -1,7 +1,7 @@
 """Rows of batch files: whole, or those with certain keys, of which no page is read that has none.
 
-Integers, dates, times and decimals go from the mapped file into lanes, by a kernel that decodes a page in the cache. What else there
-is, texts above all, is decoded by pyarrow, page by page as well, and hashed for those rows only that are looked for.
+Numbers, dates and times go from the mapped file into lanes, by a kernel that decodes a page in the cache, and of texts those are hashed
+that are looked for. What else there is, lists above all, is decoded by pyarrow, page by page as well.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.kernels.pages import NUMBERED, find_rows, pick_values
+from ddcli.engine.kernels.pages import NULL, NUMBERED, PLAIN, TEXT, find_rows, pick_texts, pick_values, split_texts
 from ddcli.engine.lanes import Layout, encode
 from ddcli.expressions.types import Type
-from ddcli.store.batch.page_file import read_pages
+from ddcli.store.batch.page_file import read_pages, unpacked
 from ddcli.store.batch.page_index import OTHER, WORD, Leaves, Pages, row_checksums
 from ddcli.store.state.verify import damaged, other_columns
 
@@ -171,18 +171,74 @@ class _PageReading:
             if name in self._of.index.constants:
                 matrix[:, lane] = self._of.index.constants[name]
             elif (native := self._of.native(name, kind)) is not None:
-                self._pick(native, chosen, matrix, lane)
+                self._write(native, kind, chosen, matrix, lane, pool)
             else:
                 values = self._series(name, chosen).alias(column).cast(kind.to_polars())
                 encode(values.to_frame(), Layout({column: kind}), pool, matrix, lane)
         return matrix
 
-    def _pick(self, column: PageColumn, chosen: _Chosen, matrix: Matrix, lane: int) -> None:
-        """Write the lanes of a column of integers."""
-        table = self._table(column, chosen.places, chosen.numbers, chosen.sizes)
-        rows = pick_values(self._data, table, chosen.counts, chosen.rows, *self._scratch, matrix, lane, column.form)
+    def _write(self, column: PageColumn, kind: Type, chosen: _Chosen, matrix: Matrix, lane: int, pool: Pool) -> None:
+        """Write the lanes of a column whose pages a kernel reads."""
+        if not column.form & PLAIN:
+            data, table = self._data, self._table(column, chosen.places, chosen.numbers, chosen.sizes)
+        else:
+            data, table = self._unpacked(column, chosen)
+        if not column.form & TEXT:
+            self._pick(data, table, column, chosen, matrix, lane)
+        elif column.form & NUMBERED:
+            numbers = np.empty((len(matrix), 1), np.int64)
+            self._pick(data, table, column, chosen, numbers, 0)
+            matrix[:, lane] = self._numbered(column, kind, chosen, numbers[:, 0], pool)
+        else:
+            starts, lengths = np.empty((2, len(matrix)), np.int64)
+            chosen_rows = chosen.counts, chosen.rows
+            found = pick_texts(data, table, *chosen_rows, self._scratch[1], starts, lengths, column.form)
+            if found != len(matrix):
+                raise damaged(self._of.file.path)
+            matrix[:, lane] = pool.intern_ranges(starts, lengths, data, kind)
+
+    def _pick(self, data: Data, table: Matrix, column: PageColumn, chosen: _Chosen, matrix: Matrix, lane: int) -> None:
+        """Write the lanes of numbers."""
+        rows = pick_values(data, table, chosen.counts, chosen.rows, *self._scratch, matrix, lane, column.form)
         if rows != len(matrix):
             raise damaged(self._of.file.path)
+
+    def _numbered(self, column: PageColumn, kind: Type, chosen: _Chosen, numbers: Matrix, pool: Pool) -> Matrix:
+        """Return the lanes of texts that dictionaries number, of each text once: only those are hashed that some row has."""
+        there, place = np.unique(chosen.places, return_inverse=True)
+        before = self.leaves.dictionaries(self._of.columns[column.name], there)
+        sizes = before.ends - before.bodies
+        starts, lengths = np.empty((2, int((sizes // 4).sum())), np.int64)
+        firsts = np.zeros(len(there) + 1, np.int64)
+        for at, (start, end) in enumerate(zip(before.bodies.tolist(), before.ends.tolist(), strict=True)):
+            found = split_texts(self._data, start, end, starts[firsts[at] :], lengths[firsts[at] :])
+            if found < 0:
+                raise damaged(self._of.file.path)
+            firsts[at + 1] = firsts[at] + found
+        place = np.repeat(place, chosen.counts if len(chosen.counts) else chosen.sizes)
+        null = numbers == NULL
+        if (~null & (numbers >= np.diff(firsts)[place])).any():
+            raise damaged(self._of.file.path)
+        entries = np.where(null, firsts[-1], firsts[place] + np.where(null, 0, numbers))
+        used = np.zeros(firsts[-1] + 1, np.bool_)
+        used[entries] = True
+        used = np.flatnonzero(used[:-1])
+        lanes = np.full(firsts[-1] + 1, NULL)
+        lanes[used] = pool.intern_ranges(starts[used], lengths[used], self._data, kind)
+        return lanes[entries]
+
+    def _unpacked(self, column: PageColumn, chosen: _Chosen) -> tuple[Data, Matrix]:
+        """Return what compressed pages of a column hold, and where, as kernels take it."""
+        import pyarrow as pa
+
+        pages = self.leaves.pages(self._of.columns[column.name], chosen.places, chosen.numbers)
+        table = np.zeros((len(chosen.places), 5), np.int64)
+        try:
+            data, table[:, :2] = unpacked(self._data, pages)
+        except (pa.ArrowException, OSError, ValueError):
+            raise damaged(self._of.file.path) from None
+        table[:, 2] = chosen.sizes
+        return data, table
 
     def _series(self, name: str, chosen: _Chosen) -> pl.Series:
         """Return a column of anything else."""
