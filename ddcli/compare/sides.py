@@ -33,10 +33,16 @@ if TYPE_CHECKING:
     from ddcli.store.tables.listing import Listing
 
 ONCE = pl.lit(1, pl.Int64).alias(WEIGHT)
+MOST_OF_TEXT = 1_000
+"""Columns of text on one side that are read in types: the time and memory of polars' queries grow with the square of their columns."""
 
 
 class SideArgument(Protocol):
     """What a person has named as a side."""
+
+    @property
+    def label(self) -> str:
+        """What the person calls it."""
 
     @property
     def known(self) -> Mapping[str, pl.DataType]:
@@ -84,7 +90,7 @@ class FrameGiven:
 class FilesGiven:
     """Files of one kind: a directory, a file, a glob. `text` are rows as they are written, of files that are text."""
 
-    path: str
+    label: str
     whole: Path
     listing: Listing
     reading: Reading
@@ -144,7 +150,7 @@ class FilesGiven:
         count = f"{len(self.paths)} files" if len(self.paths) > 1 else "a file"
         kind = f"{name_of_kind(self.paths[0])}, {count}"
         return Side(
-            self.path,
+            self.label,
             kind,
             found[0],
             scans,
@@ -155,21 +161,21 @@ class FilesGiven:
 
     def _log(self, declared: Schema | None) -> Side:
         reading = self.reading
-        log = ChangeLog.open(self.path, Path.cwd(), time=reading.time, diff=reading.diff, columns=declared)
+        log = ChangeLog.open(self.label, Path.cwd(), time=reading.time, diff=reading.diff, columns=declared)
         keep, notes = None, (*log.notes,)
         at: dict[str, pl.Series] = {}
         if reading.as_of is not None and reading.as_of != LATEST:
             time = log.at(reading.as_of, "--as-of")
             keep = not_after(list(log.time), time)
             if closed := log.open_from(reading.as_of):
-                notes += (f"{self.path} is complete before {closed}: as of {reading.as_of} it may still change",)
+                notes += (f"{self.label} is complete before {closed}: as of {reading.as_of} it may still change",)
             at = {
                 name: pl.Series([value]).cast(pl.Int32 if kind.kind == "date" else pl.Int64).cast(kind.to_polars())
                 for value, (name, kind) in zip(time, log.time.items(), strict=True)
             }
         kind = f"change log as of {reading.as_of}" if at else "change log"
         return Side(
-            self.path,
+            self.label,
             kind,
             {name: column.to_polars() for name, column in log.columns.items()},
             [scan.with_columns(pl.col(log.diff).alias(WEIGHT)) for scan in log.reader.scans()],
@@ -237,6 +243,12 @@ def open_sides(a: SideArgument, b: SideArgument, ignore: Collection[str] = ()) -
     taken: list[Schema] = []
     for one, other in ((a, b), (b, a)):
         wanted = [name for name in one.texts if name not in ignore]
+        if len(wanted) > MOST_OF_TEXT:
+            raise InputError(
+                f"it has {len(wanted)} columns of text, of which at most {MOST_OF_TEXT} can be compared",
+                place=one.label,
+                hint="leave columns out with `--ignore`, or convert both sides to Parquet: `dd convert`",
+            )
         types = {name: kind for name in wanted if (kind := _readable(other.known.get(name))) is not None}
         taken.append(types)
         for name in wanted:

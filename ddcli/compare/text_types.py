@@ -41,7 +41,7 @@ FORMS = {
 """Types that text may have, the narrowest first, and how their values are written."""
 
 
-TOGETHER = 200
+TOGETHER = 20
 """Columns that are looked at in one go: the time and memory of a query grow with the square of its columns."""
 
 
@@ -68,17 +68,26 @@ def infer_types(texts: Mapping[str, Sequence[pl.LazyFrame]]) -> Schema:
             by_frame.setdefault(id(frame), (frame, []))[1].append(name)
     possible = {name: list(FORMS) for name in texts}
     valued: set[str] = set()
-    for first in (FIRST, None):
-        for frame, names in by_frame.values():
-            rows = frame if first is None else frame.head(first)
-            for few in (names[at : at + TOGETHER] for at in range(0, len(names), TOGETHER)):
-                checks = [pl.col(name).is_not_null().any().alias(f"{name}:any") for name in few]
-                checks += [_fits(name, kind).alias(f"{name}:{kind}") for name in few for kind in possible[name]]
-                found = rows.select(checks).collect(engine="streaming").row(0, named=True)
-                for name in few:
-                    possible[name] = [kind for kind in possible[name] if found[f"{name}:{kind}"]]
-                    valued |= {name} if found[f"{name}:any"] else set()
+    longer = []
+    for frame, names in by_frame.values():
+        first = frame.select(names).head(FIRST).collect(engine="streaming")
+        _rule_out(first.lazy(), names, possible, valued)
+        if len(first) == FIRST:
+            longer.append((frame, names))
+    for frame, names in longer:
+        _rule_out(frame, names, possible, valued)
     return {name: possible[name][0] if possible[name] and name in valued else TEXT for name in texts}
+
+
+def _rule_out(rows: pl.LazyFrame, names: Sequence[str], possible: dict[str, list[Type]], valued: set[str]) -> None:
+    """Leave in `possible` the types that all these rows fit, and put columns with any value into `valued`."""
+    for few in (names[at : at + TOGETHER] for at in range(0, len(names), TOGETHER)):
+        checks = [pl.col(name).is_not_null().any().alias(f"{name}:any") for name in few]
+        checks += [_fits(name, kind).alias(f"{name}:{kind}") for name in few for kind in possible[name]]
+        found = rows.select(checks).collect(engine="streaming").row(0, named=True)
+        for name in few:
+            possible[name] = [kind for kind in possible[name] if found[f"{name}:{kind}"]]
+            valued |= {name} if found[f"{name}:any"] else set()
 
 
 def _fits(name: str, kind: Type) -> pl.Expr:

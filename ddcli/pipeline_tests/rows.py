@@ -112,11 +112,15 @@ class Material:
             self._places[stem] = given.span
         if given is not None and given.file is not None:
             source = locate(self.subject.request.base, given.file.value)
-            if not source.is_file():
-                hint = "it is relative to the pipeline file"
-                raise SpecError(f"there is no file '{given.file.value}'", span=given.file.span, hint=hint)
             path = folder / f"{stem}{''.join(source.suffixes[-2:])}"
-            shutil.copyfile(source, path)
+            try:
+                if not source.is_file():
+                    hint = "it is relative to the pipeline file"
+                    raise SpecError(f"there is no file '{given.file.value}'", span=given.file.span, hint=hint)
+                shutil.copyfile(source, path)
+            except OSError as error:
+                problem = f"the file '{given.file.value}' can't be read: {error.strerror or error}"
+                raise SpecError(problem, span=given.file.span) from None
             return path
         subject = self.subject
         columns = (

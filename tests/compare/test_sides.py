@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from ddcli import diff
-from ddcli.compare import text_types
+from ddcli.compare import sides, text_types
 from ddcli.errors import DdError, InputError, UsageError
 
 ROWS = pl.DataFrame(
@@ -87,6 +87,19 @@ def test_text_alone_has_the_narrowest_types_in_which_all_its_values_can_be_read(
     assert set(+found.cells) == {"zip", "big"}
 
 
+@pytest.mark.parametrize("ending", ["csv", "ndjson"])
+def test_more_columns_of_text_than_can_be_compared_are_refused(folder, monkeypatch, ending):
+    monkeypatch.setattr(sides, "MOST_OF_TEXT", 2)
+    for side in "ab":
+        frame = pl.DataFrame({"k": [1], "v": [2], "w": [3 if side == "a" else 4]})
+        getattr(frame, f"write_{ending}")(folder / f"{side}.{ending}")
+        frame.write_parquet(folder / f"{side}.parquet")
+    with pytest.raises(InputError, match="it has 3 columns of text, of which at most 2 can be compared"):
+        diff(f"a.{ending}", f"b.{ending}", key="k")
+    assert diff(f"a.{ending}", f"b.{ending}", key="k", ignore=["w"]).same
+    assert not diff("a.parquet", "b.parquet", key="k").same
+
+
 @pytest.mark.parametrize(
     ("texts", "kind"),
     [
@@ -129,7 +142,7 @@ def test_text_that_the_other_sides_type_does_not_hold_is_refused_at_its_line(fol
     with pytest.raises(InputError) as told:
         diff("a.csv", "b.parquet", key="id")
     assert str(told.value) == (
-        f"{folder}/a.csv:3: error: column 'amount' is float64, and 'n/a' is none\n"
+        "a.csv:3: error: column 'amount' is float64, and 'n/a' is none\n"
         "hint: the type is the other side's: correct the file, or leave the column out with `--ignore`"
     )
     assert diff("a.csv", "b.parquet", key="id", ignore=["amount"]).counts == {"changed": 1, "added": 1}
@@ -255,9 +268,9 @@ def test_files_of_the_same_bytes_in_other_partitions_are_not_the_same(folder):
 def test_what_can_not_be_read_is_refused(folder, make, said):
     make(folder)
     write(folder / "b.csv", ROWS)
-    for sides in (("side", "b.csv"), ("b.csv", "side")):
+    for both in (("side", "b.csv"), ("b.csv", "side")):
         with pytest.raises(InputError) as told:
-            diff(*sides)
+            diff(*both)
         assert said in told.value.problem
         assert told.value.place
 

@@ -1,6 +1,8 @@
 """`dd test`: what a person writes, and what is said of it."""
 
+import errno
 import json
+import shutil
 import sys
 from xml.etree import ElementTree as ET
 
@@ -123,7 +125,11 @@ def test_selection(shop):
     assert "the pipeline has no tests" in shop("test", "q.yaml").err
 
 
-def test_rows_in_files(shop):
+def closed(*_):
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_rows_in_files(shop, monkeypatch):
     shop.write("given.csv", "id,region,amount,note,time,diff\n1,north,2.5,,0,1\n2,south,1.5,,3,1\n")
     shop.write("expected.csv", "region,n\nnorth,1\nsouth,1\n")
     pl.DataFrame({"region": ["south"], "time": [3]}).write_parquet(shop.folder / "changes.parquet")
@@ -143,6 +149,16 @@ def test_rows_in_files(shop):
     shop.write("p.yaml", ORDERS + test)
     missing = shop("test", "p.yaml")
     assert (missing.code, "p.yaml:16:35: error: there is no file 'later.csv'" in missing.err) == (2, True)
+    (shop.folder / "later.csv").write_text("region,amount,time,diff\n")
+    monkeypatch.setattr(shutil, "copyfile", closed)
+    unread = shop("test", "p.yaml")
+    assert (
+        unread.code,
+        "p.yaml:16:35: error: the file 'later.csv' can't be read: Permission denied" in unread.err,
+    ) == (
+        2,
+        True,
+    )
 
 
 STANDING = "  - expect: {collection: totals, unique: [region], not_null: [amount], accepted: {region: [north, south]}, always: n < 3, non_negative: true}\n"
