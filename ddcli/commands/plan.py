@@ -6,7 +6,7 @@ from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.job.request import find_time, find_upper, is_idle, read_request
+from ddcli.job.request import find_time, find_upper, is_changed, is_idle, read_request
 from ddcli.job.summary import plural, size_of
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs
@@ -123,7 +123,7 @@ def preview(path: Path, *, state: Path | None = None, until: str | None = None) 
 
 
 def _preview(request: Request, manifest: Manifest | None) -> Preview:
-    from ddcli.driver.migration import find_changes, is_changed
+    from ddcli.driver.migration import find_changes
     from ddcli.driver.prepare import prepare
     from ddcli.engine.times import Frontier
     from ddcli.sources.readers import largest_seen
@@ -133,7 +133,11 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     wanted = ready.bound.plan(manifest.cache["plan"] if manifest else None)
     before = Frontier(manifest.upper) if manifest else None
     upper = find_upper(request, ready.bound.time, ready.found, before, largest_seen(manifest, ready.readers))
-    changes = find_changes(request, manifest, wanted) if manifest and is_changed(request, manifest, wanted) else None
+    changes = (
+        find_changes(request, manifest, wanted)
+        if manifest and is_changed(request, manifest, wanted.fingerprint)
+        else None
+    )
     again = _again(changes, ready.found)
     inputs = {}
     for name, reader in ready.readers.items():

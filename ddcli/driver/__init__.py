@@ -5,6 +5,7 @@
 * migration: the state of a changed pipeline: what is new is built, outputs are corrected
 * prepare: inputs found and opened, and the file bound to their columns
 * run: one run: is there anything to do, then do it and record it
+* run_plan: the plan of a run: the one that an earlier run kept, or a new one
 * step: the step: slices of inputs through the dataflow to files of outputs and state
 * watch: `--watch`: a run whenever inputs change
 """

@@ -11,8 +11,8 @@ from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.meter import Watching, widths_of
-from ddcli.driver.migration import is_changed, rebuild
 from ddcli.driver.prepare import prepare
+from ddcli.driver.run_plan import RunPlan
 from ddcli.driver.step import Stepping, pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
 from ddcli.engine.pool import HashCollision
@@ -22,7 +22,7 @@ from ddcli.engine.secret import new_secret
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.job.functions import load_functions
-from ddcli.job.request import find_upper, nothing_new
+from ddcli.job.request import find_upper, is_changed, nothing_new
 from ddcli.job.sizes import Sizes, rows_held
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.runtime.placement import Choosing
@@ -34,7 +34,6 @@ from ddcli.sources.input_format import InputFacts, facts_of
 from ddcli.sources.readers import largest_seen
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import InputEntry, Manifest, OutputEntry, Times
-from ddcli.store.state.upkeep import rekey
 from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__
 
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.plan.generations import Plan
+    from ddcli.plan.physical import PhysicalGraph
     from ddcli.sources.readers import Reader
     from ddcli.store.log.reader import Taken
     from ddcli.store.state.directory import State
@@ -69,6 +69,8 @@ def execute(request: Request, manifest: Manifest | None, state: State | None) ->
             request.say(f"{collision.problem}; the run begins again under another secret")
             secret = new_secret()
             if state is not None and state.manifest is not None:
+                from ddcli.store.state.upkeep import rekey
+
                 manifest = rekey(state, secret, request.say)
     raise AssertionError("the last attempt returns or raises")
 
@@ -80,10 +82,14 @@ def _execute(
     request.progress.begin("looking at the inputs")
     ready = prepare(request, manifest, rows_held(request.memory))
     readers, time = ready.readers, ready.bound.time
-    plan = ready.bound.plan(manifest.cache["plan"] if manifest else None)
+    planning = RunPlan(request, manifest, ready.bound)
+    graph = planning.graph
     load_functions(request.spec, request.base)  # what can't be is told before anything is done
-    if manifest is not None and is_changed(request, manifest, plan):
-        return _changed(request, manifest, state, plan, time, choosing)
+    if manifest is not None:
+        if is_changed(request, manifest, graph.fingerprint):
+            return _changed(request, manifest, state, planning.plan, time, choosing)
+        if state is not None:
+            planning.keep(manifest.cache["plan"]["generations"])
     before = Frontier(manifest.upper) if manifest else None
     seen = largest_seen(manifest, readers)
     upper = find_upper(request, time, ready.found, before, seen)
@@ -95,13 +101,15 @@ def _execute(
             return nothing_new(request, manifest)
         return RunSummary(request.spec.name.value, None, None, changed=False)
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
-    return _Run(request, manifest, state, secret, plan, readers, time, seen, upper, choosing).run()
+    return _Run(request, manifest, state, secret, planning, readers, time, seen, upper, choosing).run()
 
 
 def _changed(
     request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema, choosing: Choosing
 ) -> RunSummary:
     """Bring the state to a changed plan, if that is wanted, then take in what is new."""
+    from ddcli.driver.migration import rebuild
+
     rebuilt, wrote, counts, spark = rebuild(request, manifest, state, plan, time, choosing)
     upper, (rows, size) = format_frontier(Frontier(manifest.upper), list(time.values())), _held(rebuilt)
     alone = RunSummary(
@@ -141,7 +149,7 @@ class _Run:
     manifest: Manifest | None
     state: State | None
     secret: bytes
-    plan: Plan
+    planning: RunPlan
     readers: dict[str, Reader]
     time: Schema
     """The time columns of the outputs and their types, one a coordinate."""
@@ -150,6 +158,10 @@ class _Run:
     choosing: Choosing
     spread: SparkSummary | None = None
     counts: Counts = field(default_factory=Counts)
+
+    @property
+    def graph(self) -> PhysicalGraph:
+        return self.planning.graph
 
     def run(self) -> RunSummary:
         before = self.manifest.upper if self.manifest else None
@@ -164,9 +176,9 @@ class _Run:
             pools,
             interval.lower,
             cut,
-            imports=imported(self.plan.graph, self.readers),
+            imports=imported(self.graph, self.readers),
             claims=read_claims(self.request.state),
-            past=kept_past(self.request.spec, self.plan.graph, self.kinds),
+            past=kept_past(self.request.spec, self.graph, self.kinds),
             progress=self.request.progress,
         )
         workers = Workers(cut.passes, cut.threads)
@@ -177,7 +189,7 @@ class _Run:
             failed = errors.add if self.request.spec.errors else None
             facts = facts_of(self.request.spec, self.readers, before, self.upper.elements)
             assembled = assemble(
-                self.plan.graph,
+                self.graph,
                 scope,
                 traces,
                 pools,
@@ -198,7 +210,7 @@ class _Run:
                 step = Stepping(assembled, given, cut, pools, traces, publishing, transaction, interval)
                 if spread:
                     widths = widths_of(taken, self.readers)
-                    self.counts, self.spread = step.run_as_tasks(self.plan.graph, self.choosing, facts, errors, widths)
+                    self.counts, self.spread = step.run_as_tasks(self.graph, self.choosing, facts, errors, widths)
                 else:
                     step.run()
                     self.counts = self._counted(scope, watching, traces, publishing)
@@ -213,11 +225,13 @@ class _Run:
                 committed = transaction.commit(self._manifest(taken, traces, publishing))
         finally:
             workers.close()
+        if self.manifest is None:
+            self.planning.keep(committed.cache["plan"]["generations"])
         return self._summary(read, publishing.summaries(), committed, errors)
 
     def _counted(self, scope: Scope, watching: Watching, traces: StateTraces, publishing: Publishing) -> Counts:
         """Return what was counted in a step: an input's time is that of reading it, state and outputs are written in their nodes'."""
-        scans = self.plan.graph.scans()
+        scans = self.graph.scans()
         seconds = {scans[name].fingerprint: spent for name, spent in watching.seconds.items() if name in scans}
         seconds |= {f"{OUTPUT}{name}": spent for name, spent in publishing.seconds.items()}
         apart = [*seconds.items(), *traces.seconds.items()]
@@ -228,14 +242,14 @@ class _Run:
 
         An input that no output reads is only checked.
         """
-        scans = self.plan.graph.scans()
+        scans = self.graph.scans()
         columns = {name: tuple(scans[name].schema) if name in scans else () for name in self.readers}
         upper = self.upper.elements
         taken = {name: reader.take(columns[name], before, upper) for name, reader in self.readers.items()}
         rows = sum(taken[name].rows for name in scans)
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
-        cut, spread = self.choosing.cut(self.plan.graph, len(self.time), rows, kept)
+        cut, spread = self.choosing.cut(self.graph, len(self.time), rows, kept)
         most = cut.most or (-(-rows // cut.passes) if cut.passes > 1 else None)
         if most is not None:
             taken = {name: reader.take(columns[name], before, upper, most) for name, reader in self.readers.items()}
@@ -262,7 +276,7 @@ class _Run:
             name=self.request.spec.name.value,
             upper=times,
             pipeline=self.request.digest,
-            plan=self.plan.fingerprint,
+            plan=self.graph.fingerprint,
             engine=__version__,
             inputs={
                 name: InputEntry(times, taken[name].files, reader.schema.to_json())
@@ -270,7 +284,7 @@ class _Run:
             },
             arrangements=traces.entries(self.upper),
             outputs={name: self._output(name, publishing) for name in publishing.layouts},
-            exports=self.plan.exports,
+            exports=self.graph.exports,
             secret=self.secret.hex(),
             cache={
                 "time": {name: str(kind) for name, kind in self.time.items()},
@@ -281,10 +295,10 @@ class _Run:
 
     def _output(self, name: str, publishing: Publishing) -> OutputEntry:
         known = self.manifest.outputs[name] if self.manifest else None
-        return publishing.entry(name, known, known.fingerprint if known else self.plan.meanings[name])
+        return publishing.entry(name, known, known.fingerprint if known else self.planning.plan.meanings[name])
 
     def _outline(self) -> Any:
-        return self.manifest.cache["plan"] if self.manifest else self.plan.to_json()
+        return self.manifest.cache["plan"] if self.manifest else self.planning.plan.to_json()
 
     @property
     def kinds(self) -> list[Type]:

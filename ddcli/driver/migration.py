@@ -59,13 +59,6 @@ SAID = "said:"
 """Begins the names of sources that say what an output has said so far; no input's name has a colon."""
 
 
-def is_changed(request: Request, manifest: Manifest, plan: Plan) -> bool:
-    """Say whether a state is not what the plan wants, or where the file wants it, or is to be computed anew."""
-    if request.refresh is not None or manifest.plan != plan.fingerprint:
-        return True
-    return same_outputs(request.state, manifest, request.outputs).keys() != request.outputs.keys()
-
-
 def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChanges:
     """Return what the plan changes of a state, and what the request wants to be computed anew."""
     everything = request.refreshes_all
@@ -189,7 +182,7 @@ class _Rebuild:
                     inputs=inputs,
                     arrangements=self._arrangements() | traces.entries(self.upper),
                     outputs=entries,
-                    exports=self.changes.plan.exports,
+                    exports=self.changes.plan.graph.exports,
                     secret=self.secret.hex(),
                     cache=self.manifest.cache | {"plan": self.changes.plan.to_json()},
                 )

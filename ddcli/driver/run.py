@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.errors import EngineError
 from ddcli.job.functions import refuse_code
 from ddcli.job.options import SparkOptions
@@ -74,11 +75,15 @@ def run(
     before what is new is taken in.
     """
     started, began = clock.perf_counter(), datetime.now(UTC)
+    say = say or (lambda _line: None)
+    set_announce(say)
+    if cache_dir is not None:
+        set_cache_dir(cache_dir)
     request = read_request(
         path,
         state,
         until,
-        say or (lambda _line: None),
+        say,
         apply=apply,
         refresh=refresh,
         memory=memory,
@@ -100,11 +105,7 @@ def run(
     )
     with state_or_none as opened:
         from ddcli.driver.execute import execute
-        from ddcli.engine.kernels import set_announce, set_cache_dir
 
-        set_announce(request.say)
-        if cache_dir is not None:
-            set_cache_dir(cache_dir)
         wanted = {} if opened is None else imports(request)
         with reading(request.spec.name.value, request.state, wanted, if_locked) as shared:
             try:

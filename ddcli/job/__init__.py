@@ -1,6 +1,8 @@
 """What a run is asked for, how it is sized, and what it did.
 
 * functions: the Python functions of a pipeline: forbidden, or loaded
+* kept_plan: what a pipeline file means, kept from one run to the next
+* object_table: immutable objects as a table of JSON
 * options: where a run is computed
 * request: what a run is asked for, and whether there is anything to do
 * sizes: how a run is cut into shards and passes; pure

@@ -16,17 +16,19 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.times import BEYOND, Frontier, box
 from ddcli.errors import InputError, SpecError, SpecErrors, StateError, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type
+from ddcli.job import kept_plan
 from ddcli.job.options import SparkOptions
 from ddcli.job.sizes import default_memory, default_workers
 from ddcli.job.summary import RunSummary
 from ddcli.progress import SILENT, Progress
-from ddcli.spec import load_spec
+from ddcli.spec import parse_spec
+from ddcli.spec.file import read_text
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS, read_progress
 from ddcli.store.state.directory import unpublished
 from ddcli.store.state.manifest import read_newest
-from ddcli.store.state.outputs import check_outputs
+from ddcli.store.state.outputs import check_outputs, same_outputs
 from ddcli.store.state.sharing import find_shared
 from ddcli.store.tables.listing import Listing, list_input
 from ddcli.store.time_text import format_frontier, parse_until
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.errors import Text
     from ddcli.expressions.types import Schema
+    from ddcli.job.kept_plan import KeptPlan
     from ddcli.job.options import Engine
     from ddcli.spec.model import Spec
     from ddcli.store.state.manifest import InputEntry, Manifest
@@ -76,6 +79,8 @@ class Request:
     """The imported arrangements, by input, as they are held while the run reads them."""
     progress: Progress = SILENT
     """Who is told how far the run is."""
+    kept: KeptPlan | None = None
+    """What an earlier run kept of the file, where there is one."""
 
     @property
     def refreshes_all(self) -> bool:
@@ -131,7 +136,9 @@ def read_request(
     spark: SparkOptions | None = None,
 ) -> Request:
     """Read the pipeline file and return what is asked for, or refuse the file and the paths in it."""
-    spec = load_spec(path)
+    text = read_text(path)
+    kept = kept_plan.load(path, text)
+    spec = kept.spec or parse_spec(text, str(path))
     base = path.absolute().parent
     state = state_of(spec, base) if state is None else state
     outputs = {name: real(locate(base, output.path.value)) for name, output in spec.outputs.items()}
@@ -139,7 +146,7 @@ def read_request(
         raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
     if errors := problems_of(spec, base, state.absolute()):
         raise SpecErrors(errors)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(text.encode()).hexdigest()
     _check_refreshed(spec, refresh)
     return Request(
         spec,
@@ -155,6 +162,7 @@ def read_request(
         workers or default_workers(),
         engine,
         spark_of(spec, spark or SparkOptions()),
+        kept=kept,
     )
 
 
@@ -294,6 +302,13 @@ def imports(request: Request) -> dict[str, tuple[Path, str]]:
         for name, given in request.spec.inputs.items()
         if given.arrangement is not None
     }
+
+
+def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
+    """Say whether a state is not what the plan of this identity wants, or where the file wants it, or is to be computed anew."""
+    if request.refresh is not None or manifest.plan != fingerprint:
+        return True
+    return same_outputs(request.state, manifest, request.outputs).keys() != request.outputs.keys()
 
 
 def find_time(manifest: Manifest) -> Schema:

@@ -137,16 +137,6 @@ class Plan:
         return [found for found in known if found is not None]
 
     @property
-    def exports(self) -> dict[str, str]:
-        """The identities of the arrangements that other pipelines may read, by name."""
-        outputs = self.graph.outputs.items()
-        return {
-            name.removeprefix(logical.EXPORT): node.fingerprint
-            for name, node in outputs
-            if name.startswith(logical.EXPORT)
-        }
-
-    @property
     def fingerprint(self) -> str:
         """Identity of the whole plan: what a state is made by."""
         return self.graph.fingerprint

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.types import Schema, Type
-from ddcli.plan.logical import Node, digest
+from ddcli.plan.logical import EXPORT, Node, digest
 from ddcli.plan.loops import OfLoop
 
 if TYPE_CHECKING:
@@ -332,6 +332,15 @@ class PhysicalGraph:
     def fingerprint(self) -> str:
         """Identity of the whole plan: what the state was made by."""
         return digest(sorted((name, node.fingerprint) for name, node in self.outputs.items()))
+
+    @property
+    def exports(self) -> dict[str, str]:
+        """The identities of the arrangements that other pipelines may read, by name."""
+        return {
+            name.removeprefix(EXPORT): node.fingerprint
+            for name, node in self.outputs.items()
+            if name.startswith(EXPORT)
+        }
 
     def scans(self) -> dict[str, Scan]:
         """Return the inputs that are read, by name, with the columns they need."""

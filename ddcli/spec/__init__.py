@@ -3,6 +3,7 @@
 Reading is loaded when it is first asked for: nothing but `load_spec` and `parse_spec` needs a YAML parser.
 
 * document: the whole file
+* file: the text of a pipeline file
 * inputs: inputs and their formats
 * loops: collections and loops
 * model: what a file states, as plain values

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError, did_you_mean
+from ddcli.errors import Span, SpecError, SpecErrors, Text
 from ddcli.spec import model
+from ddcli.spec.file import read_text
 from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.loops import A_COLLECTION, COLLECTION
 from ddcli.spec.names import check_names
@@ -133,29 +134,12 @@ EXAMPLES = {
 
 def load_spec(path: Path) -> model.Spec:
     """Return what a pipeline file says, or raise `SpecErrors` with everything that is wrong in it."""
-    return parse_spec(_text_of(path), str(path))
+    return parse_spec(read_text(path), str(path))
 
 
 def read_spec(path: Path) -> tuple[model.Spec | None, list[SpecError]]:
     """Return what is right in a pipeline file, and what is wrong: see `parse_partly`."""
-    return parse_partly(_text_of(path), str(path))
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        there = [each.name for each in (*path.parent.glob("*.yaml"), *path.parent.glob("*.yml"))]
-        near = did_you_mean(path.name, there)
-        hint = f"did you mean '{path.with_name(near)}'?" if near else "see `dd init` for one to start from"
-        raise UsageError("there is no such pipeline file", place=str(path), hint=hint) from None
-    except IsADirectoryError:
-        raise UsageError("a directory, not a pipeline file", place=str(path), hint="name the YAML file in it") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"not UTF-8 at byte {error.start}", place=str(path), hint="save the file as UTF-8") from None
-    except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"can't read the pipeline file: {problem}", place=str(path)) from None
+    return parse_partly(read_text(path), str(path))
 
 
 def parse_spec(text: str, file: str) -> model.Spec:

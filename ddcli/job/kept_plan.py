@@ -1,0 +1,178 @@
+"""What a pipeline file means, kept from one run to the next: a run of the same file neither parses nor plans again.
+
+It is kept in the user's own cache folder, beside compiled kernels and under the same conditions: nobody else can write there. A state directory may come from
+anywhere, and a spec says where outputs are written. It belongs to one text of the file under one path, and to one version of dd and of what it parses
+with (their files' sizes and times of change); a plan also to the types of the inputs' columns and to what the state remembers of earlier
+plans. A file that calls Python functions, or says where Spark is, is not kept: it is read anew each time, as its functions are. Whatever is wrong with
+what was kept, it is as good as none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import field, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import dataclass
+from ddcli.engine.jit.ownership import is_own
+from ddcli.engine.jit.settings import cache_dir
+from ddcli.job import object_table
+from ddcli.job.object_table import Listed
+from ddcli.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddcli.plan.bound import BoundPipeline
+    from ddcli.plan.physical import PhysicalGraph
+    from ddcli.spec.model import Spec
+
+FOLDER = "plans"
+MOST, LARGEST = 500, 1 << 26
+"""Files that are kept, the oldest are removed; and bytes of one that is read."""
+DIGEST = 32
+WRONG = (OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError, RecursionError)
+"""What reading raises of a file that holds something else than we write."""
+SOURCES = ("spec", "expressions", "plan")
+"""The packages that decide what a file means, and how what is kept is made again."""
+LIBRARIES = ("sqlglot", "yaml")
+
+
+CODE = ("Python", "Function", "Spark")
+"""Words in the names of classes of what calls somebody's code: none of them is kept, or ever made of what was kept."""
+LISTED = Listed(("ddcli.errors", "ddcli.expressions", "ddcli.spec", "ddcli.plan"), CODE)
+"""What a spec and a plan may be made of."""
+
+
+@dataclass(frozen=True)
+class KeptPlan:
+    """What is kept of a file with this text at `path`: what it says, and a plan under some conditions, not yet made; nothing at first."""
+
+    path: Path
+    text: str
+    spec: Spec | None = None
+    conditions: str = ""
+    tree: object_table.Table = field(default_factory=list)
+
+    def graph(self, conditions: str, fingerprint: str) -> PhysicalGraph | None:
+        """Return the plan if it was made under these conditions and is the one of this identity, which is computed from what it is."""
+        if conditions != self.conditions:
+            return None
+        try:
+            found: PhysicalGraph = object_table.read(self.tree, LISTED)
+            same = found.fingerprint == fingerprint
+        except WRONG:
+            return None
+        return found if same else None
+
+    def keep(self, spec: Spec, conditions: str, graph: PhysicalGraph) -> None:
+        """Keep a spec and a plan for runs to come, if they may be; where they can't be written they are not kept."""
+        try:
+            # A run has no use for tests, which may be long.
+            said = object_table.write(replace(spec, tests=()), LISTED)
+            plan = object_table.write(graph, LISTED)
+        except object_table.Unlisted:
+            return
+        with suppress(OSError):
+            parts = (_origin(self.path, self.text), said, [conditions, plan])
+            _write(_place(self.path), b"\n".join(json.dumps(part, separators=(",", ":")).encode() for part in parts))
+
+
+def conditions_of(bound: BoundPipeline, generations: object) -> str:
+    """Return what a plan depends on beside the file, as a digest: `generations` is what the state remembers of earlier plans, as JSON."""
+    schemas = [
+        [name, [(column, str(kind)) for column, kind in schema.items()]] for name, schema in bound.schemas.items()
+    ]
+    times = [(name, str(kind)) for name, kind in bound.time.items()]
+    return _digest(json.dumps([schemas, times, sorted(bound.keys.items()), generations]))
+
+
+def load(path: Path, text: str) -> KeptPlan:
+    """Return what is kept of a pipeline file at `path` with this text."""
+    nothing = KeptPlan(path, text)
+    data = _read(_place(path))
+    body = data[DIGEST:]
+    if data[:DIGEST] != hashlib.sha256(body).digest():
+        return nothing
+    try:
+        lines = body.split(b"\n")
+        if json.loads(lines[0]) != _origin(path, text):
+            return nothing
+        conditions, tree = json.loads(lines[2])
+        return KeptPlan(path, text, object_table.read(json.loads(lines[1]), LISTED), conditions, tree)
+    except WRONG:
+        return nothing
+
+
+def _write(place: Path, body: bytes) -> None:
+    """Write a file in one step: readers see all of it or nothing. Raises OSError."""
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _forget(place.parent)
+    handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(body).digest() + body)
+        Path(temporary).replace(place)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _forget(folder: Path) -> None:
+    """Remove the files that were written longest ago, where there are too many."""
+    files = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
+    if len(files) >= MOST:
+        files.sort(key=lambda entry: entry.stat().st_mtime_ns)
+        for entry in files[: len(files) - MOST * 3 // 4]:
+            Path(entry.path).unlink(missing_ok=True)
+
+
+def _place(path: Path) -> Path:
+    """Return where a file's plan is kept. Messages name the file as it was named, so another name of it has a plan of its own."""
+    return cache_dir() / FOLDER / _digest(f"{path}\n{path.absolute()}".encode())[:32]
+
+
+def _read(place: Path) -> bytes:
+    """Return the content of a plain file of this user's (or root's), none where there is no such file."""
+    try:
+        with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            return file.read() if is_own(status) and status.st_size <= LARGEST else b""
+    except OSError:
+        return b""
+
+
+def _origin(path: Path, text: str) -> list[Any]:
+    """Return what a kept file must be of, JSON-able."""
+    return [__version__, str(path), str(path.absolute()), _digest(text.encode()), _sources()]
+
+
+@cache
+def _sources() -> str:
+    """Return the digest of sizes and times of change of the code that parses and plans."""
+    return _digest("\n".join(_stamps()).encode())
+
+
+def _stamps() -> Iterator[str]:
+    for name in SOURCES:
+        with os.scandir(Path(__file__).parents[1] / name) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.is_file():
+                    status = entry.stat()
+                    yield f"{entry.path} {status.st_size} {status.st_mtime_ns}"
+    for name in LIBRARIES:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            status = Path(spec.origin).stat()
+            yield f"{spec.origin} {status.st_size} {status.st_mtime_ns}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,148 @@
+"""Immutable objects as a table of JSON: each once, after those that it is made of, so that no depth is too great.
+
+A value is a scalar as JSON has it, or `[n]`, the n-th entry of the table. An entry is a list: what it is, then its parts. It is one of the plain kinds
+in `PLAIN`, or a dataclass that the caller lists: nothing else is ever made, whatever a table says, and no code is named in it.
+Objects that are one remain one, and equal ones become one where nobody could tell them apart.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Table = list[list[Any]]
+SCALARS = (str, int, float, bool, type(None))
+PLAIN: dict[str, Callable[..., Any]] = {
+    "tuple": lambda *parts: parts,
+    "list": lambda *parts: [*parts],
+    "dict": lambda *parts: dict(zip(parts[::2], parts[1::2], strict=True)),
+    "set": lambda *parts: frozenset(parts),
+    "decimal": Decimal,
+    "date": dt.date.fromisoformat,
+    "time": dt.time.fromisoformat,
+    "datetime": dt.datetime.fromisoformat,
+    "interval": dt.timedelta,
+    "path": Path,
+}
+"""The kinds that need no permission, and how each is made of its parts."""
+_KINDS: dict[type, str] = {tuple: "tuple", list: "list", dict: "dict", frozenset: "set"}
+_OWN = {"list", "dict"}
+"""Kinds of which two equal ones can be told apart, as they may change."""
+
+
+class Unlisted(ValueError):
+    """An object of a class that is not among those allowed."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The classes that may be in a table: the dataclasses of some packages, but for those whose names have one of the words `without`."""
+
+    packages: tuple[str, ...]
+    without: tuple[str, ...] = ()
+
+    def name(self, kind: type) -> str:
+        """Return the name of a class in tables. Raises Unlisted."""
+        inside = any(f"{kind.__module__}.".startswith(f"{package}.") for package in self.packages)
+        if not inside or any(word in kind.__name__ for word in self.without) or not is_dataclass(kind):
+            raise Unlisted(f"{kind.__module__}.{kind.__qualname__}")
+        return f"{kind.__module__}:{kind.__name__}"
+
+    def find(self, name: str) -> type:
+        """Return the class of a name. Raises as `read` does; imports nothing that is not in the packages."""
+        module, _, word = name.partition(":")
+        if not any(f"{module}.".startswith(f"{package}.") for package in self.packages):
+            raise Unlisted(name)
+        kind = vars(import_module(module))[word]
+        if not isinstance(kind, type) or self.name(kind) != name:
+            raise Unlisted(name)
+        return kind
+
+
+def write(root: Any, listed: Listed) -> Table:
+    """Return the table of an object, its own entry the last.
+
+    Raises Unlisted where something else is.
+    """
+    table: Table = []
+    known: dict[int, list[int]] = {}
+    equal: dict[str, list[int]] = {}
+    left = [root]
+    while left:
+        value = left[-1]
+        if id(value) in known:
+            left.pop()
+            continue
+        kind, parts = _taken_apart(value, listed)
+        unknown = [part for part in parts if type(part) not in SCALARS and id(part) not in known]
+        if unknown:
+            left += unknown
+            continue
+        entry = [kind, *(part if type(part) in SCALARS else known[id(part)] for part in parts)]
+        same = repr(entry) if kind not in _OWN else ""
+        if same in equal:
+            known[id(value)] = equal[same]
+            continue
+        known[id(value)] = [len(table)]
+        table.append(entry)
+        if same:
+            equal[same] = known[id(value)]
+    return table
+
+
+def read(table: Table, listed: Listed) -> Any:
+    """Return the object of a table. Raises ValueError, TypeError, KeyError or IndexError where it is none of ours."""
+    made: list[Any] = []
+    classes: dict[str, tuple[type, tuple[str, ...]]] = {}
+    for kind, *parts in table:
+        values = [_value(part, made) for part in parts]
+        if kind in PLAIN:
+            made.append(PLAIN[kind](*values))
+            continue
+        if kind not in classes:
+            found = listed.find(kind)
+            classes[kind] = found, _fields(found)
+        cls, names = classes[kind]
+        made.append(cls(**dict(zip(names, values, strict=True))))
+    return made[-1]
+
+
+def _value(part: Any, made: list[Any]) -> Any:
+    if not isinstance(part, list):
+        return part
+    (at,) = part
+    if not 0 <= at < len(made):
+        raise ValueError("an entry that is not there yet")
+    return made[at]
+
+
+def _taken_apart(value: Any, listed: Listed) -> tuple[str, tuple[Any, ...]]:
+    """Return what a value is, and its parts."""
+    kind: Any = type(value)
+    if kind in _KINDS:
+        parts = tuple(part for item in value.items() for part in item) if kind is dict else tuple(value)
+        return _KINDS[kind], parts
+    if kind in (dt.date, dt.time, dt.datetime) and not (getattr(value, "tzinfo", None) or getattr(value, "fold", 0)):
+        return kind.__name__, (value.isoformat(),)
+    if kind is dt.timedelta:
+        return "interval", (value.days, value.seconds, value.microseconds)
+    if kind is Decimal:
+        return "decimal", (str(value),)
+    if kind is type(Path()):
+        return "path", (str(value),)
+    return listed.name(kind), tuple(getattr(value, field) for field in _fields(kind))
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.init)
