@@ -95,7 +95,7 @@ def _here(arguments, folder):
         contextlib.redirect_stdout(io.TextIOWrapper(Both(said, out), encoding="utf-8", write_through=True)),
         contextlib.redirect_stderr(io.TextIOWrapper(Both(said), encoding="utf-8", write_through=True)),
         mock.patch.object(sys, "stdin", io.StringIO()),
-        mock.patch.object(secret, "token_bytes", return_value=SECRET),  # else no two runs show rows in one order
+        mock.patch.object(secret, "urandom", return_value=SECRET),  # else no two runs show rows in one order
         mock.patch.object(sys, "path", [*sys.path]),
         mock.patch.dict(os.environ, environment(), clear=True),
     ):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.errors import SpecError
 from ddcli.expressions.types import UNITS
-from ddcli.plan.generations import physical_graph
+from ddcli.plan.physical import physical_graph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from ddcli.engine import kernels
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
-from ddcli.plan.changes import WAITING
+from ddcli.plan.physical import WAITING
 from ddcli.progress import SILENT, Progress
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.layout import BatchLayout

@@ -168,8 +168,9 @@ def _again(changes: PlanChanges | None, found: dict[str, InputFiles]) -> dict[st
 
 def _state_work(wanted: Plan, changes: PlanChanges | None, manifest: Manifest | None) -> dict[str, Any]:
     """Return what becomes of the arrangements and the outputs."""
-    from ddcli.plan.changes import WAITING, describe, keeps_state
+    from ddcli.plan.changes import describe, keeps_state
     from ddcli.plan.logical import EXPORT
+    from ddcli.plan.physical import WAITING
 
     if manifest is None:
         times = next((node.nt for node in wanted.graph.scans().values()), 1)

@@ -26,9 +26,8 @@ from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.job.request import find_inputs
 from ddcli.job.sizes import rows_held, rows_read
-from ddcli.plan.changes import CONTENTS, WAITING, Known, PlanChanges
-from ddcli.plan.generations import physical_graph
-from ddcli.plan.physical import Scan, SignedSum, SnapshotTable, UpsertTable
+from ddcli.plan.changes import CONTENTS, Known, PlanChanges
+from ddcli.plan.physical import WAITING, Scan, SignedSum, SnapshotTable, UpsertTable, physical_graph
 from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import ErrorLog, correct_aside, error_directory
 from ddcli.sources.imported import SharedReader, first_secret

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-import tempfile
+import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -15,19 +14,14 @@ from ddcli.circuit.traces import memory_of
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.jit.settings import cache_dir
-from ddcli.engine.operators.base import Delta, empty
-from ddcli.engine.out_of_core import OutOfCore
+from ddcli.engine.operators.base import Delta, consolidated, empty
 from ddcli.engine.pool import Pool
 from ddcli.engine.resident import step_in_memory
 from ddcli.job.summary import SparkSummary
-from ddcli.runtime.scheduler import Spreading
-from ddcli.runtime.task import Job, consolidated
 from ddcli.sinks.outputs import LARGE
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.scratch.exchange import scratch
-from ddcli.store.scratch.spill import Spill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +71,8 @@ class Stepping:
         if state is not None and not isinstance(state.directory, ObjectPath):
             self.run_out_of_core(state.directory, state.files)
             return
+        import tempfile
+
         with tempfile.TemporaryDirectory() as place:
             self.run_out_of_core(real(Path(place)), Files())
 
@@ -134,6 +130,9 @@ class Stepping:
 
     def run_out_of_core(self, directory: Path, files: Files) -> None:
         """Step stage by stage and shard by shard, and write each part of outputs and traces as soon as it is known."""
+        from ddcli.engine.out_of_core import OutOfCore
+        from ddcli.store.scratch.spill import Spill
+
         assembled, scope = self.assembled, self.assembled.scope
 
         def give(index: int, shard: int, delta: Delta) -> None:
@@ -172,6 +171,12 @@ class Stepping:
 
         `widths` says how many bytes of their files rows of inputs are, for those who watch.
         """
+        import tempfile
+
+        from ddcli.runtime.scheduler import Spreading
+        from ddcli.runtime.task import Job
+        from ddcli.store.scratch.exchange import scratch
+
         transaction, traces, publishing = self.transaction, self.traces, self.publishing
         request = publishing.request
         outputs = {name: request.outputs[name] for name in publishing.layouts}
@@ -187,7 +192,7 @@ class Stepping:
             job = Job(
                 state=request.state,
                 scratch=here,
-                token=secrets.token_hex(4),
+                token=os.urandom(4).hex(),
                 number=transaction.number if transaction is not None else None,
                 manifest=traces.manifest,
                 secret=traces.pools[0].secret,

@@ -6,7 +6,7 @@ state gets another secret (see `ddcli.store.state.upkeep.rekey`). Who can read a
 
 from __future__ import annotations
 
-from secrets import token_bytes
+from os import urandom
 
 SIZE = 16
 """Bytes of a secret."""
@@ -16,4 +16,4 @@ PUBLIC = b""
 
 def new_secret() -> bytes:
     """Return a secret that nobody knows."""
-    return token_bytes(SIZE)
+    return urandom(SIZE)

@@ -13,7 +13,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import tempfile
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import cache
@@ -115,6 +114,8 @@ def _write(place: Path, body: bytes) -> None:
     """Write a file in one step: readers see all of it or nothing. Raises OSError."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _forget(place.parent)
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=".")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -136,7 +137,7 @@ def _forget(folder: Path) -> None:
 
 def _place(path: Path) -> Path:
     """Return where a file's plan is kept. Messages name the file as it was named, so another name of it has a plan of its own."""
-    return cache_dir() / FOLDER / _digest(f"{path}\n{path.absolute()}".encode())[:32]
+    return cache_dir() / FOLDER / _digest(f"{path}\n{path.absolute()}")[:32]
 
 
 def _read(place: Path) -> bytes:
@@ -151,13 +152,13 @@ def _read(place: Path) -> bytes:
 
 def _origin(path: Path, text: str) -> list[Any]:
     """Return what a kept file must be of, JSON-able."""
-    return [__version__, str(path), str(path.absolute()), _digest(text.encode()), _sources()]
+    return [__version__, str(path), str(path.absolute()), _digest(text), _sources()]
 
 
 @cache
 def _sources() -> str:
     """Return the digest of sizes and times of change of the code that parses and plans."""
-    return _digest("\n".join(_stamps()).encode())
+    return _digest("\n".join(_stamps()))
 
 
 def _stamps() -> Iterator[str]:
@@ -174,5 +175,6 @@ def _stamps() -> Iterator[str]:
             yield f"{spec.origin} {status.st_size} {status.st_mtime_ns}"
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _digest(text: str) -> str:
+    """Return the digest of a text, which may name files whose names are not UTF-8."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.dataclass import dataclass
 from ddcli.plan import physical
-from ddcli.plan.generations import physical_graph, substitute, told
+from ddcli.plan.generations import substitute, told
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.loops import level
+from ddcli.plan.physical import WAITING, physical_graph
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from ddcli.plan.logical import Node
     from ddcli.plan.physical import PhysicalGraph
 
-WAITING = "-waiting"
-"""What the name of a node's trace ends with that keeps updates until their time."""
 CONTENTS = "="
 """How the names of scans begin that are not of an input but of an arrangement's contents."""
 

@@ -175,17 +175,12 @@ def plan(graph: Graph, before: Sequence[Generation] = ()) -> Plan:
             outputs |= lowered.outputs
             engines |= lowered.engines
     ordered = {name: outputs[name] for name in graph.outputs}
-    return Plan(graph, physical_graph(one_scan_an_input(ordered), engines), tuple(generations), tuple(parts))
+    return Plan(graph, physical.physical_graph(one_scan_an_input(ordered), engines), tuple(generations), tuple(parts))
 
 
 def _common(node: Node, generation: Generation) -> int:
     """Return how many collections that an output reads a generation knows."""
     return sum(place(below) in generation.columns for below in Graph({"": node}).nodes())
-
-
-def physical_graph(outputs: dict[str, Node], engines: Engines | None = None) -> physical.PhysicalGraph:
-    """Return the graph of physical outputs."""
-    return physical.PhysicalGraph(outputs, tuple(Graph(outputs).nodes()), engines or {})
 
 
 def one_scan_an_input(outputs: dict[str, Node]) -> dict[str, Node]:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 from ddcli.expressions.types import Schema, Type
-from ddcli.plan.logical import EXPORT, Node, digest
+from ddcli.plan.logical import EXPORT, Graph, Node, digest
 from ddcli.plan.loops import OfLoop
 
 if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
+    from ddcli.plan.engines import Engines
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,6 +316,10 @@ class PythonShift(Node):
         return (stage.told(self.function), self.batch)
 
 
+WAITING = "-waiting"
+"""What the name of a node's trace ends with that keeps updates until their time."""
+
+
 @dataclass(frozen=True, eq=False)
 class Delay(Node):
     """The input, whose updates at times that are not reached yet are kept until then. State."""
@@ -345,3 +350,8 @@ class PhysicalGraph:
     def scans(self) -> dict[str, Scan]:
         """Return the inputs that are read, by name, with the columns they need."""
         return {node.name: node for node in self.nodes if isinstance(node, Scan)}
+
+
+def physical_graph(outputs: dict[str, Node], engines: Engines | None = None) -> PhysicalGraph:
+    """Return the graph of physical outputs."""
+    return PhysicalGraph(outputs, tuple(Graph(outputs).nodes()), engines or {})

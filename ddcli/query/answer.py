@@ -21,7 +21,7 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.times import BEYOND, LEAST, Frontier, box
 from ddcli.engine.trace.spine import Trace
 from ddcli.plan import physical
-from ddcli.plan.generations import physical_graph
+from ddcli.plan.physical import physical_graph
 from ddcli.query.kept import DIFF
 from ddcli.query.ways import origins, said_of_sides, same
 

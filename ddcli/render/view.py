@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import OUTPUT, RowCounts
 from ddcli.plan import loops, physical
-from ddcli.plan.changes import WAITING, keeps_state
+from ddcli.plan.changes import keeps_state
 from ddcli.plan.descriptions import kind, says
 from ddcli.plan.logical import EXPORT
+from ddcli.plan.physical import WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

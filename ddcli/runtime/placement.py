@@ -13,7 +13,6 @@ from ddcli.engine.lanes import Layout
 from ddcli.errors import UsageError
 from ddcli.job.sizes import GROWTH, LANE, WORKING, Sizes, sizes
 from ddcli.plan.loops import is_looped
-from ddcli.runtime.spark.start import check_installed, start
 from ddcli.runtime.threads import Threads
 
 if TYPE_CHECKING:
@@ -109,6 +108,8 @@ class Choosing:
         Raises UsageError where the file wants it and there is none: that should not come out half-way.
         """
         if self.rule.engine == "auto" and "spark" in wishes and size:
+            from ddcli.runtime.spark.start import check_installed
+
             self._wanted(lambda: check_installed(self.request.spark))
             return True
         return self.rule.wants_spark((), size)
@@ -128,6 +129,8 @@ class Choosing:
         if self.spark is None:
             request = self.request
             request.progress.begin("starting Spark")
+            from ddcli.runtime.spark.start import start
+
             self.spark = self._wanted(lambda: start(request.spark, request.spec.name.value, cache_dir()))
             if self.spark.page:
                 request.say(f"Spark: {self.spark.page}")

@@ -8,8 +8,8 @@ task may fail, be done again, or be done twice.
 
 from __future__ import annotations
 
+import os
 import pickle
-import socket
 import time as clock
 from collections import defaultdict
 from dataclasses import field
@@ -21,6 +21,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.correction import reopened
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
+from ddcli.engine.operators.base import consolidated
 from ddcli.engine.out_of_core import OutOfCore
 from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
@@ -164,7 +165,7 @@ def perform(common: bytes, task: bytes, attempt: str) -> bytes:
 
 def _lacking(error: SpecError) -> EngineError:
     return EngineError(
-        f"an executor on {socket.gethostname()} lacks what the pipeline names: {error.problem}",
+        f"an executor on {os.uname().nodename} lacks what the pipeline names: {error.problem}",
         hint="put the folder of the pipeline file where all executors can open it, and install there what its functions import",
     )
 
@@ -324,8 +325,3 @@ class _Doing:
         if self.job.reopen is not None:  # what it sees of the past it was shown when that was new
             return
         self.result.lines += seen(label, updates, list(self.job.time.values()))
-
-
-def consolidated(delta: Delta) -> np.ndarray:
-    """Return updates with at most one for a record and time."""
-    return delta.updates if delta.distinct else kernels.consolidate(delta.updates)

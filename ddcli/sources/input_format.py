@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, SpecError
-from ddcli.spec.inputs import allowed
 from ddcli.store.formats.base import Append, Format, Updates
-from ddcli.store.formats.debezium import Debezium, Flattened
-from ddcli.store.formats.delta_cdf import DeltaCdf
-from ddcli.store.formats.snapshots import SnapshotsFormat
-from ddcli.store.formats.upsert import UpsertFormat
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
@@ -43,14 +38,25 @@ def format_of(given: InputSpec) -> Format:
         case "append":
             return Append(*every, **common)
         case "delta_cdf":
+            from ddcli.store.formats.delta_cdf import DeltaCdf
+
             return DeltaCdf(*every, **common)
         case "snapshots":
+            from ddcli.store.formats.snapshots import SnapshotsFormat
+
             return SnapshotsFormat(*every, **common, key=key)
         case "debezium" if not given.flattened:
+            from ddcli.store.formats.debezium import Debezium
+
             order = given.order_by.value if given.order_by else "source.lsn"
             return Debezium(*every, **common, key=key, order=order)
         case "upsert" | "debezium":
-            kind = Flattened if given.flattened else UpsertFormat
+            from ddcli.store.formats.upsert import UpsertFormat
+
+            kind = UpsertFormat
+            if given.flattened:
+                from ddcli.store.formats.debezium import Flattened as kind  # noqa: N813 - it is one
+
             return kind(*every, **common, key=key, delete_when=given.delete_when, order_by=given.order_by)
     return Updates(*every, **common, diff=given.diff.value if given.diff else None)
 
@@ -139,6 +145,8 @@ class InputFacts:
         most = self.given.max_delete
         if most is None:
             return
+        from ddcli.spec.inputs import allowed
+
         for time in self.snapshots:
             gone, before = self._gone[time], self._before[time]
             if gone > allowed(most.value, before):

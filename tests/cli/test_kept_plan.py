@@ -5,7 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -122,6 +126,100 @@ def test_the_second_run_neither_parses_nor_plans(tmp_path, unplanned):
     assert not run(tmp_path / "p.yaml").changed
     batch(tmp_path, 2)
     assert run(tmp_path / "p.yaml").changed
+
+
+UNUSED = [
+    "sqlglot",
+    "yaml",
+    "obstore",
+    "pyspark",
+    "numba",
+    "rich",
+    "watchfiles",
+    "duckdb",
+    "pandas",
+    "secrets",
+    "ddcli.spec.document",
+    "ddcli.spec.operators",
+    "ddcli.spec.inputs",
+    "ddcli.expressions.parse",
+    "ddcli.expressions.functions",
+    "ddcli.plan.build",
+    "ddcli.plan.operators",
+    "ddcli.plan.generations",
+    "ddcli.plan.lower",
+    "ddcli.plan.changes",
+    "ddcli.driver.migration",
+    "ddcli.driver.watch",
+    "ddcli.runtime.scheduler",
+    "ddcli.runtime.task",
+    "ddcli.runtime.spark",
+    "ddcli.engine.out_of_core",
+    "ddcli.store.scratch",
+    "ddcli.store.state.upkeep",
+    "ddcli.store.files.object_lock",
+    "ddcli.store.formats.upsert",
+    "ddcli.store.formats.debezium",
+    "ddcli.store.formats.snapshots",
+    "ddcli.api",
+    "ddcli.commands",
+    "ddcli.compare",
+    "ddcli.provenance",
+    "ddcli.query",
+    "ddcli.pipeline_tests",
+]
+"""What a warm run has no use for, with all that is below."""
+HEAVY = [
+    "numpy",
+    "polars",
+    "pyarrow",
+    "llvmlite",
+    "decimal",
+    "socket",
+    "ssl",
+    "random",
+    "ddcli.plan",
+    "ddcli.circuit",
+    "ddcli.driver.execute",
+]
+"""What a run with nothing new has no use for either."""
+LIST_MODULES = """
+import os, sys
+from pathlib import Path
+leave = os._exit
+def told(code):
+    Path("modules").write_text(chr(10).join(sys.modules))
+    leave(code)
+os._exit = told
+from ddcli.cli.coreutils import main
+main()
+"""
+
+
+def test_a_warm_run_imports_only_what_it_uses(tmp_path, root):
+    """By the names of modules, in a process of its own; how long that takes is for benchmarks."""
+    (tmp_path / "p.yaml").write_text(PIPELINE)
+
+    def modules():
+        env = os.environ | {"PYTHONPATH": str(root)}
+        command = [sys.executable, "-c", LIST_MODULES, "run", "p.yaml", "-q"]
+        subprocess.run(command, cwd=tmp_path, env=env, check=True, timeout=300)
+        return set((tmp_path / "modules").read_text().split())
+
+    def used(found, unwanted):
+        return {name for name in found if any(name == each or name.startswith(f"{each}.") for each in unwanted)}
+
+    try:
+        batch(tmp_path, 1)
+        assert used(modules(), UNUSED) > {"sqlglot", "yaml"}, "the first run parses"
+        batch(tmp_path, 2)
+        warm = modules()
+        assert used(warm, UNUSED) == set()
+        assert "polars" in warm
+        assert used(modules(), (*UNUSED, *HEAVY)) == set()
+    finally:
+        for place in kept_plan.cache_dir().glob(f"plans/{kept_plan._place(Path('p.yaml')).name}"):
+            place.unlink()
 
 
 def test_results_are_those_without(twins):

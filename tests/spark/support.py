@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from ddcli.runtime import placement
 from ddcli.runtime.task import perform
 
 
@@ -57,7 +56,7 @@ class Told(Here):
 def started(cluster):
     """Have runs on Spark done by a cluster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placement, "start", lambda *_: cluster)
+        patch.setattr("ddcli.runtime.spark.start.start", lambda *_: cluster)
         yield cluster
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from ddcli.engine import kernels
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -24,6 +26,11 @@ class Delta(NamedTuple):
     updates: np.ndarray
     distinct: bool = False
     inserts: bool = False
+
+
+def consolidated(delta: Delta) -> np.ndarray:
+    """Return updates with at most one for a record and time."""
+    return delta.updates if delta.distinct else kernels.consolidate(delta.updates)
 
 
 class Operator(Protocol):

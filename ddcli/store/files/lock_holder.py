@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
@@ -23,7 +22,7 @@ def signature(writer: Path | None = None, **more: str) -> bytes:
         more["state"] = str(writer)
     holder = {
         "pid": os.getpid(),
-        "host": socket.gethostname(),
+        "host": os.uname().nodename,
         "command": " ".join(sys.argv),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Self
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
-from ddcli.expressions.parse import parse_scalar
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
@@ -40,14 +39,14 @@ class UpsertFormat(Format):
 
     def bound(self, columns: Schema, time: Schema) -> Self:
         scope = ColumnScope(columns | time)
-        deletes = parse_scalar(self.delete_when, scope) if self.delete_when else None
+        deletes = _parsed(self.delete_when, scope)
         if deletes and self.delete_when and deletes.type.kind != "bool":
             raise SpecError(
                 f"`delete_when` is {deletes.type}, not a condition",
                 span=self.delete_when.span,
                 hint="for example `delete_when: op = 'D'`",
             )
-        orders = parse_scalar(self.order_by, scope) if self.order_by else None
+        orders = _parsed(self.order_by, scope)
         if (
             orders
             and self.order_by
@@ -91,3 +90,12 @@ class UpsertFormat(Format):
     def _value(self, frame: pl.DataFrame, expression: Expression) -> pl.Series:
         stage = FusedSteps({name: self.kinds[name] for name in frame.columns}, (MapStep((("value", expression),)),))
         return stage.run(frame).frame["value"]
+
+
+def _parsed(text: Text | None, scope: ColumnScope) -> Expression | None:
+    """Return an expression that was given. Only then is the parser imported."""
+    if text is None:
+        return None
+    from ddcli.expressions.parse import parse_scalar
+
+    return parse_scalar(text, scope)

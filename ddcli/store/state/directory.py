@@ -7,7 +7,7 @@ written in the manifest and done again by whoever opens the state next.
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from collections import Counter
 from contextlib import ExitStack
@@ -401,7 +401,7 @@ def clear_scratch(directory: Path, files: Files) -> None:
 
 def new_identity() -> str:
     """Return an identity that no other state has."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def check_directory(directory: Path) -> None:
