@@ -90,6 +90,7 @@ def run(
         workers=workers,
         engine="spark" if spark is not None and engine == "auto" else engine,
         spark=SparkOptions.of(master, remote, conf, spark),
+        runs=True,
     )
     refuse_code(request.spec, no_code=no_code)
     request = replace(request, ready=ready)

@@ -208,3 +208,30 @@ def to_series(
     finally:
         if array.release:  # refused: polars did not move it out
             del _lent[ticket]
+
+
+FORMS = {
+    "int8": "c",
+    "int16": "s",
+    "int32": "i",
+    "int64": "l",
+    "uint8": "C",
+    "uint16": "S",
+    "uint32": "I",
+    "uint64": "L",
+}
+FORMS |= {"float32": "f", "float64": "g"}
+"""The Arrow format strings of numpy's types."""
+
+
+def series_of(name: str, values: NDArray[Any]) -> pl.Series:
+    """Return a series of an array's numbers or truths, which polars keeps: nobody may write to them again.
+
+    That is `pl.Series`, which imports numpy's masked arrays to ask whether this is one: 15 ms of each process.
+
+    >>> series_of("a", np.array([1.5, np.nan])).to_list(), series_of("b", np.array([True, False])).to_list()
+    ([1.5, nan], [True, False])
+    """
+    if values.dtype == bool:
+        return to_series("b", len(values), [np.packbits(values, bitorder="little")]).alias(name)
+    return to_series(FORMS[values.dtype.name], len(values), [np.ascontiguousarray(values)]).alias(name)

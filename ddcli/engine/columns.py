@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ddcli.engine.arrow import chunks, to_series
+from ddcli.engine.arrow import chunks, series_of, to_series
 from ddcli.errors import InputError
 from ddcli.expressions.types import FLAGGED, NARROW_DECIMAL
 from ddcli.expressions.years import RANGE, leaves_years, year_of
@@ -126,7 +126,7 @@ def decode_column(lanes: Lanes, column: Type, pool: HashedValues, name: str) -> 
         return _decode_decimal(lanes, column, name)
     mask = null_mask(lanes, column)
     series = _from_physical(name, lanes[:, -1], column, mask)
-    return series if mask is None else series.set(pl.Series(mask), None)
+    return series if mask is None else series.set(series_of("", mask), None)
 
 
 def null_mask(lanes: Lanes, column: Type) -> NDArray[np.bool_] | None:
@@ -186,16 +186,16 @@ def _from_physical(name: str, lane: Lanes, column: Type, mask: NDArray[np.bool_]
     if mask is not None and kind not in FLAGGED:
         lane = np.where(mask, 0, lane)  # NULL would not fit the narrower physical type
     if kind == "bool":
-        return pl.Series(name, lane != 0)
+        return series_of(name, lane != 0)
     if kind in ("float32", "float64"):
-        return pl.Series(name, float_values(lane).astype(kind, copy=False))
+        return series_of(name, float_values(lane).astype(kind, copy=False))
     if kind == "uint64":
-        return pl.Series(name, (lane ^ SIGN).view(np.uint64))
+        return series_of(name, (lane ^ SIGN).view(np.uint64))
     if kind == "date":
-        return pl.Series(name, lane.astype(np.int32)).cast(pl.Date)
+        return series_of(name, lane.astype(np.int32)).cast(pl.Date)
     if kind in ("time", "datetime", "duration"):
-        return pl.Series(name, lane.copy()).cast(column.to_polars())
-    return pl.Series(name, lane.astype(kind))  # always a copy: polars keeps the array
+        return series_of(name, lane.copy()).cast(column.to_polars())
+    return series_of(name, lane.astype(kind))  # always a copy: polars keeps the array
 
 
 def _encode_decimal(series: pl.Series, column: Type, out: Lanes) -> None:

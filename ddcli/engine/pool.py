@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddcli.engine.arrow import Memory, chunks, to_series
+from ddcli.engine.arrow import Memory, chunks, series_of, to_series
 from ddcli.engine.columns import NULL, POOLED, decode_column, encode_column
 from ddcli.engine.kernels.pool_table import WINDOW, PoolTable, view_ranges
 from ddcli.engine.kernels.siphash import initial_words, keyed_ranges
@@ -208,16 +208,16 @@ class Pool:
         width = inner.lanes
         elements = decode_column(data.view(np.int64).reshape(-1, width), inner, self, "element")
         # Grouped by polars, not handed over as Arrow memory: releasing children that way crashed under Python 3.13.
-        rows = pl.Series("row", np.arange(len(lanes)))
+        rows = series_of("row", np.arange(len(lanes)))
         lengths = np.diff(offsets) // (width * 8)
-        owners = pl.Series("row", np.repeat(np.arange(len(lanes)), lengths))
+        owners = series_of("row", np.repeat(np.arange(len(lanes)), lengths))
         lists = pl.DataFrame([owners, elements]).group_by("row", maintain_order=True).agg("element")
         found = pl.DataFrame([rows]).join(lists, on="row", how="left", maintain_order="left")["element"].alias("")
         found = found.fill_null(pl.Series([[]], dtype=found.dtype).first())
         if nulls is None:
             return found
         empty = pl.Series([None], dtype=found.dtype).new_from_index(0, len(found))
-        return found.zip_with(pl.Series(~nulls), empty)
+        return found.zip_with(series_of("", ~nulls), empty)
 
     def _show(self, data: np.ndarray, kind: Type) -> object:
         """Return the Python value of some bytes, for a message."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
 
 if TYPE_CHECKING:
@@ -33,5 +34,5 @@ def to_frame(updates: np.ndarray, layout: Layout, pool: Pool, nt: int) -> pl.Dat
     names = [*time_names(nt), DIFF]
     while set(names) & set(layout.schema):
         names = [f"_{name}" for name in names]
-    tail = [pl.Series(name, updates[:, layout.width + at].copy()) for at, name in enumerate(names)]
+    tail = [series_of(name, updates[:, layout.width + at].copy()) for at, name in enumerate(names)]
     return pl.DataFrame([*data.get_columns(), *tail])

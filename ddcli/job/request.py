@@ -134,11 +134,15 @@ def read_request(
     workers: int | None = None,
     engine: Engine = "auto",
     spark: SparkOptions | None = None,
+    runs: bool = False,
 ) -> Request:
-    """Read the pipeline file and return what is asked for, or refuse the file and the paths in it."""
+    """Read the pipeline file and return what is asked for, or refuse the file and the paths in it.
+
+    Who `runs` the pipeline is given what an earlier run kept of the file, if there is such: all but the file's tests.
+    """
     text = read_text(path)
-    kept = kept_plan.load(path, text)
-    spec = kept.spec or parse_spec(text, str(path))
+    kept = kept_plan.load(path, text) if runs else None
+    spec = (kept and kept.spec) or parse_spec(text, str(path))
     base = path.absolute().parent
     state = state_of(spec, base) if state is None else state
     outputs = {name: real(locate(base, output.path.value)) for name, output in spec.outputs.items()}

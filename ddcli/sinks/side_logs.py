@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import polars as pl
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
 from ddcli.screen import json_number
 from ddcli.store.files.access import real
@@ -97,7 +98,7 @@ class ErrorLog:
         ]
         reasons = pl.Series("error", list(why), pl.String)
         frame = pl.DataFrame(
-            [reasons, pl.Series("record", texts, pl.String), *times, pl.Series(DIFF, updates[:, -1].copy())]
+            [reasons, pl.Series("record", texts, pl.String), *times, series_of(DIFF, updates[:, -1].copy())]
         )
         with self._lock:
             self._frames.append(frame)

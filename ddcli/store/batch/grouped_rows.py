@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.engine import kernels
+from ddcli.engine.arrow import series_of
 from ddcli.store.state.verify import damaged
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class GroupedRows:
             leading = np.ascontiguousarray(frame[leads].cast(pl.Int64).to_numpy()).reshape(-1, 1)
             bounds, count = kernels.locate(_between(wanted, leading[0], leading[-1]).reshape(-1, 1), [leading])
             if count:
-                rows = frame[_rows(bounds)] if count < frame.height else frame
+                rows = frame[series_of("", _rows(bounds))] if count < frame.height else frame
                 matrix = np.empty((count, self._layout.width), np.int64)
                 self._layout.fill(matrix, rows, self._index.constants, pool)
                 yield kernels.gather(matrix, keys.shape[1], keys)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from ddcli.engine.arrow import series_of
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.expressions.types import FLAGGED, INTEGERS, Type
@@ -83,9 +84,9 @@ class BatchLayout:
         """Return the columns of a file."""
         columns = [series.alias(stored_name(series.name)) for series in decode(matrix, self.record, pool)]
         if self.hidden_key:
-            columns.append(pl.Series(KEY, np.ascontiguousarray(self.leading(matrix))))
+            columns.append(series_of(KEY, np.ascontiguousarray(self.leading(matrix))))
         for at, name in enumerate((*self.times, DIFF), start=self.record.width):
-            columns.append(pl.Series(name, np.ascontiguousarray(matrix[:, at])))
+            columns.append(series_of(name, np.ascontiguousarray(matrix[:, at])))
         return pl.DataFrame(columns)
 
     def constants(self, matrix: Matrix) -> dict[str, int]:

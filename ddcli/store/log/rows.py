@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.arrow import series_of
 from ddcli.engine.columns import encode_column
 from ddcli.engine.lanes import encode
 from ddcli.engine.pool import Pool
@@ -179,7 +180,7 @@ def _as_lane(order: pl.Series) -> pl.Series:
     assert kind is not None, f"an order of {order.dtype}"
     lane = np.empty((len(order), 1), np.int64)
     encode_column(order, kind, Pool(PUBLIC), lane)
-    return pl.Series(ORDER, lane[:, 0])
+    return series_of(ORDER, lane[:, 0])
 
 
 class _Null(Exception):

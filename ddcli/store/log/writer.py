@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from ddcli.engine import kernels
+from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, LEAST, Frontier
 from ddcli.expressions.types import UNITS
@@ -28,6 +28,8 @@ from ddcli.store.state.directory import UPDATES
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    import polars as pl
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
@@ -61,7 +63,7 @@ def output_frame(updates: Matrix, layout: Layout, pool: Pool, time: Schema, diff
     assert not {*time, diff} & {*layout.names}, f"the columns {[*time, diff]} of the log are also columns of its data"
     lanes = range(layout.width, layout.width + len(time))
     times = [time_column(name, updates[:, at], kind) for at, (name, kind) in zip(lanes, time.items(), strict=True)]
-    return decode(updates, layout, pool).with_columns(*times, pl.Series(diff, np.ascontiguousarray(updates[:, -1])))
+    return decode(updates, layout, pool).with_columns(*times, series_of(diff, updates[:, -1].copy()))
 
 
 def frame_bytes(frame: pl.DataFrame, time: Schema) -> memoryview:
@@ -103,7 +105,7 @@ def write_progress(transaction: Transaction, directory: Path, upper: Times) -> N
 def time_column(name: str, lane: Matrix, kind: Type) -> pl.Series:
     """Return a time coordinate in its type: int64, date or datetime."""
     physical = lane.astype(np.int32) if kind.kind == "date" else np.ascontiguousarray(lane)
-    return pl.Series(name, physical).cast(kind.to_polars())
+    return series_of(name, physical).cast(kind.to_polars())
 
 
 def frontier_name(frontier: Times | None, time: Schema) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.arrow import series_of
 from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode
 from ddcli.errors import EngineError
@@ -207,7 +208,7 @@ def _is_pooled(layout: Layout) -> bool:
 def _columns(updates: np.ndarray, layout: Layout, pool: Pool) -> SpilledPart:
     """Return updates as columns, which carry the values behind their hashes."""
     frame = decode(updates, layout, pool)
-    tail = [pl.Series(f"\0{at}", updates[:, layout.width + at].copy()) for at in range(updates.shape[1] - layout.width)]
+    tail = [series_of(f"\0{at}", updates[:, layout.width + at].copy()) for at in range(updates.shape[1] - layout.width)]
     data = io.BytesIO()
     frame.with_columns(tail).write_ipc(data)
     written = memoryview(data.getvalue())
