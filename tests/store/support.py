@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import threading
 import zlib
 from pathlib import Path
 
@@ -75,12 +76,14 @@ class Faulty(Files):
         self.at, self.error, self.after = at, error, after
         self.log = []
         self.dead = False
+        self.noting = threading.Lock()
 
     def do(self, operation, path, action):
         if self.dead:
             raise Dead
-        here = len(self.log) == self.at
-        self.log.append((operation, path))
+        with self.noting:
+            here = len(self.log) == self.at
+            self.log.append((operation, path))
         if not here:
             return super().do(operation, path, action)
         self.dead = self.error is Dead

@@ -15,6 +15,7 @@ import pytest
 
 import ddcli.store.state.directory
 from ddcli.errors import EngineError, LockedError, StateError
+from ddcli.store.files import gate
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import take_lock
 from ddcli.store.log.progress import PROGRESS, progress_bytes, read_progress
@@ -27,6 +28,13 @@ from tests.store.support import Dead, Faulty, commit_step, names, tree
 @pytest.fixture
 def place(tmp_path):
     return tmp_path / "state", tmp_path / "out"
+
+
+@pytest.fixture(params=["one by one", "side by side"])
+def flushing(request, monkeypatch):
+    """Flush and remove files in either way, however few there are."""
+    if request.param == "side by side":
+        monkeypatch.setattr(gate, "MANY", 1)
 
 
 def open_state(place, **options):
@@ -149,6 +157,7 @@ def restore(place, base):
 
 
 @pytest.mark.parametrize("after", [False, True])
+@pytest.mark.usefixtures("flushing")
 def test_death_at_every_operation_leaves_the_state_before_or_after(place, tmp_path, after):
     base = tmp_path / "base"
     run(place, 0)
@@ -173,6 +182,7 @@ def test_death_at_every_operation_leaves_the_state_before_or_after(place, tmp_pa
 
 
 @pytest.mark.parametrize("after", [False, True])
+@pytest.mark.usefixtures("flushing")
 def test_death_in_the_first_run_leaves_no_trace_that_matters(place, after, monkeypatch):
     monkeypatch.setattr(ddcli.store.state.directory, "new_identity", lambda: "0" * 32)
     run(place, 0)
@@ -198,6 +208,7 @@ def test_death_in_the_first_run_leaves_no_trace_that_matters(place, after, monke
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.usefixtures("flushing")
 def test_an_error_at_every_operation_is_told_and_leaves_the_state_before_or_after(place, tmp_path, code):
     base = tmp_path / "base"
     run(place, 0)
@@ -481,3 +492,29 @@ def test_an_outputs_lock_goes_with_whoever_held_it_and_locks_all_others_out_mean
         list(threads.map(take, range(8)))
     assert most == [1] * 320
     assert not list(tmp_path.iterdir())
+
+
+def test_many_arrangements_are_committed_and_dropped_together(place):
+    """More files than are flushed one by one: all of them are there, then all but those that are named are gone."""
+    count = 3 * gate.MANY
+
+    def commit(step, kept):
+        with open_state(place) as state, state.begin() as transaction:
+            made = {}
+            for at in kept:
+                name, written = transaction.add_batch(f"{at:020x}", 0, b"batch %d of step %d" % (at, step))
+                bounds = ((step,),), ((step + 1,),)
+                file = FileEntry(name, 1, written.size, written.checksum, *bounds)
+                made[f"{at:020x}"] = ArrangementEntry(
+                    f"{at:020x}", ((step,),), bounds[1], ("k",), {"k": "int64"}, ((file,),)
+                )
+            transaction.commit(Manifest("p", ((step + 1,),), arrangements=made))
+
+    commit(0, range(count))
+    assert len(names(place[0])) == count + 1
+    commit(1, range(0, count, 2))
+    assert names(place[0]) == [
+        *(f"arrangements/{at:020x}/0/000000002-0000.parquet" for at in range(0, count, 2)),
+        "manifest/000000002.json",
+    ]
+    assert len([*(place[0] / "arrangements").iterdir()]) == count // 2

@@ -19,7 +19,7 @@ from ddcli.store.files import access
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 Result = TypeVar("Result")
@@ -48,6 +48,24 @@ class Written:
 
     size: int
     checksum: str
+
+
+MANY, AT_ONCE = 12, 8
+"""Files that are worth threads, and how many of these: a disk flushes eight files in little more time than one."""
+
+
+def side_by_side(action: Callable[[Path], None], paths: Sequence[Path]) -> None:
+    """Do something with each of some paths, with many of them several at a time; raise the first error when all are done."""
+    if len(paths) < MANY:
+        for path in paths:
+            action(path)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        done = [threads.submit(action, path) for path in paths]
+    for each in done:
+        each.result()
 
 
 class Files:

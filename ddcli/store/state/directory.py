@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files.access import entries, is_directory, is_there, read_bytes, real
-from ddcli.store.files.gate import Files, Written, temporary
+from ddcli.store.files.gate import Files, Written, side_by_side, temporary
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import Lock, take_lock
 from ddcli.store.files.lock_holder import IfLocked, is_signed
@@ -176,14 +176,19 @@ class State:
         named = {
             path for each in (self.manifest, *kept) if each is not None for path, _ in batch_files(self.directory, each)
         }
-        for arrangement in ours(self.directory / "arrangements", ARRANGEMENT, directories=True):
-            for shard in ours(arrangement, SHARD, directories=True):
-                for path in (*ours(shard, BATCH), *ours(shard, WAITING)):
-                    if path not in named:
-                        self.files.remove(path)
-                if not entries(shard):
+        arrangements = {
+            arrangement: ours(arrangement, SHARD, directories=True)
+            for arrangement in ours(self.directory / "arrangements", ARRANGEMENT, directories=True)
+        }
+        shards = [shard for found in arrangements.values() for shard in found]
+        files = [path for shard in shards for path in (*ours(shard, BATCH), *ours(shard, WAITING))]
+        side_by_side(self.files.remove, [path for path in files if path not in named])
+        full = {path.parent for path in named}
+        for arrangement, found in arrangements.items():
+            for shard in found:
+                if shard not in full and not entries(shard):
                     self.files.remove_directory(shard)
-            if not entries(arrangement):
+            if not full.intersection(found) and not entries(arrangement):
                 self.files.remove_directory(arrangement)
         named_too = {name for each in (self.manifest, *kept) if each is not None for name in each.segments()}
         registers = self.directory / SEGMENTS
@@ -339,12 +344,11 @@ class Transaction:
 
     def _prepare(self) -> None:
         """Put every file and its name on the disk. Batches get their final names now: nobody looks before a manifest names them."""
-        for source, _ in self._batches + self._outputs:
-            self._files.sync(source)
+        side_by_side(self._files.sync, [source for source, _ in self._batches + self._outputs])
         for source, target in self._batches:
             self._files.rename(source, target)
-        for directory in sorted({target.parent for _, target in self._batches + self._outputs}):
-            self._files.sync_directory(directory)
+        directories = {target.parent for _, target in self._batches + self._outputs}
+        side_by_side(self._files.sync_directory, sorted(directories))
 
 
 def publish(files: Files, directory: Path, manifest: Manifest) -> None:
