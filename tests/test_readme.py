@@ -97,14 +97,14 @@ def test_code_stands_between_fences(name):
 
 def test_every_pipeline_with_a_loop_is_in_the_table():
     page = PAGES["docs/loops.md"]
-    table = page[page.index("| pipeline | keeps up to date |") :]
+    table = page[page.index("| pipeline | maintains |") :]
     loops = [path.name for path in (ROOT / "pipelines").glob("*.yaml") if "iterate:" in path.read_text()]
     assert sorted(re.findall(r"^\| `(\w+\.yaml)`", table, re.MULTILINE)) == sorted(loops)
 
 
 def test_every_operator_is_in_the_table():
     page = PAGES["docs/pipelines.md"]
-    table = page[page.index("| operator | gives |") :]
+    table = page[page.index("| operator | result |") :]
     assert [name for name in OPERATORS if f"`{name}" not in table] == []
 
 
