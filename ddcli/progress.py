@@ -1,12 +1,12 @@
-"""What a run tells of how far it is. Whoever shows it is above; whoever works, in one thread or several, only calls."""
+"""How far a run is: the workers, in one thread or several, only notify; who shows it is above."""
 
 from __future__ import annotations
 
 
 class Progress:
-    """What is told of a run while it works; this one says nothing.
+    """Gets notified of a run while it works; this one ignores all of it.
 
-    A run goes from stage to stage, and a stage is done when all of its tasks are. What is told is never needed: it may
+    A run goes from stage to stage, and a stage is done when all of its tasks are. No notification is needed: it may
     come late or not at all, so a call returns at once and raises nothing. Any thread may call.
     """
 

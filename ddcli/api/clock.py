@@ -42,7 +42,7 @@ class Clock:
         for text, kind in zip(given, kinds, strict=True):
             if kind is None or kind.kind not in KINDS or kind.nullable:
                 hint = "a coordinate is int64, date or datetime, and never null; `time=2` is a pair of integers"
-                raise UsageError(f"'{text}' is no type of time", hint=hint)
+                raise UsageError(f"'{text}' is not a type of time", hint=hint)
         if not kinds:
             raise UsageError("a time has at least one coordinate", hint="`time=1` is an integer, `time=2` a pair")
         self.kinds = tuple(kind for kind in kinds if kind is not None)
@@ -68,7 +68,7 @@ class Clock:
             except InputError:
                 pass
         kinds = ", ".join(map(str, self.kinds))
-        raise UsageError(f"{value!r} is no time: here it is {f'a tuple ({kinds})' if self.count > 1 else kinds}")
+        raise UsageError(f"{value!r} is not a time: here it is {f'a tuple ({kinds})' if self.count > 1 else kinds}")
 
     def value(self, time: Time) -> Any:
         """Return a time as a program says it; None for one before all that can be said."""

@@ -85,7 +85,7 @@ def joining(function: Callable[..., Any], given: Schema, columns: Columns, *, ba
     def call(record: dict[str, Any]) -> Iterator[Any]:
         for each in function(row(record.values())):
             if not isinstance(each, tuple) or len(each) != 3:
-                raise TypeError(f"it gave {each!r}, expected (record, time, diff)")
+                raise TypeError(f"it returned {each!r}, expected (record, time, diff)")
             yield _named(each[0], names), *each[1:]
 
     return _function("join_function", function, function if batch else call, columns, batch=batch)
@@ -133,7 +133,7 @@ def _named(given: Any, names: tuple[str, ...]) -> dict[str, Any]:
         return dict(zip(names, given, strict=True))
     if isinstance(given, Mapping):
         return dict(given)
-    raise TypeError(f"it gave {given!r}, expected a tuple ({', '.join(names)}), or a dictionary of these")
+    raise TypeError(f"it returned {given!r}, expected a tuple ({', '.join(names)}), or a dictionary of these")
 
 
 def _function(

@@ -81,7 +81,7 @@ def _results(given: Any, variables: list[str]) -> dict[Any, Collection]:
         found = dict(enumerate(several))
     if missing:
         raise UsageError(
-            f"the body of a loop says nothing of its variable '{missing[0]}'",
+            f"the body of a loop does not return its variable '{missing[0]}'",
             hint="give a collection for each variable: one, a tuple in their order, or a dictionary by name",
         )
     return found
@@ -90,7 +90,7 @@ def _results(given: Any, variables: list[str]) -> dict[Any, Collection]:
 def _check_own(given: object, dataflow: Program, what: str) -> None:
     """Refuse what is no collection of a dataflow."""
     if not isinstance(given, Collection) or given.dataflow is not dataflow:
-        raise UsageError(f"{what} {given!r}, which is no collection of this dataflow")
+        raise UsageError(f"{what} {given!r}, which is not a collection of this dataflow")
 
 
 def check_rounds(max_rounds: int | None, guard: int) -> None:
@@ -214,4 +214,4 @@ class Loop:
 def _types(schema: Schema) -> str:
     """Return a hint that says the types that a variable needs."""
     columns = ", ".join(f"'{name}': '{kind}'" for name, kind in schema.items())
-    return f"say them: variable(initial, columns={{{columns}}})"
+    return f"declare them: variable(initial, columns={{{columns}}})"

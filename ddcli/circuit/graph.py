@@ -111,8 +111,8 @@ def assemble(
 
     `pool` may be one a shard, where no updates go from one shard to another in memory. `indexed` are the sources that are
     arranged as they come: arrangements that others keep, fed by shard, and upserts. `parted` asks for outputs of which each
-    shard has whole records, each but once. `facts` tells more of inputs that are upserts or snapshots.
-    `failed` is told of records on which an expression fails; without it they end the run. With `lazily`, an operator of a shard,
+    shard has whole records, each but once. `facts` has more on inputs that are upserts or snapshots.
+    `failed` gets the records on which an expression fails; without it they end the run. With `lazily`, an operator of a shard,
     and its traces, are made when the shard is first taken through its stage.
     """
     pools = [pool] * scope.workers.count if isinstance(pool, Pool) else pool
@@ -148,7 +148,7 @@ def assemble(
 
 
 def _keeps_signs(node: Node) -> bool:
-    """Say whether an operator gives nothing but rows that insert for such rows, whatever it has read before."""
+    """Say whether an operator emits only inserts for inserts, whatever it has read before."""
     if isinstance(node, physical.Linear):
         return not any(isinstance(step, ExplodeStep) for step in node.steps)
     if isinstance(node, physical.SignedSum):
@@ -176,7 +176,7 @@ class UpsertSource:
 
 @dataclass(frozen=True)
 class _Whole:
-    """What is the same for all scopes: `left` gives, by loop, which of its bodies are read outside."""
+    """What is the same for all scopes: `left` has, by loop, which of its bodies are read outside."""
 
     surroundings: CircuitContext
     left: dict[str, list[int]]

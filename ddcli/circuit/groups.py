@@ -202,7 +202,7 @@ def top(node: physical.Top, pool: Pool) -> Aggregate:
 def _gathered(
     call: AggregateCall, position: int, kind: Type, values: Layout, pool: Pool
 ) -> Callable[[Gathered], Lanes]:
-    """Return the function that gives a call's lanes for gathered groups: each row repeated, sorted, handed to polars.
+    """Return the function that computes a call's lanes for gathered groups: each row repeated, sorted, handed to polars.
 
     It raises SumOverflow, naming the aggregate by its `position`. Floats, of which each is taken once, are summed exactly.
     """
@@ -303,8 +303,10 @@ def python_reducer(node: physical.PythonGroup, pool: Pool) -> Aggregate:
 def _called(
     name: str, function: Callable[..., Any], key: Record, counted: list[tuple[Record, int]], out: Layout
 ) -> Iterator[tuple[Record, int]]:
-    """Call a reducer and check what it gives."""
-    hint = "a reducer takes (key, [(value, count), ...]) and gives [(value, count), ...]; values are tuples of columns"
+    """Call a reducer and check its result."""
+    hint = (
+        "a reducer takes (key, [(value, count), ...]) and returns [(value, count), ...]; values are tuples of columns"
+    )
     try:
         results = list(function(key, counted))
     except RAISED as error:
@@ -312,7 +314,7 @@ def _called(
     for result in results:
         good = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], int)
         if not good or not isinstance(result[0], tuple) or len(result[0]) != len(out.names):
-            raise InputError(f"the reducer `{name}` gave {result!r} for the group {key}", hint=hint)
+            raise InputError(f"the reducer `{name}` returned {result!r} for the group {key}", hint=hint)
         yield result
 
 

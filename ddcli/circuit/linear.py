@@ -29,7 +29,7 @@ INT64 = Type("int64")
 
 
 def keeping(schema: Schema, steps: Sequence[Step], pool: Pool) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function that gives those rows of a matrix with the lanes of `schema` first that filters keep, in their order."""
+    """Return the function that selects those rows of a matrix with the lanes of `schema` first that filters keep, in their order."""
     run, layout = stage.FusedSteps(schema, tuple(steps)), Layout(schema)
 
     def keep(updates: np.ndarray) -> np.ndarray:

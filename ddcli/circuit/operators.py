@@ -50,7 +50,7 @@ INT64 = Type("int64")
 
 
 class Failed(Protocol):
-    """Is told of updates on which an expression fails, with their layout, the pool of their values, and why, each."""
+    """Gets updates on which an expression fails, with their layout, the pool of their values, and why, each."""
 
     def __call__(self, updates: np.ndarray, layout: Layout, pool: Pool, why: Sequence[str], /) -> None:
         """Take them in."""
@@ -94,7 +94,7 @@ class Traces(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """A reduction whose overflow is told in the words of the pipeline file: the engine knows no columns."""
+    """A reduction whose overflow is reported in the words of the pipeline file: the engine knows no columns."""
 
     operator: Group
     node: physical.Accumulate | physical.Group

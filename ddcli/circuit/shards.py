@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Lazily(Sequence[T]):
-    """What `make` gives for each of `count` shards, made once each. Threads may ask for different shards."""
+    """The results of `make` for each of `count` shards, made once each. Threads may ask for different shards."""
 
     def __init__(self, make: Callable[[int], T], count: int) -> None:
         self._make = make

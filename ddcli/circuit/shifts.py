@@ -28,7 +28,7 @@ INT64 = Type("int64")
 def python_shift(node: physical.PythonShift, pool: Pool, time: Sequence[Type], nt: int) -> PythonShift:
     """Return the operator of a function whose times are of the types `time`, one an input coordinate; `nt` counts rounds, too.
 
-    A function that is called by record gives (record, time, diff); one for batches gives columns of those names beside
+    A function that is called by record returns (record, time, diff); one for batches returns columns of those names beside
     the record's. Either way they are columns of one output, checked as those of any Python function.
     """
     (child,) = node.inputs
@@ -54,11 +54,11 @@ def _flat(function: Callable[..., Iterable[Any]], names: Sequence[str]) -> Calla
     def flat(record: dict[str, Any]) -> Iterator[Any]:
         for given in function(record):
             if not isinstance(given, tuple) or len(given) != 3 or not isinstance(given[0], dict):
-                raise TypeError(f"it gave {given!r}, expected (record, time, diff), the record as a dict")
+                raise TypeError(f"it returned {given!r}, expected (record, time, diff), the record as a dict")
             data, time, diff = given
             times = time if isinstance(time, tuple) else (time,) * (len(names) - 1) if time is None else (time,)
             if len(times) != len(names) - 1:
-                raise TypeError(f"it gave the time {time!r}, expected {len(names) - 1} coordinates, or None")
+                raise TypeError(f"it returned the time {time!r}, expected {len(names) - 1} coordinates, or None")
             yield data | dict(zip(names, (*times, diff), strict=True))
 
     return flat

@@ -181,7 +181,7 @@ class StateTraces:
     ) -> ShardFiles | None:
         """Write what a trace has taken in, and tell of it; None, where others keep the arrangement. See `write`.
 
-        `shared` tells the memory of matrices that others look at (see `memory_of`), None: any may be.
+        `shared` identifies the memory of matrices that others read (see `memory_of`), None: any may be.
         """
         began, given = clock.perf_counter(), self._given.pop(id(trace))
         if given.identity in self.imports or not self._is_kept(given.identity):
@@ -292,5 +292,5 @@ class _Share:
 
 
 def memory_of(matrix: np.ndarray) -> int:
-    """Return what tells the memory of one matrix from that of another: views of one share it."""
+    """Return the identity of a matrix's memory: views of one matrix share it."""
     return id(matrix if matrix.base is None else matrix.base)

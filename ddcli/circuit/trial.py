@@ -68,7 +68,7 @@ class Trial:
     def trace(
         self, identity: str, key: Layout, value: Layout, nt: int, shard: int, by: Sequence[int] | None = None
     ) -> Trace:
-        """Return an empty trace that tells all times apart."""
+        """Return an empty trace that keeps all times apart."""
         return Trace(key.width, value.width, nt, since=Frontier([(LEAST,) * self.times]))
 
     def close(self, upper: Frontier, fed: Mapping[str, Matrix]) -> dict[str, Matrix]:

@@ -73,7 +73,7 @@ class MemorySize(click.ParamType):  # type: ignore[type-arg]  # generic in newer
         try:
             size = parse_size(value)
         except ValueError:
-            self.fail(f"'{value}' is no size; write it as 2GiB or 500MB", param, ctx)
+            self.fail(f"'{value}' is not a size; write it as 2GiB or 500MB", param, ctx)
         if size < self.least:
             least = f"{self.least >> 20}MiB"
             self.fail(f"{value} is too little to begin with; the least is {least}", param, ctx)

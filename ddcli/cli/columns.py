@@ -28,7 +28,7 @@ def parse_columns(text: str) -> Schema:
     except UsageError as errors:
         problem = getattr(errors, "errors", (errors,))[0].problem.removeprefix("inputs.a.columns")
         raise click.BadParameter(
-            f"'{text}' is no mapping of columns to types ({problem.lstrip(':. ')}); write it as '{{id: int64, name: string?}}'"
+            f"'{text}' is not a mapping of columns to types ({problem.lstrip(':. ')}); write it as '{{id: int64, name: string?}}'"
         ) from None
     found = spec.inputs["a"].columns
     return {} if found is None else {name: kind for name, (_, kind) in found.items()}

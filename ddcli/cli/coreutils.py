@@ -71,7 +71,7 @@ def is_program(path: str) -> bool:
         with open(path, "rb") as file:  # noqa: PTH123
             return file.read(2) != b"#!"
     except OSError:
-        return False  # it may be executed but not read: it can't be told from a script
+        return False  # it may be executed but not read: it can't be distinguished from a script
 
 
 def restore_signals() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddcli.render.view import View
 
 COLUMNS = 100
-"""Of the drawing where it goes to no terminal."""
+"""Columns of the drawing on anything but a terminal."""
 
 
 @click.command("explain", short_help="Show a pipeline's operators, with the counts of the last run.")

@@ -1,7 +1,7 @@
 """How the process of a command keeps its memory: what was freed is used again instead of being given back.
 
 A run makes and drops matrices of hundreds of megabytes. Giving each back to the system and asking for the next costs more than
-half of a large run's time in page faults; a command ends soon, and gives everything back then.
+half of a large run's time in page faults; a command ends soon, and returns everything then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run says to whoever started it: lines for a person, or objects for a program; and what it leaves in files.
+"""The messages of a run: lines for people, or objects for programs; and the records that it leaves in files.
 
 With `--log-format json` every line on stderr is one object: {at, level, event, message, ...}. `level` is info, warning or error.
 By `event` there is more in it: `run` has the `summary` (see `--summary`), `error` has `error: {problem, place, hint, exit_code}`,
@@ -30,18 +30,18 @@ SIGNALLED = 128
 
 @dataclass(frozen=True)
 class Speaker:
-    """Says things on stderr: text or JSON, all or nothing but errors. `line` writes a line of text, whatever is in it."""
+    """Prints messages on stderr: text or JSON, all or errors only. `line` writes a line of text, whatever is in it."""
 
     form: Literal["text", "json"]
     quiet: bool
     line: Callable[[str], None]
 
     def say(self, message: str, event: str = "message", level: Level = "info", **facts: Any) -> None:
-        """Say what happens, in a line."""
+        """Print a message of one line."""
         self.lines([message], event, level, **facts)
 
     def lines(self, lines: list[str], event: str, level: Level = "info", **facts: Any) -> None:
-        """Say what happens, in some lines, which are one message."""
+        """Print a message of several lines."""
         if self.quiet and level != "error":
             return
         if self.form == "text":
@@ -53,7 +53,7 @@ class Speaker:
         say(json_text({"at": at, "level": level, "event": event, "message": message, **facts}), err=True)
 
     def summary(self, summary: RunSummary, *, rates: bool) -> None:
-        """Say what a run did; of what it had to warn of, in objects of their own."""
+        """Print a run's summary; in JSON each warning is an object of its own."""
         lines = summary.lines(rates=rates)
         if self.form == "text":
             for line in lines:
@@ -64,12 +64,12 @@ class Speaker:
             self.say(warning, "message", "warning")
 
     def error(self, error: BaseException, code: int) -> None:
-        """Say what went wrong."""
+        """Print an error."""
         lines = error.lines() if isinstance(error, DdError) else [told(error, code)["problem"]]
         self.lines(lines, "error", "error", error=told(error, code))
 
     def annotate(self, error: BaseException) -> None:
-        """In GitHub Actions, have an error shown beside the lines of a pull request."""
+        """In GitHub Actions, print an error as an annotation of the pull request."""
         if in_actions() and isinstance(error, DdError):
             say_own(annotation(error), err=True)
 
@@ -98,7 +98,7 @@ class Records:
         self._append(summary.markdown())
 
     def skipped(self, why: str) -> None:
-        """Record that another run holds the state, and this one was told to let it."""
+        """Record that this run was skipped, as another holds the state."""
         self._write(exit_code=0, skipped=why)
 
     def failed(self, error: BaseException, exit_code: int) -> None:

@@ -1,6 +1,6 @@
-"""What is wrong with a pipeline, as far as that can be told without reading a row: `dd check`.
+"""The errors of a pipeline that can be found without reading a row: `dd check`.
 
-Everything is tried and all errors are told: what the file says, what its inputs' files say of their columns, and the plan of
+Everything is tried and all errors are reported: those of the file, of the columns of its inputs' files, and of the plan of
 what can be planned. Polars is not imported, pyarrow only where a file must say what its columns are.
 """
 

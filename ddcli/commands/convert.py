@@ -93,11 +93,11 @@ def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False
     kind = KINDS.get(target.suffix.lower())
     if kind is None:
         hint = f"name it with one of these endings: {', '.join(KINDS)}"
-        raise UsageError(f"'{target.name}' doesn't say which kind of file it is to be", hint=hint)
+        raise UsageError(f"'{target.name}' has no ending of a known kind of file", hint=hint)
     if isinstance(target, ObjectPath):
         raise UsageError("a table is written into a file of this machine", hint="write it here, then copy it there")
     if target.exists() and not force:
-        raise UsageError("the file is there already", place=str(target), hint="--force replaces it")
+        raise UsageError("the file exists already", place=str(target), hint="--force replaces it")
     rows = log.as_of(as_of)
     with _appearing(target) as file:
         writer = WRITERS[kind](file)
@@ -122,7 +122,7 @@ def _repeated(batch: pl.DataFrame, log: ChangeLog) -> pl.DataFrame:
         row = batch.row((counts < 0).arg_max() or 0, named=True)
         told = ", ".join(f"{name} = {value!r}" for name, value in row.items() if name != log.diff)
         raise InputError(
-            f"the record {told} is there {row[log.diff]} times, which no table can say",
+            f"the record {told} is there {row[log.diff]} times, which a table can't hold",
             place=str(log.path),
             hint="`dd log --as-of` writes records with their counts",
         )
@@ -166,7 +166,7 @@ def _making(target: Path, *, force: bool) -> Iterator[Path]:
         raise UsageError("there is something already", place=str(target), hint="--force replaces a log")
     strange = [path.name for path in there if not (path.name.startswith(UPDATES) or path.name == PROGRESS)]
     if strange:
-        problem = f"'{strange[0]}' lies there, which is no part of a log that `dd` has written"
+        problem = f"'{strange[0]}' is there, which is not part of a log that `dd` wrote"
         raise UsageError(problem, place=str(target), hint="remove the directory by hand, or name another")
     if isinstance(target, ObjectPath):
         if there:
@@ -231,6 +231,6 @@ def _placeless(error: DdError) -> DdError:
     if error.hint and "it is relative to the pipeline file" in error.hint:
         error.hint = "name a directory, a file or a glob; a path is relative to the current directory"
     if error.hint and "declare them under the input's `columns`" in error.hint:
-        error.hint = error.hint.replace("declare them under the input's `columns`", "say them with --columns")
+        error.hint = error.hint.replace("declare them under the input's `columns`", "declare them with --columns")
         error.hint = error.hint.replace("`columns: {", "`--columns '{").replace("}`", "}'`")
     return error

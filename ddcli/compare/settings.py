@@ -84,7 +84,7 @@ def parse_tolerances(texts: Iterable[str]) -> dict[str, Tolerance]:
         name, _, value = text.rpartition("=")
         tolerance = _tolerance(value.strip()) if name else None
         if tolerance is None:
-            raise UsageError(f"'{text}' is no tolerance", hint=TOLERANCES)
+            raise UsageError(f"'{text}' is not a tolerance", hint=TOLERANCES)
         found[name] = tolerance
     return found
 
@@ -107,7 +107,7 @@ def parse_max_changed(text: str) -> MaxChanged:
     limit = _number(text.strip().removesuffix("%"))
     percent = text.strip().endswith("%")
     if limit is None or not (percent or limit == int(limit)):
-        raise UsageError(f"'{text}' is no number of rows", hint="write it as 100, or as 0.5% of A's rows")
+        raise UsageError(f"'{text}' is not a number of rows", hint="write it as 100, or as 0.5% of A's rows")
     return MaxChanged(limit, percent)
 
 

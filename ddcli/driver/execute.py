@@ -84,7 +84,7 @@ def _execute(
     readers, time = ready.readers, ready.bound.time
     planning = RunPlan(request, manifest, ready.bound)
     graph = planning.graph
-    load_functions(request.spec, request.base)  # what can't be is told before anything is done
+    load_functions(request.spec, request.base)  # a function that can't be loaded ends the run before anything is done
     if manifest is not None:
         if is_changed(request, manifest, graph.fingerprint):
             return _changed(request, manifest, state, planning.plan, time, choosing)

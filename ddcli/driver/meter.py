@@ -1,4 +1,4 @@
-"""The inputs of a run while somebody watches: each part that is read is told of, and timed."""
+"""The inputs of a run while somebody watches: each part that is read is reported, and timed."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     Rebuilt = tuple[Manifest, dict[str, OutputSummary], Counts, SparkSummary | None]
 
 SAID = "said:"
-"""Begins the names of sources that say what an output has said so far; no input's name has a colon."""
+"""Begins the names of sources that hold the updates of an output so far; no input's name has a colon."""
 
 
 def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChanges:
@@ -79,7 +79,7 @@ def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
 
 
 def refuse_rewriting(request: Request, changes: PlanChanges) -> None:
-    """Raise StateError if outputs would say something else, and nobody has said that this is meant."""
+    """Raise StateError if outputs would change and neither `--apply` nor `--full-refresh` allows it."""
     if not changes.rewritten or request.apply:
         return
     lines = [f"output '{name}': {'; '.join(changes.why(name)) or 'changed'}" for name in changes.rewritten]
@@ -210,7 +210,7 @@ class _Rebuild:
     # --- what there is --------------------------------------------------------------------------------------------
 
     def _correcting(self, graph: PhysicalGraph) -> PhysicalGraph:
-        """Return the graph with, for each output that changed, what it is to say less all that it has said."""
+        """Return the graph with, for each output that changed, its new collection less its updates so far."""
         outputs = dict(graph.outputs)
         for name, change in self.changes.outputs.items():
             if change == "changed":
@@ -292,9 +292,9 @@ class _Rebuild:
         return Fed(tuple(map(self._settled, slices)), sum(file.rows for _, file in files))
 
     def _said(self, name: str, most: int) -> Fed:
-        """Return all that an output has said so far, from its own files."""
+        """Return all updates of an output so far, from its own files."""
         entry = self._known(name)
-        assert entry is not None, "an output that changed has said something"
+        assert entry is not None, "an output that changed has a log"
         slices = []
         for file in entry.files:
             path = self.request.outputs[name] / file.name
@@ -334,7 +334,7 @@ class _Rebuild:
             if self.changes.outputs[name] != "same":
                 entries[name] = publishing.entry(name, known, meaning)
             else:
-                assert known is not None, "an output that says the same has said something"
+                assert known is not None, "an output that stays the same has a log"
                 entries[name] = replace(known, fingerprint=meaning)
         return entries
 

@@ -62,8 +62,8 @@ def run(
     inputs that carry their progress, else all seen. A run with nothing new takes no lock and changes no file. With
     `apply`, outputs are given the difference that a change of the pipeline makes; `refresh` names outputs to compute anew,
     none of them: all. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
-    `workers` are the threads that shards are stepped in (default: as many as processors). `say` is given lines for a person,
-    `progress` is told how far the run is, `ready` says of new files whether they are to be taken in now.
+    `workers` are the threads that shards are stepped in (default: as many as processors). `say` gets lines for people,
+    `progress` is notified of how far the run is; `ready` returns whether a new file may be read now.
 
     `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, at `remote`, the address
     of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the

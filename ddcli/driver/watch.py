@@ -1,4 +1,4 @@
-"""A standing run: whenever inputs change, another round, until it is told to stop.
+"""`--watch`: another round whenever inputs change, until a signal or an error ends it.
 
 What has changed is seen by looking at names, sizes and times of files, as a run with nothing new does; that the system tells
 of changes only makes it quick. So links, directories that come later, and file systems that tell of nothing are watched as well.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ddcli.job.summary import RunSummary
 
 PATIENCE = 2.0
-"""Seconds after which one looks, told or not; of object stores five times that: each look is a request."""
+"""Seconds between two looks, notified or not; of object stores five times that: each look is a request."""
 SETTLING, LONGEST = 0.2, 5.0
 """Seconds without a change after which a round begins, and for which it waits at most while there are changes."""
 AGAIN, UNLOCKED = 30.0, 3.0

@@ -1,7 +1,7 @@
-"""Changes of what is closed: how a difference at times that are closed is said at times that are still open.
+"""Corrections of the past: a difference at closed times, stated at times that are still open.
 
-A log may not change at a closed time. What a new plan makes of the past is therefore said from the frontier on: at every open
-time the log accumulates to what it would, had the difference been said at its own time.
+A log may not change at a closed time. A new plan's difference in the past is therefore stated from the frontier on: at every open
+time the log accumulates to the same as if the difference were stated at its own time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def as_of(matrix: np.ndarray, frontier: Frontier, nt: int) -> np.ndarray:
 def reopened(matrix: np.ndarray, frontier: Frontier, nt: int) -> np.ndarray:
     """Return updates at open times only, which accumulate at each open time to what `matrix` does, consolidated.
 
-    The open times are those at or after some element of the frontier: a union, told by inclusion and exclusion as a sum of
+    The open times are those at or after some element of the frontier: a union, written by inclusion and exclusion as a sum of
     factors at times f. Those at or after a closed time t, too, are at or after t join f, with the same factors.
     """
     closed = before(times_of(matrix, nt), frontier)

@@ -1,7 +1,7 @@
 """What went through each operator: rows in and out, how many insert, how long it took. Sums, so that shards, rounds and tasks add up.
 
-Counting is the reading of one lane of what an operator gives, and two looks at the clock a step: it is always done where a
-run is recorded. Who is counted is told by a name, the same wherever a shard of the operator is stepped.
+Counting is the reading of one lane of an operator's updates, and two looks at the clock a step: it is always done where a
+run is recorded. Counts have the operator's name, the same wherever a shard of the operator is stepped.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Counts(dict[str, RowCounts]):
 
     @classmethod
     def of(cls, counted: Iterable[tuple[str, RowCounts]]) -> Self:
-        """Return the sums of counts that are told name by name, perhaps several of one name."""
+        """Return the sums of counts by name; a name may come several times."""
         found = cls()
         for name, count in counted:
             found.note(name, count)

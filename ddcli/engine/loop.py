@@ -66,7 +66,7 @@ class Limit:
 class LoopScope:
     """A loop as an inner scope. Its inputs are the variables' initials, then what else enters.
 
-    `show` gives the text of a few changes [data | diff] of the i-th variable, for the message that it doesn't settle: EngineError.
+    `show` returns the text of a few changes [data | diff] of the i-th variable, for the message that it doesn't settle: EngineError.
     """
 
     def __init__(

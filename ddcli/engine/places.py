@@ -53,7 +53,7 @@ class Inner(Protocol):
 class Place:
     """`shards` are the operators, none for a place that is fed. `route`: by which lanes of the input rows find their shard.
 
-    `layout` says of which types the lanes are, for who must write rows away and needs the values behind hashes. `name` tells
+    `layout` has the types of the lanes, for writers of rows, who need the values behind hashes. `name` tells
     places apart for who counts, `label` for people; `counts` are what was counted, a shard each. What `keeps_signs` gives nothing
     but rows that insert for rows that do.
     """
@@ -120,4 +120,4 @@ class Pass:
 
 
 NOTHING = Pass()
-"""What a shard gives that has nothing to do."""
+"""The result of a shard that has nothing to do."""

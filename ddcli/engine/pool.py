@@ -6,7 +6,7 @@ first one: a collision is an error that names both, never a silent merge, and a 
 pool belongs to the process and is no part of the state: files hold real values, and loading them hashes again.
 
 A lane must be a function of the value and the secret alone, as batches of different times and processes are merged by it. So
-two values that meet can't be told apart by another lane for the second one: which one is second is not known to other processes.
+a collision can't be resolved by giving the second value another lane: other processes don't know which one is second.
 """
 
 from __future__ import annotations

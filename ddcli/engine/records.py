@@ -72,7 +72,7 @@ def encode_values(values: Sequence[Any], name: str, column: Type, pool: Pool, ou
 
 
 def decode_values(lanes: Lanes, column: Type, pool: Pool) -> list[Any]:
-    """Return the Python values of a column's lanes; of the kinds not done here, as polars gives them in a list."""
+    """Return the Python values of a column's lanes; of the kinds not done here, as polars returns them in a list."""
     kind = column.kind
     if kind in ("string", "binary"):
         found = pool.bytes_of(lanes[:, 0], column)

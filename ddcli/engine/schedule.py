@@ -3,7 +3,7 @@
 Stage after stage: no leg of one begins before all legs of the one before are done. A loop goes round after round, each stage by
 stage, from the first round on in which something waits in it or in a loop within; a loop in a loop is the same again.
 
-Whoever does the legs moves the updates and tells what then waits, and where: all that a leg leaves for others is told, whatever
+The executor of the legs moves the updates and reports which of them then wait, and where: it reports all that a leg leaves for others, whatever
 its kind. `Resident` does them in memory with operators that stay from leg to leg; tasks do them each with operators of its own, or
 take a loop, or the rest of it, in one leg, which `Resident` does with a schedule that begins with what waits in this one.
 """
@@ -54,7 +54,7 @@ Found = dict[Address, list[P]]
 
 @dataclass
 class Schedule(Generic[P]):
-    """The schedule of one step. `add` and `wake` have to be told of what a leg gave, before the next one is asked for.
+    """The schedule of one step. `add` and `wake` must learn of a leg's updates before the next leg is taken.
 
     With `little`, operators are of one leg only: what they must know of other legs waits for them. It says whether so many bytes in a
     loop are too little for many tasks, while so many are kept of its traces. Without it, operators stay: they keep what their traces

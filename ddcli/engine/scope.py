@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Scope:
     """Operators that step together, over times of `nt` lanes, the last `depth` of them rounds.
 
-    With `counted`, what goes through the places that have a name is counted; `progress` is told of the stages.
+    With `counted`, what goes through the places that have a name is counted; `progress` is notified of the stages.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Scope:
         wraps: bool = False,
         arranges: bool = False,
     ) -> Handle:
-        """Add an operator that reads the given places, all added before it, and gives `width` data lanes.
+        """Add an operator that reads the given places, all added before it, and emits `width` data lanes.
 
         `shifts` says that its updates may lie in later rounds, `wraps` that who reads it reads what its input keeps, `arranges`
         that what it gives is what its trace takes in.

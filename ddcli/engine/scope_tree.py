@@ -1,4 +1,4 @@
-"""A scope and those within it, told apart by paths; and where what goes from one task of a step to others waits."""
+"""A scope and those within it, by their paths; and where updates wait on their way from one task of a step to others."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Transit:
     """When which operators of loops have something to do, as they say."""
     nest: Nest = field(init=False)
     readers: dict[Path, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Who wants what a place gives brought by key."""
+    """The readers that need a place's updates dealt by key."""
     _found: set[tuple[Path, int]] = field(default_factory=set)
     """The operators of loops that go on where others were, by shard."""
 
@@ -99,7 +99,7 @@ class Transit:
         self.exchange.add(Address(place, HERE, shard, rounds), updates, self.layout(place), self.pools[shard])
 
     def layout(self, place: Path) -> Layout:
-        """Return the layout of what a place gives."""
+        """Return the layout of a place's updates."""
         layout = self.nest.scopes[place[:-1]].places[place[-1]].layout
         assert layout is not None, "what is put away has a layout"
         return layout

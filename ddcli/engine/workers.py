@@ -26,7 +26,7 @@ class Workers:
         self._threads = ThreadPoolExecutor(self.threads - 1, "dd-worker") if self.threads > 1 else None
 
     def each(self, task: Callable[[int], T], shards: Sequence[int], rows: int) -> list[T]:
-        """Return what `task` gives for each of the `shards`, in their order; `rows` says how much work it is."""
+        """Return the results of `task` for each of the `shards`, in their order; `rows` is the amount of work."""
         if self._threads is None or len(shards) < 2 or rows < FEW:
             return [task(shard) for shard in shards]
         waiting = iter(list(shards))  # of a list, so that threads may ask for the next one at the same time

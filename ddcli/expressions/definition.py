@@ -116,7 +116,7 @@ def _judged(
         if isinstance(statement, ast.ClassDef):
             return Definition(meaning, unseen=f"`{name}` is a class")
         if isinstance(statement, ast.AsyncFunctionDef):
-            hint = "write `def`: what it would give is a coroutine"
+            hint = "write `def`: it would return a coroutine"
             raise SpecError(f"`{name}` of module `{module.name}` is `async`", hint=hint)
         return _taking(statement.args, meaning)
     if isinstance(statement, ast.ImportFrom):
@@ -134,7 +134,7 @@ def _judged(
     if isinstance(value, ast.Name) and value.id != name:
         return _defined(module, value.id, folder, seen)
     if isinstance(value, LITERALS) or isinstance(statement, ast.Import):
-        raise SpecError(f"`{name}` of module `{module.name}` is no function")
+        raise SpecError(f"`{name}` of module `{module.name}` is not a function")
     # What is made of a function of the module is told apart by it, as a decorated one is; of `partial` there is no text.
     meaning = ""
     if isinstance(value, ast.Call) and value.args and not ast.unparse(value.func).endswith("partial"):

@@ -35,8 +35,8 @@ class Foreign:
         for name, type_ in self.output.items():
             if not type_.nullable and given[name].null_count():
                 row = int(chosen[int(given[name].is_null().arg_max() or 0)])
-                hint = f"declare it as `{type_}?`, or give a value"
-                raise InputError(f"{self.step.function} gave null for `{name}`{self._told(frame, row)}", hint=hint)
+                hint = f"declare it as `{type_}?`, or return a value"
+                raise InputError(f"{self.step.function} returned null for `{name}`{self._told(frame, row)}", hint=hint)
         whole = len(chosen) == frame.height and bool((chosen == np.arange(frame.height)).all())
         if whole:
             return given, rows, weights
@@ -53,7 +53,7 @@ class Foreign:
                 if not isinstance(given, dict) or given.keys() != self.output.keys():
                     other = "None" if given is None else type(given).__name__
                     got = f"the keys {sorted(given)}" if isinstance(given, dict) else other
-                    problem = f"{self.step.function} gave {got}, expected the keys {sorted(self.output)}"
+                    problem = f"{self.step.function} returned {got}, expected the keys {sorted(self.output)}"
                     raise InputError(problem + self._told(frame, row))
                 chosen.append(row)
                 for name, value in given.items():
@@ -79,7 +79,7 @@ class Foreign:
                 try:
                     pl.Series(name, [value], dtype=self.dtypes[name], strict=True)
                 except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-                    problem = f"{self.step.function} gave {value!r} for `{name}`, expected {type_.required()}"
+                    problem = f"{self.step.function} returned {value!r} for `{name}`, expected {type_.required()}"
                     raise InputError(problem + self._told(frame, row)) from None
             raise
 
@@ -95,12 +95,12 @@ class Foreign:
             told, hint = f" for a batch of {frame.height} rows", "by record, without `batch`, the row would be named"
             raise failure(error, name, self.function, told, hint) from error
         if not isinstance(given, pl.DataFrame):
-            raise InputError(f"{name} gave {type(given).__name__}, expected a polars DataFrame")
+            raise InputError(f"{name} returned {type(given).__name__}, expected a polars DataFrame")
         if set(given.columns) != {ROW, *self.output}:
-            raise InputError(f"{name} gave the columns {given.columns}, expected {[ROW, *self.output]}")
+            raise InputError(f"{name} returned the columns {given.columns}, expected {[ROW, *self.output]}")
         chosen = self._fitted(given[ROW], pl.Int64(), "int64")
         if chosen.null_count() or (len(chosen) and not (chosen >= 0).all()) or (chosen >= frame.height).any():
-            raise InputError(f"{name} gave a `{ROW}` that was not in its batch")
+            raise InputError(f"{name} returned a `{ROW}` that was not in its batch")
         series = [
             self._fitted(given[key], self.dtypes[key], str(type_.required())) for key, type_ in self.output.items()
         ]
@@ -114,4 +114,4 @@ class Foreign:
             fitted = series.cast(dtype, strict=False)
             if fitted.null_count() == series.null_count():
                 return fitted
-        raise InputError(f"{self.step.function} gave {series.dtype} for `{series.name}`, expected {wanted}")
+        raise InputError(f"{self.step.function} returned {series.dtype} for `{series.name}`, expected {wanted}")

@@ -88,7 +88,7 @@ def parse_table(text: Text, scope: ColumnScope) -> TableCall:
     name = str(written).lower()
     if name not in ("unnest", "generate_series"):
         hint = "flat_map knows unnest(list), generate_series(first, last) and generate_series(first, last, step)"
-        raise SpecError("expected a function that gives rows", span=tree.place(node), hint=hint)
+        raise SpecError("expected a function that returns rows", span=tree.place(node), hint=hint)
     with deep_calls():
         args = [reader.read(arg) for arg in nodes]
     tree.finish()
@@ -302,7 +302,7 @@ class ExpressionReader:
         if name in AGGREGATES or name in AGGREGATE_SYNONYMS:
             self.fail(node, f"{name} is an aggregate: it needs many rows, and here is one", AGGREGATE_HINT)
         if name in ("now", "random", "uuid", "gen_random_uuid", "current_timestamp"):
-            self.fail(node, f"{name}() changes by itself", "an expression must give the same for the same row")
+            self.fail(node, f"{name}() changes by itself", "an expression must return the same value for the same row")
         known = [*(each for each in FUNCTIONS if each[0].isalpha()), *SYNONYMS, "cast", "try_cast"]
         meant = did_you_mean(name, known)
         self.fail(node, f"no function is named `{name}`", f"did you mean `{meant}`?" if meant else None)
@@ -385,7 +385,7 @@ class ExpressionReader:
         try:
             number = float(digits)
         except ValueError:
-            raise SpecError(f"`{digits}` is no number", span=span) from None
+            raise SpecError(f"`{digits}` is not a number", span=span) from None
         if math.isinf(number):
             raise SpecError(f"{digits} is too large for float64", span=span)
         return Literal(number, FLOAT64, span=span)

@@ -38,7 +38,7 @@ def parse_reduction(text: Text, scope: ColumnScope) -> Reduction:
     result = reader.whole()
     if not reader.calls:
         raise SpecError(
-            "this gives no aggregate",
+            "this is not an aggregate",
             span=text.span,
             hint="count(*), sum(x), min(x) ...; a column to group by belongs into `by`",
         )

@@ -52,7 +52,7 @@ def refuse_code(spec: Spec, *, no_code: bool = False) -> None:
         # Settings name jars, programs and agents, and who is elsewhere sends us what we unpickle.
         if not text.value.startswith("local"):
             problem = f"`spark`: '{text.value}' may bring code to run, which {word} forbids"
-            errors.append(SpecError(problem, span=text.span, hint="say where Spark is with --master and --conf"))
+            errors.append(SpecError(problem, span=text.span, hint="name Spark's address with --master and --conf"))
     if errors:
         raise SpecErrors(errors)
 

@@ -34,11 +34,11 @@ class SparkOptions:
             raise UsageError("Spark is in one place: a master or the address of Spark Connect", hint="give one of them")
         if remote is not None and not remote.startswith(REMOTE):
             hint = "write it as sc://host:15002, or give a master"
-            raise UsageError("this is no address of Spark Connect", place=remote, hint=hint)
+            raise UsageError("this is not an address of Spark Connect", place=remote, hint=hint)
         return cls(master or remote, conf or {}, session)
 
     @property
     def ready(self) -> bool:
-        """Whether it was said where Spark is, and it can be asked."""
+        """Whether Spark's address is known, and pyspark is installed."""
         said = self.session is not None or self.master is not None or "spark.master" in self.conf
         return said and find_spec("pyspark") is not None

@@ -71,14 +71,14 @@ class Request:
     workers: int = 1
     """Threads that shards are stepped in."""
     engine: Engine = "auto"
-    """Where it is computed; `auto`: on Spark, if it is said where that is, what the memory here would not hold."""
+    """Where to compute; `auto`: on Spark, if its address is known, the stages that exceed this machine's memory."""
     spark: SparkOptions = field(default_factory=SparkOptions)
     ready: Callable[[Path], bool] | None = None
     """Says of new files whether they are taken in now; None: all are."""
     shared: Mapping[str, Shared] = field(default_factory=dict)
     """The imported arrangements, by input, as they are held while the run reads them."""
     progress: Progress = SILENT
-    """Who is told how far the run is."""
+    """Gets notified of how far the run is."""
     kept: KeptPlan | None = None
     """What an earlier run kept of the file, where there is one."""
 

@@ -117,7 +117,7 @@ class RunSummary:
             lines += _warnings(name, given)
         for name, made in self.rebuilt.items():
             change = f"{made.rows:,} {plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
-            lines.append(f"  changed {name}: {change if made.rows else 'it says the same'}")
+            lines.append(f"  changed {name}: {change if made.rows else 'unchanged'}")
         for name, made in self.outputs.items():
             change = f"{made.rows:,} {plural(made.rows, 'update')} (+{made.inserted:,} -{made.retracted:,})"
             lines.append(
@@ -169,7 +169,7 @@ def _warnings(name: str, given: InputSummary) -> list[str]:
         lines.append(f"  late   {name}: {given.late:,} {plural(given.late, 'row')} {done}")
     if given.negative:
         updates = plural(given.negative, "update")
-        lines.append(f"  warn   {name}: {given.negative:,} {updates} to less than nothing; {given.example}")
+        lines.append(f"  warn   {name}: {given.negative:,} {updates} to negative multiplicities; {given.example}")
     return lines
 
 

@@ -306,7 +306,7 @@ def standing_failures(each: Expectation, schema: Schema, records: Counter[Record
         false = _false(each, schema, list(there))
         fail(written.always.span, f"`{written.always.value}` is not true", false)
     if written.non_negative:
-        fail(written.span, "records are there less than no times", [r for r, count in there.items() if count < 0])
+        fail(written.span, "records have negative multiplicities", [r for r, count in there.items() if count < 0])
     return found
 
 

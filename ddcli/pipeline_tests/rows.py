@@ -159,9 +159,7 @@ class Material:
             for column in self.layouts[name].names:
                 if column in schema and not schema[column].nullable and column not in row:
                     hint = "columns that no collection tested here reads may be left out"
-                    raise SpecError(
-                        f"the row does not say its '{column}', which is read and never null", span=span, hint=hint
-                    )
+                    raise SpecError(f"the row lacks '{column}', which is read and never null", span=span, hint=hint)
 
     def _matrix(self, reader: LogReader, name: str, given: GivenRows, before: Frontier) -> Matrix:
         """Return the updates of a file, none of them before the frontier that the step before has closed."""

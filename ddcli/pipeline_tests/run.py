@@ -156,7 +156,7 @@ class _Stepping:
     def _disagreement(self, apart: Disagreement, layout: Layout) -> Failure:
         problem = f"replayed {apart.replay}, {apart.collection} has other changes than step by step"
         hint = (
-            "- is what only the steps gave, + what only the replay did. If a Python function is applied, it must depend on its "
+            "- rows result only from the steps, + rows only from the replay. If a Python function is applied, it must depend on its "
             "arguments alone; if none is, this is a bug of ours: please report it with the pipeline"
         )
         rows = [

@@ -8,7 +8,7 @@
 * error_path: errors with the path of what they are about
 * generations: lowering that keeps what is there
 * iteration: closing a loop: types, body, identity
-* join: which columns a join pairs and gives
+* join: the columns that a join pairs and returns
 * literals: values of the file in the types of columns
 * logical: the logical graph
 * loops: loop variables and the node that binds them

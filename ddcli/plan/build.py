@@ -32,7 +32,7 @@ def build(
     time: Sequence[Type] = HERE.time,
     keys: Mapping[str, tuple[str, ...]] | None = None,
 ) -> logical.Graph:
-    """Return the logical graph of the outputs of `spec` and of what it exports; `schemas` gives each input's columns, `time` the
+    """Return the logical graph of the outputs of `spec` and of what it exports; `schemas` has each input's columns, `time` the
     types of the coordinates of their times, `keys` the keys of those that are imported.
 
     Raise SpecErrors with every unknown column, ill-typed expression and mismatch in the file.
@@ -126,7 +126,7 @@ class _Section:
         return found
 
     def collection(self, key: str) -> dict[str, Relation]:
-        """Return what a collection gives, by name; nothing where something is wrong with it, which is noted."""
+        """Return a collection's relations by name; none if it has errors, which are noted."""
         for each in self._unbuilt(key):
             self._read.append(set())
             try:

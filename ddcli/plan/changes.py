@@ -100,13 +100,13 @@ class PlanChanges:
 
     @property
     def rewritten(self) -> list[str]:
-        """The outputs that have said something and may say something else now."""
+        """The outputs that have a log and may change."""
         return [name for name, change in self.outputs.items() if change == "changed"]
 
     def cut(self) -> PhysicalGraph:
         """Return the graph that builds what is to be built and says what the changed outputs are, from as little as possible.
 
-        An arrangement that is kept gives its contents instead of being computed; of a loop nothing is taken from the
+        A kept arrangement is read instead of computed; of a loop nothing is read from the
         state, since its rounds are there only for all of them together.
         """
         graph = self.plan.graph
@@ -129,7 +129,7 @@ class PlanChanges:
         if name.startswith(EXPORT):
             return ["it is exported"]
         if name in self.refresh:
-            return ["it is to be computed anew"]
+            return ["it is recomputed"]
         if self.outputs[name] == "new":
             return ["it is new"]
         before = self.known.outline["outputs"].get(name)
@@ -167,7 +167,7 @@ def keeps_state(node: Node, times: int) -> bool:
     always = physical.Arrangement | physical.Accumulate | physical.Group | physical.PythonGroup | physical.Top
     if isinstance(node, always | physical.Delay | RECORDS):
         return True
-    # In totally ordered time a count is read off its arrangement, and no join gives updates at times to come.
+    # In totally ordered time a count is read off its arrangement, and no join returns updates at future times.
     if isinstance(node, physical.Multiplicity):
         return times > 1 or level(node) > 0
     return times > 1 and isinstance(node, physical.EquiJoin)

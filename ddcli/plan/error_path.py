@@ -1,4 +1,4 @@
-"""Errors on their way up: each told with the path of what it is about, and all of several."""
+"""Errors on their way up: each gets the path of its subject, and several are collected."""
 
 from __future__ import annotations
 

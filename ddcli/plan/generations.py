@@ -32,7 +32,7 @@ _PLACES: dict[str, str] = {}
 
 
 def place(node: Node) -> str:
-    """Return what tells a collection from others, whatever columns its inputs have beside those that it speaks of.
+    """Return the identity of a collection, whatever columns its inputs have beside those that it uses.
 
     Unlike its fingerprint, that stays when an input declares one column more, or a file has one more.
     """

@@ -34,7 +34,7 @@ def iterate(
 
     `bodies(loop, variables)` builds the body inside of `loop` and returns what each variable is in the next round,
     then whatever else leaves; all of these leave, in this order. A variable has the columns of its initial, of types
-    that hold all values it ever has: where the body gives wider ones, it is built again. `around` is the loop in whose
+    that hold all values it ever has: if the body returns wider ones, it is built again. `around` is the loop in whose
     body this one is. Raise SpecError where a variable's columns don't fit, and where a body reads a variable of
     another loop.
     """

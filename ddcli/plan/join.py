@@ -1,4 +1,4 @@
-"""Which columns a join pairs, and which it gives."""
+"""The columns that a join pairs, and those that it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as a pipeline file writes them, in the types of columns: what a test gives and expects. No data is looked at."""
+"""Values as a pipeline file writes them, in the types of columns: the rows of tests. Reads no data."""
 
 from __future__ import annotations
 

@@ -327,7 +327,7 @@ class PythonReduce(Node):
 
 @dataclass(frozen=True, eq=False)
 class Threshold(Node):
-    """Each record with the multiplicity `function` (an expression over "count") gives; None is distinct."""
+    """Each record with the multiplicity that `function` (an expression over "count") returns; None is distinct."""
 
     function: Expression | None
 
@@ -353,7 +353,7 @@ class TopK(Node):
 
 @dataclass(frozen=True)
 class Graph:
-    """A pipeline's named outputs over its sources. `engines` says on which a node is to be computed, if that was said."""
+    """A pipeline's named outputs over its sources. `engines` has the engines of nodes for which the file chooses one."""
 
     outputs: dict[str, Node]
     engines: dict[str, frozenset[str]] = field(default_factory=dict)

@@ -78,7 +78,7 @@ class _Lowering:
     _done: dict[str, logical.Node] = field(default_factory=dict)
 
     def node(self, node: logical.Node) -> logical.Node:
-        """Return the physical node that gives the required columns of a logical one, in its order."""
+        """Return the physical node with the required columns of a logical one, in its order."""
         done = self._done.get(node.fingerprint)
         if done is None:
             done = self._done[node.fingerprint] = self.lowered(node)

@@ -1,4 +1,4 @@
-"""The operators of a pipeline file over relations: what each gives, and what is wrong with it."""
+"""The operators of a pipeline file over relations: the result of each, and its errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def apply_operators(
     source: Callable[[model.Source], Relation],
     around: Surroundings = HERE,
 ) -> Relation:
-    """Return `relation` with the operators applied in order; `source` gives the relation that a name means.
+    """Return `relation` with the operators applied in order; `source` returns the relation that a name means.
 
     Raises what is wrong with all operators up to one whose columns can't be known.
     """
@@ -229,7 +229,7 @@ class _Apply:
     @operator.register
     def _(self, operator: model.Threshold, relation: Relation) -> Relation:
         counts = Relation(logical.Source((), {"count": Type("int64")}, "count"))
-        function = _integer(counts, operator.multiplicity, "threshold gives")
+        function = _integer(counts, operator.multiplicity, "threshold returns")
         return relation.over(logical.Threshold((relation.node,), relation.schema, function))
 
     @operator.register
@@ -265,7 +265,7 @@ class _Apply:
         several = len(self.around.time) > 1
         own = {"row", "diff", *(f"time{at}" if several else "time" for at, _ in enumerate(self.around.time))}
         for name, (text, _) in function.columns.items():
-            problem = f"the column '{name}' would hide the frame's own: it says the row, time and diff of each update"
+            problem = f"the column '{name}' would hide the frame's own: it holds the row, time and diff of each update"
             _require(not function.batch or name not in own, text, problem, "rename it, or leave `batch` out")
         return Relation(logical.JoinFunction((relation.node,), schema, function.name.value, function.batch))
 
@@ -274,7 +274,7 @@ class _Apply:
         loop = self.around.loop
         if loop is None:
             raise SpecError(
-                "`enter` stands outside of a loop", hint="it says in which round of a loop a record comes in"
+                "`enter` stands outside of a loop", hint="it sets the round of a loop in which a record enters"
             )
         at = _integer(relation, operator.at, "enter takes", "lets records in at once whose round is null")
         return relation.over(loops.Enter((relation.node,), relation.schema, loop.name, loop.depth, at))
@@ -317,7 +317,7 @@ def _require(holds: bool, text: Text, problem: str, hint: str | None = None) -> 
 
 
 def _integer(relation: Relation, text: Text, what: str, coalesced: str | None = None) -> Expression:
-    """Parse an expression that must be an integer and never null; `coalesced` tells what 0 for null does."""
+    """Parse an expression that must be an integer and never null; `coalesced` describes the effect of 0 for null."""
     expression = relation.scalar(text)
     fits = expression.type.kind in INTEGERS and not expression.type.nullable
     hint = f"coalesce({text.value}, 0) {coalesced}" if coalesced and expression.type.is_integer else None

@@ -193,7 +193,7 @@ class Filtered(Arrangement):
 
 @dataclass(frozen=True, eq=False)
 class EquiJoin(Node):
-    """Pairs of two arrangements with equal keys; `columns` gives each column's side ("left" or "right") and name there."""
+    """Pairs of two arrangements with equal keys; `columns` has each column's side ("left" or "right") and name there."""
 
     columns: tuple[tuple[str, str, str], ...]
 
@@ -327,7 +327,7 @@ class Delay(Node):
 
 @dataclass(frozen=True)
 class PhysicalGraph:
-    """Outputs by name, and every node once, inputs before readers. `engines` says where a node is to be computed, if that was said."""
+    """Outputs by name, and every node once, inputs before readers. `engines` has the engines of nodes for which the file chooses one."""
 
     outputs: dict[str, Node]
     nodes: tuple[Node, ...]

@@ -65,7 +65,7 @@ def is_gathered(call: AggregateCall) -> bool:
 
 
 def cells(at: int, call: AggregateCall) -> Schema:
-    """Return the columns that a physical reduction gives for a call, in order."""
+    """Return the columns of a call in a physical reduction, in order."""
     name = f"${at}"
     if call.function == "avg" and not is_gathered(call):
         kind = call.args[0].type

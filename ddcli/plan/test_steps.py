@@ -151,9 +151,7 @@ class _Reading:
         if step.time is None:
             said = ", ".join(f"{name}: {kind}" for name, kind in self.time.items())
             self.errors.append(
-                SpecError(
-                    f"a step has to say its `time`: that is {said}", span=step.span, hint="add `time: 2013-01-31`"
-                )
+                SpecError(f"a step needs a `time`: {said}", span=step.span, hint="add `time: 2013-01-31`")
             )
         return (None,) * len(self.time)
 
@@ -252,8 +250,8 @@ class _Reading:
         columns = tuple(name for name in schema if name in named)
         read = [(*self.expected_row(cells, span, columns, schema, beside), span) for cells, span in rows.items]
         if len({time is None for _, _, time, _ in read}) > 1:
-            hint = "say the time of each of them, or of none"
-            self.errors.append(SpecError("some of the rows say their time, others don't", span=rows.span, hint=hint))
+            hint = "give all of them a time, or none"
+            self.errors.append(SpecError("some of the rows have a time, others don't", span=rows.span, hint=hint))
         return Expected(columns, tuple(read), rows.span, rows.file)
 
     def expected_row(
@@ -268,9 +266,7 @@ class _Reading:
         for name in columns:
             if name not in found and not schema[name].nullable:
                 hint = "name the same columns in each row; only those are compared"
-                self.errors.append(
-                    SpecError(f"the row does not say its '{name}', which is never null", span=span, hint=hint)
-                )
+                self.errors.append(SpecError(f"the row lacks '{name}', which is never null", span=span, hint=hint))
         times = [name for name in beside if name != DIFF]
         said = [name for name in times if name in found]
         if said and said != times:

@@ -81,7 +81,7 @@ class Absence:
         if isinstance(node, SAME):
             inputs = {child.fingerprint: child for child in node.inputs}.values()
             return Missing(node, values, because=[self.of(child, values) for child in inputs])
-        return Missing(node, values, "nothing that it is made of gives such a record")
+        return Missing(node, values, "none of the collections below it has such a record")
 
     @_below.register
     def _(self, node: loops.Leave, values: Values) -> Missing:
@@ -98,7 +98,7 @@ class Absence:
 
     @_below.register
     def _(self, node: logical.Threshold, values: Values) -> Missing:
-        says = "it is there less than once" if node.function is None else f"{bare(node.function)} is not above 0"
+        says = "its multiplicity is not positive" if node.function is None else f"{bare(node.function)} is not above 0"
         return self._through(node, values, values, says)
 
     @_below.register
@@ -113,7 +113,7 @@ class Absence:
         else:
             inside = {}
         others = " and ".join(name for name in values if name not in _names(step, inside))
-        return self._through(node, values, inside, f"{told_step(step)} gives another {others} for")
+        return self._through(node, values, inside, f"{told_step(step)} returns another {others} for")
 
     @_below.register
     def _(self, node: logical.Temporal, values: Values) -> Missing:
@@ -171,16 +171,14 @@ class Absence:
         updates = self.question.world.updates(node)
         numbers = updates.numbers(values)
         if not len(numbers):
-            return Missing(node, values, "no update says so")
+            return Missing(node, values, "no update has these values")
         return Missing(node, values, f"taken back: {len(numbers)} {plural(len(numbers), 'update')} add up to none")
 
     @_below.register
     def _(self, node: logical.Upsert, values: Values) -> Missing:
         keys = {name: values[name] for name in node.key if name in values}
         current = self._contents(node, keys)
-        told = (
-            f"the last row says otherwise: {self._told(node, current)}" if len(current) else "no such key, or deleted"
-        )
+        told = f"the last row is another: {self._told(node, current)}" if len(current) else "no such key, or deleted"
         return Missing(node, values, told)
 
     @_below.register

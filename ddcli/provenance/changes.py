@@ -282,7 +282,7 @@ class Changes:
         assert isinstance(source, logical.Source)
         values = dict(zip(node.schema, record, strict=True))
         listed = ", ".join(f"{name} = {show(values[name])}" for name in node.key)
-        reason = self._new(node, record, f"what is said of {listed}")
+        reason = self._new(node, record, f"the rows of {listed}")
         return self._leaf(reason, source, self._rows(source, {name: values[name] for name in node.key}))
 
     @_below.register

@@ -205,7 +205,7 @@ def _time(inputs: Inputs, at: str | None) -> Time:
     latest = inputs.latest()
     if latest is None:
         raise UsageError(
-            "the inputs have no rows yet", place=str(inputs.request.spec.path), hint="say a time with `--at`"
+            "the inputs have no rows yet", place=str(inputs.request.spec.path), hint="choose a time with `--as-of`"
         )
     return latest
 
@@ -216,7 +216,7 @@ def read_keys(keys: Sequence[str], schema: Schema) -> dict[str, Any]:
     for key in keys:
         name, equals, written = key.partition("=")
         if not equals:
-            raise UsageError(f"'{key}' is no condition", hint="write it as `column=value`")
+            raise UsageError(f"'{key}' is not a condition", hint="write it as `column=value`")
         if name not in schema:
             near = did_you_mean(name, schema)
             hint = f"did you mean '{near}'?" if near else f"columns: {', '.join(schema)}"

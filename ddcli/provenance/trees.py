@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ddcli.provenance.reasons import Reason
 
 SCOPES = {
-    "witness": "checked: run alone, {} it",
-    "whole": "checked: run alone, {} it (fewer did not)",
-    "everything": "no smaller explanation passed the check: run alone, {} it, which is all that may matter",
+    "witness": "checked: {} alone {} it",
+    "whole": "checked: {} alone {} it (fewer did not)",
+    "everything": "no smaller explanation passed the check: {} alone {} it, which are all that may matter",
 }
 
 
@@ -93,15 +93,16 @@ def record_text(answer: Answer, each: Explained) -> str:
 
 
 def verdict(each: Explained) -> str:
-    """Return what an explanation is worth."""
+    """Return how an explanation was checked."""
     updates = f"this {each.updates} update" if each.updates == 1 else f"these {each.updates:,} updates"
+    produce = "produces" if each.updates == 1 else "produce"
     if not each.checked:
-        return f"NOT checked: run alone, {updates} do not give it"
+        return f"NOT checked: {updates} alone {'does' if each.updates == 1 else 'do'} not produce it"
     if each.reason.everything and not each.reason.change:
-        return f"run alone, {updates} give it: all that may matter, as not every record was traced"
+        return f"{updates} alone {produce} it: all that may matter, as not every record was traced"
     if each.reason.change:
         return CHANGES[each.scope].format(updates if each.updates else "nothing but the time")
-    return SCOPES[each.scope].format(f"{updates} {'gives' if each.updates == 1 else 'give'}")
+    return SCOPES[each.scope].format(updates, produce)
 
 
 def shown(record: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ class StoredArrangements:
         if at is not None and since and not less_equal(since.as_time(), at):
             early = format_time(since.as_time(), self.kinds)
             raise UsageError(
-                f"the state can't tell any more what was at {format_time(at, self.kinds)}: of {describe(node)} it knows times from {early} on",
+                f"the state no longer keeps {format_time(at, self.kinds)} apart: of {describe(node)} it keeps times from {early} on",
                 hint="keep more of the past with `history: 30 days`, or `history: all`, in the pipeline file",
             )
         layout = self._layout(entry, len(self.kinds) + level(node))

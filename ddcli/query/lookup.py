@@ -149,7 +149,7 @@ class Lookup:
     def _newest(request: Request) -> Manifest:
         manifest = read_newest(request.state)
         if manifest is None:
-            hint = f"`dd run {request.spec.path}` makes it, or say where it is with --state"
+            hint = f"`dd run {request.spec.path}` makes it, or name its directory with --state"
             raise StateError("there is no state to look into", place=str(request.state), hint=hint)
         return manifest
 
@@ -201,7 +201,7 @@ class Lookup:
         if as_of is None:
             raise UsageError(
                 f"the state has closed the times before {self.upper}: none is the last of them",
-                hint="say with --as-of which one is meant",
+                hint="choose one with --as-of",
             )
         words = as_of if isinstance(as_of, tuple | list) else [as_of]
         at = parse_time(",".join(map(str, words)), find_time(self.manifest), "--as-of", "state's")

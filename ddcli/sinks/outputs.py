@@ -61,7 +61,7 @@ class Piece:
 class Publishing:
     """What a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, it is only counted.
 
-    Updates that `reopen` a closed past are said at open times, those from that frontier on. `called` is added to the names of the files.
+    Updates at closed times are moved to open ones, from the frontier `reopen` on. `called` is added to the names of the files.
     An output gets one file in a commit, however many parts it is made of: readers see all of it or nothing.
     """
 

@@ -64,7 +64,7 @@ def read_log(
 
     With `as_of` (a time, or "latest") the collection then: each record once, its diff being how often it is there. Else its
     updates, in order of time, those at or after `since` and before `until`; with `consolidate` at most one of a record at a
-    time. `key` gives columns and values that records must have. `time` names the columns of the time (default: `time`, or as
+    time. `key` has the columns and values that records must have. `time` names the columns of the time (default: `time`, or as
     many before the diff as the log's progress has), `columns` the types of those of CSV and NDJSON.
 
     Reads the files that are there, once; holds what it returns, and as much again for sorting. Raises UsageError for what
@@ -228,7 +228,7 @@ class ChangeLog:
 
 
 def _time_columns(listing: Listing, progress: Times | None, columns: Schema | None, diff: str) -> tuple[str, ...]:
-    """Return the time columns of a log of which nobody has said them: of a product, they stand before the diff."""
+    """Return the time columns of a log that nobody has named: of a product, they stand before the diff."""
     if progress is None or not progress or len(progress[0]) == 1:
         return (TIME,)
     names = [name for name in Tables(columns).footer(listing.path(listing.files[0])) if name != diff]

@@ -80,9 +80,9 @@ class SharedSlice:
 
 
 class SharedReader:
-    """Reads what is new of an arrangement that another pipeline exports, and gives what was taken before as batches.
+    """Reads what is new of an arrangement that another pipeline exports, and returns the batches that were read before.
 
-    `known` is the input as the last run left it. Raises StateError where what it has not taken can't be told any more.
+    `known` is the input as the last run left it. Raises StateError if the updates that it has not read are no longer kept apart.
     """
 
     def __init__(self, shared: Shared, time: Sequence[str], listing: Listing, known: InputEntry | None) -> None:
@@ -115,9 +115,7 @@ class SharedReader:
         if known.identity != self.shared.identity:
             raise StateError(f"the imported arrangement '{name}' is another one now", place=place, hint=hint)
         if self.shared.first and known.upper != self.shared.manifest.upper:
-            problem = (
-                f"the hold on the imported arrangement '{name}' is gone: what was not taken yet can't be told any more"
-            )
+            problem = f"the hold on the imported arrangement '{name}' is gone: the updates that were not read yet are no longer known"
             raise StateError(problem, place=place, hint=hint)
 
     def largest_time(self) -> tuple[int, ...] | None:

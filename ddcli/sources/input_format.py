@@ -1,4 +1,4 @@
-"""What a run must know of inputs beside their rows: how their formats read, and what a person is told when keys go wrong."""
+"""What a run must know of inputs beside their rows: how their formats read, and diagnostics for key violations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TIME = "time"
 """What the time column of an output is called where the time has one coordinate."""
 Told = tuple[list[tuple[str, int]], Counter[int], Counter[int]]
-"""What the operators of an input have told of it: see `InputFacts`."""
+"""What the operators of an input report: see `InputFacts`."""
 
 
 def format_of(given: InputSpec) -> Format:
@@ -90,20 +90,20 @@ class InputFacts:
     snapshots: list[int] = field(default_factory=list)
     truncations: list[tuple[int, int]] = field(default_factory=list)
     watched: list[tuple[str, int]] = field(default_factory=list)
-    """What is wrong with a record, and of how many updates of its shard this is said, where that is only told."""
+    """Of a negative record that is only reported: the problem, and how many updates of its shard have it."""
     _gone: Counter[int] = field(default_factory=Counter)
     _before: Counter[int] = field(default_factory=Counter)
 
     def apart(self) -> InputFacts:
-        """Return facts that are told apart from these: by a task, whose attempt may fail."""
+        """Return empty facts for a task, whose attempt may fail."""
         return replace(self, watched=[], _gone=Counter(), _before=Counter())
 
     def told(self) -> Told:
-        """Return what was told, for `hear`."""
+        """Return all reports, for `hear`."""
         return self.watched, self._gone, self._before
 
     def hear(self, told: Told) -> None:
-        """Learn what others were told."""
+        """Add the reports of others."""
         watched, gone, before = told
         self.watched += watched
         self._gone += gone
@@ -113,7 +113,7 @@ class InputFacts:
         """Return the error for a key with two different rows at one time, neither of which is the last."""
         hint = "make their order different, or delete one of the rows"
         if self.given.order_by is None and not self.given.format.startswith("debezium"):
-            hint = "say under the input's `order_by` which of a key's rows at one time is the last"
+            hint = "choose the last of a key's rows at one time with the input's `order_by`"
         return self._refused(key, time, "has different rows of the same order at", hint)
 
     def twice(self, key: dict[str, Any], time: int) -> InputError:
@@ -127,17 +127,17 @@ class InputFacts:
         self._before[time] += before
 
     def negative(self, record: dict[str, Any], time: int, count: int, found: int) -> None:
-        """Refuse a record that is there less than no times, or remember it; it is the first of those `found` in one shard."""
+        """Refuse a record whose multiplicity is negative, or remember it; it is the first of those `found` in one shard."""
         told = ", ".join(f"{name} = {value!r}" for name, value in record.items())
-        problem = f"the record {told} is there {count} times at the time {self._time(time)}"
+        problem = f"the record {told} has the multiplicity {count} at the time {self._time(time)}"
         if self.given.negative == "error":
             place = self.reader.find(record, time) or self.given.path.value
-            hint = "it was retracted more often than inserted; correct the input, or say `negative: warn` or `allow`"
+            hint = "it was retracted more often than inserted; correct the input, or set `negative: warn` or `allow`"
             raise InputError(problem, place=place, hint=hint)
         self.watched.append((problem, found))
 
     def negatives(self) -> tuple[int, str | None]:
-        """Return how many updates left a record there less than no times, and of one what is wrong."""
+        """Return how many updates left a record with a negative multiplicity, and the problem of one of them."""
         return sum(found for _, found in self.watched), min((problem for problem, _ in self.watched), default=None)
 
     def check(self) -> None:
@@ -152,7 +152,7 @@ class InputFacts:
             if gone > allowed(most.value, before):
                 raise InputError(
                     f"inputs.{self.given.name.value}: the snapshot of {self._time(time)} deletes {gone} of {before} records, "
-                    f"more than `max_delete: {most.value}` lets go",
+                    f"more than `max_delete: {most.value}` allows",
                     span=most.span,
                     hint="look at the snapshot's files; if they are right, raise `max_delete` for this run",
                 )

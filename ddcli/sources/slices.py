@@ -1,7 +1,7 @@
 """What sources are fed: updates that lie in files and are not read yet, in slices that any process can read.
 
 A run is fed what is new in its inputs (see `ddcli.store.log.reader`). What is here is the past, as a changed pipeline's state is built
-from it: what arrangements hold as of a frontier, and what outputs have said.
+from it: the contents of arrangements as of a frontier, and the updates of outputs.
 """
 
 from __future__ import annotations

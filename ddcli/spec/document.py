@@ -122,7 +122,7 @@ SECTIONS = {
     "shards": Key("shards", Whole(1, 4096), about="into how many parts arrangements are cut when they are made"),
     "errors": Key("errors", ERRORS, about="records on which an expression fails: fail (default) or quarantine"),
     "spark": Key("spark", SPARK, about="where Spark is, for `--engine spark`"),
-    "tests": Key("tests", Tests(), about="steps of changes to inputs, and what is expected then: see dd test"),
+    "tests": Key("tests", Tests(), about="steps of input updates, and their expected results: see dd test"),
 }
 EXAMPLES = {
     "dd": f"begin the file with `dd: {VERSION}`",

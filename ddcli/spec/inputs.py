@@ -30,7 +30,7 @@ FILE_NAME = Words(
 NEGATIVE = Key(
     "negative",
     Choice("policy", ("allow", "warn", "error")),
-    about="records that are there less than no times; watching for them keeps the input in the state; default: allow",
+    about="records whose multiplicity is negative; warn and error keep the input in the state; default: allow",
 )
 LATE = ("error", "advance", "quarantine")
 _SEVERAL: Shape[tuple[Text, ...]] = ByKind(
@@ -46,12 +46,12 @@ _DIFF: Shape[Text | None] = ByKind("a column", scalar=As(COLUMN, lambda _, name:
 
 COMMON = {
     "path": Key("path", PATH, required=True, about="directory, file or glob, relative to this file"),
-    "format": Key("format", Choice("format", model.FORMATS), about="what the rows are; default: updates"),
+    "format": Key("format", Choice("format", model.FORMATS), about="the format of the rows; default: updates"),
     "columns": Key(
-        "columns", TYPED_COLUMNS, about="checked when given, else read from the files; text files need them"
+        "columns", TYPED_COLUMNS, about="checked if declared, else read from the files; text files need them"
     ),
-    "file_name": Key("file_name", FILE_NAME, about="columns that a file's name says: people-{day}.csv"),
-    "late": Key("late", Choice("policy", LATE), about="rows at times that were closed; default: error"),
+    "file_name": Key("file_name", FILE_NAME, about="columns in the names of files: people-{day}.csv"),
+    "late": Key("late", Choice("policy", LATE), about="rows at closed times; default: error"),
     "quarantine": Key("quarantine", PATH, about="directory for late rows put aside; default: in the state"),
 }
 TIME = Key("time", _SEVERAL, about="the time column, or several for a product order; default: time")
@@ -77,7 +77,9 @@ OWN: dict[str, dict[str, Key]] = {
     },
     "debezium": {
         "time": Key("time", ONE_TIME.shape, about="default: ts_ms, flattened __ts_ms"),
-        "key": Key("key", _SEVERAL, about="the table's key: events say what it has now; without, what was before"),
+        "key": Key(
+            "key", _SEVERAL, about="the table's key: events hold its new record; without a key, also the old one"
+        ),
         "order_by": Key(
             "order_by", EXPRESSION, about="place in the source's log; default: source.lsn, flattened __lsn"
         ),
@@ -130,11 +132,11 @@ class _ByFormat(Shape[model.InputSpec]):
     def _check(self, node: Mapping, place: NodePlace, notes: Notes, given: model.InputSpec) -> None:
         """Note what does not go together."""
         if given.flattened and not given.key:
-            hint = "a flattened event says what its key has now: name the columns, `key: [id]`"
+            hint = "a flattened event holds its key's new record: name the columns, `key: [id]`"
             notes.refuse(place.path, "the key 'key' is missing", place.word.span, hint)
             raise Refused
         if given.late == "advance" and (given.key or given.format == "snapshots"):
-            hint = "what is late would come after what is newer: say `late: quarantine`"
+            hint = "a late row would come after newer ones: set `late: quarantine`"
             span = next(node.span for word, node in node.entries if word.value == "late")
             notes.refuse(
                 f"{place.path}.late", f"rows of the format '{given.format}' can't be moved to a later time", span, hint
@@ -146,7 +148,7 @@ class _ByFormat(Shape[model.InputSpec]):
             notes.refuse(f"{place.path}.negative", f"this input can't be watched: {why}", span, "leave `negative` out")
             raise Refused
         if given.quarantine is not None and given.late != "quarantine":
-            hint = "say `late: quarantine` beside it, or leave it out"
+            hint = "set `late: quarantine` beside it, or leave it out"
             notes.refuse(f"{place.path}.quarantine", "late rows are not put aside", given.quarantine.span, hint)
             raise Refused
         for key in given.key:

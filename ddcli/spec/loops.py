@@ -34,7 +34,7 @@ RESULTS: Shape[Any] = ByKind(
     scalar=RESULT,
     sequence=Many(RESULT, "a list of collections of the body", distinct=True),
 )
-GUARD = {"guard": Key("guard", Whole(1), required=True, about="an error if it changes still after so many rounds")}
+GUARD = {"guard": Key("guard", Whole(1), required=True, about="an error if it still changes after so many rounds")}
 ROUNDS: Shape[dict[str, Any]] = ByKind(
     "a number of rounds, or a mapping",
     scalar=As(Whole(1), lambda _, rounds: {"bound": rounds}),
@@ -46,17 +46,17 @@ ITERATE: Shape[model.Iterate] = Record(
     {
         "variables": Key(
             "variables",
-            Pairs(NAME, A_SOURCE, "a mapping of variables to what they are at first"),
+            Pairs(NAME, A_SOURCE, "a mapping of variables to their initial collections"),
             required=True,
-            about="each with what it is at first: an input, a collection, or one in place",
+            about="each with its initial collection: an input, a collection, or one in place",
         ),
         "body": Key(
             "body",
             Pairs(NAME, A_COLLECTION, "a mapping of names to collections", things=True),
             required=True,
-            about="a collection for each variable, what it is in the next round, and any others",
+            about="a collection for each variable, its value in the next round, and any others",
         ),
-        "result": Key("result", RESULTS, required=True, about="what leaves the loop; of a list, each as name.result"),
+        "result": Key("result", RESULTS, required=True, about="the loop's result; of a list, each as name.result"),
         "max_rounds": Key("rounds", ROUNDS, about="a bound, or {guard: n}; default: {guard: 10000}"),
     },
     "a mapping",
@@ -88,7 +88,9 @@ class Beginning(Shape[model.CollectionSpec]):
         wrong = "from" in words
         if wrong:
             problem = "begins `from` others and with `iterate`: it is one or the other"
-            notes.refuse(place.path, problem, words["from"].span, "name under `variables` what the loop starts from")
+            notes.refuse(
+                place.path, problem, words["from"].span, "name the loop's initial collections under `variables`"
+            )
             node = Mapping(tuple(entry for entry in node.entries if entry[0].value != "from"), node.span, node.flow)
         read = LOOPING.read(node, place, notes)
         if read.apply and isinstance(read.sources, model.Iterate) and isinstance(read.sources.result, tuple):

@@ -47,7 +47,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class PythonFunction:
-    """A Python function `module:function` and the columns it gives. By record, or a batch (a DataFrame) at a time."""
+    """A Python function `module:function` and the columns it returns. By record, or a batch (a DataFrame) at a time."""
 
     name: Text
     columns: Columns
@@ -326,7 +326,7 @@ class Iterate:
 class CollectionSpec:
     """A named collection: the sum of its sources, or what leaves a loop, with operators applied in order.
 
-    A loop with a list of results gives a collection for each, `name.result`; there are no operators then. `on` says which
+    A loop with a list of results has a collection for each, `name.result`; there are no operators then. `on` says which
     engine is to compute it, where the run leaves that open.
     """
 

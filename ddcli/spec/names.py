@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ddcli.spec.model import InputSpec, OutputSpec
     from ddcli.spec.test_model import WrittenTest
 
-NO_ONE = "a loop with a list of results is no one collection"
+NO_ONE = "a loop with a list of results is not one collection"
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -83,7 +83,9 @@ def check_names(root: Mapping, found: dict[str, Any], notes: Notes) -> None:
         _check_reference(reference, _innermost(scopes, reference.owner), notes)
     for place in notes.entering:
         if _innermost(scopes, place.path) is top:
-            hint = "it says in which round of the loop around it a record comes in: put it into the `body` of `iterate`"
+            hint = (
+                "it sets the round of the loop around it in which a record enters: put it into the `body` of `iterate`"
+            )
             notes.refuse(place.path, "`enter` stands outside of a loop", place.word.span, hint)
     for scope in scopes:
         _check_circles(scope, notes)
@@ -142,7 +144,7 @@ def _check_loop(path: str, scope: _Scope, results: list[Text], notes: Notes) -> 
             hint = suggest(name, scope.given, f"(add `{name}:` to `body`; {inside})")
             if name in scope.words:
                 hint = f"{NO_ONE}: name one result without brackets"
-            notes.refuse(f"{path}.variables", f"the body does not say what {name!r} becomes", text.span, hint)
+            notes.refuse(f"{path}.variables", f"the body does not compute {name!r} for the next round", text.span, hint)
     for text in results:
         if text.value not in scope.given:
             hint = suggest(text.value, scope.given, f"({inside})")

@@ -104,7 +104,7 @@ FUNCTION_NAME = Words(
 )
 FUNCTION = {
     "function": Key("name", FUNCTION_NAME, required=True, about="a Python function, module:function"),
-    "columns": Key("columns", TYPED_COLUMNS, required=True, about="the columns it gives, and their types"),
+    "columns": Key("columns", TYPED_COLUMNS, required=True, about="the columns it returns, and their types"),
     "batch": Key("batch", Flag(), about="called with a DataFrame, not with one record"),
 }
 PYTHON = Record(_function, FUNCTION, "a mapping", "{function: 'prices:convert', columns: {price: int64}}")
@@ -138,7 +138,7 @@ PYTHON_REDUCE = Record(
     {
         "by": Key("by", BY, about="the groups"),
         **FUNCTION,
-        "values": Key("values", COLUMNS, about="the columns it is given; without: all that are not in `by`"),
+        "values": Key("values", COLUMNS, about="the columns it receives; default: all that are not in `by`"),
     },
     "a mapping",
     "{by: [id], function: 'prices:median', columns: {price: int64}}",
@@ -235,7 +235,7 @@ JOIN = {
     "how": Key("how", Choice("kind of join", ("inner", "left", "right", "full"))),
 }
 WHILE = {
-    "from": Key("lower", EXPRESSION, about="the first time at which a record is there; without: always before `until`"),
+    "from": Key("lower", EXPRESSION, about="the first time of a record; without: always before `until`"),
     "until": Key("upper", EXPRESSION, about="the first time at which it is gone; without: never gone"),
 }
 TEMPORAL_FILTER: Shape[model.TemporalFilter] = Record(

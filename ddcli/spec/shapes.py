@@ -1,6 +1,6 @@
 """Shapes made of shapes: lists, mappings, alternatives.
 
-One description both checks a value and gives its JSON Schema, so the two can't disagree for long.
+One description both checks a value and returns its JSON Schema, so the two can't disagree for long.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Key:
 
 
 def missing(keys: dict[str, Key], node: Mapping) -> list[str]:
-    """Return the required keys that aren't there, but for those that are only misspelt: that is said of the misspelt."""
+    """Return the required keys that aren't there, but for misspelt ones, which are reported themselves."""
     there = {word.value if word.value in keys else did_you_mean(word.value, keys) for word, _ in node.entries}
     return [name for name, key in keys.items() if key.required and name not in there]
 

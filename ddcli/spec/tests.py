@@ -107,20 +107,18 @@ ONE_EXPECTATION: Record[WrittenExpectation] = Record(
     {
         "collection": Key("collection", Words("the name of a collection"), required=True, about="or input, or output"),
         "contents": Key(
-            "contents", GIVEN, about="all its records, of the columns that are named; `diff`: how often, default 1"
+            "contents", GIVEN, about="all its records, in the named columns; `diff` is the multiplicity, default 1"
         ),
-        "changes": Key(
-            "changes", GIVEN, about="what the step changed; `diff`: by how many, default +1; the time may be named"
-        ),
+        "changes": Key("changes", GIVEN, about="the updates of the step; `diff` defaults to +1; the time may be named"),
         "at": Key("at", VALUE, about="the time of the contents; default: when the step is done"),
         "tolerance": Key(
-            "tolerance", _Tolerance(), about="how far floats may be apart; default: by 1e-9 of their size"
+            "tolerance", _Tolerance(), about="the greatest difference of equal floats; default: 1e-9 of their size"
         ),
         "unique": Key("unique", COLUMNS, about="columns of which no two records have the same values"),
         "not_null": Key("not_null", COLUMNS, about="columns that are never null"),
         "accepted": Key("accepted", ACCEPTED, about="the values that columns may have; null is always accepted"),
         "always": Key("always", EXPRESSION, about="a condition that is true of each record"),
-        "non_negative": Key("non_negative", Flag(), about="true: no record is there less than no times"),
+        "non_negative": Key("non_negative", Flag(), about="true: no record has a negative multiplicity"),
     },
     "what is expected",
     "{collection: orders, unique: [id]}",
@@ -133,11 +131,11 @@ EXPECT: Shape[tuple[WrittenExpectation, ...]] = ByKind(
     hint="for example `{collection: orders, unique: [id]}`",
 )
 STEP_KEYS = {
-    "time": Key("time", VALUE, about="the time of rows that don't say theirs; default: the number of the step, from 0"),
+    "time": Key("time", VALUE, about="the time of rows without their own; default: the number of the step, from 0"),
     "given": Key(
         "given", Pairs(NAME, GIVEN, "a mapping of inputs to rows"), about="rows of inputs, in their format; or a file"
     ),
-    "expect": Key("expect", EXPECT, about="what is expected when the times of the step are closed"),
+    "expect": Key("expect", EXPECT, about="expectations once the times of the step are closed"),
 }
 ONE_STEP: Record[WrittenStep] = Record(
     lambda place, arguments: WrittenStep(place.word.span, **arguments),
@@ -159,15 +157,15 @@ class OneTest(Shape[WrittenTest]):
         expect: tuple[WrittenExpectation, ...] = found.get("expect", ())
         if steps and found:
             problem = f"has both 'steps' and {next(iter(found))!r}"
-            raise notes.refuse(place.path, problem, node.span, "put what there is to one step into the steps")
+            raise notes.refuse(place.path, problem, node.span, "move these keys into the steps")
         if "time" in found and "given" not in found:
-            raise notes.refuse(place.path, "has a time, and nothing is given", node.span, "add `given`")
+            raise notes.refuse(place.path, "has a time, but no `given`", node.span, "add `given`")
         standing = not steps and "given" not in found
         if standing:
             self._check_standing(expect, node, place, notes)
         if name is None:
             if not standing:
-                hint = "`- name: what is tried`: `dd test -k` finds it by that"
+                hint = "`- name: a word on it`: `dd test --only` selects by that"
                 raise notes.refuse(place.path, "the key 'name' is missing", node.span, hint)
             name = Text(f"{', '.join(dict.fromkeys(each.collection.value for each in expect))} always", node.span)
         if standing:
@@ -177,13 +175,11 @@ class OneTest(Shape[WrittenTest]):
     @staticmethod
     def _check_standing(expect: tuple[WrittenExpectation, ...], node: Node, place: NodePlace, notes: Notes) -> None:
         if not expect:
-            raise notes.refuse(
-                place.path, "nothing is given, and nothing is expected", node.span, "add `given` and `expect`"
-            )
+            raise notes.refuse(place.path, "neither `given` nor `expect`", node.span, "add `given` and `expect`")
         for each in expect:
             if not each.standing:
-                hint = "add `given`; or expect what is always so: unique, not_null, accepted, always, non_negative"
-                raise notes.refuse(each.place, "rows are expected, and nothing is given", each.span, hint)
+                hint = "add `given`; or expect a condition: unique, not_null, accepted, always, non_negative"
+                raise notes.refuse(each.place, "rows are expected, but there is no `given`", each.span, hint)
 
     def _schema(self) -> JsonSchema:
         return _TEST.schema()
@@ -192,7 +188,7 @@ class OneTest(Shape[WrittenTest]):
 _TEST: Record[dict[str, Any]] = Record(
     lambda _, arguments: arguments,
     {
-        "name": Key("name", Words("a name"), about="what is tried, in words"),
+        "name": Key("name", Words("a name"), about="the name of the test"),
         "steps": Key("steps", Many(ONE_STEP, "a list of steps"), about="one after the other, from empty inputs on"),
         **STEP_KEYS,
     },

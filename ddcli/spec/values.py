@@ -16,7 +16,7 @@ TYPE_NAMES = (*SIMPLE, *ALIASES, "decimal(12, 2)", "datetime[us]", "datetime[us,
 
 @dataclass(eq=False, repr=False, slots=True)
 class Words(Shape[Text]):
-    """Plain text. `pattern` it must match wholly, which `rule` tells in words."""
+    """Plain text. `pattern` it must match wholly, which `rule` states in words."""
 
     wants: str
     pattern: str = r"(?s).+"
@@ -79,7 +79,7 @@ class ExpressionText(Shape[Text]):
                 place.path, "` #` cuts the expression: a comment begins here", node.comment, "quote the expression"
             )
         if node.kind == "null" and text.value:
-            hint = "for the SQL null say of which type: cast(null as int64)"
+            hint = "write the SQL null with its type: cast(null as int64)"
             raise notes.refuse(place.path, f"wants {self.wants}, found YAML's {text.value!r}", text.span, hint)
         if not text.value.strip():
             hint = "write it after the colon, quoted if it has a comma or begins with a special character"

@@ -58,7 +58,7 @@ def _parse(text: str, kind: Type, what: str, hint: str) -> int:
     try:
         value = _physical(text.strip(), kind)
     except ValueError:
-        raise UsageError(f"'{text}' is no time: the {what} is {kind}", hint=hint) from None
+        raise UsageError(f"'{text}' is not a time: the {what} is {kind}", hint=hint) from None
     if not -LARGEST <= value <= LARGEST:
         raise UsageError(f"'{text}' is out of the range of {kind}", hint=f"times are between {-LARGEST} and {LARGEST}")
     return value

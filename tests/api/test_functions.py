@@ -152,11 +152,11 @@ def test_functions_that_look_alike_are_told_apart():
 
 
 WRONG = {
-    "a number": (lambda r: 5, "gave 5, expected a tuple"),
+    "a number": (lambda r: 5, "returned 5, expected a tuple"),
     "too short": (lambda r: (1,), "expected a tuple"),
-    "another type": (lambda r: ("a", 1), "gave 'a' for `k`, expected int64"),
-    "null": (lambda r: (None, 1), "gave null for `k`"),
-    "another key": (lambda r: {"k": 1}, "gave the keys"),
+    "another type": (lambda r: ("a", 1), "returned 'a' for `k`, expected int64"),
+    "null": (lambda r: (None, 1), "returned null for `k`"),
+    "another key": (lambda r: {"k": 1}, "returned the keys"),
     "an unknown column": (lambda r: (r["x"], 1), "KeyError: 'x'"),
     "it fails": (lambda r: (1 // 0, 1), "ZeroDivisionError"),
 }

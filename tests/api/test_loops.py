@@ -200,11 +200,11 @@ def test_what_a_loop_needs_is_asked_for(edges):
     other = Dataflow().input("edges", COLUMNS)
     for refused, message in [
         (lambda: edges.iterate(lambda x: None), "gives for"),
-        (lambda: edges.iterate(lambda x: other), "no collection of this dataflow"),
+        (lambda: edges.iterate(lambda x: other), "not a collection of this dataflow"),
         (lambda: edges.iterate(lambda x: x.project("k")), "not in all of them: v"),
         (lambda: edges.iterate(lambda x: x, max_rounds=0), "at least 1"),
         (lambda: dataflow.iterate({}, lambda: ()), "at least one variable"),
-        (lambda: dataflow.iterate({"a": edges, "b": edges}, lambda a, b: (a,)), "nothing of its variable 'b'"),
+        (lambda: dataflow.iterate({"a": edges, "b": edges}, lambda a, b: (a,)), "does not return its variable 'b'"),
         (lambda: dataflow.iterate({"a": edges}, lambda a: {"c": a}), "nothing of its variable 'a'"),
         (lambda: dataflow.iterate({"a": other}, lambda a: a), "begins as"),
         (edges.leave, "written step by step"),

@@ -220,7 +220,7 @@ def test_a_table_with_a_log_is_refused_everywhere(shop, command):
     said = result.err + result.out
     assert result.code == 3, said
     assert said.startswith("in: error: ") or "inputs.t: in: " in said
-    assert "this is a table of Delta Lake: which of its files count, only its log in `_delta_log/` says" in said
+    assert "this is a table of Delta Lake: only its log, `_delta_log/`, knows which of its files count" in said
     assert "delta_scan" in said
 
 
@@ -331,13 +331,13 @@ def no_pairs(key, values):
 CALLS = {
     "by_record": ("map", "f:by_record raised ZeroDivisionError: integer division or modulo by zero for the row {'k': 'a', 'v': 7"),
     "exits": ("map", ".py:6: error: f:exits raised SystemExit: that is enough for the row {'k': 'a', 'v': 7"),
-    "nothing": ("flat_map", "f:nothing gave None, expected the keys ['x'] for the row {'k': 'a', 'v': 7"),
-    "wrong_type": ("flat_map", "f:wrong_type gave 'one' for `x`, expected int64 for the row {'k': 'a', 'v': 7"),
-    "wrong_keys": ("map", "f:wrong_keys gave the keys ['y'], expected the keys ['x'] for the row {'k': 'a', 'v': 7"),
+    "nothing": ("flat_map", "f:nothing returned None, expected the keys ['x'] for the row {'k': 'a', 'v': 7"),
+    "wrong_type": ("flat_map", "f:wrong_type returned 'one' for `x`, expected int64 for the row {'k': 'a', 'v': 7"),
+    "wrong_keys": ("map", "f:wrong_keys returned the keys ['y'], expected the keys ['x'] for the row {'k': 'a', 'v': 7"),
     "by_batch": ("map", "f:by_batch raised ValueError: no sevens"),
     "by_group": ("reduce", "the reducer `f:by_group` raised ZeroDivisionError"),
     "wrong_group": ("reduce", "the reducer `f:wrong_group`: column 'x' can't hold 'one': its type is int64"),
-    "no_pairs": ("reduce", "the reducer `f:no_pairs` gave 1 for the group ('a',)"),
+    "no_pairs": ("reduce", "the reducer `f:no_pairs` returned 1 for the group ('a',)"),
 }  # fmt: skip
 
 

@@ -84,7 +84,7 @@ EDITS = {
         PIPELINE.splitlines()[7] + "\n",
         "",
         "5:11",
-        "doesn't say which types its columns have",
+        "has no column types",
         '`columns: {day: date, person: string, category: string, amount: "decimal(18, 2)"}`',
     ),
 }

@@ -389,5 +389,5 @@ def test_an_output_that_is_not_what_was_written_gives_no_difference(orders):
     edit(orders, ("sum(amount)", "sum(amount * 2)"))
     result = orders("run", "orders.yaml", "--apply")
     assert result.code == 4
-    assert "isn't what was written" in result.err
+    assert "is not as it was written" in result.err
     assert len(list(path.parent.glob("*.parquet"))) == 1

@@ -64,7 +64,7 @@ def test_everything_wrong_is_told_at_once_each_thing_at_its_place(orders):
     assert result.code == 2
     assert [line.removeprefix("orders.yaml:") for line in problems(result)] == [
         "5:9: error: inputs.gone: gone: there is no file or directory 'gone/'",
-        "6:9: error: inputs.text: text/a.csv: a file of text, CSV, doesn't say which types its columns have",
+        "6:9: error: inputs.text: text/a.csv: a file of text, CSV, has no column types",
         "8:17: error: inputs.typed: orders/1.parquet: column 'region' is string, but the pipeline declares int64",
         "9:113: error: no column is named `amont`",
         "11:40: error: collections.one.apply[0].filter: no column is named `amont`",

@@ -109,7 +109,7 @@ def test_csv_reads_back(orders):
     (orders.folder / "log.csv").write_text(orders("log", "orders/", "-o", "csv").out)
     types = ["--columns", "{region: string, amount: int64}"]
     assert orders("log", "log.csv", *types, "--as-of", 1).out == orders("log", "orders/", "--as-of", 1).out
-    assert "doesn't say which types" in orders("log", "log.csv").err
+    assert "has no column types" in orders("log", "log.csv").err
     for wrong in ("region", "{region: strin}", "[region]", "{region: {}}"):
         assert orders("log", "log.csv", "--columns", wrong).code == 2
 
@@ -133,7 +133,7 @@ def test_product_times_and_dates(shop):
 def test_wrong_use_is_told(orders):
     for arguments, code, said in (
         (["--as-of", 1, "--since", 0], 2, "leave out one or the others"),
-        (["--as-of", "soon"], 2, "'soon' is no time: the log's time is int64"),
+        (["--as-of", "soon"], 2, "'soon' is not a time: the log's time is int64"),
         (["-k", "regin=x"], 2, "did you mean 'region'?"),
         (["-k", "amount=ten"], 2, "'ten' is no int64, as the column 'amount' is"),
         (["-k", "amount"], 2, "names no value"),

@@ -224,7 +224,7 @@ def test_a_time_beside_the_closed_ones_is_not_late(lengths):
     result = lengths("run", "lengths.yaml")
     assert result.code == 3
     assert result.err.startswith(
-        f"{lengths.folder}/words/3.parquet: error: late rows: row 1 (counted from 0) has the time 3,4, which is before 4,5, up to"
+        "words/3.parquet: error: late rows: row 1 (counted from 0) has the time 3,4, which is before 4,5, up to"
     )
     assert files(*lengths.kept) == before
 
@@ -296,8 +296,8 @@ def test_inspect_shows_the_coordinates(lengths):
     [
         ("3", "'3' is 1 of the 2 coordinates of the inputs' time, x, y"),
         ("3,4,5", "'3,4,5' is 3 of the 2 coordinates"),
-        ("3,soon", "'soon' is no time: the inputs' y is int64"),
-        ("3,", "'' is no time: the inputs' y is int64"),
+        ("3,soon", "'soon' is not a time: the inputs' y is int64"),
+        ("3,", "'' is not a time: the inputs' y is int64"),
         ("3,99999999999999999999", "'99999999999999999999' is out of the range of int64"),
     ],
 )
@@ -373,7 +373,7 @@ def test_progress_has_the_coordinates_of_the_input(lengths):
     result = lengths("run", "lengths.yaml")
     assert result.code == 3
     assert result.err.startswith(
-        f"{lengths.folder}/words/_progress.json: error: the progress has times of 1 coordinates, the input of 2\n"
+        "words/_progress.json: error: the progress has times of 1 coordinates, the input of 2\n"
     )
 
 

@@ -180,8 +180,8 @@ def test_edges_of_tolerances(values, dtype, tolerance, same):
         (pl.String, 1, "only numbers and times can be near each other"),
         (pl.Date, 1, "its tolerance must be a duration"),
         (pl.Int64, "5s", "its tolerance must be a number or a share"),
-        (pl.Int64, "-1", "is no tolerance"),
-        (pl.Int64, "nan", "is no tolerance"),
+        (pl.Int64, "-1", "is not a tolerance"),
+        (pl.Int64, "nan", "is not a tolerance"),
     ],
 )
 def test_tolerances_that_mean_nothing(dtype, tolerance, said):

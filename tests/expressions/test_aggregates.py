@@ -158,7 +158,7 @@ def test_max_by_is_last() -> None:
         ("sum(i) over ()", "window functions", None),
         ("count(*) filter (where b)", "not supported", "case when"),
         ("quantile_cont(f, 2)", "from 0 to 1", None),
-        ("1 + 1", "no aggregate", "count(*)"),
+        ("1 + 1", "not an aggregate", "count(*)"),
         ("sum(i, y)", "takes 1 argument", None),
         ("sum(*)", "only in count(*)", None),
     ],

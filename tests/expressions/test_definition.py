@@ -59,9 +59,9 @@ ODD = {
 }
 WRONG = {
     "async": ("async def f(a):\n    return a", "`f` of module `written` is `async`"),
-    "a number": ("f = 1", "no function"),
-    "a list": ("f = [len]", "no function"),
-    "a module": ("import os as f", "no function"),
+    "a number": ("f = 1", "is not a function"),
+    "a list": ("f = [len]", "is not a function"),
+    "a module": ("import os as f", "is not a function"),
     "nothing": ("def g(a):\n    return a", "has no function `f`"),
     "no Python": ("def f(a:\n    return a", "written.py:1: it is no Python"),
     "a null": ("def f(a):\n    return '\0'", "it is no Python"),

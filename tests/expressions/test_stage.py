@@ -236,11 +236,11 @@ def test_python_in_batches() -> None:
     ("name", "batch", "problem"),
     [
         ("broken", False, "functions_of_tests:broken raised ZeroDivisionError: "),
-        ("misshapen", False, "gave 1 for `word`, expected string"),
-        ("nulls", False, "gave null for `word`"),
-        ("missing", False, "gave the keys ['word'], expected the keys ['size', 'word']"),
-        ("no_frame", True, "gave int, expected a polars DataFrame"),
-        ("words", True, "gave generator, expected"),
+        ("misshapen", False, "returned 1 for `word`, expected string"),
+        ("nulls", False, "returned null for `word`"),
+        ("missing", False, "returned the keys ['word'], expected the keys ['size', 'word']"),
+        ("no_frame", True, "returned int, expected a polars DataFrame"),
+        ("words", True, "returned generator, expected"),
     ],
 )
 def test_python_functions_that_fail(name: str, batch: bool, problem: str) -> None:

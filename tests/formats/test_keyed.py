@@ -113,7 +113,7 @@ def test_an_order_that_is_null_is_refused_with_its_row(tmp_path):
     with pytest.raises(InputError) as caught:
         place.run()
     assert caught.value.place == str(path)
-    assert caught.value.problem == "row 1 (counted from 0): what `order_by` says is null"
+    assert caught.value.problem == "row 1 (counted from 0): `order_by` is null"
 
 
 def test_what_must_not_be_null_may_be_where_a_key_has_nothing(tmp_path):
@@ -208,7 +208,7 @@ def test_a_snapshot_that_deletes_too_much_is_refused(tmp_path, most, gone, refus
         with pytest.raises(InputError) as caught:
             place.run()
         assert (
-            f"the snapshot of 2 deletes {gone} of 4 records, more than `max_delete: {most}` lets go"
+            f"the snapshot of 2 deletes {gone} of 4 records, more than `max_delete: {most}` allows"
             in caught.value.problem
         )
         assert caught.value.exit_code == 3

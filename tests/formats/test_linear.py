@@ -155,7 +155,7 @@ def test_a_tombstone_after_a_delete_says_nothing(tmp_path):
         ((1, "d", None, None), "id", "the op 'd' comes without `before`", "REPLICA IDENTITY FULL"),
         ((1, "c", None, None), None, "the op 'c' comes without `after`", "says nothing"),
         ((1, "t", None, None), None, "the op 't' needs to know all rows", "name the table's `key`"),
-        ((1, "m", None, None), "id", "the op 'm' is no change of a row that is known here", "c, r, u, d"),
+        ((1, "m", None, None), "id", "the op 'm' is not a known change of a row", "c, r, u, d"),
     ],
 )
 def test_events_that_say_too_little_are_refused_with_their_row(tmp_path, change, key, problem, hint):

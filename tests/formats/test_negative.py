@@ -47,14 +47,14 @@ def test_such_a_record_is_refused(tmp_path):
     path = place.write("b", pl.DataFrame([(1, "x", 2, -1), (1, "x", 3, -1), (1, "x", 4, 1)], ROW, orient="row"))
     with pytest.raises(InputError) as caught:
         place.run()
-    assert caught.value.problem == "the record a = 1, b = 'x' is there -1 times at the time 3"
+    assert caught.value.problem == "the record a = 1, b = 'x' has the multiplicity -1 at the time 3"
     assert caught.value.place == str(path)
 
 
 def test_such_a_record_is_told(tmp_path):
     place = Place(tmp_path, negative="warn")
     place.write("a", pl.DataFrame([(1, "x", 0, -1)], ROW, orient="row"))
-    want = "  warn   a: 1 update to less than nothing; the record a = 1, b = 'x' is there -1 times at the time 0"
+    want = "  warn   a: 1 update to negative multiplicities; the record a = 1, b = 'x' has the multiplicity -1 at the time 0"
     assert want in place.run().lines()
 
 

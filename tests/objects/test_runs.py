@@ -292,5 +292,5 @@ def test_other_schemes_are_refused(tmp_path, bucket):
     shop = make(tmp_path, bucket)
     path = shop.local.folder / "shop.yaml"
     path.write_text(path.read_text().replace("s3://", "ftp://"))
-    with pytest.raises(UsageError, match=r"'ftp://.*' is no path of an object store"):
+    with pytest.raises(UsageError, match=r"'ftp://.*' is not a path of an object store"):
         run(path)

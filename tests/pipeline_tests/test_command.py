@@ -178,7 +178,7 @@ def test_what_is_always_expected(shop):
     same = "  - {name: t, given: {orders: [{id: 1, region: a}, {id: 1, region: b}]}, expect: {collection: all, unique: [amount], non_negative: true}}\n"
     assert problems(found(shop, same)) == ["all: records have the same amount"]
     less = same.replace("{id: 1, region: b}", "{id: 1, region: b, amount: 1.0, diff: -1}")
-    assert problems(found(shop, less)) == ["all: records are there less than no times"]
+    assert problems(found(shop, less)) == ["all: records have negative multiplicities"]
 
 
 def test_what_runs_have_written(shop):
@@ -307,12 +307,12 @@ WRONG = {
     ),
     "what is read is left out": (
         "{name: t, given: {orders: [{id: 1}]}, expect: {collection: totals, unique: [n]}}",
-        "12:32: error: the row does not say its 'region', which is read and never null",
+        "12:32: error: the row lacks 'region', which is read and never null",
     ),
     "no name": ("{given: {orders: []}}", "12:5: error: tests[0]: the key 'name' is missing"),
     "rows without given": (
         "{expect: {collection: totals, contents: []}}",
-        "12:6: error: tests[0].expect: rows are expected, and nothing is given",
+        "12:6: error: tests[0].expect: rows are expected, but there is no `given`",
     ),
     "a condition": (
         "{expect: {collection: totals, always: n + 1}}",
@@ -320,7 +320,7 @@ WRONG = {
     ),
     "times of some rows": (
         "{name: t, given: {orders: []}, expect: {collection: totals, changes: [{n: 1, time: 0}, {n: 2}]}}",
-        "12:65: error: some of the rows say their time, others don't",
+        "12:65: error: some of the rows have a time, others don't",
     ),
     "late": (
         "{name: t, steps: [{time: 5, given: {orders: []}}, {given: {orders: [{region: a, time: 3}]}, expect: {collection: totals, unique: [n]}}]}",

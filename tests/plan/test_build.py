@@ -111,7 +111,7 @@ WRONG = {
     "explode null": (["explode: n"], "8:18 collections.c.apply[0].explode: explode takes an integer that is never null, not int64?", "coalesce(n, 0)"),
     "threshold type": (["threshold: count > 1"], "8:20 collections.c.apply[0].threshold: threshold gives an integer that is never null, not bool", ""),
     "threshold column": (["threshold: v"], "8:20 collections.c.apply[0].threshold: no column is named `v`", "in scope: count"),
-    "flat_map": (["flat_map: {x: 'v + 1'}"], "8:24 collections.c.apply[0].flat_map: expected a function that gives rows", "generate_series"),
+    "flat_map": (["flat_map: {x: 'v + 1'}"], "8:24 collections.c.apply[0].flat_map: expected a function that returns rows", "generate_series"),
     "collision": (["join: {with: {from: u}, on: [k]}"], "8:9 collections.c.apply[0].join: both sides have a column 's'", "as: other"),
     "one alias twice": (["join: {with: u, as: x, on: [k]}", "join: {with: u, as: x, on: [k]}"], "9:9 collections.c.apply[1].join: the left side has columns 's' and 'x.s' already", "otherwise than 'x'"),
     "concat columns": (["concat: u"], "8:9 collections.c.apply[0].concat: `concat` sums collections with the same columns; these are not in all of them: d, f, n, v, w", "`project`"),

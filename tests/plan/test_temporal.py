@@ -94,8 +94,8 @@ def test_a_join_function_gives_its_columns():
     ("arguments", "time", "problem"),
     [
         ("function: 'math:ceill', columns: {a: int64}", 1, "8:35 collections.c.apply[0].join_function: module `math` has no function `ceill`"),
-        ("function: 'math:ceil', batch: true, columns: {row: int64}", 1, "8:71 collections.c.apply[0].join_function: the column 'row' would hide the frame's own: it says the row, time and diff of each update"),
-        ("function: 'math:ceil', batch: true, columns: {time1: int64}", 2, "8:71 collections.c.apply[0].join_function: the column 'time1' would hide the frame's own: it says the row, time and diff of each update"),
+        ("function: 'math:ceil', batch: true, columns: {row: int64}", 1, "8:71 collections.c.apply[0].join_function: the column 'row' would hide the frame's own: it holds the row, time and diff of each update"),
+        ("function: 'math:ceil', batch: true, columns: {time1: int64}", 2, "8:71 collections.c.apply[0].join_function: the column 'time1' would hide the frame's own: it holds the row, time and diff of each update"),
     ],
 )  # fmt: skip
 def test_a_wrong_join_function(arguments, time, problem):

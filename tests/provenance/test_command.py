@@ -43,7 +43,7 @@ def test_a_tree(fixtures):
         f"    │       └── flights: {flight} +1 at 537  (fixtures/flights/flights/from-minute-000000.parquet, row 1171)",
         "    └── airlines: {carrier: HA, name: Hawaiian Airlines Inc.} +1 at 0  (fixtures/flights/airlines.parquet, row 8)",
     ]
-    assert "checked: run alone, these 2 updates give it\n" in result.err
+    assert "checked: these 2 updates alone produce it\n" in result.err
     assert snapshot(fixtures.folder / "pipelines") == before
     row = pl.read_parquet(ROOT / "fixtures/flights/flights/from-minute-000000.parquet").row(1171, named=True)
     assert (row["carrier"], row["flight"], row["time"], row["diff"]) == ("HA", 51, 537, 1)
@@ -145,12 +145,12 @@ WRONG = {
         "no collection, input or output is named 'ages2'\nhint: did you mean 'ages'?",
     ),
     "a column": (["ages", "nam=Ann"], 2, "there is no column 'nam'\nhint: did you mean 'name'?"),
-    "a condition": (["ages", "name"], 2, "'name' is no condition\nhint: write it as `column=value`"),
+    "a condition": (["ages", "name"], 2, "'name' is not a condition\nhint: write it as `column=value`"),
     "a value": (["ages", "age=x"], 2, "'age' is a number (int64), found 'x'"),
     "a time": (
         ["ages", "name=Ann", "--as-of", "noon"],
         2,
-        "'noon' is no time: the inputs' time is int64\nhint: write it as in `--as-of 720`",
+        "'noon' is not a time: the inputs' time is int64\nhint: write it as in `--as-of 720`",
     ),
     "no record": (
         ["ages", "name=Zoe"],
@@ -213,7 +213,7 @@ def test_changes_of_formats(formats):
     """What is said of the key, and a table, which is one thing; a single time only."""
     lines, _ = changed(formats, "p.yaml", "ages", "name=Ann")
     assert lines[0] == "ages: {name: Ann, age: 35} -1 at 2"
-    assert "people: {id: 1, name: Ann, age: 31} +1 at 2  (p/1.csv:4)  what is said of id = 1" in "\n".join(lines)
+    assert "people: {id: 1, name: Ann, age: 31} +1 at 2  (p/1.csv:4)  the rows of id = 1" in "\n".join(lines)
     lines, _ = changed(formats, "p.yaml", "prices", "item=milk")
     assert lines == ["prices: {item: milk, price: 1} -1 at 1", "└── not in the new table"]
 
@@ -235,7 +235,7 @@ ABSENT = {
         ["risk", "accused", "person=Fantine", "--as-of", "12"],
         "accusations: no {accused: Fantine}  taken back: 2 updates",
     ),
-    "an input": (["airborne", "airborne", "carrier=XX"], "flights: no {carrier: XX}  no update says so"),
+    "an input": (["airborne", "airborne", "carrier=XX"], "flights: no {carrier: XX}  no update has these values"),
     "a group": (
         ["airborne", "airborne", "carrier=HA", "flights=7", "--as-of", "719"],
         "the group has other values: {carrier: 'HA', flights: 1}",
@@ -311,5 +311,5 @@ def test_a_long_derivation(shop):
     shop.write("e/1.csv", "src,dst,time,diff\n" + "".join(f"{at},{at + 1},0,1\n" for at in range(110)))
     shop.write("s/1.csv", "node,time,diff\n0,0,1\n")
     result = shop("why", "p.yaml", "reach", "node=110")
-    assert (result.code, "checked: run alone, these 111 updates give it" in result.err) == (0, True)
+    assert (result.code, "checked: these 111 updates alone produce it" in result.err) == (0, True)
     assert "and so on, down to" in result.out

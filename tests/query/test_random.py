@@ -85,7 +85,7 @@ def ask(case, path, upper, rng, history):
             try:
                 check(lookup, relation, whole, as_of, rng)
             except UsageError as error:
-                if as_of is None or history == "all" or "can't tell any more" not in str(error):
+                if as_of is None or history == "all" or "no longer keeps" not in str(error):
                     raise
 
 

@@ -204,7 +204,7 @@ BROKEN = {
     "no key of a flattened event": (
         HEAD.replace("{path: c/}", "{path: c/, format: debezium, flattened: true}") + "outputs: {orders: o/}\n",
         "3:23 inputs.customers: the key 'key' is missing",
-        "a flattened event says what its key has now: name the columns, `key: [id]`",
+        "a flattened event holds its key's new record: name the columns, `key: [id]`",
     ),
     "key of no column": (
         HEAD.replace("{path: c/}", "{path: c/, format: upsert, key: b, columns: {a: int64}}")
@@ -370,7 +370,7 @@ BROKEN = {
     "null_filter": (
         applied("- filter: null"),
         "8:17 collections.big.apply[0].filter: wants a condition, found YAML's 'null'",
-        "for the SQL null say of which type: cast(null as int64)",
+        "write the SQL null with its type: cast(null as int64)",
     ),
     "filter_list": (
         applied("- filter:\n  - a > 0\n  - b > 0"),
@@ -438,16 +438,16 @@ ROUNDS = "write `max_rounds: 20` to stop there, `max_rounds: {guard: 20}` for an
 LOOPS = {
     "variable_without_body": (
         ("best: {from: [best, near]}", "bst: {from: [best, near]}"),
-        "8:19 collections.big.iterate.variables: the body does not say what 'best' becomes",
+        "8:19 collections.big.iterate.variables: the body does not compute 'best' for the next round",
         "did you mean `bst`? (add `best:` to `body`; in the body: bst, near)",
         "12:15 collections.big.iterate.result: no collection of the body is named 'best'",
         "did you mean `bst`? (in the body: bst, near)",
     ),
     "variables_without_body": (
         ("{best: labels}", "{best: labels, q: orders, x: labels}"),
-        "8:33 collections.big.iterate.variables: the body does not say what 'q' becomes",
+        "8:33 collections.big.iterate.variables: the body does not compute 'q' for the next round",
         "add `q:` to `body`; in the body: best, near",
-        "8:44 collections.big.iterate.variables: the body does not say what 'x' becomes",
+        "8:44 collections.big.iterate.variables: the body does not compute 'x' for the next round",
         "add `x:` to `body`; in the body: best, near",
     ),
     "unknown_initial": (
@@ -475,21 +475,21 @@ LOOPS = {
         "12:22 collections.big.iterate.result: no collection of the body is named 'labels'",
         "did you mean `best`? (in the body: best, near)",
         "13:11 outputs.big: 'big' names several collections",
-        "a loop with a list of results is no one collection; name one: big.best, big.labels",
+        "a loop with a list of results is not one collection; name one: big.best, big.labels",
     ),
     "result_twice": (
         ("result: best", "result: [best, best]"),
         "12:22 collections.big.iterate.result: 'best' is listed twice",
         "keep one of the two",
         "13:11 outputs.big: 'big' names several collections",
-        "a loop with a list of results is no one collection; name one: big.best",
+        "a loop with a list of results is not one collection; name one: big.best",
     ),
     "results_applied": (
         ("result: best", "result: [best]\n    apply: [distinct]"),
-        "13:5 collections.big: a loop with a list of results is no one collection to apply operators to",
+        "13:5 collections.big: a loop with a list of results is not one collection to apply operators to",
         "begin a collection `from: big.best`, or name one result without brackets",
         "14:11 outputs.big: 'big' names several collections",
-        "a loop with a list of results is no one collection; name one: big.best",
+        "a loop with a list of results is not one collection; name one: big.best",
     ),
     "no_result": (
         ("      result: best\n", ""),
@@ -503,7 +503,7 @@ LOOPS = {
     ),
     "empty_variables": (
         ("{best: labels}", "{}"),
-        "8:18 collections.big.iterate.variables: wants a mapping of variables to what they are at first, found an empty one",
+        "8:18 collections.big.iterate.variables: wants a mapping of variables to their initial collections, found an empty one",
         None,
     ),
     "circle": (
@@ -529,7 +529,7 @@ LOOPS = {
     "from_and_iterate": (
         ("    iterate:", "    from: orders\n    iterate:"),
         "7:5 collections.big: begins `from` others and with `iterate`: it is one or the other",
-        "name under `variables` what the loop starts from",
+        "name the loop's initial collections under `variables`",
     ),
     "no_rounds": (
         ("result: best", "result: best\n      max_rounds: 0"),
@@ -559,17 +559,17 @@ LOOPS = {
     "enter_outside": (
         ("labels: {from: orders}", "labels: {from: orders, apply: [{enter: {at: id}}]}"),
         "5:35 collections.labels.apply[0].enter: `enter` stands outside of a loop",
-        "it says in which round of the loop around it a record comes in: put it into the `body` of `iterate`",
+        "it sets the round of the loop around it in which a record enters: put it into the `body` of `iterate`",
     ),
     "enter_the_result": (
         ("result: best", "result: best\n    apply: [{enter: {at: id}}]"),
         "13:14 collections.big.apply[0].enter: `enter` stands outside of a loop",
-        "it says in which round of the loop around it a record comes in: put it into the `body` of `iterate`",
+        "it sets the round of the loop around it in which a record enters: put it into the `body` of `iterate`",
     ),
     "enter_the_initial": (
         ("{best: labels}", "{best: {from: labels, apply: [enter: {at: id}]}}"),
         "8:48 collections.big.iterate.variables.best.apply[0].enter: `enter` stands outside of a loop",
-        "it says in which round of the loop around it a record comes in: put it into the `body` of `iterate`",
+        "it sets the round of the loop around it in which a record enters: put it into the `body` of `iterate`",
     ),
     "enter_nowhere": (
         ("[best, near]", "{from: near, apply: [enter: {}]}"),
@@ -613,8 +613,8 @@ collections:
 LOOPS_INSIDE = {
     "no_body_of_that_name": (
         ("", ""),
-        "7:19 collections.big.iterate.variables: the body does not say what 'outer' becomes",
-        "a loop with a list of results is no one collection: name one result without brackets",
+        "7:19 collections.big.iterate.variables: the body does not compute 'outer' for the next round",
+        "a loop with a list of results is not one collection: name one result without brackets",
     ),
     "circle_through_the_inside": (
         ("result: [inner, other]", "result: inner"),
@@ -625,9 +625,9 @@ LOOPS_INSIDE = {
     ),
     "hides_a_variable": (
         ("{inner: outer}", "{outer: orders}"),
-        "7:19 collections.big.iterate.variables: the body does not say what 'outer' becomes",
-        "a loop with a list of results is no one collection: name one result without brackets",
-        "11:25 collections.big.iterate.body.outer.iterate.variables: the body does not say what 'outer' becomes",
+        "7:19 collections.big.iterate.variables: the body does not compute 'outer' for the next round",
+        "a loop with a list of results is not one collection: name one result without brackets",
+        "11:25 collections.big.iterate.body.outer.iterate.variables: the body does not compute 'outer' for the next round",
         "did you mean `other`? (add `outer:` to `body`; in the body: inner, other)",
         "11:25 collections.big.iterate.body.outer.iterate.variables: 'outer' is a name outside of the loop too, at p.yaml:7:19",
         "inside it would be hidden: rename one of the two",

@@ -103,7 +103,7 @@ def test_every_kind_of_file_holds_the_same_table(tmp_path_factory, rows, most):
 def test_text_needs_its_columns_declared_and_csv_its_header(tmp_path):
     (tmp_path / "a.csv").write_text("a,time\n1,2\n")
     error = refused(tmp_path, log=Append())
-    assert error.problem == "a file of text, CSV, doesn't say which types its columns have"
+    assert error.problem == "a file of text, CSV, has no column types"
     assert "columns: {a: int64, time: int64}" in error.hint
     error = refused(tmp_path, columns={"b": parse_type("int64")}, kind=Append)
     assert error.problem == "the file has no column 'b', the log's data column"

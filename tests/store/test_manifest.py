@@ -133,7 +133,7 @@ def test_an_older_format_asks_for_its_version(written):
 @pytest.mark.parametrize("secret", ["5", "zz" * 16, "ab" * 15, 5, None])
 def test_a_secret_of_another_form_is_refused(written, secret):
     rewrite(written, {"secret": secret})
-    with pytest.raises(StateError, match="says what none that we write says"):
+    with pytest.raises(StateError, match="has content that `dd` never writes"):
         read_manifest(written)
 
 

@@ -279,7 +279,7 @@ def test_a_file_with_other_bytes_is_found_by_the_next_run(shop, how):
     else:
         other = (shop.folder / "out/spent/updates-start-1.parquet").read_bytes()
         path.write_bytes({"cut": data[:-100], "longer": data + b"x", "other file": other, "empty": b""}[how])
-    error = refused(shop, "a file of output 'known' isn't what was written")
+    error = refused(shop, "a file of output 'known' is not as it was written")
     assert error.place == str(path)
     path.write_bytes(data)  # put back
     assert shop.run().changed

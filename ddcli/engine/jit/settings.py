@@ -22,7 +22,7 @@ def to_stderr(line: str) -> None:
 
 _cache_dir: Path | None = None
 _refused: set[Path] = set()
-"""The folders of which it was said why they are not used."""
+"""The folders whose refusal was reported."""
 _listener: Callable[[str], None] = to_stderr
 
 
@@ -34,7 +34,7 @@ def set_cache_dir(folder: Path | None) -> None:
 
 def cache_dir() -> Path:
     """Return the folder for compiled kernels, and whatever else is run that we write: the one that is named if it is this user's
-    alone, which is said if not, else a private one. It has no links in it, so it stays the one that was looked at.
+    alone, else a private one, with a message. It has no links in it, so it stays the one that was looked at.
     """
     folder = named_dir()
     try:
@@ -67,7 +67,7 @@ def private_dir() -> Path:
     try:
         own = Path(tempfile.mkdtemp(prefix="ddcli-"))
     except OSError:
-        return folder  # nothing can be made there: whoever wants to write is told
+        return folder  # nothing can be made there: a write will report it
     atexit.register(shutil.rmtree, own, ignore_errors=True)
     return own
 

@@ -97,7 +97,7 @@ def permute(updates: np.ndarray, lanes: Sequence[Lane], tail: int) -> np.ndarray
 class Permute(Stateless):
     """Rename, drop or reorder columns, and add a number to some, lane by lane.
 
-    `refuse` is the same chain evaluated as expressions: where a sum leaves its range it tells so in the words of the file.
+    `refuse` is the same chain evaluated as expressions: if a sum leaves its range, it raises the error in the words of the file.
     """
 
     def __init__(self, lanes: Sequence[Lane], nt: int, refuse: Linear | None = None):

@@ -1,4 +1,4 @@
-"""Watching a collection for records that are there less than no times, which mean that it was told something wrong."""
+"""Watching a collection for records whose multiplicity is negative: then its input is wrong."""
 
 from __future__ import annotations
 

@@ -195,10 +195,10 @@ class Gathered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """Anything at all: `function` gets the groups' accumulated rows and gives rows [instance | lanes | count].
+    """Anything at all: `function` gets the groups' accumulated rows and returns rows [instance | lanes | count].
 
-    With `single` it gives exactly one row, of count 1, for each instance that has rows, and may stand beside other
-    aggregates. Without, it gives any rows and stands alone. Large inputs come in pieces, cut between keys.
+    With `single` it returns exactly one row, of count 1, for each instance that has rows, and may stand beside other
+    aggregates. Without, it returns any rows and stands alone. Large inputs come in pieces, cut between keys.
     """
 
     width: int

@@ -1,6 +1,6 @@
 """Evaluation of aggregates over replayed rows: value logic only, times are numbers of instances here.
 
-Every aggregate is evaluated from the same `Replay`, and gives its lanes for all instances in a few kernel calls.
+Every aggregate is evaluated from the same `Replay`; its lanes for all instances take a few kernel calls.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def evaluate(aggregate: Aggregate, rows: Replay, position: int) -> tuple[Lanes, 
 
 
 def several(aggregate: TopK | Gather, rows: Replay) -> Lanes:
-    """Return the rows [instance | lanes | count], in the order of instances, of an aggregate that gives several an instance."""
+    """Return the rows [instance | lanes | count], in the order of instances, of an aggregate that returns several an instance."""
     if isinstance(aggregate, Gather):
         given = gathered(aggregate, rows)
         return given[np.argsort(given[:, 0], kind="stable")]
@@ -235,7 +235,7 @@ def _sum_floats(rows: Lanes, lane: int, null: NullTest, scale: int, starts: Lane
 
 
 def float_means(numbers: Lanes, sums: Callable[[int], Lanes]) -> Lanes:
-    """Return the lanes of `FloatMean`, from numbers of rows and a function that gives their sums over 2**scale."""
+    """Return the lanes of `FloatMean`, from numbers of rows and a function that returns their sums over 2**scale."""
     out = np.column_stack([sums(0), numbers])
     large = np.flatnonzero(np.isinf(float_values(out[:, 0])) & (numbers != 0))
     if len(large):

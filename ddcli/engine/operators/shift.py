@@ -58,7 +58,7 @@ class Shift(Stateless):
 class PythonShift(Stateless):
     """Make updates of each record: (data, time, diff) becomes (data2, time join time2, diff * diff2), any number of them.
 
-    All linear operators in one. `logic` takes the input's columns and gives those of the result, the input row of each result
+    All linear operators in one. `logic` takes the input's columns and returns those of the result, the input row of each result
     row (None: each once, in order), a factor for each diff (None: 1), and int64 times, (n, input coordinates); None, as the least
     integer in their place, is no delay.
     """
@@ -88,7 +88,7 @@ class PythonShift(Stateless):
         out[:, self.result.width :] = tail
         if times is not None:
             kernels.join_times(out, self.result.width, np.ascontiguousarray(times))
-        return Delta(weigh(out, weights, "a diff that `join_function` gave"))
+        return Delta(weigh(out, weights, "a diff that `join_function` returned"))
 
 
 class Waiting(Keeping):

@@ -21,8 +21,8 @@ class Snapshots(Keeping):
 
     A table's rows are inserted at its time and taken back at the next one's; where they are in both, that cancels. The trace
     holds the result, so what it accumulates to is the last table of earlier intervals, taken back at the first time of this
-    one. `times` are those of all tables of any interval, also of tables without rows. `twice` gives the error for a row whose key is in one table
-    twice, where keys must not be; `deleted` is told of each time how many keys of the table before are gone, and how many
+    one. `times` are those of all tables of any interval, also of tables without rows. `twice` returns the error for a row whose key is in one table
+    twice, where keys must not be; `deleted` gets for each time how many keys of the table before are gone, and how many
     there were.
     """
 

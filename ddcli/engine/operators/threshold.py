@@ -47,7 +47,7 @@ class Thresholded(NamedTuple):
 class Threshold:
     """Each record of an arrangement by whole records, with the multiplicity that `function` makes of its count.
 
-    `function` takes and gives int64 vectors, of any length, element by element; it must keep 0, or else every record that
+    `function` takes and returns int64 vectors, of any length, element by element; it must keep 0, or else every record that
     there never was would be in the result: EngineError.
     """
 

@@ -22,7 +22,7 @@ class Upsert(Keeping):
     """Turn rows `[key | value | present | order | time | 1]` into the updates of a collection of one value a key.
 
     At each time the row of a key with the greatest `order` says what the key has from then on: its value, or nothing where
-    `present` is 0. Where rows of one order say different things, `tied` gives the error for one of them; without it they are
+    `present` is 0. For different rows of one order, `tied` returns the error for one of them; without it they are
     decided by what they say. At each of the `truncations`, pairs of time and order in any interval, all keys lose what they have. Time has one
     coordinate. The trace holds the result, and that is all the state: what a key has before
     the interval is what its updates there sum up to.

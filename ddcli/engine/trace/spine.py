@@ -237,7 +237,7 @@ class Trace:
         """Put the merge of adjacent batches in their place."""
         lower, upper = self.batches[start].lower, self.batches[stop - 1].upper
         # Advance after merging: an update and its retraction at a later time become equal only then, and cancel. What reaches
-        # beyond a hold (its merge was under way already) is left: its holder tells by time what he has seen of it.
+        # beyond a hold (its merge was under way already) is left: its holder knows by time which of it was read.
         if self.since and upper.dominates(self.through):
             merged = kernels.advance(merged, self._oldest(), self.nt)
         whole = MemoryBatch(merged, lower, upper)
@@ -258,7 +258,7 @@ class Trace:
 
 
 class TraceHold:
-    """A claim: the trace tells times from `since` on apart, and merges no batch that reaches beyond `through`.
+    """A claim: the trace keeps times from `since` on apart, and merges no batch that reaches beyond `through`.
 
     A closed frontier claims nothing. Both only move forward. Where two readers hold a trace, it keeps to the meet of what they say.
     """

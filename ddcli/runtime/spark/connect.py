@@ -193,7 +193,7 @@ def _reach(address: str) -> None:
     except ValueError:
         host = None
     if not host:
-        raise UsageError("this is no address of Spark Connect", place=address, hint="write it as sc://host:15002")
+        raise UsageError("this is not an address of Spark Connect", place=address, hint="write it as sc://host:15002")
     try:
         socket.create_connection((host, port), PATIENCE).close()
     except OSError as error:

@@ -105,7 +105,7 @@ def _executors(spark: Spark, state: Path, place: Path, asked: bytes) -> Iterator
         host, why = next(iter(refused.items()))
         yield Finding("state", ok=False, said=f"an executor can't use {state}: {host}: {why}", hint=hint)
     elif written < len(found):
-        yield Finding("state", ok=False, said=f"what executors write at {state} is not to be seen here", hint=hint)
+        yield Finding("state", ok=False, said=f"what executors write at {state} is not visible here", hint=hint)
     else:
         yield Finding("state", ok=True, said=f"{state} can be read and written by all")
 
@@ -131,7 +131,7 @@ def look(common: bytes, _task: bytes, attempt: str) -> bytes:
     refused = None
     try:
         if (place / ASKED).read_bytes() != asked:
-            refused = "what is there is not what was written here"
+            refused = "its content is not what was written here"
         Files().write(real(place) / attempt, asked)
     except OSError as error:
         refused = error.strerror or str(error)

@@ -122,7 +122,7 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class _Merge:
-    """Files, and perhaps fresh updates, that become files of one run. Times go to `since`, unless a reader tells them apart."""
+    """Files, and perhaps fresh updates, that become files of one run. Times are advanced to `since`, unless a reader keeps them apart."""
 
     stored: tuple[StoredBatch, ...]
     fresh: Fresh | None
@@ -131,7 +131,7 @@ class _Merge:
 
 
 class Compaction:
-    """What is to be done to the batches of a shard: `kept` stay as they are, `made()` gives those that come in place of all others.
+    """What is to be done to the batches of a shard: `kept` stay as they are, `made()` returns those that replace all others.
 
     Nothing is read before `made` is asked, and then a quarter of a million rows at a time; so the next content may be made when the one
     before is written. Threads may do it for different shards.
@@ -181,7 +181,7 @@ def compact(
 
     Times are advanced to `since`. Batches that reach beyond `through`, the meet of what the shard's readers in other pipelines
     have taken (closed: there is none), are merged among themselves only, and their times left as they are.
-    `inserted` are the rows that pay for merging, those of `fresh` if it isn't said: they may be in files by now.
+    `inserted` are the rows that pay for merging; default: those of `fresh`; they may be in files by now.
     """
     if fresh is not None and not len(fresh.updates):
         fresh = None

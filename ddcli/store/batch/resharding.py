@@ -1,7 +1,7 @@
 """Dealing an arrangement's stored batches anew, to another number of shards, a batch at a time.
 
 A row's shard hangs on its key and the number of shards, so nothing is computed again. Each batch becomes one a shard that has
-rows of it, with the same frontiers and times: what a reader in another pipeline has taken is told apart from what it hasn't as
+rows of it, with the same frontiers and times: the updates that a reader in another pipeline has read stay apart from the others as
 before. Shards are ranges of hashes: of more shards, each has the runs of one, as they were; of fewer, those of several beside one
 another, until they are merged. So are rows of another secret, which makes other hashes of the same keys.
 """

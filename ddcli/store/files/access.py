@@ -31,7 +31,7 @@ OPENED = "/proc/self/fd"
 """Where Linux says what a descriptor is of."""
 LARGEST, SMALL = 1 << 30, 1 << 20
 """Bytes of the largest file that is read into memory as it is: of a state, and of a log's progress."""
-REMOVE = "remove it if it doesn't belong there; what is below the directory of a state or an output is reached through no link"
+REMOVE = "remove it if it doesn't belong there; `dd` follows no links below the directory of a state or an output"
 
 
 class DirectoryEntry(NamedTuple):
@@ -119,7 +119,7 @@ def read_given(path: Path) -> bytes:
     """Return the content of a small file of somebody else, who may use links. Raises OSError, and InputError for what is none."""
     found = path.stat()
     if not isinstance(path, ObjectPath) and not stat.S_ISREG(found.st_mode):
-        raise InputError("it is no plain file", place=str(path), hint="put a file in its place, or remove it")
+        raise InputError("it is not a plain file", place=str(path), hint="put a file in its place, or remove it")
     if found.st_size > SMALL:
         raise InputError(
             f"the file has more than {SMALL:,} bytes", place=str(path), hint="put the right one in its place"
@@ -250,6 +250,6 @@ def _refuse_others(path: Path, found: os.stat_result, flags: int) -> None:
     if stat.S_ISLNK(found.st_mode):
         raise _link(str(path))
     if not stat.S_ISREG(found.st_mode):
-        raise StateError("it is no plain file", place=str(path), hint=REMOVE)
+        raise StateError("it is not a plain file", place=str(path), hint=REMOVE)
     if flags & (os.O_WRONLY | os.O_RDWR) and found.st_nlink > 1:
         raise StateError("the file has another name elsewhere, too", place=str(path), hint=REMOVE)

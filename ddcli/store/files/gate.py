@@ -148,7 +148,7 @@ class Files:
     def create(self, path: Path, data: Bytes, waiting: Path) -> None:
         """Make a file appear whole, with its bytes on the disk; `waiting` is the name that it has until then.
 
-        In an object store it must not be there yet: of two who create it, one is told so (LockedError, exit code 75).
+        In an object store it must not be there yet: of two writers that create it, one fails (LockedError, exit code 75).
         """
         if isinstance(path, ObjectPath):
             self.do("create", path, partial(_create, path, data))
@@ -173,7 +173,7 @@ def _create(path: ObjectPath, data: Bytes) -> None:
     except FileExistsError:
         if path.read_bytes() != data:  # else it is ours: the store's answer was lost, and the request made again
             raise LockedError(
-                "another run has committed first", place=str(path), hint="run again to take in what is new since"
+                "another run has committed first", place=str(path), hint="run again to read what is new since"
             ) from None
 
 
@@ -234,7 +234,7 @@ def temporary(path: Path, number: int, mark: str = "") -> Path:
     """Return the name beside `path` under which its content waits for the commit with this number.
 
     The number keeps what an attempt left apart from what the commit before it published under the same final name: recovery
-    would else publish the attempt's file. `mark` tells apart two attempts that may be made at the same time.
+    would else publish the attempt's file. `mark` distinguishes attempts that may be made at the same time.
 
     >>> from pathlib import PurePath
     >>> str(temporary(PurePath("out/_progress.json"), 7))

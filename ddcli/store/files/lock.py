@@ -1,4 +1,4 @@
-"""The lock of a state: one run at a time, and a second one is told which run it met.
+"""The lock of a state: one run at a time; the error of a second one names the first.
 
 `flock` is the lock, so one whose process is gone is free again whatever the file says; what stands in the file
 is only for people. A state's file stays. An output's is removed before it is released, as people look into outputs; so whoever has

@@ -1,4 +1,4 @@
-"""Object stores: a path `s3://bucket/key` that can be asked and told what the store asks and tells files.
+"""Object stores: a path `s3://bucket/key` with the operations that the store uses on files.
 
 There are no directories, a listing is of keys that begin alike; an object appears whole or not at all, and stays when its
 put has returned, so nothing is flushed; a rename is a copy and a removal. Where the store is and who may use it is in the
@@ -48,7 +48,7 @@ class ObjectPath(PosixPath):
         """Return the path of a URL, without `..` and doubled slashes."""
         inner = posixpath.normpath("/" + url.removeprefix(SCHEME).lstrip("/"))
         if not url.startswith(SCHEME) or inner == "/":
-            raise UsageError(f"'{url}' is no path of an object store", hint="write it as s3://bucket/prefix")
+            raise UsageError(f"'{url}' is not a path of an object store", hint="write it as s3://bucket/prefix")
         return cls(inner)
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ PARQUET_ENDINGS, ARROW_ENDINGS = (".parquet", ".parq", ".pq"), (".arrow", ".ipc"
 
 @dataclass
 class Wholeness:
-    """Says of files whether they are whole, and tells of each that lacks its end, once."""
+    """Decides whether files are whole, and reports each that lacks its end, once."""
 
     tell: Callable[[Path], None]
     unsettled: bool = False

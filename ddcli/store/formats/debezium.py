@@ -52,7 +52,7 @@ class Debezium(Format):
                 raise InputError(
                     f"the file has no column '{name}', which each event of Debezium has",
                     place=str(path),
-                    hint="an event has `before`, `after`, `op` and `ts_ms`; for rows that are flattened say `flattened: true`",
+                    hint="an event has `before`, `after`, `op` and `ts_ms`; for flattened rows set `flattened: true`",
                 )
         rows = {name.removeprefix(f"{AFTER}."): found[name] for name in sides[AFTER]}
         return rows | {name: found[name] for name in self.time if name in found}
@@ -106,17 +106,17 @@ class Debezium(Format):
         return Upserted(frame[HIDDEN + OP] != "d", order.cast(pl.Int64))
 
     def _check(self, raw: pl.DataFrame) -> None:
-        """Refuse events that can't be told from a row alone."""
+        """Refuse events that don't define a change by their row alone."""
         import polars as pl
 
         whole = [
             (
                 ~pl.col(OP).is_in(OPS) | pl.col(OP).is_null(),
-                "is no change of a row that is known here",
+                "is not a known change of a row",
                 f"known are {', '.join(OPS)}",
             )
         ]
-        whole.append(((pl.col(OP) != "d") & pl.col(NO_AFTER), "comes without `after`", "such an event says nothing"))
+        whole.append(((pl.col(OP) != "d") & pl.col(NO_AFTER), "comes without `after`", "such an event has no meaning"))
         condition = pl.col(OP) == "d" if self.key else pl.col(OP).is_in(["u", "d"])
         if not self.key:
             whole.insert(

@@ -34,7 +34,7 @@ class DeltaCdf(Format):
             raise InputError(
                 f"the file has no column '{CHANGE}', which each file of a change data feed has",
                 place=str(path),
-                hint="write what `DeltaTable.load_cdf()` gives, or `table_changes(...)` in SQL, to Parquet",
+                hint="write the result of `DeltaTable.load_cdf()`, or `table_changes(...)` in SQL, to Parquet",
             )
         return {
             name: kind for name, kind in found.items() if name in self.time or name not in (CHANGE, VERSION, TIMESTAMP)

@@ -73,7 +73,7 @@ class UpsertFormat(Format):
         order = self._value(frame, self.orders)
         if order.null_count():
             row = order.is_null().arg_max() or 0
-            raise BadRow(row, "what `order_by` says is null", "each row needs an order among those of its key")
+            raise BadRow(row, "`order_by` is null", "each row needs an order among those of its key")
         return Upserted(present, order)
 
     def deleted(self, frame: pl.DataFrame) -> pl.Series:

@@ -50,7 +50,7 @@ def read_progress(directory: Path) -> Times | None:
 
 
 def read_owned(directory: Path) -> tuple[Times | None, Owner | None]:
-    """Return the upper of a log and the state that writes it, each None where that isn't said. Raises as `read_progress` does."""
+    """Return the upper of a log and the state that writes it, each None if the file lacks it. Raises as `read_progress` does."""
     path = directory / PROGRESS
     try:
         tree = json.loads(read_given(path))

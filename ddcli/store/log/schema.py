@@ -75,7 +75,7 @@ def schema_of(
 ) -> LogSchema:
     """Return the columns of a log: those of earlier runs (`known`), else those of its first file, else as they are declared.
 
-    `footer` gives the columns of a file. Raises InputError where there is nothing to go by.
+    `footer` returns the columns of a file. Raises InputError if neither files nor declarations define columns.
     """
     if known and known.diff is not None and tuple(known.time) == log.time:
         return known if log.data is None else replace(known, columns=log.data)
@@ -150,7 +150,7 @@ def _type(path: Path, found: Footer, name: str, role: str) -> Type:
         near = did_you_mean(name, found)
         hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(found)}"
         if role == "time" and not near:
-            hint += "; say under the input's `time` which one is the time"
+            hint += "; name the time column under the input's `time`"
         if len(found) == 1 and (other := re.search(r"[;|\t]", next(iter(found)))):
             hint = f"the header has {other[0]!r} between its names: write the file with commas"
         raise InputError(f"the file has no column '{name}', the log's {role} column", place=str(path), hint=hint)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-\w+)?\.parquet", re.ASCII)
-"""A file's name: from when to when, and what tells it from others."""
+"""A file's name: from when to when, and a suffix that makes it unique."""
 FIRST_DAY, LAST_DAY = -350_000, 2_900_000  # the years 1011 to 9909
 LONG = 80
 """Characters of a frontier's text beyond which a file name has its digest instead; names end at 255."""

@@ -63,7 +63,7 @@ def columns_of_text(path: Path, declared: Schema | None) -> Schema:
     kind = name_of_kind(path)
     if declared is None:
         raise InputError(
-            f"a file of text, {kind}, doesn't say which types its columns have",
+            f"a file of text, {kind}, has no column types",
             place=str(path),
             hint=f"declare them under the input's `columns`; by its first rows, `columns: {_proposed(path)}`",
         )
@@ -160,7 +160,7 @@ def _names(file: BinaryIO, path: Path) -> list[str]:
     twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
     if twice is not None:
         raise InputError(
-            f"the header has the name '{twice}' twice", place=f"{path}:1", hint="give each column a name of its own"
+            f"the header has the name '{twice}' twice", place=f"{path}:1", hint="rename one of the columns"
         )
     return names
 

@@ -84,7 +84,7 @@ def _moves(by: int, at: int) -> Shape:
 
 
 def footer_of(size: int, read: Callable[[int, int], bytes]) -> bytes:
-    """Return the footer of a Parquet file of `size` bytes with what comes after it; `read(start, end)` gives bytes of the file.
+    """Return the footer of a Parquet file of `size` bytes with what comes after it; `read(start, end)` returns bytes of the file.
 
     Raises ValueError for what is none.
     """

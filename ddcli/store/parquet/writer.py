@@ -19,7 +19,7 @@ LEVEL = 1
 
 
 def parquet_bytes(rows: int, chunk: Callable[[int, int], pl.DataFrame], *, group: int) -> memoryview:
-    """Return the content of a Parquet file of `rows` rows, of which `chunk(start, end)` gives any range.
+    """Return the content of a Parquet file of `rows` rows, of which `chunk(start, end)` returns any range.
 
     Chunks are made and encoded one after the other: as one frame, 10 M rows would take 0.3 GB of fresh memory more, which
     takes as long as to encode them.

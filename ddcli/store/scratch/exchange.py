@@ -1,6 +1,6 @@
 """Updates that go from one task to others by way of files that all can open: each attempt at a task writes files of its own.
 
-Whoever sends the tasks tells each where the parts are that it is to read; so what failed attempts have written is not read. The
+The scheduler gives each task the places of the parts to read; so nobody reads the files of failed attempts. The
 files are removed when the run is over.
 """
 

@@ -57,7 +57,7 @@ class State:
         """The directories outside of the state that may be written to."""
         self.manifest: Manifest | None = None
         self.identity = new_identity()
-        """What tells the state from all others, but for copies of it: outputs say by it whose they are."""
+        """The identity of the state, shared only by copies of it; outputs record it as their owner."""
         self.lock = lock
         self._locks: list[Lock | ObjectLock] = []
         self._made: list[Path] = []
@@ -211,7 +211,7 @@ class Transaction:
     """One commit in the making: files are added under temporary names, then `commit` makes them count all at once.
 
     Files may be added by several threads at once; `commit` and `abort` are called when all of them are done. A file's name
-    tells the commit and which of its directory's files it is, so that a retry overwrites what a dead attempt left.
+    has the number of the commit and of the file in its directory, so that a retry overwrites what a dead attempt left.
     A transaction that is left without a commit, or fails before its manifest is in place, removes all it wrote.
     """
 
@@ -411,7 +411,7 @@ def new_identity() -> str:
 def check_directory(directory: Path) -> None:
     """Refuse a directory without a manifest in which something lies, and that is no state (StateError): it may be anybody's.
 
-    The lock tells that a directory is a state which has no manifest yet, or has lost it: it is made first, and says who made it.
+    The lock marks a directory as a state that has no manifest yet, or has lost it: it is made first, and names its maker.
     """
     found, lock = entries(directory), directory / LOCK
     if not found:
@@ -429,7 +429,7 @@ def check_directory(directory: Path) -> None:
 
 
 def _try(action: Callable[[], None]) -> None:
-    """Do what may fail: there is an error under way already, and it is the one to be told."""
+    """Do what may fail: the first error is the one to report."""
     try:
         action()
     except EngineError:

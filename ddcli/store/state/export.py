@@ -71,7 +71,7 @@ class _Copy:
         self._lock: Lock | ObjectLock | None = None
 
     def begin(self) -> None:
-        """Take the lock of the copy: it tells what the directory is, also of a copy that dies before it has a manifest."""
+        """Take the lock of the copy: it marks the directory as a state, even if the copy dies before it has a manifest."""
         self._made += self._files.make_directory(self._target)
         self._lock = take_lock(self._target, self._files)
 

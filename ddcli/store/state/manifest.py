@@ -110,7 +110,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One file of an input: its path relative to the input's root, and what tells whether it changed.
+    """One file of an input: its path relative to the input's root, and the facts that show whether it changed.
 
     `done` is false while rows at or after the input's upper still wait in it. Rows before `since` were late and put aside.
     """
@@ -284,7 +284,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
-        """Return the manifest of a JSON tree; `read` gives the content of a register's segment. Raises KeyError, TypeError or ValueError where it says what none of ours does."""
+        """Return the manifest of a JSON tree; `read` returns the content of a register's segment. Raises KeyError, TypeError or ValueError for content that `dd` never writes."""
 
         def each(name: str, from_json: Callable[..., Any], *more: Any) -> dict[str, Any]:
             return {key: from_json(entry, *more) for key, entry in mapping_of(tree[name]).items()}
@@ -434,5 +434,5 @@ def read_manifest(path: Path) -> Manifest:
         return Manifest.from_json(ADDED | tree, read)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(
-            f"the manifest of the state says what none that we write says: {error}", place=str(path), hint=RESTORE
+            f"the manifest of the state has content that `dd` never writes: {error}", place=str(path), hint=RESTORE
         ) from None

@@ -84,7 +84,7 @@ def check_unlocked(
 ) -> None:
     """Refuse outputs as `check_outputs` does, as far as that is safe while a run of this state may be at work.
 
-    Where no run has said whose the output is, all is checked, if the last commit is `published`: no lock is made in a directory of
+    If no run has recorded the owner of the output, all is checked, if the last commit is `published`: no lock is made in a directory of
     somebody else.
     """
     for name, path in outputs.items():
@@ -181,7 +181,7 @@ def _check_file(name: str, path: Path, entry: FileEntry, published: int) -> None
         problem = "" if same else "its footer is another"
     if problem:
         raise StateError(
-            f"a file of output '{name}' isn't what was written: {problem}",
+            f"a file of output '{name}' is not as it was written: {problem}",
             place=str(path),
             hint="put the file back as it was, or remove the state and the outputs to compute them anew; "
             "`dd state verify` looks at every byte of every file",
@@ -229,7 +229,7 @@ def _strange(name: str, directory: Path, path: Path, manifest: Manifest | None) 
         return StateError(
             f"the directory of output '{name}' holds data that was not written by its pipeline",
             place=str(path),
-            hint="who reads the output would take it for a part of it: move it elsewhere, or give the output another `path`",
+            hint="readers of the output would take it for a part of it: move it elsewhere, or give the output another `path`",
         )
     if manifest is None:
         return _orphaned(name, directory, path)

@@ -67,7 +67,9 @@ class Segment:
         named(SEGMENT, name), count_of(size), named(CHECKSUM, sum_), count_of(count)
         data = read(name)
         if len(data) != size or checksum(data) != sum_:
-            raise StateError("the file is damaged: it isn't what was written", place=f"{SEGMENTS}/{name}")
+            raise StateError(
+                "the file is damaged: its bytes are not those that were written", place=f"{SEGMENTS}/{name}"
+            )
         return cls(name, size, sum_, count, data)
 
     def to_row(self) -> list[Any]:
@@ -151,7 +153,7 @@ class Register(Sequence[T]):
 
     @classmethod
     def from_json(cls, kind: type[T], tree: dict[str, Any], read: Callable[[str], bytes]) -> Register[T]:
-        """Return the register of which a manifest holds this; `read` gives the content of a segment."""
+        """Return the register of which a manifest holds this; `read` returns the content of a segment."""
         segments = tuple([Segment.from_row(row, read) for row in tree.get("segments", [])])
         return Register(kind, segments, [kind.from_row(row) for row in tree["files"]])
 
@@ -239,5 +241,5 @@ def more(entries: Sequence[T], new: Iterable[T]) -> Sequence[T]:
 def _senseless(segments: Sequence[Segment], error: Exception) -> StateError:
     names = ", ".join(segment.name for segment in segments)
     return StateError(
-        f"a register of the state says what none that we write says: {error}", place=f"{SEGMENTS}/{names}"
+        f"a register of the state has content that `dd` never writes: {error}", place=f"{SEGMENTS}/{names}"
     )

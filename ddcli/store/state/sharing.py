@@ -118,7 +118,7 @@ def reading(
 def taken_of(manifest: Manifest, wanted: Mapping[str, tuple[Path, str]]) -> dict[Path, Times]:
     """Return by state the frontier up to which a reader's manifest says that all of its imports have been taken.
 
-    Before the frontier at which an import began nothing of it can be told apart, so it is held there until the reader is.
+    Times before the frontier at which an import began are merged, so it is held there until the reader is.
     """
     found: dict[Path, list[Frontier]] = {}
     for name, (state, _) in wanted.items():

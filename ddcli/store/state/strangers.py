@@ -1,4 +1,4 @@
-"""What lies in the directory of a state and is none of its files: nobody here wrote it, so nobody here removes it, but tells of it."""
+"""Files in the directory of a state that `dd` did not write: they are reported and never removed."""
 
 from __future__ import annotations
 

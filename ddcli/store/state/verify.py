@@ -65,7 +65,7 @@ def unreadable(path: Path, error: OSError) -> StateError:
 
 def damaged(path: Path) -> StateError:
     """Return the error for a file whose bytes are not those that were written."""
-    return StateError("the file is damaged: it isn't what was written", place=str(path), hint=RESTORE)
+    return StateError("the file is damaged: its bytes are not those that were written", place=str(path), hint=RESTORE)
 
 
 def other_columns(path: Path) -> StateError:

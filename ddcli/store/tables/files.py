@@ -117,7 +117,7 @@ class Tables:
         return rows
 
     def streamed(self, path: Path, scan: pl.LazyFrame) -> pl.DataFrame:
-        """Return what a query over a scan of a file gives, its rows streaming by, or refuse the file."""
+        """Return the result of a query over a scan of a file, streaming its rows, or refuse the file."""
         return self._collected([path], (), scan, "streaming")
 
     def ends(self, path: Path, columns: Sequence[str]) -> tuple[pl.DataFrame, bool]:
@@ -240,7 +240,7 @@ class Tables:
     def _collected(
         self, paths: Sequence[Path], columns: Sequence[str], scan: pl.LazyFrame, engine: str = "auto"
     ) -> pl.DataFrame:
-        """Return what a scan of files gives, or name the first of them that is damaged."""
+        """Return the rows of a scan of files, or name the first damaged one."""
         try:
             return scan.collect(engine=engine)  # type: ignore[call-overload,no-any-return]
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The kinds of files that tables come in: Parquet, Arrow IPC, CSV, NDJSON, told apart by the endings of their names.
+"""The kinds of files that tables come in: Parquet, Arrow IPC, CSV, NDJSON, by the endings of their names.
 
 Parquet and IPC say themselves what their columns are. Of text the pipeline says it: each value is read as `cast(text as type)`
 reads it, so there is one meaning of text everywhere. What can't be read that way is found at its line.

@@ -69,7 +69,7 @@ def refuse_lake_tables(directories: Iterable[Path]) -> None:
 def refusal(table: LakeTable, directory: Path) -> InputError:
     """Return the error for data that lies in such a table."""
     return InputError(
-        f"this is a table of {table.format}: which of its files count, only its log in `{table.log}/` says",
+        f"this is a table of {table.format}: only its log, `{table.log}/`, knows which of its files count",
         place=str(directory),
         hint=HINTS[table.format],
     )
