@@ -242,7 +242,7 @@ BAD = {
         "id,name,amount,name,time\n1,x,,y,3\n",
         ":1",
         "the header has the name 'name' twice",
-        "a name of its own",
+        "rename one of the columns",
     ),
     "a key twice": (
         "ndjson",

@@ -139,9 +139,9 @@ def test_an_address_where_nobody_answers_is_told_of_at_once(path):
     with pytest.raises(EngineError, match="Spark Connect does not answer: Connection refused") as caught:
         run(path, engine="spark", remote=f"sc://127.0.0.1:{port}")
     assert caught.value.place == f"sc://127.0.0.1:{port}"
-    with pytest.raises(UsageError, match="no address of Spark Connect"):
+    with pytest.raises(UsageError, match="not an address of Spark Connect"):
         run(path, engine="spark", remote="local[2]")
-    with pytest.raises(UsageError, match="no address of Spark Connect"):
+    with pytest.raises(UsageError, match="not an address of Spark Connect"):
         run(path, engine="spark", remote="sc://:port")
 
 
