@@ -205,7 +205,7 @@ def test_what_a_loop_needs_is_asked_for(edges):
         (lambda: edges.iterate(lambda x: x, max_rounds=0), "at least 1"),
         (lambda: dataflow.iterate({}, lambda: ()), "at least one variable"),
         (lambda: dataflow.iterate({"a": edges, "b": edges}, lambda a, b: (a,)), "does not return its variable 'b'"),
-        (lambda: dataflow.iterate({"a": edges}, lambda a: {"c": a}), "nothing of its variable 'a'"),
+        (lambda: dataflow.iterate({"a": edges}, lambda a: {"c": a}), "does not return its variable 'a'"),
         (lambda: dataflow.iterate({"a": other}, lambda a: a), "begins as"),
         (edges.leave, "written step by step"),
         (lambda: edges.iterate(lambda x: x.leave()), "written step by step"),

@@ -160,7 +160,7 @@ def test_frames_have_a_column_a_coordinate(numbers):
 @pytest.mark.parametrize("wrong", [3, (1,), (1, 2, 3), ("a", 1), (1.5, 2), (2**63, 0), None, "x"])
 def test_a_time_that_is_none_is_refused(numbers, wrong):
     _, numbers, _ = numbers
-    with pytest.raises(UsageError, match="is no time"):
+    with pytest.raises(UsageError, match="is not a time"):
         numbers.update_at((1,), wrong, 1)
 
 

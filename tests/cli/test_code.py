@@ -235,7 +235,7 @@ CHECKED = {
     "is decorated": (
         f"import functools\n@functools.cache\n{PRICES}",
         0,
-        "note: `prices:price` is seen to fit when it is called: `price` is decorated",
+        "note: `prices:price` is checked when it is called: `price` is decorated",
     ),
     "is no Python": ("def price(record:\n", 2, "prices.py:1: it is no Python"),
     "fails when it is imported": (f"1 / 0\n{PRICES}", 0, "ok"),

@@ -153,7 +153,7 @@ def test_a_tombstone_after_a_delete_says_nothing(tmp_path):
     [
         ((1, "u", None, {"id": 1}), None, "the op 'u' comes without `before`", "name the table's `key`"),
         ((1, "d", None, None), "id", "the op 'd' comes without `before`", "REPLICA IDENTITY FULL"),
-        ((1, "c", None, None), None, "the op 'c' comes without `after`", "says nothing"),
+        ((1, "c", None, None), None, "the op 'c' comes without `after`", "has no meaning"),
         ((1, "t", None, None), None, "the op 't' needs to know all rows", "name the table's `key`"),
         ((1, "m", None, None), "id", "the op 'm' is not a known change of a row", "c, r, u, d"),
     ],

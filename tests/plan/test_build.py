@@ -109,7 +109,7 @@ WRONG = {
     "filter": (["filter: v + 1"], "8:17 collections.c.apply[0].filter: a filter is a bool, not int64", "compare it"),
     "explode": (["explode: s"], "8:18 collections.c.apply[0].explode: explode takes an integer that is never null, not string", ""),
     "explode null": (["explode: n"], "8:18 collections.c.apply[0].explode: explode takes an integer that is never null, not int64?", "coalesce(n, 0)"),
-    "threshold type": (["threshold: count > 1"], "8:20 collections.c.apply[0].threshold: threshold gives an integer that is never null, not bool", ""),
+    "threshold type": (["threshold: count > 1"], "8:20 collections.c.apply[0].threshold: threshold returns an integer that is never null, not bool", ""),
     "threshold column": (["threshold: v"], "8:20 collections.c.apply[0].threshold: no column is named `v`", "in scope: count"),
     "flat_map": (["flat_map: {x: 'v + 1'}"], "8:24 collections.c.apply[0].flat_map: expected a function that returns rows", "generate_series"),
     "collision": (["join: {with: {from: u}, on: [k]}"], "8:9 collections.c.apply[0].join: both sides have a column 's'", "as: other"),
