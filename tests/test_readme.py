@@ -15,6 +15,7 @@ from ddcli.compare.markdown import LIMIT
 from ddcli.compare.sides import MOST_OF_TEXT
 from ddcli.errors import LONGEST
 from ddcli.expressions import definition, modules, sql
+from ddcli.expressions.execute import LONGEST_SERIES
 from ddcli.expressions.tree import MAX_DEPTH
 from ddcli.expressions.types import MAX_PRECISION
 from ddcli.provenance.trace import MOST
@@ -122,6 +123,7 @@ def test_limits_are_those_of_the_code():
         *(tree.MAX_DEPTH, tree.MAX_NODES, values.LONGEST_NAME, values.LONGEST_PATH, values.LONGEST_NUMBER),
         *(definition.NAMES, GUARD, sql.MAX_NESTING, MAX_DEPTH, MAX_PRECISION, LONGEST_NAME, LONGEST, LIMIT, KEPT, MOST),
         MOST_OF_TEXT,
+        LONGEST_SERIES,
     ]
     written = [f"{figure:,}".replace(",", " ") for figure in figures]
     assert [figure for figure in written if not re.search(rf"(?<!\d )(?<!\d){figure}(?! ?\d)", page)] == []

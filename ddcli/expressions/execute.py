@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 LARGE = 20_000
 TOGETHER = 64
 """Checks that are made in one query: polars' time grows faster than their number."""
+LONGEST_SERIES = 10_000_000
+"""Records that one becomes at most: a series is a list in memory."""
 VALUE, CHECK, HEIGHT = "\0value", "\0check", "\0height"
 
 
@@ -221,7 +223,11 @@ def _elements(low: Lowering, call: TableCall) -> pl.Expr:
         low.fail(whole, step == 0, "a step of zero")
     end = last + pl.when(step > 0).then(1).otherwise(-1)
     low.fail(whole, pl.when(step > 0).then(end < last).otherwise(end > last), "integer overflow")
-    known = first.is_not_null() & last.is_not_null() & step.is_not_null() & (step != 0)
+    # In floats, which no difference overflows; a length near the limit is exact in them.
+    longer = (last.cast(pl.Float64) - first.cast(pl.Float64)) / step.cast(pl.Float64) >= LONGEST_SERIES
+    hint = f"one record becomes at most {LONGEST_SERIES:,} records".replace(",", " ")
+    low.fail(whole, longer & (step != 0), "a series of too many values", hint)
+    known = first.is_not_null() & last.is_not_null() & step.is_not_null() & (step != 0) & ~longer
     safe = [pl.when(known).then(part).otherwise(other) for part, other in ((first, 0), (end, 0), (step, 1))]
     return pl.int_ranges(*safe, dtype=pl.Int64)
 

@@ -89,7 +89,7 @@ def test_unnest() -> None:
     assert rows == [0, 0, 1]
 
 
-def test_generate_series() -> None:
+def test_generate_series(monkeypatch: pytest.MonkeyPatch) -> None:
     def series(written: str, **data: list[object]) -> list[object]:
         call = parse_table(text(written), ColumnScope(SCHEMA))
         return [
@@ -103,6 +103,16 @@ def test_generate_series() -> None:
     assert series("generate_series(1, 2)", a=[0, 0]) == [1, 2, 1, 2]
     with pytest.raises(InputError, match="step of zero"):
         series("generate_series(1, 2, a)", a=[0])
+    for written in ("1, a", "a, 1, -1", "0, 10 * a, 10"):
+        with pytest.raises(InputError, match=r"a series of too many values(.|\n)*at most 10 000 000 records"):
+            series(f"generate_series({written})", a=[1, 10**17])
+    with monkeypatch.context() as patch:
+        patch.setattr(execute, "LONGEST_SERIES", 3)
+        assert series("generate_series(1, a)", a=[3]) == [1, 2, 3]
+        assert series("generate_series(a, 1, -2)", a=[6]) == [6, 4, 2]
+        for a in (4, 2**63 - 1):
+            with pytest.raises(InputError, match=r"too many values|integer overflow"):
+                series("generate_series(1, a)", a=[a])
 
 
 def test_explode() -> None:
