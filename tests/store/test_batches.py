@@ -138,18 +138,24 @@ ends = st.sampled_from([-(2**63), 2**63 - 1, -1, 0, 1, 255, 256]) | st.integers(
 @given(
     rows=st.lists(st.tuples(ends, ends), min_size=1, max_size=40),
     keys=st.lists(st.tuples(ends, ends), max_size=6),
+    own=st.integers(1, 3),
+    asked=st.integers(1, 2),
     sizes=SIZES,
 )
-def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys, sizes):
-    """Also keys that are not there, and keys whose first lane alone says little."""
+def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys, own, asked, sizes):
+    """Also keys that are not there, keys whose first lane alone says little, and more or fewer columns than the batch's key has."""
     place = tmp_path_factory.mktemp("state")
-    layout = BatchLayout(Layout(schema({"a": "int64", "b": "int64"})), Layout(schema({"v": "int64"})), 1)
+    names = ["a", "b", "v"]
+    key, values = ({name: "int64" for name in some} for some in (names[:own], names[own:]))
+    layout = BatchLayout(Layout(schema(key)), Layout(schema(values)), 1)
+    keys = [each[:asked] for each in keys]
     matrix = in_order(np.array([(*row, at, 0, 1) for at, row in enumerate(rows)]))
     path, entry = store(place, matrix, layout, Pool(SECRET), *sizes)
     batch = StoredBatch(path, entry, layout, Pool(SECRET))
-    wanted = in_order(np.array(keys, np.int64).reshape(-1, 2))
+    wanted = in_order(np.array(keys, np.int64).reshape(-1, asked))
     check_lookup(batch, matrix, wanted)
-    held = sum(1 for row in matrix.tolist() if tuple(row[:2]) in set(keys))
+    known = {each[: min(asked, own)] for each in keys}  # what an index of a batch's own keys can tell
+    held = sum(1 for row in matrix.tolist() if tuple(row[: min(asked, own)]) in known)
     read, rows = (batch.file.pages_read, sizes[1]) if sizes[1] else (batch.file.groups_read, sizes[0])
     assert rows * read <= held + 2 * rows * len(wanted)  # at most one before and one after what the key fills
     shutil.rmtree(place)

@@ -259,8 +259,13 @@ class Leaves:
         self._numbers = numbers
 
     def meeting(self, keys: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the pages that can have one of the sorted keys: the places of their row groups here, and their numbers in these."""
-        index, lanes = self.index, keys.shape[1]
+        """Return the pages that can have one of the sorted keys: the places of their row groups here, and their numbers in these.
+
+        A leaf has no more lanes than a key has: of records that are asked for by more columns, it knows these first ones.
+        """
+        index = self.index
+        lanes = min(keys.shape[1], index.key)
+        keys = keys[:, :lanes]
         count, pages = len(self.groups), index.pages
         if not count:
             return np.empty(0, np.int64), np.empty(0, np.int64)
