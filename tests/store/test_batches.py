@@ -146,7 +146,7 @@ def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys
     """Also keys that are not there, keys whose first lane alone says little, and more or fewer columns than the batch's key has."""
     place = tmp_path_factory.mktemp("state")
     names = ["a", "b", "v"]
-    key, values = ({name: "int64" for name in some} for some in (names[:own], names[own:]))
+    key, values = (dict.fromkeys(some, "int64") for some in (names[:own], names[own:]))
     layout = BatchLayout(Layout(schema(key)), Layout(schema(values)), 1)
     keys = [each[:asked] for each in keys]
     matrix = in_order(np.array([(*row, at, 0, 1) for at, row in enumerate(rows)]))
