@@ -17,7 +17,7 @@ PYTHONS := $(wildcard $(HOME)/.pyenv/versions/3.1[1-9]*/bin/python) python3.11 p
 PARALLEL := -n auto --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test soak check format-check lint types layers bench bench-spark format reference test-pythons test-lowest clean
+.PHONY: help demo demo-spark test soak check docs format-check lint types layers bench bench-spark format reference test-pythons test-lowest clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,7 +60,7 @@ test: $(READY) ## Run the tests
 soak: $(READY) ## Attack, and run the random tests, with fresh seeds: MINUTES=10; CASE=NAME:SEED attacks as a failure says
 	$(BIN)/python -m tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10)) $(ARGS)
 
-check: format-check lint types layers test ## Run all that CI runs: format, lint, types, layers, tests
+check: format-check lint types layers docs test ## Run all that CI runs: format, lint, types, layers, documentation, tests
 
 format-check: $(READY)
 	$(BIN)/ruff format --check .
@@ -73,6 +73,10 @@ types: $(READY)
 
 layers: $(READY)
 	$(BIN)/lint-imports --no-logo
+
+docs: $(READY) ## Build the documentation's site, build/docs/index.html: a link that leads nowhere is an error
+	@rm -rf build/docs # pages that are no more
+	$(BIN)/python -m sphinx -q -W -E -a -c docs -d build/doctrees . build/docs
 
 bench: $(READY) ## Measure, side by side with polars and DuckDB, and print a table
 	$(BIN)/python -m tests.bench $(ARGS)
