@@ -12,6 +12,7 @@ import pytest
 
 from ddcli.cli import coreutils
 from tests.conftest import ROOT
+from tests.draws import chance
 
 SYSTEM_DD = shutil.which("dd", path="/usr/bin:/bin")
 SYSTEM_PATH = "/usr/bin:/bin"
@@ -87,7 +88,7 @@ def test_no_arguments_and_no_terminal(monkeypatch, stdin, stdout, expected):
 
 @needs_system_dd
 def test_copies_the_same_bytes(dd, tmp_path):
-    content = os.urandom(1_000_003)
+    content = chance("contents").randbytes(1_000_003)
     (tmp_path / "in").write_bytes(content)
     done = dd("if=in", "of=out", "bs=4096", "skip=1", "status=none")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

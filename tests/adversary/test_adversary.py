@@ -1,7 +1,6 @@
 """Whatever somebody does to the files that `dd` opens: it ends as documented, in time, and touches nothing else."""
 
 import os
-import random
 
 import pytest
 
@@ -12,10 +11,10 @@ from tests.adversary.case import SECONDS, Case, Numbered, judge
 from tests.adversary.runner import Ending
 from tests.adversary.shop import commands
 from tests.adversary.yaml_text import yaml
+from tests.draws import chance
 
 DRAWN = os.environ.get("DD_ADVERSARY", "8")
 """How many cases of each generator are tried, each with one command; `all`: all, each with every command, where there is an end to them."""
-SEED = int(os.environ.get("DD_ADVERSARY_SEED") or random.SystemRandom().randrange(1 << 32))
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +72,8 @@ def test_nothing_hostile_does_harm(generator, begun):
         wrong = [each for case in drawn for each in begun.wrong(*case)]
         assert not wrong, "\n".join(wrong)
         return
-    chance = random.Random(f"{SEED} {generator}")
-    seeds = [chance.randrange(1 << 32) for _ in range(int(DRAWN))]
+    draw = chance(generator)
+    seeds = [draw.randrange(1 << 32) for _ in range(int(DRAWN))]
     wrong = [f"CASE={generator}:{seed}\n{each}" for seed in seeds for each in begun.wrong(*begun.draw(generator, seed))]
     assert not wrong, "\n".join(wrong)
 

@@ -110,7 +110,7 @@ def agree(name: str, ours: object, wanted: float | None) -> bool:
     return ours == wanted
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     epochs=st.lists(
         st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(FLOATS), st.sampled_from([1, 1, 2, -1])), max_size=6),

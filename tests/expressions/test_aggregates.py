@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.errors import SpecError
@@ -71,7 +71,7 @@ GENERAL = [
 
 
 @pytest.mark.parametrize("written", GENERAL)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60)
 @given(data=st.data())
 def test_general_aggregates_agree(written: str, data: st.DataObject) -> None:
     """Values and multiplicities, by polars and by definition."""

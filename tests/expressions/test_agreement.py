@@ -7,7 +7,7 @@ import math
 from decimal import Decimal
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ddcli.errors import InputError, SpecError
@@ -31,7 +31,7 @@ def agree(a: object, b: object) -> bool:
 
 
 @pytest.mark.parametrize("way", ["small", "large", "in steps"])
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200)
 @given(written=any_expression(), records=st.lists(rows(), min_size=1, max_size=4))
 def test_values_and_failures_agree(way: str, written: str, records: list[dict[str, object]]) -> None:
     """Each row alone, so that a failing row is told from the others; the paths of large frames and of deep trees too."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from ddcli.errors import InputError, SpecError
 from ddcli.expressions.stage import FusedSteps
@@ -88,7 +88,7 @@ TAKEN: dict[str, dict[str, int]] = {"typed": {}, "wild": {}}
 """How many texts each took."""
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES)
 @given(written=typed())
 def test_typed_text(database: duckdb.DuckDBPyConnection, written: str) -> None:
     """What has a meaning has DuckDB's."""
@@ -96,7 +96,7 @@ def test_typed_text(database: duckdb.DuckDBPyConnection, written: str) -> None:
     TAKEN["typed"][who] = TAKEN["typed"].get(who, 0) + 1
 
 
-@settings(max_examples=2 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2 * EXAMPLES)
 @given(written=wild())
 def test_wild_text(database: duckdb.DuckDBPyConnection, written: str) -> None:
     """What both accept, however odd, both read in the same way."""

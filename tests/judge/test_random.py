@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.judge.harness import graph_of, judge
@@ -15,13 +15,7 @@ from tests.judge.memory import judge_in_memory
 from tests.judge.sizes import AS_THEY_ARE, cut, few
 
 EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "20"))
-# Drawing a whole pipeline with its logs is much drawing, and much of it is thrown away when a failure is made small.
-SEARCH = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=False,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)
+SEARCH = settings(max_examples=EXAMPLES)
 
 
 @SEARCH

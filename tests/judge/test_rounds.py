@@ -1,9 +1,9 @@
 """Loops in loops, in time of several coordinates, however they are gone through: in memory, as tasks, through files.
 
-Each example is judged by the reference model. `make test` draws a few new ones each time; so many as a change of
+Each example is judged by the reference model. `make test` draws a few, the same each time; so many as a change of
 loops is to be judged by are drawn with
 
-    DD_JUDGE_EXAMPLES=5000 pytest tests/judge/test_rounds.py -k nested
+    HYPOTHESIS_PROFILE=soak DD_JUDGE_EXAMPLES=5000 pytest tests/judge/test_rounds.py -k nested
 
 which takes some hours on one processor. What it finds wrong is printed as a `Case`, to be kept below.
 """

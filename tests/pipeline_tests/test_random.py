@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.pipeline_tests.report import to_json
@@ -20,13 +20,7 @@ from tests.judge.logs import cases
 from tests.reference.values import plain
 
 EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "12"))
-SEARCH = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=False,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)
+SEARCH = settings(max_examples=EXAMPLES)
 
 
 def written(value):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-import random
 
 import pytest
 
+from tests.draws import chance
 from tests.pipelines.support import Copy, accumulate, every_time
 
 MARCH = dt.date(2013, 3, 1)
@@ -29,7 +29,7 @@ def test_every_output_is_what_it_means_at_every_time(done):
 def test_the_answer_does_not_depend_on_the_runs(done, tmp_path):
     upper = UPPER[done.name]
     copy = Copy.make(done.name, tmp_path / "cut")
-    cuts = sorted(random.sample(every_time(FIRST[done.name], upper)[1:], 4))
+    cuts = sorted(chance("cuts", done.name).sample(every_time(FIRST[done.name], upper)[1:], 4))
     for until in (*cuts, upper):
         copy.run(until)
         assert all(time < until for log in copy.outputs().values() for _, time, _ in log)

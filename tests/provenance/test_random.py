@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.engine.lanes import Layout, decode_records
@@ -32,13 +32,7 @@ from tests.reference.model import LoopDiverges, Model, accumulate
 from tests.reference.values import canonical, plain
 
 EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "12"))
-SEARCH = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=False,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)
+SEARCH = settings(max_examples=EXAMPLES)
 SCOPES: Counter[str] = Counter()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.render.layers import spaced
@@ -65,7 +65,6 @@ def contains(outer, inner):
     )
 
 
-@settings(deadline=None)
 @given(
     shapes(),
     st.lists(st.sampled_from([40.0, 130.0, 300.0]), min_size=1, max_size=3),
@@ -108,7 +107,6 @@ def test_boxes_and_lines(shape, widths, heights):
                 assert not within, (line, name)
 
 
-@settings(deadline=None)
 @given(shapes())
 def test_every_edge_is_a_way_along_lines(shape):
     _, edges, groups = shape

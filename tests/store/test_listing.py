@@ -9,6 +9,7 @@ import pytest
 
 from ddcli.errors import InputError
 from ddcli.store.tables.listing import list_input
+from tests.draws import chance
 
 
 def write(path, data=b"x"):
@@ -142,7 +143,7 @@ def test_a_vanished_consumed_file_is_refused(tmp_path):
 
 
 def test_the_fingerprint_sees_beginning_and_end_of_a_large_file(tmp_path):
-    data = bytearray(os.urandom(300_000))
+    data = bytearray(chance("contents").randbytes(300_000))
     file = write(tmp_path / "a", data)
     seen = {list_input("a", tmp_path).new[0].fingerprint}
     for at in (0, 4095, -1, -65536):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine.lanes import Layout, encode
@@ -27,7 +27,6 @@ def rows(matrices):
     return sorted(tuple(row) for matrix in matrices for row in matrix.tolist())
 
 
-@settings(deadline=None)
 @given(
     parts=st.lists(st.lists(st.tuples(*[numbers] * 4), min_size=1, max_size=6), max_size=5),
     room=st.sampled_from([0, 50, 10**6]),

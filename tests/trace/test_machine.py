@@ -506,5 +506,5 @@ class Machine(RuleBasedStateMachine):
             assert all(batch.upper.dominates(self.upper) for batch in fresh)
 
 
-Machine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)
+Machine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS)
 TestMachine = Machine.TestCase

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ddcli.engine import kernels
@@ -27,7 +27,6 @@ def accumulated(matrices):
 
 
 @given(st.lists(ROWS, max_size=30), st.sampled_from([1, 7, 10_000]))
-@settings(deadline=None)
 def test_a_trace_accumulates_to_what_was_inserted(batches, least_fuel):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(policy, "LEAST_FUEL", least_fuel)
