@@ -18,6 +18,7 @@
 * plan: `dd plan`
 * process: start and end of the process
 * query: `dd query`
+* reset: `dd reset`
 * run: `dd run`
 * schema: `dd schema`
 * state: `dd state`

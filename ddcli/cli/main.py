@@ -25,6 +25,7 @@ COMMANDS = {
     "log": "ddcli.cli.log",
     "plan": "ddcli.cli.plan",
     "query": "ddcli.cli.query",
+    "reset": "ddcli.cli.reset",
     "run": "ddcli.cli.run",
     "schema": "ddcli.cli.schema",
     "state": "ddcli.cli.state",

@@ -62,6 +62,13 @@ def settings(_context: click.Context, _option: click.Parameter, given: Iterable[
     "inputs as they are now.",
 )
 @click.option(
+    "--rewrite",
+    metavar="NAME",
+    type=OUTPUT,
+    multiple=True,
+    help="Write the output NAME from the beginning, as one file of its contents, in place of its files; repeatable.",
+)
+@click.option(
     "--memory",
     metavar="SIZE",
     type=MemorySize(LEAST_MEMORY),
@@ -138,6 +145,7 @@ def command(
     dry_run: bool,
     apply: bool,
     full_refresh: tuple[str, ...],
+    rewrite: tuple[str, ...],
     memory: int | None,
     workers: int | None,
     engine: Engine,
@@ -206,9 +214,10 @@ def command(
     records = Records(pipeline, summary_file)
     state_directory = None if state is None else locate(Path.cwd(), state)
     refreshed = frozenset(full_refresh) - {"all"} if full_refresh else None
+    rewritten = frozenset(rewrite)
 
     def once(ready: Callable[[Path], bool] | None = None) -> RunSummary:
-        nonlocal refreshed
+        nonlocal refreshed, rewritten
         summary = run(
             pipeline,
             state=state_directory,
@@ -216,6 +225,7 @@ def command(
             dry_run=dry_run,
             apply=apply,
             refresh=refreshed,
+            rewrite=rewritten,
             memory=memory,
             workers=workers,
             engine=engine,
@@ -229,7 +239,7 @@ def command(
             ready=ready,
             progress=live or SILENT,
         )
-        refreshed = None
+        refreshed, rewritten = None, frozenset()
         return summary
 
     def tell(summary: RunSummary) -> None:

@@ -325,6 +325,44 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
     say(f"released: {found.reader}, whose state is {found.state}")
 
 
+@command.command("adopt", short_help="Give it to another pipeline file.")
+@wait_for_the_lock
+@on_a_state
+def adopt(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
+    """Give a state to the file PIPELINE, where it has belonged to another one: a run refuses the state of another file.
+
+    A state whose file was moved or renamed needs no adoption, as its old file is gone. The next run treats what differs between the
+    files as a change of the pipeline. Takes the lock, and commits like a run. JSON: {state, file, before}.
+
+    \b
+    Example:
+      dd state adopt pipelines/airborne.yaml
+    """  # noqa: D301 - as above
+    from ddcli.errors import UsageError
+    from ddcli.job.request import read_request
+    from ddcli.store.files.access import real
+    from ddcli.store.files.objects import locate
+    from ddcli.store.state.upkeep import adopt as give
+
+    if pipeline is None:
+        raise UsageError("no pipeline is named", hint="dd state adopt PIPELINE")
+    place = None if state is None else real(locate(Path.cwd(), state))
+    request = read_request(pipeline, place, None, lambda _line: None)
+    before = give(
+        request.state,
+        request.spec.path,
+        request.spec.name.value,
+        written=request.written,
+        if_locked=if_locked,  # type: ignore[arg-type]
+    )
+    if output == "json":
+        say(json_text({"state": str(request.state), "file": str(pipeline), "before": before and str(before)}))
+        return
+    say(
+        f"{near(str(request.state))} belongs to {near(str(pipeline))}{f', and not to {near(str(before))} any more' if before else ''}"
+    )
+
+
 @command.command("unlock", short_help="Show who holds the lock.")
 @click.option("--force", is_flag=True, help="Take the lock away from a live process. It must not be writing.")
 @on_a_state

@@ -9,6 +9,7 @@ from ddcli.errors import SpecErrors
 from ddcli.job.request import state_of
 from ddcli.render.view import View, view_of
 from ddcli.store.state.manifest import read_newest
+from ddcli.store.state.pipeline_file import check_pipeline
 from ddcli.store.state.runs import read_runs
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def explain(path: Path, state: Path | None = None) -> View:
     bound, spec = checked.bound, checked.bound.spec
     state = state or state_of(spec, path.absolute().parent)
     manifest = read_newest(state)
+    if manifest is not None:
+        check_pipeline(state, manifest, path)
     wanted = bound.plan(manifest.cache["plan"] if manifest else None)
     names = {name: relation.node.fingerprint for name, relation in bound.relations.items()}
     paths = {name: output.path.value for name, output in spec.outputs.items()}

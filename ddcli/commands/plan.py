@@ -6,9 +6,8 @@ from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.job.request import find_time, find_upper, is_changed, is_idle, read_request
+from ddcli.job.request import find_time, find_upper, is_changed, is_idle, newest_of, read_request
 from ddcli.job.summary import plural, size_of
-from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def _because(why: tuple[str, ...]) -> str:
 def preview(path: Path, *, state: Path | None = None, until: str | None = None) -> Preview:
     """Return what a run of the pipeline file at `path` would do; raise what it would refuse. Changes nothing, takes no lock."""
     request = read_request(path, state, until, lambda _line: None)
-    manifest = read_newest(request.state)
+    manifest = newest_of(request)
     check_outputs(request.state, manifest, request.outputs)
     if manifest is not None and is_idle(request, manifest):
         from ddcli.engine.times import Frontier

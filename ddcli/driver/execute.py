@@ -34,6 +34,7 @@ from ddcli.sources.input_format import InputFacts, facts_of
 from ddcli.sources.readers import largest_seen
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import InputEntry, Manifest, OutputEntry, Times
+from ddcli.store.state.pipeline_file import relative_file
 from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__
 
@@ -125,7 +126,7 @@ def _changed(
     )
     if state is None:
         return replace(alone, dry=True)
-    summary = _execute(replace(request, refresh=None), rebuilt, state, choosing, None)
+    summary = _execute(replace(request, refresh=None, rewrite=frozenset()), rebuilt, state, choosing, None)
     if not summary.changed:
         return alone
     counts.add(summary.counts or Counts())
@@ -278,6 +279,7 @@ class _Run:
             pipeline=self.request.digest,
             plan=self.graph.fingerprint,
             engine=__version__,
+            file=relative_file(self.request.state, self.request.spec.path),
             inputs={
                 name: InputEntry(times, taken[name].files, reader.schema.to_json())
                 for name, reader in self.readers.items()

@@ -35,9 +35,11 @@ from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import open_logs
 from ddcli.sources.slices import ArrangementFile, Fed, Said, Settled
 from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.files.access import is_there
 from ddcli.store.state.directory import batch_directory
 from ddcli.store.state.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
 from ddcli.store.state.outputs import same_outputs
+from ddcli.store.state.pipeline_file import relative_file
 from ddcli.store.state.verify import check_bytes
 from ddcli.version import __version__
 
@@ -63,7 +65,11 @@ def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChange
     everything = request.refreshes_all
     known = Known(
         frozenset() if everything else frozenset(manifest.arrangements),
-        {now: manifest.outputs[before].fingerprint for now, before in renamed(request, manifest).items()},
+        {
+            now: manifest.outputs[before].fingerprint
+            for now, before in renamed(request, manifest).items()
+            if now not in request.rewrite
+        },
         frozenset() if everything else frozenset(manifest.inputs),
         manifest.cache["plan"]["outline"],
     )
@@ -169,6 +175,7 @@ class _Rebuild:
                 if transaction is None:
                     return self.manifest, publishing.summaries(), counts, where
                 entries = self._outputs(publishing)
+                self._retire(transaction)
                 aside = error_directory(self.request)
                 errors.write(transaction, aside, (times, times), f"-{self.changes.plan.fingerprint}")
                 if not known:
@@ -178,6 +185,7 @@ class _Rebuild:
                     pipeline=self.request.digest,
                     plan=self.changes.plan.fingerprint,
                     engine=__version__,
+                    file=relative_file(self.request.state, self.request.spec.path),
                     inputs=inputs,
                     arrangements=self._arrangements() | traces.entries(self.upper),
                     outputs=entries,
@@ -241,7 +249,9 @@ class _Rebuild:
             check_bytes(self.request.outputs[name] / file.name, file)
 
     def _known(self, name: str) -> OutputEntry | None:
-        """Return what the state says of an output, whatever it was called."""
+        """Return what the state says of an output, whatever it was called; nothing of one that is written from the beginning."""
+        if name in self.request.rewrite:
+            return None
         return self.manifest.outputs.get(renamed(self.request, self.manifest).get(name, ""))
 
     def _readers(self, graph: PhysicalGraph) -> tuple[dict[str, Reader], frozenset[str]]:
@@ -337,6 +347,15 @@ class _Rebuild:
                 assert known is not None, "an output that stays the same has a log"
                 entries[name] = replace(known, fingerprint=meaning)
         return entries
+
+    def _retire(self, transaction: Transaction) -> None:
+        """Have the commit take away the files so far of outputs that are written from the beginning, those that are still there."""
+        for name, before in renamed(self.request, self.manifest).items():
+            if name in self.request.rewrite:
+                for file in self.manifest.outputs[before].files:
+                    path = self.request.outputs[name] / file.name
+                    if is_there(path):
+                        transaction.retire(path)
 
     def _arrangements(self) -> dict[str, ArrangementEntry]:
         """Return what is kept."""

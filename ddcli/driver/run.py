@@ -16,12 +16,12 @@ from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.errors import EngineError
 from ddcli.job.functions import refuse_code
 from ddcli.job.options import SparkOptions
-from ddcli.job.request import imports, is_idle, nothing_new, read_request
+from ddcli.job.request import imports, is_idle, newest_of, nothing_new, read_request
 from ddcli.progress import SILENT, Progress
 from ddcli.screen import near
 from ddcli.store.state.directory import State
-from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_aside
+from ddcli.store.state.pipeline_file import check_pipeline
 from ddcli.store.state.sharing import advance_holds, reading, taken_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def run(
     dry_run: bool = False,
     apply: bool = False,
     refresh: frozenset[str] | None = None,
+    rewrite: frozenset[str] = frozenset(),
     memory: int | None = None,
     workers: int | None = None,
     engine: Engine = "auto",
@@ -61,7 +62,7 @@ def run(
     Closes the times before `until` (of a product the box before "x,y"); without it, those before the least upper of the
     inputs that carry their progress, else all seen. A run with nothing new takes no lock and changes no file. With
     `apply`, outputs are given the difference that a change of the pipeline makes; `refresh` names outputs to compute anew,
-    none of them: all. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
+    none of them: all; `rewrite` those to write from the beginning. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
     `workers` are the threads that shards are stepped in (default: as many as processors). `say` gets lines for people,
     `progress` is notified of how far the run is; `ready` returns whether a new file may be read now.
 
@@ -86,6 +87,7 @@ def run(
         say,
         apply=apply,
         refresh=refresh,
+        rewrite=rewrite,
         memory=memory,
         workers=workers,
         engine="spark" if spark is not None and engine == "auto" else engine,
@@ -94,7 +96,7 @@ def run(
     )
     refuse_code(request.spec, no_code=no_code)
     request = replace(request, ready=ready)
-    manifest = read_newest(request.state)
+    manifest = newest_of(request)
     if manifest is not None and is_idle(request, manifest):
         return nothing_new(request, manifest)
     check_aside(request.aside)
@@ -102,9 +104,15 @@ def run(
     state_or_none = (
         nullcontext()
         if dry_run
-        else State.open(request.state, request.outputs, written=request.written, if_locked=if_locked)
+        else State.open(
+            request.state, request.outputs, written=request.written, anew=request.rewrite, if_locked=if_locked
+        )
     )
     with state_or_none as opened:
+        if opened is not None and opened.manifest is not None:
+            check_pipeline(
+                request.state, opened.manifest, request.spec.path
+            )  # another's first run may have come between
         from ddcli.driver.execute import execute
 
         wanted = {} if opened is None else imports(request)

@@ -29,6 +29,7 @@ from ddcli.store.log.progress import PROGRESS, read_progress
 from ddcli.store.state.directory import unpublished
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs, same_outputs
+from ddcli.store.state.pipeline_file import check_pipeline
 from ddcli.store.state.sharing import find_shared
 from ddcli.store.tables.listing import Listing, list_input
 from ddcli.store.time_text import format_frontier, parse_until
@@ -66,6 +67,8 @@ class Request:
     """Whether outputs may be given the difference that a change of the pipeline makes."""
     refresh: frozenset[str] | None = None
     """The outputs to compute anew; none: all, with the inputs read again."""
+    rewrite: frozenset[str] = frozenset()
+    """The outputs to write from the beginning, in place of the files that they have."""
     memory: int = 0
     """Bytes that the process may have resident."""
     workers: int = 1
@@ -130,6 +133,7 @@ def read_request(
     *,
     apply: bool = False,
     refresh: frozenset[str] | None = None,
+    rewrite: frozenset[str] = frozenset(),
     memory: int | None = None,
     workers: int | None = None,
     engine: Engine = "auto",
@@ -151,7 +155,7 @@ def read_request(
     if errors := problems_of(spec, base, state.absolute()):
         raise SpecErrors(errors)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    _check_refreshed(spec, refresh)
+    _check_named(spec, rewrite | (refresh or frozenset()))
     return Request(
         spec,
         digest,
@@ -162,6 +166,7 @@ def read_request(
         say,
         apply or refresh is not None,
         refresh,
+        rewrite,
         memory or default_memory(),
         workers or default_workers(),
         engine,
@@ -192,9 +197,9 @@ def spark_of(spec: Spec, given: SparkOptions) -> SparkOptions:
     return replace(given, master=given.master or (place.value if place else None), conf=conf | {**given.conf})
 
 
-def _check_refreshed(spec: Spec, refresh: frozenset[str] | None) -> None:
-    """Refuse names to compute anew that no output has."""
-    for name in sorted(refresh or ()):
+def _check_named(spec: Spec, names: frozenset[str]) -> None:
+    """Refuse names that no output has."""
+    for name in sorted(names):
         if name not in spec.outputs:
             near = did_you_mean(name, spec.outputs)
             hint = f"did you mean '{near}'?" if near else f"outputs: {', '.join(spec.outputs)}"
@@ -272,6 +277,14 @@ def _takes(given: PurePath, file: PurePath) -> bool:
     return not any(part.startswith((".", "_")) for part in file.relative_to(given).parts)
 
 
+def newest_of(request: Request) -> Manifest | None:
+    """Return the newest manifest of the state that a request is for, if it has one. Raises StateError if it is another pipeline's."""
+    manifest = read_newest(request.state)
+    if manifest is not None:
+        check_pipeline(request.state, manifest, request.spec.path)
+    return manifest
+
+
 def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, InputFiles]:
     """Return what there is of each input. Progress is read before files are listed: its writer goes the other way."""
     found = {}
@@ -310,7 +323,7 @@ def imports(request: Request) -> dict[str, tuple[Path, str]]:
 
 def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
     """Say whether a state is not what the plan of this identity wants, or where the file wants it, or is to be computed anew."""
-    if request.refresh is not None or manifest.plan != fingerprint:
+    if request.refresh is not None or request.rewrite or manifest.plan != fingerprint:
         return True
     return same_outputs(request.state, manifest, request.outputs).keys() != request.outputs.keys()
 
@@ -366,6 +379,7 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
     """Say whether no file is new, no progress has moved, and no row that waits may be taken now."""
     if (
         request.refresh is not None
+        or request.rewrite
         or manifest.pipeline != request.digest
         or manifest.engine != __version__
         or unpublished(request.state, manifest)

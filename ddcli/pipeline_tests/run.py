@@ -15,7 +15,7 @@ from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.times import Frontier
 from ddcli.errors import DdError, SpecError, SpecErrors, UsageError
 from ddcli.job.functions import refuse_code
-from ddcli.job.request import read_request
+from ddcli.job.request import newest_of, read_request
 from ddcli.pipeline_tests.expectation import Failure, FailureRow, Seen, canonical, sort_key
 from ddcli.pipeline_tests.replay import Disagreement, Replays, stepped
 from ddcli.pipeline_tests.rows import Material
@@ -25,7 +25,6 @@ from ddcli.plan.lower import lower
 from ddcli.plan.test_steps import meant
 from ddcli.store.formats.base import Updates
 from ddcli.store.log.reader import LogReader
-from ddcli.store.state.manifest import read_newest
 from ddcli.store.tables.listing import Listing, list_input
 from ddcli.store.time_text import format_frontier, format_time
 
@@ -91,7 +90,7 @@ def run_tests(path: Path, *, state: Path | None = None, only: str | None = None,
         listed = ", ".join(f"'{test.name}'" for test in subject.tests)
         raise UsageError(f"no test's name contains '{only}'", place=str(path), hint=f"tests: {listed}")
     standing = [each for test in subject.tests if not test.steps for each in test.expect]
-    manifest = read_newest(request.state)
+    manifest = newest_of(request)
     return Report(str(path), tuple(_outcome(subject, test, standing, manifest) for test in tests))
 
 

@@ -14,7 +14,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
 from ddcli.job.functions import refuse_code
-from ddcli.job.request import read_request
+from ddcli.job.request import newest_of, read_request
 from ddcli.plan.literals import read_value
 from ddcli.plan.test_steps import meant
 from ddcli.provenance.absent import Absence, Missing, hindrances
@@ -22,7 +22,6 @@ from ddcli.provenance.changes import Changes
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Explained, Question
 from ddcli.spec.tree import Scalar, scalar_kind
-from ddcli.store.state.manifest import read_newest
 from ddcli.store.time_text import format_time, parse_until
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ def _time(inputs: Inputs, at: str | None) -> Time:
         except UsageError as error:
             raise UsageError(error.problem, hint=(error.hint or "").replace("--until", "--as-of")) from None
         return corner
-    manifest = read_newest(inputs.request.state)
+    manifest = newest_of(inputs.request)
     if manifest is not None and manifest.upper:
         corners = Frontier(manifest.upper).corners()
         if len(corners) == 1 and BEYOND not in corners[0]:

@@ -18,9 +18,9 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time, box
 from ddcli.job.functions import load_functions
+from ddcli.job.request import newest_of
 from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import InputFacts
-from ddcli.store.state.manifest import read_newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -59,7 +59,7 @@ class Inputs:
     @classmethod
     def of(cls, request: Request) -> Inputs:
         """Open the inputs of a request and build its collections."""
-        ready = prepare(request, read_newest(request.state), TOGETHER, whole=True)
+        ready = prepare(request, newest_of(request), TOGETHER, whole=True)
         relations = ready.bound.relations
         load_functions(request.spec, request.base)
         return cls(request, ready.readers, ready.bound.time, relations)

@@ -16,14 +16,13 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, did_you_mean
 from ddcli.job.functions import load_functions, refuse_code
-from ddcli.job.request import find_time, read_request
+from ddcli.job.request import find_time, newest_of, read_request
 from ddcli.plan.bound import BoundPipeline
 from ddcli.query.answer import Finder
 from ddcli.query.kept import DIFF, StoredArrangements
 from ddcli.query.ways import Ways
 from ddcli.store.files.objects import locate
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.sharing import find_shared
 from ddcli.store.time_text import format_frontier, parse_time
 
@@ -147,7 +146,7 @@ class Lookup:
 
     @staticmethod
     def _newest(request: Request) -> Manifest:
-        manifest = read_newest(request.state)
+        manifest = newest_of(request)
         if manifest is None:
             hint = f"`dd run {request.spec.path}` makes it, or name its directory with --state"
             raise StateError("there is no state to look into", place=str(request.state), hint=hint)

@@ -53,7 +53,7 @@ def time_columns(request: Request, manifest: Manifest | None, readers: Mapping[s
         raise StateError(
             f"the times of the inputs are {told[0]}, those of the state and the outputs are {told[1]}",
             place=str(request.spec.path),
-            hint="write the inputs as they were, or remove the state and the outputs to compute them anew",
+            hint="write the inputs as they were, or begin anew: `dd reset PIPELINE --outputs`",
         )
     return time
 

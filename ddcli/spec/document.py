@@ -110,8 +110,8 @@ class Version(Shape[str]):
 
 
 SECTIONS = {
-    "dd": Key("version", Version(), required=True, about="the version of this language"),
-    "name": Key("name", PIPELINE_NAME, required=True, about="names the state: .dd/<name>/ beside this file"),
+    "dd": Key("version", Version(), about=f"the version of this language; default: {VERSION}"),
+    "name": Key("name", PIPELINE_NAME, about="names the state, .dd/<name>/ beside this file; default: the file's name"),
     "inputs": Key("inputs", Pairs(NAME, INPUT, "a mapping of names to inputs", things=True), required=True),
     "collections": Key(
         "collections", Pairs(NAME, A_COLLECTION, "a mapping of names to collections", things=True, least=0)
@@ -125,8 +125,6 @@ SECTIONS = {
     "tests": Key("tests", Tests(), about="steps of input updates, and their expected results: see dd test"),
 }
 EXAMPLES = {
-    "dd": f"begin the file with `dd: {VERSION}`",
-    "name": "add `name: orders`",
     "inputs": "add `inputs: {orders: landing/orders/}`",
     "outputs": "add `outputs: {orders: marts/orders/}`",
 }
@@ -169,9 +167,9 @@ def parse_partly(text: str, file: str) -> tuple[model.Spec | None, list[SpecErro
 def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
     """Read all sections, check the names that they use, and build the model of what is right."""
     if root is None:
-        raise Refused if notes.errors else notes.refuse("", "the file is empty", Span(file, 1, 1), EXAMPLES["dd"])
+        raise Refused if notes.errors else notes.refuse("", "the file is empty", Span(file, 1, 1), EXAMPLES["inputs"])
     if not isinstance(root, Mapping):
-        raise notes.mismatch(root, NodePlace("", Text("", root.span), ""), "a mapping", EXAMPLES["dd"])
+        raise notes.mismatch(root, NodePlace("", Text("", root.span), ""), "a mapping", EXAMPLES["inputs"])
     found: dict[str, Any] = {}
     for word, node in sorted(root.entries, key=lambda entry: entry[0].value != "dd"):
         key = SECTIONS.get(word.value)
@@ -187,16 +185,29 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
                 found[key.argument] = refused.kept
     for name in missing(SECTIONS, root):
         notes.refuse("", f"the key {name!r} is missing", root.span, EXAMPLES[name])
+    if root.get("name") is None:
+        found["name"] = _default_name(root, file, notes)
     check_names(root, found, notes)
-    if not {"version", "name", "inputs", "outputs"} <= found.keys():
+    if not {"name", "inputs", "outputs"} <= found.keys():
         raise Refused
-    del found["version"]
+    found.pop("version", None)
     wrong = {".".join(error.problem.partition(":")[0].split(".")[:2]) for error in notes.errors}
     named = {
         part: {text.value: value for text, value in found.get(part, ()) if f"{part}.{text.value}" not in wrong}
         for part in ("inputs", "collections", "outputs")
     }
     return model.Spec(**(found | named), path=Path(file))
+
+
+def _default_name(root: Mapping, file: str, notes: Notes) -> Text:
+    """Return the name of the file, without its ending, as the pipeline's."""
+    name = Path(file).stem
+    try:
+        PIPELINE_NAME.check(Text(name, root.span), NodePlace("", Text("", root.span), ""), Notes())
+    except Refused:
+        problem = f"the file's name, {name!r}, can't be the pipeline's"
+        raise notes.refuse("", problem, root.span, f"add `name: orders`: {PIPELINE_NAME.rule}") from None
+    return Text(name, root.span)
 
 
 def json_schema() -> JsonSchema:

@@ -95,17 +95,12 @@ BROKEN = {
     "empty": (
         "",
         "1:1 the file is empty",
-        "begin the file with `dd: 1`",
+        "add `inputs: {orders: landing/orders/}`",
     ),
     "comment_only": (
         "# hello\n",
         "1:1 the file is empty",
-        "begin the file with `dd: 1`",
-    ),
-    "no_dd": (
-        "name: x\ninputs: {a: b}\noutputs: {a: c}\n",
-        "1:1 the key 'dd' is missing",
-        "begin the file with `dd: 1`",
+        "add `inputs: {orders: landing/orders/}`",
     ),
     "version": (
         HEAD.replace("dd: 1", "dd: 2") + "foo: 1\n",
@@ -350,12 +345,12 @@ BROKEN = {
     "list_root": (
         "- dd: 1\n",
         "1:1 wants a mapping, found a list",
-        "begin the file with `dd: 1`",
+        "add `inputs: {orders: landing/orders/}`",
     ),
     "scalar_root": (
         "hello\n",
         "1:1 wants a mapping, found 'hello'",
-        "begin the file with `dd: 1`",
+        "add `inputs: {orders: landing/orders/}`",
     ),
     "two_docs": (
         HEAD + OUT + "---\n" + HEAD,

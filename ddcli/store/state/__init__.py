@@ -6,10 +6,12 @@
 * manifest: everything a state consists of
 * names: which names a state's files may have
 * outputs: the directories of outputs: whose they are, what is in them
+* pipeline_file: which pipeline file a state belongs to
 * register: the lists of files, in append-only segments
+* removal: what a state and its outputs consist of, removed
 * runs: records of the last runs
 * sharing: arrangements of other states
-* strangers: files in a state that are none of its own
+* strangers: files in a state that are its own, and those that are none of it
 * upkeep: look at, compact, reshard, rekey, tidy
 * verify: whether files are what the manifest states
 """

@@ -69,6 +69,7 @@ class State:
         outputs: Mapping[str, Path],
         *,
         written: Iterable[Path] | None = None,
+        anew: Collection[str] = (),
         if_locked: IfLocked = "fail",
         files: Files | None = None,
     ) -> Self:
@@ -77,6 +78,7 @@ class State:
         `outputs` are the directories that the pipeline's outputs go to: they must hold the files that the manifest names
         and no other updates, else the sums of their rows would be wrong from here on. `written` are all directories outside
         of the state that are written to (default: these): no file is renamed or removed elsewhere, whatever the manifest says.
+        The outputs named in `anew` are about to be written from the beginning: of these files may be gone.
         Raises LockedError (75) and StateError (4: damaged, newer, or state and outputs don't belong together).
         """
         files = files or Files()
@@ -87,7 +89,9 @@ class State:
         if before is None:
             check_directory(directory)
         try:
-            check_unlocked(directory, before, outputs, published=before is None or not unpublished(directory, before))
+            check_unlocked(
+                directory, before, outputs, anew, published=before is None or not unpublished(directory, before)
+            )
         except StateError:
             newest = read_newest(directory)
             if (newest and newest.number) == (before and before.number):
@@ -106,9 +110,11 @@ class State:
                 check_renamings(directory, state.manifest, allowed)
                 publish(state.files, directory, state.manifest)
             # Before anything is swept away: put back, a lost manifest finds its files again, and outputs may be another state's.
-            check_outputs(directory, state.manifest, outputs)
+            check_outputs(directory, state.manifest, outputs, anew)
             if state.manifest is not None:
-                check_files(directory, state.manifest, outputs)
+                check_files(
+                    directory, state.manifest, {name: path for name, path in outputs.items() if name not in anew}
+                )
             state._clear(outputs)
         except BaseException:
             state.close()
@@ -221,6 +227,7 @@ class Transaction:
         self._files = state.files
         self._batches: list[tuple[Path, Path]] = []
         self._outputs: list[tuple[Path, Path]] = []
+        self._retired: list[tuple[Path, Path]] = []
         self._made: list[Path] = []
         self._joint: list[JointFile] = []
         self._mark = state.lock.mark
@@ -255,6 +262,11 @@ class Transaction:
         self._joint.append(joint)
         return joint
 
+    def retire(self, path: Path) -> None:
+        """Take a file of an output from its readers with the commit: it gets a name that waits, and is removed like others of the kind."""
+        path = real(path.parent) / path.name
+        self._retired.append((path, temporary(path, self.number, self._mark)))
+
     def expect(self, outputs: Iterable[Path]) -> None:
         """Learn that other processes write files, too (see `attempt`), those of outputs into these directories.
 
@@ -279,7 +291,8 @@ class Transaction:
         directory = self.state.directory
         # In an order that doesn't hang on which thread came first: the same run writes the same manifest.
         self._outputs.sort(key=lambda pair: (pair[1].name == PROGRESS, pair[1]))
-        pairs = tuple((relative(source, directory), relative(target, directory)) for source, target in self._outputs)
+        renamings = [*self._retired, *self._outputs]
+        pairs = tuple((relative(source, directory), relative(target, directory)) for source, target in renamings)
         final = manifest_path(directory, self.number)
         try:
             manifest = manifest.settled(self.state.manifest, self._add_segment)

@@ -50,13 +50,13 @@ T = TypeVar("T", bound=RegisterEntry)
 FORMAT = 5
 OLDEST = 3
 """The oldest format that is read."""
-ADDED: dict[str, Any] = {"identity": "", "secret": ""}
+ADDED: dict[str, Any] = {"identity": "", "secret": "", "file": ""}
 """What an older format doesn't say. Its next commit does; a secret its state gets when all of it is sorted anew."""
 SECRET = 16
 """Bytes of a secret."""
 NAME = re.compile(r"([0-9]{9})\.json")
 LAST = 999_999_999
-RESTORE = "restore the state directory from a backup, or remove it and the outputs to compute them anew"
+RESTORE = "restore the state directory from a backup, or begin anew: `dd reset PIPELINE --outputs`"
 
 Times = tuple[tuple[int, ...], ...]
 """A frontier: times as tuples of integers. Empty: closed, no time is at or after it."""
@@ -226,7 +226,7 @@ class Manifest:
     (temporary, final) paths relative to the state: renames that belong to this commit and may be done again. `exports` are the
     arrangements that other pipelines may read, by name. `secret` is what values are hashed under, in hexadecimal digits (see
     `engine.secret`): the order of rows in batches and the shard of a key depend on it. `cache` belongs to the driver. `identity` tells
-    the state from others.
+    the state from others; `file` is the pipeline file that it belongs to, relative to the state (see `pipeline_file`).
     """
 
     name: str
@@ -243,6 +243,7 @@ class Manifest:
     secret: str = ""
     cache: dict[str, Any] = field(default_factory=dict)
     identity: str = ""
+    file: str = ""
 
     @property
     def secret_bytes(self) -> bytes:
@@ -294,6 +295,8 @@ class Manifest:
             raise ValueError("no secret")
         for name in ("name", "pipeline", "plan", "engine"):
             text_of(tree[name])
+        if tree["file"]:
+            path_of(tree["file"])
         named(IDENTITY, tree["identity"])
         count_of(tree["number"])
         check_cache(mapping_of(tree["cache"]))
@@ -417,7 +420,7 @@ def read_manifest(path: Path) -> Manifest:
         raise StateError(
             f"the state was written by an older version: its format is {version}, this version reads {OLDEST} to {FORMAT}",
             place=str(path),
-            hint="run that version, or remove the state and the outputs to compute them anew",
+            hint="run that version, or begin anew: `dd reset PIPELINE --outputs`",
         )
     state = path.parent.parent
 

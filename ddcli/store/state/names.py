@@ -109,13 +109,16 @@ def columns_of(value: Any) -> dict[str, str]:
 
 
 def renaming(source: Any, target: Any) -> tuple[str, str]:
-    """Return a renaming that publishes a file of an output: from a name that waits, in the same directory.
+    """Return a renaming that publishes a file of an output, from a name that waits, or one that retires it; in the same directory.
 
     >>> renaming("../out/.updates-0-1.parquet.000000001.dd-tmp", "../out/updates-0-1.parquet")[1]
     '../out/updates-0-1.parquet'
     """
     (before, _, waiting), (directory, _, name) = path_of(source).rpartition("/"), path_of(target).rpartition("/")
-    named(WAITING, waiting), named(OF_OUTPUT, name)
+    if UPDATES.fullmatch(waiting):
+        named(WAITING, name)
+    else:
+        named(WAITING, waiting), named(OF_OUTPUT, name)
     if before != directory:
         raise ValueError(f"a renaming to another directory: {target!r:.80}")
     return source, target

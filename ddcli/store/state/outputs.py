@@ -24,7 +24,7 @@ from ddcli.store.state.register import keys_of, pick
 from ddcli.store.tables.listing import taken_from_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.state.manifest import FileEntry, Manifest, Times
@@ -33,7 +33,7 @@ PARQUET = ".parquet"
 """What globs take, whatever the name begins with."""
 NEWEST, OLDER = 500, 50
 """How many files of an output a run that appends to it looks at."""
-ANEW = "remove the output's files to write it from the beginning"
+ANEW = "remove what it wrote with `dd reset PIPELINE --outputs`"
 
 
 def output_paths(directory: Path, manifest: Manifest) -> dict[str, Path]:
@@ -80,7 +80,12 @@ def check_aside(directories: Iterable[Path]) -> None:
 
 
 def check_unlocked(
-    directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path], *, published: bool = True
+    directory: Path,
+    manifest: Manifest | None,
+    outputs: Mapping[str, Path],
+    anew: Collection[str] = (),
+    *,
+    published: bool = True,
 ) -> None:
     """Refuse outputs as `check_outputs` does, as far as that is safe while a run of this state may be at work.
 
@@ -90,7 +95,7 @@ def check_unlocked(
     for name, path in outputs.items():
         _, owner = _check_owner(name, directory, path, manifest)
         if owner is None and published and not isinstance(path, ObjectPath) and not is_there(path / OF_OUTPUT):
-            check_outputs(directory, manifest, {name: path})
+            check_outputs(directory, manifest, {name: path}, anew)
 
 
 def _check_owner(
@@ -112,15 +117,18 @@ def is_owned(path: Path, manifest: Manifest) -> bool:
     return owner is not None and owner.state == manifest.identity
 
 
-def check_outputs(directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path]) -> None:
+def check_outputs(
+    directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path], anew: Collection[str] = ()
+) -> None:
     """Refuse a state and outputs that don't belong together (StateError): their sums would be wrong from here on.
 
+    Of outputs that are to be written `anew` files may be gone, and the progress may be another.
     Looks at names and progress only; `dd state verify` looks at bytes. Safe without the lock when nothing is unpublished.
     """
     known = same_outputs(directory, manifest, outputs) if manifest else {}
     for name, path in outputs.items():
         upper, _ = _check_owner(name, directory, path, manifest)
-        if manifest is not None and name in known and upper not in (None, manifest.upper):
+        if manifest is not None and name in known and name not in anew and upper not in (None, manifest.upper):
             raise StateError(
                 f"output '{name}' has another progress than the state: something else has written it since",
                 place=str(path / PROGRESS),
@@ -128,11 +136,11 @@ def check_outputs(directory: Path, manifest: Manifest | None, outputs: Mapping[s
             )
         there = set(_data_in(real(path), real(directory)))
         named = set(keys_of(manifest.outputs[known[name]].files)) if manifest and name in known else set()
-        if gone := named - there:
+        if name not in anew and (gone := named - there):
             raise StateError(
                 f"a file of output '{name}' that the state names is gone",
                 place=str(path / min(gone)),
-                hint="put it back, or remove the state and the outputs to compute them anew",
+                hint=f"put it back, or write the output from the beginning: `dd run --rewrite {name}`",
             )
         if strange := there - named:
             raise _strange(name, directory, path / min(strange), manifest)
@@ -183,7 +191,7 @@ def _check_file(name: str, path: Path, entry: FileEntry, published: int) -> None
         raise StateError(
             f"a file of output '{name}' is not as it was written: {problem}",
             place=str(path),
-            hint="put the file back as it was, or remove the state and the outputs to compute them anew; "
+            hint="put the file back as it was, or write the output from the beginning with `dd run --rewrite NAME`; "
             "`dd state verify` looks at every byte of every file",
         )
 

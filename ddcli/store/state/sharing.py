@@ -15,11 +15,11 @@ from ddcli.errors import InputError, did_you_mean
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
-from ddcli.store.state.holds import Hold, find_hold, holding, reader_name, write_hold
+from ddcli.store.state.holds import Hold, find_hold, holding, read_holds, reader_name, release, write_hold
 from ddcli.store.state.manifest import read_newest, times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.store.files.lock_holder import IfLocked
@@ -137,3 +137,11 @@ def advance_holds(reader: str, own: Path, taken: Mapping[Path, Times]) -> None:
             hold = find_hold(state, name)
             if hold is not None and (hold.since, hold.through) != (bound, bound):
                 write_hold(state, replace(hold, since=bound, through=bound), files)
+
+
+def forget(own: Path, states: Iterable[Path]) -> None:
+    """Drop what the state at `own`, which is gone, holds of others."""
+    for state in states:
+        for hold in read_holds(state):
+            if hold.state == str(own):
+                release(state, hold.reader, Files())

@@ -1,4 +1,4 @@
-"""Files in the directory of a state that `dd` did not write: they are reported and never removed."""
+"""The files in the directory of a state: those that have names of ours, and those that `dd` did not write, which are never removed."""
 
 from __future__ import annotations
 
@@ -58,6 +58,32 @@ def find_strangers(directory: Path) -> list[Path]:
         depth = len(directory.parts)
         return sorted(path for path, _ in directory.below() if not _is_ours(path.parts[depth:], STATE))
     return list(_strange(directory, STATE))
+
+
+def find_own(directory: Path) -> list[Path]:
+    """Return the files in a state's directory that have names of ours, in order."""
+    if isinstance(directory, ObjectPath):
+        depth = len(directory.parts)
+        return sorted(path for path, _ in directory.below() if _is_ours(path.parts[depth:], STATE))
+    return [path for path, is_file in _own(directory, STATE) if is_file]
+
+
+def own_directories(directory: Path) -> list[Path]:
+    """Return a state's directory and those in it that have names of ours, inner ones first; of an object store none."""
+    if isinstance(directory, ObjectPath):
+        return []
+    return [*(path for path, is_file in _own(directory, STATE) if not is_file), directory]
+
+
+def _own(directory: Path, layout: Layout) -> Iterator[tuple[Path, bool]]:
+    """Yield what has names of ours, and whether it is a file; of a directory what is in it first."""
+    for entry in entries(directory):
+        known, below = _find(entry.path.name, layout)
+        if known and below is None and entry.file:
+            yield entry.path, True
+        elif known and below is not None and entry.directory:
+            yield from _own(entry.path, below)
+            yield entry.path, False
 
 
 def _strange(directory: Path, layout: Layout) -> Iterator[Path]:

@@ -21,6 +21,7 @@ from ddcli.store.state.directory import State, batch_directory
 from ddcli.store.state.holds import read_claims, read_holds, release
 from ddcli.store.state.manifest import Manifest, read_newest
 from ddcli.store.state.outputs import is_owned, output_paths
+from ddcli.store.state.pipeline_file import file_of, relative_file
 from ddcli.store.state.verify import verify_state
 from ddcli.store.time_text import format_frontier
 
@@ -122,6 +123,20 @@ def release_hold(directory: Path, reader: str) -> Hold:
         hint = f"did you mean '{near}'?" if near else f"readers: {', '.join(readers) or 'none'}"
         raise UsageError(f"no reader is named '{reader}'", place=str(directory), hint=hint)
     return found
+
+
+def adopt(
+    directory: Path, file: Path, name: str, *, written: Iterable[Path], if_locked: IfLocked = "fail"
+) -> Path | None:
+    """Give a state to the pipeline `file` of this name, and commit that; return the file that it belonged to, if it remembered one."""
+    known = manifest_of(directory)
+    written = list(written)
+    with State.open(directory, written_to(directory, known, written), written=written, if_locked=if_locked) as state:
+        manifest = state.manifest
+        assert manifest is not None, "the state was there when it was looked at"
+        with state.begin() as transaction:
+            transaction.commit(replace(manifest, name=name, file=relative_file(directory, file)))
+    return file_of(directory, manifest)
 
 
 def verify(directory: Path) -> tuple[int, Size, list[StateError]]:

@@ -1,0 +1,104 @@
+"""`dd reset`: remove a state, and the outputs that it wrote."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ddcli.cli.arguments import PIPELINE, STATE
+from ddcli.screen import json_text, near, say
+
+if TYPE_CHECKING:
+    from ddcli.store.state.removal import Removal
+
+
+@click.command("reset", short_help="Remove a state, and what it wrote.")
+@click.argument("pipeline", type=PIPELINE)
+@STATE
+@click.option("--outputs", is_flag=True, help="Remove the logs of the outputs, too.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--if-locked",
+    type=click.Choice(["fail", "wait"]),
+    default="fail",
+    show_default=True,
+    help="What to do while a run holds the state.",
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
+def command(
+    pipeline: Path, state: str | None, outputs: bool, dry_run: bool, yes: bool, if_locked: str, output: str
+) -> None:
+    """Remove what PIPELINE keeps between runs, so that the next run begins from nothing. Shows what it is, and asks.
+
+    Inputs stay. Without --outputs the logs that were written stay too: the next run refuses to write beside them, so move them away.
+    Files that `dd` did not write stay and are named. So do logs of late or failed rows outside of the state.
+    A state that belongs to another pipeline file, or an output of another state, is refused.
+
+    JSON: {state: {path, files, bytes}, outputs: {NAME: {path, files, bytes}}, left: [FILE], readers: [NAME], removed}.
+
+    \b
+    Examples:
+      dd reset pipelines/airborne.yaml --outputs --dry-run
+      dd reset pipelines/airborne.yaml --yes
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.errors import StateError, UsageError
+    from ddcli.job.request import imports, read_request
+    from ddcli.job.summary import plural, size_of
+    from ddcli.store.files.objects import locate
+    from ddcli.store.state.manifest import read_newest
+    from ddcli.store.state.pipeline_file import check_pipeline
+    from ddcli.store.state.removal import find_removal, remove
+    from ddcli.store.state.sharing import forget
+
+    place = None if state is None else locate(Path.cwd(), state)
+    request = read_request(pipeline, place, None, lambda _line: None)
+
+    def find() -> Removal:
+        try:
+            manifest = read_newest(request.state)
+        except StateError as error:  # what is damaged can be removed all the same
+            say(f"note: {error.problem}", err=True)
+            manifest = None
+        if manifest is not None:
+            check_pipeline(request.state, manifest, pipeline)
+        return find_removal(request.state, manifest, request.outputs if outputs else {})
+
+    found = find()
+    if output == "text":
+        for line in _lines(found):
+            say(line)
+    removes = bool(found.count) and not dry_run
+    if removes and not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("nobody is there to be asked", hint="say --yes to remove it, or --dry-run to look only")
+        question = f"Remove {found.count} {plural(found.count, 'file')}, {size_of(found.bytes)}?"
+        removes = click.confirm(question, err=True)
+    if removes:
+        remove(found, find, if_locked=if_locked)  # type: ignore[arg-type]
+        forget(request.state, {place for place, _ in imports(request).values()})
+    if output == "json":
+        say(json_text(found.to_json() | {"removed": removes}))
+    elif removes:
+        say(f"removed {found.count} {plural(found.count, 'file')}, {size_of(found.bytes)}", err=True)
+    else:
+        say("nothing removed" if found.count else "nothing to remove", err=True)
+
+
+def _lines(found: Removal) -> list[str]:
+    """Return what would go, and what stays, as lines."""
+    from ddcli.job.summary import plural, size_of
+
+    lines = []
+    places = [("state", "", found.state, found.files)]
+    places += [("output", f" {name}", path, files) for name, (path, files) in found.outputs.items()]
+    for what, name, path, files in places:
+        if files:
+            size = size_of(sum(size for _, size in files))
+            lines.append(f"{what}{name}: {near(str(path))}: {len(files)} {plural(len(files), 'file')}, {size}")
+    lines += [f"stays: {near(str(path))}: `dd` did not write it" for path in found.left]
+    lines += [f"note: {reader} reads arrangements of this state, and has to begin anew" for reader in found.readers]
+    return lines

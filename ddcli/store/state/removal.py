@@ -1,0 +1,159 @@
+"""Removing a state, and the outputs that it wrote: first what they are, so that a person can look at it, then the removal under the lock.
+
+Only files go that have names of ours, in the state's directory and in outputs that are the state's; whatever else lies there stays.
+Outputs go first and the manifest last of what counts: a removal that is interrupted leaves a state that can be removed again.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import StateError
+from ddcli.store.files.access import entries, is_directory, real
+from ddcli.store.files.gate import Files
+from ddcli.store.files.lock import NAME as LOCK
+from ddcli.store.files.lock import OF_OUTPUT as LOCK_OF_OUTPUT
+from ddcli.store.files.lock import take_lock
+from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.log.progress import PROGRESS, read_owned
+from ddcli.store.state.holds import read_holds
+from ddcli.store.state.names import OF_OUTPUT, WAITING
+from ddcli.store.state.outputs import output_files
+from ddcli.store.state.strangers import find_own, find_strangers, own_directories
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.state.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What is to be removed: the files of a state, and of outputs by name, with their sizes; what else lies there, and who reads it."""
+
+    state: Path
+    files: Sequence[tuple[Path, int]]
+    outputs: Mapping[str, tuple[Path, Sequence[tuple[Path, int]]]]
+    left: Sequence[Path]
+    readers: Sequence[str]
+
+    @property
+    def count(self) -> int:
+        """Return how many files there are to remove."""
+        return len(self.files) + sum(len(files) for _, files in self.outputs.values())
+
+    @property
+    def bytes(self) -> int:
+        """Return how large they are."""
+        return _size(self.files) + sum(_size(files) for _, files in self.outputs.values())
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain values."""
+        return {
+            "state": {"path": str(self.state), "files": len(self.files), "bytes": _size(self.files)},
+            "outputs": {
+                name: {"path": str(path), "files": len(files), "bytes": _size(files)}
+                for name, (path, files) in self.outputs.items()
+            },
+            "left": [str(path) for path in self.left],
+            "readers": list(self.readers),
+        }
+
+
+def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path]) -> Removal:
+    """Return what is there of a state and of outputs of its pipeline. Raises StateError for an output of another state.
+
+    `manifest` is None where there is none, or it can't be read: then outputs must say themselves that they are this state's.
+    """
+    directory = real(directory)
+    named = {real(path) for path, _ in output_files(directory, manifest)} if manifest else set()
+    found, left = {}, find_strangers(directory)
+    for name, path in outputs.items():
+        place = real(path)
+        owned = _is_own(name, directory, place, manifest)
+        mine, others = [], []
+        for entry in entries(place):
+            if entry.file and _removable(entry.path, owned=owned, named=entry.path in named):
+                mine.append(entry.path)
+            elif entry.path not in (directory, place / LOCK_OF_OUTPUT):
+                others.append(entry.path)
+        # Progress goes last: it says whose the other files are.
+        mine.sort(key=lambda path: (path.name == PROGRESS, path))
+        if mine:
+            found[name] = (place, [(path, _size_of(path)) for path in mine])
+            left += others
+    files = [(path, _size_of(path)) for path in find_own(directory) if path != directory / LOCK]
+    readers = [hold.reader for hold in read_holds(directory)]
+    return Removal(directory, files, found, left, readers)
+
+
+def remove(shown: Removal, find: Callable[[], Removal], *, if_locked: IfLocked = "fail") -> None:
+    """Remove what was `shown`; `find` looks again, under the lock.
+
+    Raises LockedError while a run holds the state, StateError where there is something else by now.
+    """
+    files = Files()
+    with ExitStack() as held:
+        if is_directory(shown.state):
+            held.callback(take_lock(shown.state, files, if_locked).release)
+        for path, _ in shown.outputs.values():
+            held.callback(take_lock(path, files, if_locked, shown.state).release)
+        if find() != shown:
+            raise StateError(
+                "the state has changed since it was looked at",
+                place=str(shown.state),
+                hint="run the command again to see what is there now",
+            )
+        for _, mine in shown.outputs.values():
+            for file, _ in mine:
+                files.remove(file)
+        for file, _ in sorted(shown.files, key=_order):
+            files.remove(file)
+        if not isinstance(shown.state, ObjectPath):  # where a lock is an object, its release removes it
+            files.remove(shown.state / LOCK)
+    for path, _ in shown.outputs.values():
+        if is_directory(path) and not entries(path):
+            files.remove_directory(path)
+    for folder in own_directories(shown.state):
+        if not entries(folder):
+            files.remove_directory(folder)
+
+
+def _order(entry: tuple[Path, int]) -> tuple[bool, str]:
+    """Return when a file goes: manifests before what they name."""
+    path = entry[0]
+    return path.parent.name != "manifest", str(path)
+
+
+def _removable(path: Path, *, owned: bool, named: bool) -> bool:
+    name = path.name
+    return named or (owned and bool(OF_OUTPUT.fullmatch(name) or WAITING.fullmatch(name)))
+
+
+def _is_own(name: str, directory: Path, path: Path, manifest: Manifest | None) -> bool:
+    """Say whether an output's directory is this state's; one of another state is a StateError, one that says nothing is not."""
+    _, owner = read_owned(path)
+    if owner is None:
+        return False
+    if owner.state == manifest.identity if manifest else real(locate(path, owner.path)) == directory:
+        return True
+    raise StateError(
+        f"output '{name}' belongs to another state, the one at '{locate(path, owner.path)}'",
+        place=str(path),
+        hint="leave out --outputs, or reset the pipeline whose output it is",
+    )
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.head()["size"] if isinstance(path, ObjectPath) else path.lstat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _size(files: Sequence[tuple[Path, int]]) -> int:
+    return sum(size for _, size in files)
