@@ -339,27 +339,24 @@ def adopt(pipeline: Path | None, state: str | None, if_locked: str, output: str)
       dd state adopt pipelines/airborne.yaml
     """  # noqa: D301 - as above
     from ddcli.errors import UsageError
-    from ddcli.job.request import read_request
-    from ddcli.store.files.access import real
-    from ddcli.store.files.objects import locate
+    from ddcli.spec import load_spec
     from ddcli.store.state.upkeep import adopt as give
 
-    if pipeline is None:
+    directory, written = _places(pipeline, state)
+    if pipeline is None or written is None:
         raise UsageError("no pipeline is named", hint="dd state adopt PIPELINE")
-    place = None if state is None else real(locate(Path.cwd(), state))
-    request = read_request(pipeline, place, None, lambda _line: None)
     before = give(
-        request.state,
-        request.spec.path,
-        request.spec.name.value,
-        written=request.written,
+        directory,
+        pipeline,
+        load_spec(pipeline).name.value,
+        written=written,
         if_locked=if_locked,  # type: ignore[arg-type]
     )
     if output == "json":
-        say(json_text({"state": str(request.state), "file": str(pipeline), "before": before and str(before)}))
+        say(json_text({"state": str(directory), "file": str(pipeline), "before": before and str(before)}))
         return
     say(
-        f"{near(str(request.state))} belongs to {near(str(pipeline))}{f', and not to {near(str(before))} any more' if before else ''}"
+        f"{near(str(directory))} belongs to {near(str(pipeline))}{f', and not to {near(str(before))} any more' if before else ''}"
     )
 
 

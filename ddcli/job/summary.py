@@ -100,7 +100,11 @@ class RunSummary:
             return f"{self.name}: nothing new{at}"
         since = f" from {self.lower}" if self.lower else ""
         # Where the pipeline changed, and nothing is new, no time is closed.
-        what = f"times{since} to before {self.upper}" if self.lower != self.upper else "no new times, a change of the outputs"
+        what = (
+            f"times{since} to before {self.upper}"
+            if self.lower != self.upper
+            else "no new times, a change of the outputs"
+        )
         return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
 
     def lines(self, *, rates: bool = False) -> list[str]:
