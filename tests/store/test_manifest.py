@@ -127,7 +127,7 @@ def test_an_older_format_asks_for_its_version(written):
     with pytest.raises(StateError, match="older version") as caught:
         read_manifest(written)
     assert caught.value.place == str(written)
-    assert "compute them anew" in caught.value.hint
+    assert "dd reset PIPELINE --outputs" in caught.value.hint
 
 
 @pytest.mark.parametrize("secret", ["5", "zz" * 16, "ab" * 15, 5, None])
