@@ -59,7 +59,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def as_line(text: str) -> str:
-    """Return a text as a line of its own: in GitHub Actions, where `::` at its beginning gives commands, that is escaped, too."""
+    """Return a text as a line of its own: in GitHub Actions, a `::` at its beginning, which would be a command, is escaped, too."""
     text = visible(text)
     return _COMMAND.sub(r"\1\\x3a", text, count=1) if in_actions() and _COMMAND.match(text) else text
 

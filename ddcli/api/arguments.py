@@ -35,8 +35,10 @@ def assign(columns: Mapping[str, str]) -> model.Assignments:
     return tuple((text(name), text(value)) for name, value in columns.items())
 
 
-def said(given: Mapping[str, str] | None, named: Mapping[str, str], columns: object, what: str) -> dict[str, str]:
-    """Return the expressions that a method is given, as a mapping or by name; `columns` are for functions."""
+def expressions_of(
+    given: Mapping[str, str] | None, named: Mapping[str, str], columns: object, what: str
+) -> dict[str, str]:
+    """Return the expressions of a method's call, from its mapping or its keywords; `columns` are for functions."""
     if columns is not None:
         hint = "a column of such a name is written in a mapping: {'columns': expression}"
         raise UsageError(f"`{what}` takes `columns` with a function only", hint=hint)
@@ -47,10 +49,10 @@ def said(given: Mapping[str, str] | None, named: Mapping[str, str], columns: obj
 
 
 def needed(columns: Mapping[str, str | Type] | None, what: str) -> Mapping[str, str | Type]:
-    """Return the columns that a function gives, which must be said."""
+    """Return the columns that a function returns, which its call must name."""
     if columns is None:
         hint = "for example `columns={'src': 'int64', 'name': 'string?'}`"
-        raise UsageError(f"`{what}` with a function takes the columns that it gives", hint=hint)
+        raise UsageError(f"`{what}` with a function takes the columns that it returns", hint=hint)
     return columns
 
 

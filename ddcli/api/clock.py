@@ -71,7 +71,7 @@ class Clock:
         raise UsageError(f"{value!r} is not a time: here it is {f'a tuple ({kinds})' if self.count > 1 else kinds}")
 
     def value(self, time: Time) -> Any:
-        """Return a time as a program says it; None for one before all that can be said."""
+        """Return a time as the program's value; None for one before the least value."""
         if self._plain:
             return time if self.count > 1 else time[0]
         return None if LEAST in time else self.values(np.array([time], np.int64))[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ddcli.api.arguments import assign, keys, needed, orders, pairs, parameter_name, place, said, text, texts
+from ddcli.api.arguments import assign, expressions_of, keys, needed, orders, pairs, parameter_name, place, text, texts
 from ddcli.api.functions import filtering, flat_mapping, joining, mapping, reducing
 from ddcli.api.outputs import Probe
 from ddcli.api.traces import TraceHandle
@@ -55,8 +55,8 @@ class Collection:
     ) -> Collection:
         """Give exactly these columns, each by an expression; or what a function makes of each record, of the types `columns`.
 
-        The function gets a tuple that knows its columns by name, and gives a tuple or a dictionary. With `batch` it gets a
-        DataFrame with a column `row` more, and gives one whose `row` says which row each of its rows came from.
+        The function receives a tuple with named fields, and returns a tuple or a dictionary. With `batch` it receives a
+        DataFrame with a column `row` more, and returns one whose `row` names the row that each of its rows came from.
 
         >>> from ddcli import Dataflow
         >>> edges = Dataflow().input("edges", {"src": "int64", "dst": "int64"})
@@ -66,11 +66,13 @@ class Collection:
         if to is not None and not isinstance(to, Mapping):
             given = mapping(to, self.schema, needed(columns, "map"), batch=batch)
             return self._apply(model.PythonMap(**place("map"), function=given))
-        return self._apply(model.Map(**place("map"), columns=assign(said(to, expressions, columns, "map"))))
+        return self._apply(model.Map(**place("map"), columns=assign(expressions_of(to, expressions, columns, "map"))))
 
     def extend(self, to: Mapping[str, str] | None = None, /, **expressions: str) -> Collection:
         """Add or replace columns."""
-        return self._apply(model.Extend(**place("extend"), columns=assign(said(to, expressions, None, "extend"))))
+        return self._apply(
+            model.Extend(**place("extend"), columns=assign(expressions_of(to, expressions, None, "extend")))
+        )
 
     def project(self, *columns: str) -> Collection:
         """Keep these columns, in this order."""
@@ -103,12 +105,12 @@ class Collection:
     ) -> Collection:
         """Give a record for each element of a table expression, `word="unnest(split(text, ' '))"`, in a column beside the others.
 
-        Or all records that a function gives for each; see `map`.
+        Or all records that a function returns for each; see `map`.
         """
         if to is not None and not isinstance(to, Mapping):
             given = flat_mapping(to, self.schema, needed(columns, "flat_map"), batch=batch)
             return self._apply(model.PythonFlatMap(**place("flat_map"), function=given))
-        ((column, expression), *more) = assign(said(to, expressions, columns, "flat_map"))
+        ((column, expression), *more) = assign(expressions_of(to, expressions, columns, "flat_map"))
         if more:
             raise UsageError("`flat_map` takes one expression", hint="write another `flat_map` for the other")
         return self._apply(model.FlatMap(**place("flat_map"), column=column, expression=expression))
@@ -153,7 +155,7 @@ class Collection:
     def arrange_by_key(self, *columns: str) -> Arranged:
         """Return the collection indexed by columns, which is kept from the first step on, for all who join or reduce by them.
 
-        The key is the columns in the order of their names. Outside of loops `trace` gives handles to read it by. A join leaves
+        The key is the columns in the order of their names. Outside of loops `trace` returns handles to read it by. A join leaves
         nulls out of its keys: one by a column that may be null has an arrangement of its own.
         """
         if not columns:
@@ -201,14 +203,14 @@ class Collection:
     ) -> Collection:
         """Aggregate each group: the columns are `by`, then these, each by an expression of aggregates.
 
-        Or `by` and then what a function gives for each group, of the types `columns`: it gets (key, [(value, count), ...]) and gives
+        Or `by` and the result of a function for each group, of the types `columns`: it receives (key, [(value, count), ...]) and returns
         [(value, count), ...], all tuples; a value has the columns `values`, by default all that are not in `by`.
         """
         if to is not None and not isinstance(to, Mapping):
             function = reducing(to, needed(columns, "reduce"))
             chosen = None if values is None else texts(values)
             return self._apply(model.PythonReduce(**place("reduce"), by=keys(by), function=function, values=chosen))
-        given = said(to, aggregates, columns or values, "reduce")
+        given = expressions_of(to, aggregates, columns or values, "reduce")
         return self._apply(model.Reduce(**place("reduce"), by=keys(by), columns=assign(given)))
 
     def count(self, by: Sequence[str] | None = None, name: str = "count") -> Collection:
@@ -344,7 +346,7 @@ class Arranged(Collection):
         how: model.How = "inner",
         name: str | None = None,
     ) -> Collection:
-        """Join, by the keys if nothing else is said: those of both sides, or columns of the same names in `other`."""
+        """Join, by default by the keys: those of both sides, or columns of the same names in `other`."""
         if on is None:
             theirs = other.key if isinstance(other, Arranged) else self.key
             if len(theirs) != len(self.key):

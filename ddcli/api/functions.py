@@ -1,7 +1,7 @@
 """Python functions as operators: what a program writes, as functions of pipeline files are called.
 
-Those take and give dictionaries. In a program a record is a tuple: functions get one that gives its values by name as well, and
-give tuples, or dictionaries. They must give the same whenever they are asked the same: the engine asks as it needs.
+Those take and return dictionaries. In a program a record is a tuple: functions receive a tuple with named fields, and return tuples or
+dictionaries. The same argument must have the same result each time: the engine calls a function as often as it needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema, Type
 
     Columns = Mapping[str, str | Type]
-    """The columns that a function gives, with their types, as texts or as they are."""
+    """The columns that a function returns, with their types, as texts or as `Type`."""
 
 
 class Row(tuple[Any, ...]):
@@ -48,7 +48,7 @@ def row_type(columns: Iterable[str]) -> type[Row]:
 
 
 def mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
-    """Return a function that gives one record for each."""
+    """Return a function with one record for each record."""
     row, names = row_type(given), tuple(columns)
 
     def call(record: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, ba
 
 
 def flat_mapping(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
-    """Return a function that gives any number of records for each."""
+    """Return a function with any number of records for each record."""
     row, names = row_type(given), tuple(columns)
 
     def call(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def flat_mapping(function: Callable[..., Any], given: Schema, columns: Columns, 
 
 
 def filtering(function: Callable[..., Any], given: Schema) -> model.PythonFunction:
-    """Return a function that gives the records for which `function` is true."""
+    """Return a function that keeps the records for which `function` is true."""
     row = row_type(given)
 
     def call(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ def filtering(function: Callable[..., Any], given: Schema) -> model.PythonFuncti
 
 
 def joining(function: Callable[..., Any], given: Schema, columns: Columns, *, batch: bool) -> model.PythonFunction:
-    """Return a function that gives any number of (record, time, diff) for each record."""
+    """Return a function with any number of (record, time, diff) for each record."""
     row, names = row_type(given), tuple(columns)
 
     def call(record: dict[str, Any]) -> Iterator[Any]:
@@ -99,7 +99,7 @@ def reducing(function: Callable[..., Any], columns: Columns) -> model.PythonFunc
 def followed_by(*functions: Callable[[Any], Iterable[tuple[Any, Any, int]]]) -> Callable[[Any], Iterator[Any]]:
     """Return the function that is each in turn: of `record -> (record, time, diff)*`, as `join_function` takes them.
 
-    Each gets the records that the one before gives, as it gives them. Times join, diffs multiply; None is no delay.
+    Each receives the records that the previous one returns. Times join, diffs multiply; None is no delay.
 
     >>> double = lambda record: [(record, None, 2)]
     >>> later = lambda record: [(record, 3, 1), (record, 7, -1)]

@@ -39,7 +39,7 @@ def iterated(
     max_rounds: int | None,
     guard: int,
 ) -> Any:
-    """Return what leaves a loop, in the form in which `body` gives it; see `Dataflow.iterate`."""
+    """Return the results of a loop, in the form in which `body` returns them; see `Dataflow.iterate`."""
     check_rounds(max_rounds, guard)
     if not variables:
         raise UsageError("a loop has at least one variable")
@@ -55,7 +55,7 @@ def iterated(
         found = _results(form, list(variables))
         order = list(found)
         for name, result in found.items():
-            _check_own(result, dataflow, f"the body of a loop gives for {name!r}")
+            _check_own(result, dataflow, f"the body of a loop returns for {name!r}")
         relations = [result.relation for result in found.values()]
         return relations[: len(variables)], relations[len(variables) :]
 
@@ -161,7 +161,7 @@ class Loop:
         schema: Schema = dict(initial.schema)
         if columns is not None:
             given = schema_of(columns, f"the variable '{name}'")
-            rule, places = f"the variable '{name}' has the columns that it begins with", ("as said", "at first")
+            rule, places = f"the variable '{name}' has the columns that it begins with", ("as declared", "at first")
             if common_schema(given, schema, rule, f"the variable '{name}'", places, HERE) != given:
                 raise UsageError(f"the variable '{name}' does not hold what it is at first", hint=_types(schema))
             schema = given

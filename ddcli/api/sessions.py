@@ -33,7 +33,7 @@ class UpdateSource(Protocol):
         """Learn which columns the dataflow reads."""
 
     def flush(self) -> None:
-        """Have all that was said so far ready to be taken; raise InputError where it doesn't fit, and forget that."""
+        """Make all updates so far ready to be read; on one that doesn't fit, drop it and raise InputError."""
 
     def take_before(self, upper: Frontier) -> Delta | list[Delta] | None:
         """Return the updates at times before `upper`, which must not be after `frontier`, perhaps by shard; the others stay."""
@@ -228,7 +228,7 @@ class Upserts(Session):
         return graph.UpsertSource(self.key, self._key.schema | self._value.schema)
 
     def fit(self, layout: Layout) -> None:
-        """Do nothing: what a key has is told by all its columns."""
+        """Do nothing: a key's record has all columns."""
 
     def take_before(self, upper: Frontier) -> Delta | None:
         due, later = _cut(self._flushed, upper, 1)

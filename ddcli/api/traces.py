@@ -210,9 +210,9 @@ class TraceHandle:
         clock = self.dataflow.clock
         lower = clock.frontier(after)
         if not self._through or not self._through.dominates(lower):
-            said = f"from {clock.show(self._through)} on" if self._through else "nowhere"
+            where = f"from {clock.show(self._through)} on" if self._through else "nowhere"
             raise UsageError(
-                f"batches are kept apart {said}, not at {clock.show(lower)}",
+                f"batches are kept apart {where}, not at {clock.show(lower)}",
                 hint="`set_physical_compaction` keeps them apart",
             )
         parts = [self._untouched(0)]

@@ -86,7 +86,7 @@ def summing_calls(node: physical.Accumulate | physical.Group) -> list[AggregateC
     return [call for call in calls for _ in ([call] if is_gathered(call) else kernel_aggregates(call, values))]
 
 
-def told(error: SumOverflow, node: physical.Accumulate | physical.Group, pool: Pool) -> DdError:
+def sum_error(error: SumOverflow, node: physical.Accumulate | physical.Group, pool: Pool) -> DdError:
     """Return the error of a sum that left its type in the words of the pipeline file: its place, its text, the group."""
     key = Layout({name: node.schema[name] for name in node.by})
     (values,) = decode(np.array([error.key], np.int64), key, pool).rows(named=True)

@@ -9,7 +9,7 @@ from dataclasses import field
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, told, top, value_layout
+from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, sum_error, top, value_layout
 from ddcli.circuit.linear import keeping, linear_operator, order_lanes
 from ddcli.circuit.shifts import python_shift
 from ddcli.dataclass import dataclass
@@ -120,7 +120,7 @@ class _Told:
         try:
             return self.operator.step(deltas, interval)
         except SumOverflow as error:
-            raise told(error, self.node, self.pool) from error
+            raise sum_error(error, self.node, self.pool) from error
 
     def seal(self, interval: Interval) -> None:
         self.operator.seal(interval)

@@ -31,8 +31,8 @@ def kept_past(spec: Spec, graph: PhysicalGraph, kinds: Sequence[Type]) -> dict[s
     """
     found: dict[str, int | None] = {}
     for name, node in graph.outputs.items():
-        said = [spec.history, spec.outputs[name].history if name in spec.outputs else None]
-        lengths = [_length(text, kinds) for text in said if text is not None]
+        declared = [spec.history, spec.outputs[name].history if name in spec.outputs else None]
+        lengths = [_length(text, kinds) for text in declared if text is not None]
         if lengths:
             for each in physical_graph({name: node}).nodes:
                 known = [found[each.fingerprint]] if each.fingerprint in found else []

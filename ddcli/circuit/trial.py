@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Trial:
-    """The dataflow of a graph, with empty arrangements. `layouts` are those of the inputs that it reads, `outputs` of what it gives.
+    """The dataflow of a graph, with empty arrangements. `layouts` are those of the inputs that it reads, `outputs` those of its outputs.
 
     All values are those of `pool`; trials that share it can be fed the same updates, and their outputs compared lane by lane.
     Records on which an expression fails are passed over, if it is `lenient`, and end it otherwise.

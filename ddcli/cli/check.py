@@ -71,6 +71,6 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
                 say(f"  {name}: {', '.join(f'{column} {kind}' for column, kind in schema.items())}")
     if errors:
         wrong = sum(bool(each.errors) for each in found)
-        told = f"{len(errors)} {plural(len(errors), 'error')} in {wrong} of {len(found)} {plural(len(found), 'file')}"
-        say(told, err=True)
+        total = f"{len(errors)} {plural(len(errors), 'error')} in {wrong} of {len(found)} {plural(len(found), 'file')}"
+        say(total, err=True)
         raise click.exceptions.Exit(min(error.exit_code for error in errors))

@@ -100,10 +100,10 @@ def command(
     from ddcli.store.files.objects import locate
 
     where = locate(Path.cwd(), target)
-    said: dict[str, Any] = {"format": form, "key": list(key), "order_by": order_by, "delete_when": delete_when}
-    said |= {"flattened": flattened, "file_name": file_name, "diff": diff, "time": list(time), "columns": columns}
+    options: dict[str, Any] = {"format": form, "key": list(key), "order_by": order_by, "delete_when": delete_when}
+    options |= {"flattened": flattened, "file_name": file_name, "diff": diff, "time": list(time), "columns": columns}
     if as_of is not None:
-        _table(source, where, as_of, said, until=until, name=name, force=force, output=output)
+        _table(source, where, as_of, options, until=until, name=name, force=force, output=output)
         return
     from ddcli.cli.columns import parse_columns
     from ddcli.cli.memory import keep_freed_memory
@@ -111,10 +111,10 @@ def command(
 
     keep_freed_memory()
     if name is not None:
-        _refuse(said, "--input", "the pipeline file says what its input is")
+        _refuse(options, "--input", "the pipeline file says what its input is")
         _say(convert_input(Path(source), name, where, until=until, force=force), where, output)
         return
-    given = {option: value for option, value in said.items() if value}
+    given = {option: value for option, value in options.items() if value}
     if len(time) == 1:
         given["time"] = time[0]
     if columns is not None:
@@ -126,7 +126,7 @@ def _table(
     source: str,
     target: Path,
     as_of: str,
-    said: dict[str, Any],
+    options: dict[str, Any],
     *,
     until: str | None,
     name: str | None,
@@ -139,8 +139,8 @@ def _table(
     from ddcli.job.summary import plural
     from ddcli.sources.change_log import DIFF, ChangeLog
 
-    time, diff, columns = said.pop("time"), said.pop("diff"), said.pop("columns")
-    _refuse(said | {"until": until, "input": name}, "--as-of", "it is of a log, whose rows are updates")
+    time, diff, columns = options.pop("time"), options.pop("diff"), options.pop("columns")
+    _refuse(options | {"until": until, "input": name}, "--as-of", "it is of a log, whose rows are updates")
     types = None if columns is None else parse_columns(columns)
     log = ChangeLog.open(source, Path.cwd(), time=time, diff=diff or DIFF, columns=types)
     rows = write_table(log, as_of, target, force=force)
@@ -150,11 +150,11 @@ def _table(
         say(f"{near(str(target))}: {rows:,} {plural(rows, 'row')}", err=True)
 
 
-def _refuse(said: dict[str, Any], option: str, why: str) -> None:
+def _refuse(options: dict[str, Any], option: str, why: str) -> None:
     """Refuse options that go with others."""
     from ddcli.errors import UsageError
 
-    found = [f"--{name.replace('_', '-')}" for name, value in said.items() if value]
+    found = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
     if found:
         raise UsageError(f"{option} and {found[0]} don't go together: {why}", hint=f"leave out {found[0]}")
 

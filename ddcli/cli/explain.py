@@ -61,8 +61,8 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
     from ddcli.commands.explain import explain
     from ddcli.store.files.objects import locate
 
-    said = context.get_parameter_source("form") is click.core.ParameterSource.COMMANDLINE
-    if out is not None and not said:
+    chosen = context.get_parameter_source("form") is click.core.ParameterSource.COMMANDLINE
+    if out is not None and not chosen:
         form = _form_of(out)
     view = explain(pipeline, None if state is None else locate(Path.cwd(), state))
     if out is None:

@@ -114,7 +114,7 @@ def command(
     if cut:
         say(f"cut after {count:,} rows by --limit; the log has more", err=True)
     if wanted and not count and not cut:
-        from ddcli.store.key_text import told
+        from ddcli.store.key_text import key_text
 
-        say(f"no rows with {told(wanted)}", err=True)
+        say(f"no rows with {key_text(wanted)}", err=True)
         raise click.exceptions.Exit(NOTHING)

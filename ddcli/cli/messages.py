@@ -65,8 +65,8 @@ class Speaker:
 
     def error(self, error: BaseException, code: int) -> None:
         """Print an error."""
-        lines = error.lines() if isinstance(error, DdError) else [told(error, code)["problem"]]
-        self.lines(lines, "error", "error", error=told(error, code))
+        lines = error.lines() if isinstance(error, DdError) else [error_values(error, code)["problem"]]
+        self.lines(lines, "error", "error", error=error_values(error, code))
 
     def annotate(self, error: BaseException) -> None:
         """In GitHub Actions, print an error as an annotation of the pull request."""
@@ -74,7 +74,7 @@ class Speaker:
             say_own(annotation(error), err=True)
 
 
-def told(error: BaseException, code: int) -> dict[str, Any]:
+def error_values(error: BaseException, code: int) -> dict[str, Any]:
     """Return an error as plain values."""
     if isinstance(error, DdError):
         place = str(error.span) if error.span else error.place
@@ -103,7 +103,7 @@ class Records:
 
     def failed(self, error: BaseException, exit_code: int) -> None:
         """Record a run that failed, or was interrupted."""
-        self._write(exit_code=exit_code, error=told(error, exit_code))
+        self._write(exit_code=exit_code, error=error_values(error, exit_code))
         if isinstance(error, DdError):
             self._append([f"### {self.pipeline.stem}: failed", "", "```text", *error.lines(), "```"])
 

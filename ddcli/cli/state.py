@@ -122,7 +122,7 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
     say(f"  key      {', '.join(facts['key']) or 'none'}")
     say(f"  columns  {', '.join(f'{name}: {kind}' for name, kind in facts['columns'].items())}")
     say(f"  holds    {facts['rows']:,} rows, {size_of(facts['bytes'])}, in {facts['batches']} batches")
-    say(f"  times    since {facts['since']} (earlier ones are not told apart), closed before {facts['upper']}")
+    say(f"  times    since {facts['since']} (earlier ones are merged), closed before {facts['upper']}")
     rows = [
         (
             *(str(one[name]) for name in ("shard", "run")),

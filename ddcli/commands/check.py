@@ -66,7 +66,7 @@ class Checked:
             for name, found in self.inputs.items()
         }
         outputs = {name: _texts(schema) for name, schema in self.outputs.items()}
-        errors = [_told(error) for error in self.errors]
+        errors = [_values(error) for error in self.errors]
         return {
             "file": self.file,
             "name": self.name,
@@ -81,7 +81,7 @@ def _texts(schema: Schema) -> dict[str, str]:
     return {name: str(kind) for name, kind in schema.items()}
 
 
-def _told(error: DdError) -> dict[str, Any]:
+def _values(error: DdError) -> dict[str, Any]:
     place = {"file": error.place, "line": None, "column": None, "length": None}
     if error.span is not None:
         place = {name: value for name, value in asdict(error.span).items() if name in place}

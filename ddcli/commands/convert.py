@@ -120,9 +120,9 @@ def _repeated(batch: pl.DataFrame, log: ChangeLog) -> pl.DataFrame:
     counts = batch[log.diff]
     if (counts < 0).any():
         row = batch.row((counts < 0).arg_max() or 0, named=True)
-        told = ", ".join(f"{name} = {value!r}" for name, value in row.items() if name != log.diff)
+        record = ", ".join(f"{name} = {value!r}" for name, value in row.items() if name != log.diff)
         raise InputError(
-            f"the record {told} is there {row[log.diff]} times, which a table can't hold",
+            f"the record {record} has the multiplicity {row[log.diff]}, which a table can't hold",
             place=str(log.path),
             hint="`dd log --as-of` writes records with their counts",
         )

@@ -96,8 +96,8 @@ class Preview:
         words = {"new": "begin", "changed": "change", "removed": "forget"}
         for name, output in self.outputs.items():
             if output.change in words:
-                told = "; its files stay" if output.change == "removed" else ""
-                lines.append(f"  {words[output.change]:7} {name}{_because(output.why)}{told}")
+                rest = "; its files stay" if output.change == "removed" else ""
+                lines.append(f"  {words[output.change]:7} {name}{_because(output.why)}{rest}")
         if self.needs_apply:
             lines.append("  `dd run --apply` writes the difference to the outputs that change, from the frontier on")
         return lines

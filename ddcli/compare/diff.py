@@ -212,9 +212,9 @@ def _same_bytes(a: Files, b: Files) -> bool:
     return all(_same_file(one, other) for (one, _), (other, _) in zip(a, b, strict=True))
 
 
-def _outside(path: Path, said: Partition) -> tuple[int, list[str], Partition]:
-    """Return what counts of a file that isn't in it: its size, its kind, what its path says of columns."""
-    return path.stat().st_size, path.suffixes, said
+def _outside(path: Path, partition: Partition) -> tuple[int, list[str], Partition]:
+    """Return what affects the comparison of a file beside its bytes: its size, its format, the columns in its path."""
+    return path.stat().st_size, path.suffixes, partition
 
 
 def _same_file(a: Path, b: Path) -> bool:

@@ -23,13 +23,13 @@ LONGEST = 500
 """Characters of a cell's text that are shown."""
 
 
-def markdown(titled: Sequence[tuple[str | None, Difference]], said: Sequence[str], limit: int | None) -> str:
-    """Return what was found, by title; `said` are lines before. As many changed rows are shown as there is room for."""
+def markdown(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[str], limit: int | None) -> str:
+    """Return `notes`, then each difference under its title, with as many changed rows as fit."""
     first = [(title, found, found.first(limit) if limit != 0 else None) for title, found in titled]
     most = max((frame.height for _, _, frame in first if frame is not None), default=0)
     while True:
         parts = [_section(title, found, None if frame is None else frame.head(most)) for title, found, frame in first]
-        text = "\n".join([*map(escaped, said), *parts])
+        text = "\n".join([*map(escaped, notes), *parts])
         if len(text.encode()) <= LIMIT:
             return text
         if most == 0:

@@ -21,27 +21,27 @@ Form = Literal["text", "json", "jsonl", "markdown", "html", "parquet"]
 def show(found: Difference | Differences, form: Form, limit: int | None, out: BinaryIO) -> None:
     """Write what was found, with at most `limit` changed rows of each output (None: all)."""
     titled: Titled = list(found.outputs.items()) if isinstance(found, Differences) else [(None, found)]
-    said = found.lines() if isinstance(found, Differences) else []
+    notes = found.lines() if isinstance(found, Differences) else []
     if form == "text":
-        _text(titled, said, limit)
+        _text(titled, notes, limit)
     elif form == "parquet":
         _parquet(titled, out)
     else:
-        out.writelines(piece.encode() for piece in _pieces(found, titled, said, form, limit))
+        out.writelines(piece.encode() for piece in _pieces(found, titled, notes, form, limit))
     out.flush()
 
 
 def _pieces(
-    found: Difference | Differences, titled: Titled, said: Sequence[str], form: Form, limit: int | None
+    found: Difference | Differences, titled: Titled, notes: Sequence[str], form: Form, limit: int | None
 ) -> Iterable[str]:
     if form == "markdown":
         from ddcli.compare.markdown import markdown
 
-        return [markdown(titled, said, limit)]
+        return [markdown(titled, notes, limit)]
     if form == "html":
         from ddcli.compare.page import page
 
-        return [page(titled, said, limit)]
+        return [page(titled, notes, limit)]
     from ddcli.compare.plain_values import json_lines, to_json
 
     if form == "jsonl":
@@ -60,17 +60,17 @@ def _pieces(
     return [json_text(tree) + "\n"]
 
 
-def _text(titled: Titled, said: Sequence[str], limit: int | None) -> None:
+def _text(titled: Titled, notes: Sequence[str], limit: int | None) -> None:
     from rich.console import Console
 
     from ddcli.compare.text import text_lines
 
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    for line in said:
+    for line in notes:
         console.print(rich_text(line))
     for at, (title, one) in enumerate(titled):
         if title is not None:
-            if at or said:
+            if at or notes:
                 console.print()
             console.print(rich_text(f"output {title}", "bold"))
         for text in text_lines(one, limit):

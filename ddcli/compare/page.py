@@ -26,9 +26,9 @@ del, ins { text-decoration: none; padding: 0 .2rem } .ok { color: #1a7f37 } .no 
 """
 
 
-def page(titled: Sequence[tuple[str | None, Difference]], said: Sequence[str], limit: int | None) -> str:
-    """Return the page. `said` are lines before what was found, which is by title; `limit` as for text."""
-    lines = [f"<p>{markup(line)}</p>" for line in said]
+def page(titled: Sequence[tuple[str | None, Difference]], notes: Sequence[str], limit: int | None) -> str:
+    """Return the page: `notes`, then each difference under its title; `limit` as for text."""
+    lines = [f"<p>{markup(line)}</p>" for line in notes]
     for title, found in titled:
         lines += _section(title, found, limit)
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>dd diff</title><style>{STYLE}</style>'

@@ -45,7 +45,7 @@ class Matching:
             none = pl.lit(None, pl.Int64)
             one = removed.with_columns(none.alias(NEWS))
             other = added.with_columns(none.alias(OLDS))
-            return self._told(pl.concat([one, other], how="diagonal"))
+            return self._changed(pl.concat([one, other], how="diagonal"))
         key = self._key
         many = pl.concat(
             [
@@ -59,7 +59,7 @@ class Matching:
             pairs.append(self._in_order(*repeated))
             removed, added = (side.join(many, on=key, how="anti", nulls_equal=True) for side in (removed, added))
         pairs.append(removed.join(added, on=key, how="full", nulls_equal=True, coalesce=True))
-        return self._told(pl.concat(pairs, how="diagonal"))
+        return self._changed(pl.concat(pairs, how="diagonal"))
 
     def repeated(self, rows: Sequence[pl.DataFrame]) -> int:
         """Return how many keys one side has more than one row of."""
@@ -115,7 +115,7 @@ class Matching:
         keys = both.select(ID, *self._key).unique(ID)
         return pairs.with_columns(counts).drop(END, COUNT).join(keys, on=ID).drop(ID)
 
-    def _told(self, pairs: pl.DataFrame) -> pl.DataFrame:
+    def _changed(self, pairs: pl.DataFrame) -> pl.DataFrame:
         """Return pairs as changes, without those whose cells are all the same within their tolerances."""
         values = self.compared.values
         old, new = pl.col(OLDS), pl.col(NEWS)
@@ -126,14 +126,14 @@ class Matching:
             .then(pl.lit(REMOVED))
             .otherwise(pl.lit(CHANGED))
         )
-        told = pairs.select(
+        changes = pairs.select(
             change.cast(CHANGES).alias(CHANGE),
             pl.coalesce(old, new).alias(COUNT),
             *self._key,
             *(pl.col(prefix + name) for name in values for prefix in (OLD, NEW)),
             *((old.is_not_null() & new.is_not_null() & self._differs(name)).alias(IS + name) for name in values),
         )
-        return told.filter(
+        return changes.filter(
             (pl.col(CHANGE) != CHANGED) | pl.any_horizontal(pl.lit(False), *(IS + name for name in values))
         )
 

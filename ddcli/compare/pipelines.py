@@ -49,13 +49,13 @@ class Differences:
         return not (self.only_a or self.only_b) and all(found.ok for found in self.outputs.values())
 
     def lines(self) -> list[str]:
-        """Return what there is to say beside the outputs' differences."""
-        told = [
+        """Return the notes, and the outputs that only one side has."""
+        lines = [
             f"output {name}: only in {side}"
             for side, names in (("A", self.only_a), ("B", self.only_b))
             for name in names
         ]
-        return [*(f"note: {line}" for line in self.notes), *told]
+        return [*(f"note: {line}" for line in self.notes), *lines]
 
 
 def compare_pipelines(
@@ -72,7 +72,7 @@ def compare_pipelines(
     """Run two pipelines over their inputs and compare what their outputs hold; `settings` are by output.
 
     Of a log as of `as_of`, else with all updates. Raises UsageError for an output to select that neither has, and for a
-    pipeline that imports an arrangement: to read one, its state must be told to hold it.
+    pipeline that imports an arrangement: reading it would need a hold in its state.
     """
     requests = [read_request(path, None, None, lambda _line: None, memory=memory, engine="local") for path in (a, b)]
     left, right = (request.spec for request in requests)

@@ -44,13 +44,13 @@ def verdict(found: Difference) -> str:
 
 
 def notes(found: Difference) -> list[str]:
-    """Return what else a person should know."""
-    told = list(found.notes)
+    """Return the notes of a difference: of its sides, and of duplicate keys."""
+    notes = list(found.notes)
     for name, side in (("A", found.a), ("B", found.b)):
         if side.repeated:
             many, whose = (f"{side.repeated:,} keys are", "their") if side.repeated > 1 else ("1 key is", "its")
-            told.append(f"{many} in {name} more than once: {whose} rows are paired in order")
-    return told
+            notes.append(f"{many} in {name} more than once: {whose} rows are paired in order")
+    return notes
 
 
 def left_out(shown: int, total: int) -> str | None:

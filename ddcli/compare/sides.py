@@ -52,8 +52,8 @@ class SideArgument(Protocol):
     def texts(self) -> Mapping[str, pl.LazyFrame]:
         """The columns of text, each with the rows that have it."""
 
-    def open(self, types: Schema, said: str) -> Side:
-        """Open it with these types of its text; `said` tells where they come from."""
+    def open(self, types: Schema, origin: str) -> Side:
+        """Open the side with these types of its text columns; `origin`, a note for the reader, names the types' origin."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class FrameGiven:
     def texts(self) -> Mapping[str, pl.LazyFrame]:
         return {}
 
-    def open(self, types: Schema, said: str) -> Side:
+    def open(self, types: Schema, origin: str) -> Side:
         return Side(self.label, "frame", self.known, [self.frame.with_columns(ONCE)], sliced=self.held)
 
 
@@ -107,7 +107,7 @@ class FilesGiven:
 
     @property
     def is_log(self) -> bool:
-        """Whether the rows are updates: they have a diff and a time; or a time at least, if it was said which columns that is."""
+        """Whether the rows are updates: they have a diff and a time; or a time at least, if the caller has named its columns."""
         reading = self.reading
         if reading.plain:
             return False
@@ -120,7 +120,7 @@ class FilesGiven:
         """The files."""
         return [self.listing.path(file) for file in self.listing.files]
 
-    def open(self, types: Schema, said: str) -> Side:
+    def open(self, types: Schema, origin: str) -> Side:
         zoned = {name: kind for name, kind in types.items() if kind.zone is not None}
         declared = None if self.text is None else types | dict.fromkeys(zoned, TEXT)
         try:
@@ -131,10 +131,12 @@ class FilesGiven:
                 raise
             hint = "the type is the other side's: correct the file, or leave the column out with `--ignore`"
             raise InputError(error.problem, place=error.place, hint=hint) from None
-        return replace(side, notes=(*side.notes, said)) if said else side
+        return replace(side, notes=(*side.notes, origin)) if origin else side
 
     def _table(self, declared: Schema | None) -> Side:
-        partitions = {self.listing.path(file): said for file in self.listing.files if (said := partition_of(file.path))}
+        partitions = {
+            self.listing.path(file): named for file in self.listing.files if (named := partition_of(file.path))
+        }
         tables = Tables(declared, partitions)
         found = [tables.footer(path) for path in self.paths]
         for path, columns in zip(self.paths, found, strict=True):
@@ -196,7 +198,7 @@ class EmptyLog:
     known: Mapping[str, pl.DataType] = field(default_factory=dict)
     texts: Mapping[str, pl.LazyFrame] = field(default_factory=dict)
 
-    def open(self, types: Schema, said: str) -> Side:
+    def open(self, types: Schema, origin: str) -> Side:
         return Side(self.label, "change log without updates", None, (), is_log=True)
 
 
@@ -228,7 +230,7 @@ def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label
         )
     (kind,) = kinds
     if kind not in {CSV, NDJSON}:
-        partitions = {listing.path(file): said for file in listing.files if (said := partition_of(file.path))}
+        partitions = {listing.path(file): named for file in listing.files if (named := partition_of(file.path))}
         return FilesGiven(path, whole, listing, reading, Tables(None, partitions).footer(paths[0]), None)
     text = _text(paths, kind)
     return FilesGiven(path, whole, listing, reading, dict(text.collect_schema()), text)
@@ -257,11 +259,11 @@ def open_sides(a: SideArgument, b: SideArgument, ignore: Collection[str] = ()) -
     try:
         inferred = infer_types(unknown)
     except READ_ERRORS:
-        inferred = dict.fromkeys(unknown, TEXT)  # opening says which file is damaged
-    said = [_said(given, types, inferred, other) for given, types, other in zip((a, b), taken, "BA", strict=True)]
-    notes = [f"{name} is text: {words}" if words else "" for name, words in zip("AB", said, strict=True)]
-    if said[0] == said[1]:
-        notes = [f"both sides are text: {said[0]}" if said[0] else "", ""]
+        inferred = dict.fromkeys(unknown, TEXT)  # opening reports the damaged file
+    origins = [_origin(given, types, inferred, other) for given, types, other in zip((a, b), taken, "BA", strict=True)]
+    notes = [f"{name} is text: {words}" if words else "" for name, words in zip("AB", origins, strict=True)]
+    if origins[0] == origins[1]:
+        notes = [f"both sides are text: {origins[0]}" if origins[0] else "", ""]
     left, right = (
         given.open({name: types.get(name) or inferred.get(name, TEXT) for name in given.texts}, note)
         for given, types, note in zip((a, b), taken, notes, strict=True)
@@ -269,12 +271,12 @@ def open_sides(a: SideArgument, b: SideArgument, ignore: Collection[str] = ()) -
     return left, right
 
 
-def _said(given: SideArgument, taken: Schema, inferred: Schema, other: str) -> str:
-    """Return where the types of a side's text are from, nothing of one that is none."""
-    said = [f"of {other}"] if taken else []
+def _origin(given: SideArgument, taken: Schema, inferred: Schema, other: str) -> str:
+    """Return the origin of the types of a side's text columns; an empty text if it has none."""
+    parts = [f"of {other}"] if taken else []
     guessed = [f"{name} {inferred[name].required()}" for name in given.texts if name in inferred and name not in taken]
-    said += [f"{'else ' if taken else ''}inferred: {', '.join(guessed)}"] if guessed else []
-    return f"types {', '.join(said)}" if said else ""
+    parts += [f"{'else ' if taken else ''}inferred: {', '.join(guessed)}"] if guessed else []
+    return f"types {', '.join(parts)}" if parts else ""
 
 
 def _readable(dtype: pl.DataType | None) -> Type | None:

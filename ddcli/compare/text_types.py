@@ -1,4 +1,4 @@
-"""Which types text has, where nobody has said them: the first in which every value, on either side, can be read.
+"""The types of text columns without declared ones: the first type that reads every value on both sides.
 
 A number is text that could not mean anything else: `007` and `+49` stay text, and so do numbers of so many digits that, as
 floats, different ones would be equal.

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     Rebuilt = tuple[Manifest, dict[str, OutputSummary], Counts, SparkSummary | None]
 
-SAID = "said:"
+WRITTEN = "written:"
 """Begins the names of sources that hold the updates of an output so far; no input's name has a colon."""
 
 
@@ -225,8 +225,8 @@ class _Rebuild:
                 node = outputs[name]
                 self._check_columns(name, node.schema)
                 self._check_files(name)
-                said = Scan((), node.schema, SAID + name, self.nt)
-                outputs[name] = SignedSum((node, said), node.schema, (1, -1))
+                written = Scan((), node.schema, WRITTEN + name, self.nt)
+                outputs[name] = SignedSum((node, written), node.schema, (1, -1))
         return physical_graph(outputs, graph.engines)
 
     def _check_columns(self, name: str, schema: Schema) -> None:
@@ -235,9 +235,9 @@ class _Rebuild:
         wanted = {column: str(kind) for column, kind in schema.items()}
         if entry is None or list(entry.schema.items()) != list(wanted.items()):
             before = entry.schema if entry else {}
-            told = [", ".join(f"{column}: {kind}" for column, kind in each.items()) for each in (before, wanted)]
+            columns = [", ".join(f"{column}: {kind}" for column, kind in each.items()) for each in (before, wanted)]
             raise StateError(
-                f"output '{name}' would have other columns ({told[1]}) than its log has ({told[0]})",
+                f"output '{name}' would have other columns ({columns[1]}) than its log has ({columns[0]})",
                 place=str(self.request.spec.path),
                 hint="a log has the same columns in all its files: give the output another `path`, where it begins anew",
             )
@@ -286,8 +286,8 @@ class _Rebuild:
         for name in scans:
             if name.startswith(CONTENTS):
                 sources[name] = self._contents(name.removeprefix(CONTENTS))
-            elif name.startswith(SAID):
-                sources[name] = self._said(name.removeprefix(SAID), most)
+            elif name.startswith(WRITTEN):
+                sources[name] = self._written(name.removeprefix(WRITTEN), most)
         return {name: inputs[name] for name in self.found}, sources
 
     def _contents(self, identity: str) -> Fed:
@@ -301,7 +301,7 @@ class _Rebuild:
         slices = [ArrangementFile(directory / file.name, file, layout) for directory, file in files]
         return Fed(tuple(map(self._settled, slices)), sum(file.rows for _, file in files))
 
-    def _said(self, name: str, most: int) -> Fed:
+    def _written(self, name: str, most: int) -> Fed:
         """Return all updates of an output so far, from its own files."""
         entry = self._known(name)
         assert entry is not None, "an output that changed has a log"

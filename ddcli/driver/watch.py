@@ -52,11 +52,11 @@ class Stopped(BaseException):
 
 @dataclass
 class Standing:
-    """Runs `round` again and again. It is handed what says of files whether they are whole, and raises what goes wrong; `done` is
-    told of what it gives, when a signal would interrupt nothing any more.
+    """Runs `round` again and again. `round` receives the judge of whether files are whole, and raises errors; `done` receives its
+    result, once a signal can't interrupt the round any more.
 
-    `refused` is told of errors after which it makes sense to go on: the input, or the pipeline file, may be corrected.
-    `waiting` is told of files that are not whole, each once.
+    `refused` receives errors after which the watch continues: the input, or the pipeline file, may be corrected. `waiting` receives
+    each file that is not whole, once.
     """
 
     pipeline: Path
@@ -67,7 +67,7 @@ class Standing:
     waiting: Callable[[Path], None]
     _stop: threading.Event = field(default_factory=threading.Event)
     _at_work: bool = False
-    _said: str = ""
+    _refused_before: str = ""
 
     def run(self) -> None:
         """Return when a signal ends it between two rounds. Raises `Stopped` when it does so within one; and an error that needs
@@ -92,7 +92,7 @@ class Standing:
         return read_request(self.pipeline, self.state, None, lambda _line: None)
 
     def _again(self, before: Request) -> Request:
-        """Return what the pipeline file says now, or, if it says nothing sensible, which the round tells, what it said."""
+        """Return the request by the pipeline file of now; of a broken one, which the round reports, the request before."""
         try:
             return self._request()
         except DdError:
@@ -106,13 +106,13 @@ class Standing:
         except DdError as error:
             if isinstance(error, StateError) or (first and isinstance(error, UsageError)):
                 raise
-            if error.render() != self._said:
-                self._said = error.render()
+            if error.render() != self._refused_before:
+                self._refused_before = error.render()
                 self.refused(error)
             return UNLOCKED if isinstance(error, LockedError) else AGAIN if isinstance(error, EngineError) else None
         finally:
             self._at_work = False
-        self._said = ""
+        self._refused_before = ""
         self.done(summary)
         return None
 
@@ -167,22 +167,22 @@ def watched(request: Request) -> list[Path]:
 
 
 def look(pipeline: Path, request: Request) -> Look:
-    """Return what tells the inputs, the pipeline file and the imported states of one moment from those of another."""
-    found: set[tuple[Any, ...]] = {_told(pipeline)}
+    """Return the state of the inputs, the pipeline file and the imported states; it differs if one of them has changed."""
+    found: set[tuple[Any, ...]] = {_stamp(pipeline)}
     for given in request.spec.inputs.values():
         if given.arrangement is not None:
             state = locate(request.base, given.path.value)
             found.add((str(state), *manifest_numbers(state)[-1:]))
             continue
         root = locate(request.base, given.path.value)
-        found.add(_told(root / PROGRESS))
+        found.add(_stamp(root / PROGRESS))
         found.update(
             (str(root), file.path, file.size, file.mtime_ns) for file in glimpse(given.path.value, request.base)
         )
     return frozenset(found)
 
 
-def _told(path: Path) -> tuple[Any, ...]:
+def _stamp(path: Path) -> tuple[Any, ...]:
     try:
         stat = path.stat()
     except OSError:

@@ -53,9 +53,8 @@ class Inner(Protocol):
 class Place:
     """`shards` are the operators, none for a place that is fed. `route`: by which lanes of the input rows find their shard.
 
-    `layout` has the types of the lanes, for writers of rows, who need the values behind hashes. `name` tells
-    places apart for who counts, `label` for people; `counts` are what was counted, a shard each. What `keeps_signs` gives nothing
-    but rows that insert for rows that do.
+    `layout` has the types of the lanes, for writers of rows, which need the values behind hashes. `name` identifies the place in counts,
+    `label` for people; `counts` are those of each shard. A place that `keeps_signs` returns only insertions for insertions.
     """
 
     inputs: tuple[int, ...]

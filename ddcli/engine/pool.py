@@ -45,7 +45,7 @@ class HashCollision(EngineError):
         shown = [text if len(text) <= SHOWN else text[:SHOWN] + "..." for text in (repr(first), repr(second))]
         super().__init__(
             f"two different values have the same 64-bit hash: {shown[0]} and {shown[1]}",
-            hint="`dd run` gives the state another secret, under which they differ",
+            hint="`dd run` chooses another secret for the state, under which they differ",
         )
         self.values = (first, second)
 

@@ -118,7 +118,7 @@ class Resident:
         """Tell the schedule what the shards gave in a stage."""
         path, rounds = leg.path, leg.rounds
         scope, feeds = self.nest.scopes[path], self.nest.feeds(path)
-        for index in self.nest.gives(path, leg.stage):
+        for index in self.nest.leaving(path, leg.stage):
             none, filled = scope.places[index].none, False
             deltas = []
             for each in passes:

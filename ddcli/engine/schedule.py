@@ -146,7 +146,7 @@ class Schedule(Generic[P]):
     def _enter(self, path: Path, outer: Rounds) -> Iterator[tuple[Leg, Found[P]]]:
         """Yield the leg that begins a loop in some rounds of those around."""
         given = self._given(path, outer)
-        # Operators that stay are told of each beginning, given something or not. Where none is around, they look for what waits.
+        # Operators that stay learn of each beginning, with updates or without. Outermost loops look for what waits.
         if given or len(path) == 1 or not self.little:
             yield Leg("enter", path, outer, shards=self._every, size=self._size(given)), given
         for place, origin in self.nest.arriving(path):

@@ -82,8 +82,8 @@ class Scope:
     ) -> Handle:
         """Add an operator that reads the given places, all added before it, and emits `width` data lanes.
 
-        `shifts` says that its updates may lie in later rounds, `wraps` that who reads it reads what its input keeps, `arranges`
-        that what it gives is what its trace takes in.
+        `shifts` marks that its updates may lie in later rounds, `wraps` that its readers read its input's trace, `arranges`
+        that its updates are those of its trace.
         """
         places = tuple(handle.index for handle in inputs)
         none, shifts = self._none(width), shifts and self.depth > 0
@@ -133,9 +133,9 @@ class Scope:
         if self.progress is SILENT:
             return
         number = self.stages.index(stage) + 1
-        self.progress.begin(f"stage {number} of {len(self.stages)}: {self.told(stage)}", tasks)
+        self.progress.begin(f"stage {number} of {len(self.stages)}: {self.title(stage)}", tasks)
 
-    def told(self, stage: Stage) -> str:
+    def title(self, stage: Stage) -> str:
         """Return what a stage does, for those who watch."""
         labels = [self.places[index].label for index in stage.places]
         return ", ".join(dict.fromkeys(label for label in labels if label)) or "inputs"

@@ -140,7 +140,7 @@ class Nest:
         """Return the handles of a loop's variables, then of what else enters, as `inputs` has what comes to each."""
         return self.loop(path).fed
 
-    def gives(self, path: Path, stage: int) -> tuple[int, ...]:
+    def leaving(self, path: Path, stage: int) -> tuple[int, ...]:
         """Return the places of a stage whose updates others read, or that leave."""
         return self._gives[path][stage]
 

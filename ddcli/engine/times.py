@@ -73,7 +73,7 @@ def box(corner: Time) -> Frontier:
     """Return the frontier that closes the times before `corner` in every coordinate, and no others.
 
     Times beside the box stay open, however early their other coordinates are. So a box lets no time be advanced: what
-    was at (0, 0) and at (1, 0) is still told apart at (0, 7).
+    was at (0, 0) and at (1, 0) is still distinct at (0, 7).
 
     >>> box((3, 4)) == Frontier([(3, LEAST), (LEAST, 4)])
     True

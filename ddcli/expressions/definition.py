@@ -135,7 +135,7 @@ def _judged(
         return _defined(module, value.id, folder, seen)
     if isinstance(value, LITERALS) or isinstance(statement, ast.Import):
         raise SpecError(f"`{name}` of module `{module.name}` is not a function")
-    # What is made of a function of the module is told apart by it, as a decorated one is; of `partial` there is no text.
+    # A function made from another of the module, such as a decorated one, is identified by that; `partial` has no text.
     meaning = ""
     if isinstance(value, ast.Call) and value.args and not ast.unparse(value.func).endswith("partial"):
         wrapped = value.args[0]

@@ -79,7 +79,7 @@ class Evaluation:
         large = frame.height >= LARGE
         lowered = self._lowered(self._ranges(frame)) if large and self.ranged else self.general
         checks = lowered.checks if frame.height else []
-        # polars gives one row where it finds that nothing hangs on a column; one of the frame's own sets the height.
+        # polars returns one row where no expression reads a column; a column of the frame sets the height.
         height = pl.col(frame.columns[0]).alias(HEIGHT)
         whole = lowered.with_parts(frame)
 

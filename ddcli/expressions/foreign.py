@@ -36,13 +36,13 @@ class Foreign:
             if not type_.nullable and given[name].null_count():
                 row = int(chosen[int(given[name].is_null().arg_max() or 0)])
                 hint = f"declare it as `{type_}?`, or return a value"
-                raise InputError(f"{self.step.function} returned null for `{name}`{self._told(frame, row)}", hint=hint)
+                raise InputError(f"{self.step.function} returned null for `{name}`{self._row(frame, row)}", hint=hint)
         whole = len(chosen) == frame.height and bool((chosen == np.arange(frame.height)).all())
         if whole:
             return given, rows, weights
         return given, chosen if rows is None else rows[chosen], None if weights is None else weights[chosen]
 
-    def _told(self, frame: pl.DataFrame, row: int) -> str:
+    def _row(self, frame: pl.DataFrame, row: int) -> str:
         return f" for the row {frame.row(row, named=True)!r}"
 
     def _records(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
@@ -54,7 +54,7 @@ class Foreign:
                     other = "None" if given is None else type(given).__name__
                     got = f"the keys {sorted(given)}" if isinstance(given, dict) else other
                     problem = f"{self.step.function} returned {got}, expected the keys {sorted(self.output)}"
-                    raise InputError(problem + self._told(frame, row))
+                    raise InputError(problem + self._row(frame, row))
                 chosen.append(row)
                 for name, value in given.items():
                     values[name].append(value)
@@ -67,7 +67,7 @@ class Foreign:
             # What can't be gone through is refused as a record.
             return [given] if isinstance(given, dict) or not isinstance(given, Iterable) else list(given)
         except RAISED as error:
-            raise failure(error, self.step.function, self.function, self._told(frame, row)) from error
+            raise failure(error, self.step.function, self.function, self._row(frame, row)) from error
 
     def _series(
         self, frame: pl.DataFrame, name: str, type_: Type, values: list[object], chosen: list[int]
@@ -80,7 +80,7 @@ class Foreign:
                     pl.Series(name, [value], dtype=self.dtypes[name], strict=True)
                 except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
                     problem = f"{self.step.function} returned {value!r} for `{name}`, expected {type_.required()}"
-                    raise InputError(problem + self._told(frame, row)) from None
+                    raise InputError(problem + self._row(frame, row)) from None
             raise
 
     def _batch(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, np.ndarray]:
@@ -92,8 +92,11 @@ class Foreign:
         try:
             given = self.function(frame.with_columns(pl.int_range(frame.height, dtype=pl.Int64).alias(ROW)))
         except RAISED as error:
-            told, hint = f" for a batch of {frame.height} rows", "by record, without `batch`, the row would be named"
-            raise failure(error, name, self.function, told, hint) from error
+            argument, hint = (
+                f" for a batch of {frame.height} rows",
+                "by record, without `batch`, the row would be named",
+            )
+            raise failure(error, name, self.function, argument, hint) from error
         if not isinstance(given, pl.DataFrame):
             raise InputError(f"{name} returned {type(given).__name__}, expected a polars DataFrame")
         if set(given.columns) != {ROW, *self.output}:

@@ -120,7 +120,7 @@ def parse(data: bytes, file: str) -> ast.Module:
     """Return the tree of a module's text. Raises SpecError where it is no Python."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in strings: said when it is imported
+            warnings.simplefilter("ignore")  # of escapes in strings: the import reports them
             return ast.parse(importlib.util.decode_source(data), file)
     except SyntaxError as error:  # of a text in an unknown encoding, too
         raise SpecError(f"{file}:{error.lineno or 1}: it is no Python: {error.msg}") from None

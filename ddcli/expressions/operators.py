@@ -2,7 +2,7 @@
 
 Each rule takes the arguments and returns them converted, with the type of the result, or raises Mismatch.
 Arithmetic. Integers compute in `int64` whatever their width, floats in `float64`, decimals exactly: `+` and `-` keep the
-larger scale, `*` adds the scales, `/` gives at least 6 digits after the point, rounded half away from zero.
+larger scale, `*` adds the scales, `/` has at least 6 digits after the point, rounded half away from zero.
 """
 
 from __future__ import annotations

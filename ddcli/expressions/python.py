@@ -20,7 +20,7 @@ RAISED = (Exception, SystemExit)
 
 
 class AtHand(str):
-    """The name of a function that comes along with it, as a program gives it: nothing is imported.
+    """The name of a function that a program passes as an object: nothing is imported.
 
     The name tells functions apart as long as they are held, which `held` is, the object that the program made.
     """
@@ -103,7 +103,7 @@ def load_function(name: str) -> Callable[..., Any]:
     except SpecError as error:
         raise SpecError(error.problem, span=span, hint=error.hint) from error
     except RAISED as error:  # a user's module may raise anything while it is imported
-        problem = f"module `{module_name}` can't be imported: {said(error)}"
+        problem = f"module `{module_name}` can't be imported: {message_of(error)}"
         where = "it is looked for beside the pipeline file and in the environment"
         raise SpecError(problem, span=span, hint=where if isinstance(error, ImportError) else None) from error
     found = getattr(module, function_name, None)
@@ -116,22 +116,21 @@ def load_function(name: str) -> Callable[..., Any]:
 
 
 def failure(
-    error: BaseException, name: str, function: Callable[..., Any], told: str, hint: str | None = None
+    error: BaseException, name: str, function: Callable[..., Any], argument: str, hint: str | None = None
 ) -> Exception:
-    """Return what to raise where a function raised `error`; `told` says for what it was called.
+    """Return the error to raise where a function raised `error`; `argument` names the row or batch of the call.
 
-    That there is too little memory need not be the record's fault, so it stays a `MemoryError`: on Spark the task is done again,
-    in a process that holds nothing yet.
+    Too little memory need not be the record's fault, so a `MemoryError` stays one: Spark repeats the task in a fresh process.
     """
     if isinstance(error, MemoryError):
-        return MemoryError(f"in {name}{told}")
-    return InputError(f"{name} raised {said(error)}{told}", place=line_of(error, function), hint=hint)
+        return MemoryError(f"in {name}{argument}")
+    return InputError(f"{name} raised {message_of(error)}{argument}", place=line_of(error, function), hint=hint)
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     r"""Return the name and the message of an exception, in a line.
 
-    >>> said(ValueError("no such\n  day")), said(ValueError())
+    >>> message_of(ValueError("no such\n  day")), message_of(ValueError())
     ('ValueError: no such day', 'ValueError')
     """
     lines = (line.strip() for line in str(error).splitlines())

@@ -22,7 +22,7 @@ class ColumnScope:
 
 @dataclass(frozen=True)
 class TableCall:
-    """A function that gives rows: `unnest(list)` or `generate_series(first, last, step)`; `type` is one element's."""
+    """A function that returns rows: `unnest(list)` or `generate_series(first, last, step)`; `type` is one element's."""
 
     function: str
     args: tuple[Expression, ...]

@@ -144,9 +144,9 @@ def _step_text(step: Step) -> str:
     if isinstance(step, ExplodeStep):
         return f"explode {step.weight.text()}"
     output = ", ".join(f"{quoted(name)}: {type_}" for name, type_ in step.output)
-    return f"python {told(step.function)}{' batch' if step.batch else ''} -> {output}"
+    return f"python {identity(step.function)}{' batch' if step.batch else ''} -> {output}"
 
 
-def told(function: str) -> str:
-    """Return what identifies a Python function: its name, and what its text says."""
+def identity(function: str) -> str:
+    """Return the identity of a Python function: its name, and the meaning of its text."""
     return " ".join(filter(None, (function, getattr(function, "meaning", ""))))

@@ -64,7 +64,7 @@ Step = FilterStep | MapStep | UnnestStep | ExplodeStep | PythonStep
 
 
 class StageResult(NamedTuple):
-    """What a run gives. `rows`: the input row of each output row (None: all, in order). `weights`: factors of the diff (None: 1)."""
+    """The result of a run. `rows`: the input row of each output row (None: all, in order). `weights`: factors of the diff (None: 1)."""
 
     frame: pl.DataFrame
     rows: np.ndarray | None

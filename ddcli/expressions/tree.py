@@ -219,7 +219,7 @@ class Call(Expression):
 
 @dataclass(frozen=True)
 class Cast(Expression):
-    """A conversion; `try_` gives null where a plain one fails."""
+    """A conversion; `try_` returns null where a plain one fails."""
 
     argument: Expression
     type: Type
@@ -240,7 +240,7 @@ class Cast(Expression):
 
 @dataclass(frozen=True)
 class Case(Expression):
-    """The first branch whose condition is true gives the value, else `default`; only what is reached is evaluated."""
+    """The value of the first branch whose condition is true, else `default`; later branches are not evaluated."""
 
     branches: tuple[tuple[Expression, Expression], ...]
     default: Expression

@@ -75,12 +75,12 @@ class KeptPlan:
         """Keep a spec and a plan for runs to come, if they may be; where they can't be written they are not kept."""
         try:
             # A run has no use for tests, which may be long.
-            said = object_table.write(replace(spec, tests=()), LISTED)
+            document = object_table.write(replace(spec, tests=()), LISTED)
             plan = object_table.write(graph, LISTED)
         except object_table.Unlisted:
             return
         with suppress(OSError):
-            parts = (_origin(self.path, self.text), said, [conditions, plan])
+            parts = (_origin(self.path, self.text), document, [conditions, plan])
             _write(_place(self.path), b"\n".join(json.dumps(part, separators=(",", ":")).encode() for part in parts))
 
 

@@ -50,7 +50,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
 """The kinds that need no permission, and how each is made of its parts."""
 _KINDS: dict[type, str] = {tuple: "tuple", list: "list", dict: "dict", frozenset: "set"}
 _OWN = {"list", "dict"}
-"""Kinds of which two equal ones can be told apart, as they may change."""
+"""Kinds of which two equal objects are not one, since each may change."""
 
 
 class Unlisted(ValueError):

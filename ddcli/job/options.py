@@ -40,5 +40,5 @@ class SparkOptions:
     @property
     def ready(self) -> bool:
         """Whether Spark's address is known, and pyspark is installed."""
-        said = self.session is not None or self.master is not None or "spark.master" in self.conf
-        return said and find_spec("pyspark") is not None
+        known = self.session is not None or self.master is not None or "spark.master" in self.conf
+        return known and find_spec("pyspark") is not None

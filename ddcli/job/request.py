@@ -186,14 +186,14 @@ def problems_of(spec: Spec, base: Path, state: Path) -> list[SpecError]:
 
 
 def spark_of(spec: Spec, given: SparkOptions) -> SparkOptions:
-    """Return where Spark is: what the call says counts more than what the file says."""
-    said = spec.spark
-    if said is None:
+    """Return Spark's place and settings: those of the call before those of the file."""
+    declared = spec.spark
+    if declared is None:
         return given
-    if said.master and said.remote:
+    if declared.master and declared.remote:
         hint = "leave out `master`: a server has its own"
-        raise SpecError("Spark is in one place: `master` or `remote`", span=said.remote.span, hint=hint)
-    conf, place = {name.value: value.value for name, value in said.conf}, said.master or said.remote
+        raise SpecError("Spark is in one place: `master` or `remote`", span=declared.remote.span, hint=hint)
+    conf, place = {name.value: value.value for name, value in declared.conf}, declared.master or declared.remote
     return replace(given, master=given.master or (place.value if place else None), conf=conf | {**given.conf})
 
 

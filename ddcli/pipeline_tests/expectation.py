@@ -50,7 +50,7 @@ class FailureRow:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is not as expected: where that is said, what is wrong, and the rows that show it, under their columns."""
+    """An expectation that fails: its place in the file, the problem, and the rows that show it, under their columns."""
 
     span: Span
     problem: str
@@ -127,8 +127,8 @@ class Seen:
             there[canonical((*(record[at] for at in places), *time))] += row[-1]
         wanted: Counter[Record] = Counter()
         for values, count, time_said, _ in expected.rows:
-            said = (format_time(physical(time_said, self.subject), self.subject.kinds),) if time_said else ()
-            wanted[canonical((*values, *(said if timed else ())))] += count
+            shown = (format_time(physical(time_said, self.subject), self.subject.kinds),) if time_said else ()
+            wanted[canonical((*values, *(shown if timed else ())))] += count
         beside = (",".join(self.subject.time),) if timed else ()
         return self._compared(each, "has other changes", expected, wanted, there, beside)
 

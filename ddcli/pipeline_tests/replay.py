@@ -135,7 +135,7 @@ class Replays:
 
 
 def stepped(trial: Trial, updates: Mapping[str, Matrix], uppers: Sequence[Frontier]) -> Iterator[dict[str, Matrix]]:
-    """Yield what each step of a trial gives, which closes the times up to the next frontier."""
+    """Yield the result of each step of a trial; a step closes the times up to the next frontier."""
     nt = trial.times
     for lower, upper in pairwise([Frontier([(LEAST,) * nt]), *uppers]):
         fed = {}

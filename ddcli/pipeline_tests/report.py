@@ -39,19 +39,19 @@ def lines(report: Report, style: Callable[[str, str], str]) -> Iterator[str]:
             yield from FailedTest(failure.problem, span=failure.span, hint=failure.hint).lines()
             yield from (style(line, COLOURS.get(line.strip()[:1], "")) for line in table(failure))
     passed, failed, skipped = report.count()
-    told = [f"{passed} passed"] + [f"{failed} failed"] * bool(failed) + [f"{skipped} skipped"] * bool(skipped)
-    yield style(f"{', '.join(told)} in {report.seconds:.2f} s", "red" if failed else "green")
+    parts = [f"{passed} passed"] + [f"{failed} failed"] * bool(failed) + [f"{skipped} skipped"] * bool(skipped)
+    yield style(f"{', '.join(parts)} in {report.seconds:.2f} s", "red" if failed else "green")
 
 
 def _done(one: Outcome) -> str:
-    told = []
+    parts = []
     if one.records is not None:
-        told.append(f"{one.records} {plural(one.records, 'record')}")
+        parts.append(f"{one.records} {plural(one.records, 'record')}")
     if one.steps:
-        told.append(f"{one.steps} {plural(one.steps, 'step')}")
+        parts.append(f"{one.steps} {plural(one.steps, 'step')}")
     if one.replays:
-        told.append(f"{one.replays} replays")
-    return ", ".join(told)
+        parts.append(f"{one.replays} replays")
+    return ", ".join(parts)
 
 
 def table(failure: Failure) -> Iterator[str]:
@@ -168,9 +168,9 @@ def junit(report: Report) -> bytes:
         if one.skipped is not None:
             ET.SubElement(case, "skipped", message=visible(one.skipped))
         for failure in one.failures:
-            told = FailedTest(failure.problem, span=failure.span, hint=failure.hint).lines()
+            lines = FailedTest(failure.problem, span=failure.span, hint=failure.hint).lines()
             body = ET.SubElement(case, "failure", message=visible(failure.problem))
-            body.text = "\n".join([*told, *table(failure)])
+            body.text = "\n".join([*lines, *table(failure)])
     suites = ET.Element("testsuites")
     suites.append(suite)
     ET.indent(suites)

@@ -1,4 +1,4 @@
-"""What a test gives to inputs, as updates: written into files of each input's format, and read as a run reads them."""
+"""The rows that a test adds to inputs, as updates: written into files of each input's format, and read as a run reads them."""
 
 from __future__ import annotations
 
@@ -170,9 +170,9 @@ class Material:
         late = np.flatnonzero(closed(before, matrix[:, layout.width : -1]))
         if len(late):
             same = len(given.rows) == len(matrix)
-            told = format_frontier(before, self.subject.kinds)
+            upper = format_frontier(before, self.subject.kinds)
             raise SpecError(
-                f"a row comes too late: the step before has closed the times before {told}",
+                f"a row comes too late: the step before has closed the times before {upper}",
                 span=given.rows[late[0]][1] if same else given.span,
                 hint="a step closes the times up to the last that it names; give the row a later `time`",
             )

@@ -62,7 +62,7 @@ def build_collections(
     Those of loops' bodies are not among them. Without its key, an input that another pipeline keeps is one like others here.
     """
     section = _built(spec, schemas, time, keys or {})
-    names = [*spec.inputs, *(name for collection in spec.collections.values() for name in collection.gives)]
+    names = [*spec.inputs, *(name for collection in spec.collections.values() for name in collection.names)]
     found = {name: section.named(name) for name in names}
     if section.errors:
         raise SpecErrors(section.errors)
@@ -77,7 +77,7 @@ def _built(
 
     @cache
     def source(name: str) -> Relation | None:
-        if name not in schemas:  # what reads it can't be told of, and is not
+        if name not in schemas:  # its reader can't be compared, and is left out
             return None
         try:
             return _input(spec.inputs[name], schemas[name], keys.get(name, ()))
@@ -97,8 +97,8 @@ def _built(
 class _Section:
     """Collections that refer to each other by name: the file's, or those of a loop's body. Each is built once.
 
-    `outer` gives what other names mean. In a body, `variables` are the loop's, which names mean before all others. `engines` is told
-    of the nodes for which an engine is asked for.
+    `outer` returns the relation of any other name. In a body, `variables` are the loop's, and their names come first. `engines` collects
+    the nodes for which the file names an engine.
     """
 
     collections: Mapping[str, model.CollectionSpec]
@@ -108,19 +108,19 @@ class _Section:
     engines: Engines
     variables: Mapping[str, Relation] = field(default_factory=dict)
     _read: list[set[str]] = field(default_factory=list)
-    """What is referred to by the collections that are being built."""
+    """The nodes to which the collections in the making refer."""
     _built: dict[str, dict[str, Relation]] = field(init=False, default_factory=dict)
-    _givers: dict[str, str] = field(init=False)
+    _owners: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._givers = {name: key for key, collection in self.collections.items() for name in collection.gives}
+        self._owners = {name: key for key, collection in self.collections.items() for name in collection.names}
 
     def named(self, name: str) -> Relation | None:
-        """Return what a name means; None where that could not be built."""
+        """Return a name's relation; None if it could not be built."""
         if name in self.variables:
             return self.variables[name]
-        giver = self._givers.get(name)
-        found = self.outer(name) if giver is None else self.collection(giver).get(name)
+        owner = self._owners.get(name)
+        found = self.outer(name) if owner is None else self.collection(owner).get(name)
         if found and self._read:
             self._read[-1].add(found.node.fingerprint)
         return found
@@ -150,8 +150,8 @@ class _Section:
                 continue
             met.add(last)
             names = [name for name in _references(self.collections[last]) if name not in self.variables]
-            givers = [self._givers.get(name) for name in names]
-            left += [giver for giver in reversed(givers) if giver is not None and giver not in met]
+            owners = [self._owners.get(name) for name in names]
+            left += [owner for owner in reversed(owners) if owner is not None and owner not in met]
 
     def _note_engine(self, collection: model.CollectionSpec, others: set[str]) -> None:
         """Note where a collection is to be computed, which refers to `others`."""
@@ -167,7 +167,7 @@ class _Section:
             left = [self._sum(collection.sources, collection.name.span)]
         if collection.apply:
             left = [apply_operators(left[0], collection.apply, self._source, self.around)]
-        return dict(zip(collection.gives, left, strict=True))
+        return dict(zip(collection.names, left, strict=True))
 
     def _sum(self, sources: Sequence[model.Source], span: Span) -> Relation:
         relations = self._all(sources)
@@ -234,7 +234,7 @@ def _references(collection: model.CollectionSpec) -> Iterator[str]:
             left += [(operator, inner) for operator in each.apply]
             if isinstance(each.sources, model.Iterate):
                 body, variables = each.sources.body.values(), each.sources.variables
-                own = {name.value for name, _ in variables} | {name for one in body for name in one.gives}
+                own = {name.value for name, _ in variables} | {name for one in body for name in one.names}
                 left += [(one, inner | own) for one in body]
                 left += [(source, inner) for _, source in variables]
             else:
@@ -271,8 +271,8 @@ def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) ->
 
 def _meaning(given: model.InputSpec) -> str:
     """Return what the results of reading an input depend on, beside its columns."""
-    said = [given.diff, given.delete_when, given.order_by]
-    parts = [given.format, *(text.value if text else "" for text in said), "flattened" if given.flattened else ""]
+    texts = [given.diff, given.delete_when, given.order_by]
+    parts = [given.format, *(text.value if text else "" for text in texts), "flattened" if given.flattened else ""]
     return "" if given.format == "updates" and parts[1] == "diff" else " ".join(parts)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.dataclass import dataclass
 from ddcli.plan import physical
-from ddcli.plan.generations import substitute, told
+from ddcli.plan.generations import substitute, wording
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.loops import level
 from ddcli.plan.physical import WAITING, physical_graph
@@ -153,7 +153,7 @@ class PlanChanges:
         same = len(inputs) == len(node.inputs)
         below = [self._compare(child, other) for child, other in zip(node.inputs, inputs, strict=True)] if same else []
         reasons = list(dict.fromkeys(reason for each in below for reason in each))
-        now = told(node)
+        now = wording(node)
         return reasons if (kind, words) == now else [_differ(kind, words, *now), *reasons]
 
     def _has(self, fingerprint: str) -> bool:

@@ -96,9 +96,9 @@ def _(node: physical.UpsertTable | physical.SnapshotTable) -> list[str]:
 @says.register
 def _(node: physical.Linear) -> list[str]:
     texts = _results(node.inputs[0])
-    told = [_step(step, texts) for step in node.steps]
+    lines = [_step(step, texts) for step in node.steps]
     named = [name for name in node.schema if not OWN.fullmatch(name) and not _is_copy(name, node.schema)]
-    return [line for line in told if line] or [f"to {', '.join(named)}"]
+    return [line for line in lines if line] or [f"to {', '.join(named)}"]
 
 
 def _results(node: Node) -> dict[str, str]:

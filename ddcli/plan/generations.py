@@ -231,13 +231,13 @@ def unobserved(outputs: dict[str, Node]) -> dict[str, Node]:
 
 
 def outline(graph: Graph) -> dict[str, Any]:
-    """Return what a graph says, for people, JSON-able: by fingerprint each node's kind, words and inputs; and the outputs'."""
-    nodes = {node.fingerprint: [*told(node), [child.fingerprint for child in node.inputs]] for node in graph.nodes()}
+    """Return a graph for people, JSON-able: each node's kind, words and inputs by its fingerprint, and the outputs' fingerprints."""
+    nodes = {node.fingerprint: [*wording(node), [child.fingerprint for child in node.inputs]] for node in graph.nodes()}
     return {"nodes": nodes, "outputs": {name: node.fingerprint for name, node in graph.outputs.items()}}
 
 
-def told(node: Node) -> tuple[str, str]:
-    """Return what kind of operator one is, and what it says, for people."""
+def wording(node: Node) -> tuple[str, str]:
+    """Return an operator's kind and its words, for people."""
     if isinstance(node, logical.Source):
         return "input", f"{node.name} ({', '.join(f'{name} {kind}' for name, kind in node.schema.items())})"
     if isinstance(node, logical.Apply):

@@ -38,7 +38,7 @@ def comparable(one: Type, other: Type) -> bool:
     if one.is_float and other.is_float:
         return True
     if one.kind == other.kind == "decimal":
-        # One lane or two, by precision; the scale gives the lane its meaning.
+        # One lane or two, by precision; the scale is the lane's unit.
         return one.scale == other.scale and (one.precision > 18) == (other.precision > 18)
     return one.required() == other.required()
 

@@ -204,7 +204,7 @@ class JoinFunction(Node):
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (stage.told(self.function), self.batch)
+        return (stage.identity(self.function), self.batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,7 +322,7 @@ class PythonReduce(Node):
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (self.by, self.values, stage.told(self.function))
+        return (self.by, self.values, stage.identity(self.function))
 
 
 @dataclass(frozen=True, eq=False)

@@ -239,7 +239,7 @@ class PythonGroup(Node):
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (self.by, self.values, stage.told(self.function))
+        return (self.by, self.values, stage.identity(self.function))
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,7 +313,7 @@ class PythonShift(Node):
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (stage.told(self.function), self.batch)
+        return (stage.identity(self.function), self.batch)
 
 
 WAITING = "-waiting"

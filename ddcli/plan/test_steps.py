@@ -99,7 +99,7 @@ def tested_collections(spec: Spec) -> dict[str, str]:
 
 def meant(spec: Spec, name: str) -> str:
     """Return the collection or input that a name means, which may be an output's."""
-    given = {one for collection in spec.collections.values() for one in collection.gives}
+    given = {one for collection in spec.collections.values() for one in collection.names}
     return name if name in given or name in spec.inputs else spec.outputs[name].source.value
 
 
@@ -149,9 +149,9 @@ class _Reading:
         if all(kind.kind in INTEGERS for kind in self.time.values()):
             return (at,) * len(self.time)
         if step.time is None:
-            said = ", ".join(f"{name}: {kind}" for name, kind in self.time.items())
+            time = ", ".join(f"{name}: {kind}" for name, kind in self.time.items())
             self.errors.append(
-                SpecError(f"a step needs a `time`: {said}", span=step.span, hint="add `time: 2013-01-31`")
+                SpecError(f"a step needs a `time`: {time}", span=step.span, hint="add `time: 2013-01-31`")
             )
         return (None,) * len(self.time)
 
@@ -268,10 +268,10 @@ class _Reading:
                 hint = "name the same columns in each row; only those are compared"
                 self.errors.append(SpecError(f"the row lacks '{name}', which is never null", span=span, hint=hint))
         times = [name for name in beside if name != DIFF]
-        said = [name for name in times if name in found]
-        if said and said != times:
-            self.errors.append(SpecError(f"the row says only {', '.join(said)} of its time", span=span))
-        time = tuple(found[name] for name in times) if said == times and times else None
+        written = [name for name in times if name in found]
+        if written and written != times:
+            self.errors.append(SpecError(f"the row has only {', '.join(written)} of its time", span=span))
+        time = tuple(found[name] for name in times) if written == times and times else None
         return tuple(found.get(name) for name in columns), found.get(DIFF, 1), time
 
 

@@ -15,7 +15,7 @@ from ddcli.expressions.steps import FilterStep, MapStep, Step, UnnestStep
 from ddcli.job.summary import plural
 from ddcli.plan import logical, loops
 from ddcli.provenance.restriction import SAME, Values, renamed
-from ddcli.provenance.sentences import bare, bounds, show, told_step
+from ddcli.provenance.sentences import bare, bounds, show, step_text
 from ddcli.provenance.trace import Tracer
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -54,7 +54,7 @@ class Absence:
         at = node.fingerprint, repr(values)
         if at not in self._known:
             found = self._contents(node, values)
-            there = Missing(node, values, f"there: {self._told(node, found)}") if len(found) else None
+            there = Missing(node, values, f"there: {self._text(node, found)}") if len(found) else None
             self._known[at] = there or self._below(node, values)
         return self._known[at]
 
@@ -67,9 +67,9 @@ class Absence:
         found = self._contents(child, inside)
         if not len(found):
             return Missing(node, values, because=[self.of(child, inside)])
-        return Missing(node, values, f"{says}: {self._told(child, found)}")
+        return Missing(node, values, f"{says}: {self._text(child, found)}")
 
-    def _told(self, node: Node, found: Contents) -> str:
+    def _text(self, node: Node, found: Contents) -> str:
         """Return some records in words."""
         records = [_shown(node, record) for record in found.records()[: self.question.limit]]
         more = len(found) - len(records)
@@ -85,7 +85,7 @@ class Absence:
 
     @_below.register
     def _(self, node: loops.Leave, values: Values) -> Missing:
-        """Return that no round gives it, and whether the loop begins with it."""
+        """Return that no round has it, and whether the loop begins with it."""
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
         try:
@@ -113,7 +113,7 @@ class Absence:
         else:
             inside = {}
         others = " and ".join(name for name in values if name not in _names(step, inside))
-        return self._through(node, values, inside, f"{told_step(step)} returns another {others} for")
+        return self._through(node, values, inside, f"{step_text(step)} returns another {others} for")
 
     @_below.register
     def _(self, node: logical.Temporal, values: Values) -> Missing:
@@ -129,7 +129,7 @@ class Absence:
         keys = {name: values[name] for name, _ in node.by if name in values}
         group = self._contents(node, keys)
         if len(group):
-            return Missing(node, values, f"the group has other values: {self._told(node, group)}")
+            return Missing(node, values, f"the group has other values: {self._text(node, group)}")
         (child,) = node.inputs
         return Missing(node, values, because=[self.of(child, renamed(values, node.by))])
 
@@ -156,15 +156,15 @@ class Absence:
         record = dict(zip(left.schema, found.records()[0], strict=True))
         key = {other: record[one] for one, other in node.on}
         partners = self._contents(right, key)
-        told = _shown(left, found.records()[0])
+        text = _shown(left, found.records()[0])
         if not node.anti:
             listed = " and ".join(f"{name} = {show(value)}" for name, value in key.items())
-            return Missing(node, values, f"nothing on the right has {listed}: {told}", [self.of(right, key)])
+            return Missing(node, values, f"nothing on the right has {listed}: {text}", [self.of(right, key)])
         question = self.question
         tracer = Tracer(question.world, question.limit, question.named)
         way = [each for each, count in zip(partners.records(), partners.counts(), strict=True) if count > 0][:1]
         reason = tracer.reason(question.world, right, way[0], exact=False) if way else None
-        return Missing(node, values, f"something on the right stands in the way of {told}", hindrance=reason)
+        return Missing(node, values, f"something on the right stands in the way of {text}", hindrance=reason)
 
     @_below.register
     def _(self, node: logical.Source, values: Values) -> Missing:
@@ -178,8 +178,8 @@ class Absence:
     def _(self, node: logical.Upsert, values: Values) -> Missing:
         keys = {name: values[name] for name in node.key if name in values}
         current = self._contents(node, keys)
-        told = f"the last row is another: {self._told(node, current)}" if len(current) else "no such key, or deleted"
-        return Missing(node, values, told)
+        text = f"the last row is another: {self._text(node, current)}" if len(current) else "no such key, or deleted"
+        return Missing(node, values, text)
 
     @_below.register
     def _(self, node: logical.Snapshots, values: Values) -> Missing:

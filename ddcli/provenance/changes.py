@@ -25,7 +25,7 @@ from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import renamed
-from ddcli.provenance.sentences import bare, bounds, show, told_step
+from ddcli.provenance.sentences import bare, bounds, show, step_text
 from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -66,13 +66,13 @@ class Changes:
         except Opaque as error:
             reason = everything
             reason.notes.append(f"{error} can't be looked into")
-        if not reason.everything and self.gives(reason, record, diff):
+        if not reason.everything and self.reproduces(reason, record, diff):
             return Explained(record, diff, reason, "witness", True, len(reason.leaves))
         news = sum(int(self._news(name).sum()) for name in self.now.fed)
         return Explained(record, diff, reason, "everything", True, news)
 
-    def gives(self, reason: Reason, record: Record, diff: int) -> bool:
-        """Say whether the leaves alone, added to all that was there before, change a record as much."""
+    def reproduces(self, reason: Reason, record: Record, diff: int) -> bool:
+        """Return whether the leaves alone, added to all earlier updates, change a record's multiplicity by `diff`."""
         fed = {}
         for name, matrix in self.now.fed.items():
             kept = ~self._news(name)
@@ -156,7 +156,7 @@ class Changes:
         if computes(step):
             found, changed = changed.through(step)
             changed = changed.rows(rows_giving(found.frame, found.rows, record, node, self.now.world))
-        return self._passed(node, record, told_step(step), [(child, changed)])
+        return self._passed(node, record, step_text(step), [(child, changed)])
 
     @_below.register
     def _(self, node: logical.Temporal, record: Record) -> Reason:
@@ -253,7 +253,7 @@ class Changes:
                     pending += each.because
 
     def _instead(self, node: loops.Leave, record: Record) -> Contents | None:
-        """Return the records of the same group that came when this one went, or went when it came, where a loop gives one a group."""
+        """Return the records of the same group that replaced this one, or that it replaced, if a loop returns one record a group."""
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
         body = iterate.bodies[node.which]

@@ -60,7 +60,7 @@ class Answer:
     read: int
     names: dict[str, str]
     fed: dict[str, Matrix]
-    told: str
+    subject: str
     places: dict[Leaf, list[Where]] = field(default_factory=dict)
     missing: Missing | None = None
     """Why there is no such record."""
@@ -101,9 +101,9 @@ def explain(
         raise UsageError(f"no collection, input or output is named '{collection}'", place=str(path), hint=hint)
     node = inputs.relations[meant(request.spec, collection)].node
     asked = Question(inputs, node, read_keys(keys, node.schema), _time(inputs, at), limit)
-    told = f"'{collection}' with {' and '.join(keys)}"
+    subject = f"'{collection}' with {' and '.join(keys)}"
     with deep_recursion():
-        answer = _changed(asked, told, given=at is not None) if change else _there(asked)
+        answer = _changed(asked, subject, given=at is not None) if change else _there(asked)
     names = {relation.node.fingerprint: name for name, relation in reversed(inputs.relations.items())}
     places: dict[Leaf, list[Where]] = {}
     question, records, explained, missing = answer
@@ -123,7 +123,7 @@ def explain(
         fed=question.fed,
         places=places,
         missing=missing,
-        told=told,
+        subject=subject,
         until=_until(question) if missing is not None else None,
     )
 
@@ -165,10 +165,10 @@ def not_there(answer: Answer) -> NotThere:
     hint = "none was ever there before"
     if answer.until is not None:
         hint = f"there was one until {format_time(answer.until, kinds)}: `--change` tells why it went"
-    return NotThere(f"there is no record of {answer.told} at {answer.time}", hint=hint)
+    return NotThere(f"there is no record of {answer.subject} at {answer.time}", hint=hint)
 
 
-def _changed(asked: Question, told: str, *, given: bool) -> Found:
+def _changed(asked: Question, subject: str, *, given: bool) -> Found:
     """Find the records that changed, at the time that is `given`, or the last at which one did."""
     kinds = asked.inputs.kinds
     if len(kinds) > 1:
@@ -179,7 +179,7 @@ def _changed(asked: Question, told: str, *, given: bool) -> Found:
     if not times or (given and asked.time[0] not in times):
         listed = ", ".join(format_time((time,), kinds) for time in times[-3:])
         hint = f"it last changed at {listed}" if times else "none was ever there"
-        raise NotThere(f"no record of {told} changed at {format_time(asked.time, kinds)}", hint=hint)
+        raise NotThere(f"no record of {subject} changed at {format_time(asked.time, kinds)}", hint=hint)
     now = asked.at((times[-1],)) if times[-1] != asked.time[0] else asked
     changes = Changes(now.at((times[-1] - 1,)), now)
     found = changes.differing(now.node, now.values)

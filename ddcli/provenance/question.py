@@ -96,12 +96,12 @@ class Question:
     def explained(self, record: Record, count: int) -> Explained:
         """Return why a record is there, by the smallest explanation that passes the check."""
         reason = self._traced(self.world, record, count, witnesses=True)
-        if self.gives(reason, record, count):
+        if self.reproduces(reason, record, count):
             reason = self._pruned(reason, record, count)
             return Explained(record, count, reason, "witness", True, len(reason.leaves))
         if not reason.everything:
             whole = self._traced(self.world, record, count, witnesses=False)
-            if self.gives(whole, record, count):
+            if self.reproduces(whole, record, count):
                 return Explained(record, count, whole, "whole", True, len(whole.leaves))
         alone = self.count_in(self.fed, self.facts, record) == count
         return Explained(record, count, reason, "everything", alone, sum(map(len, self.fed.values())))
@@ -122,14 +122,14 @@ class Question:
         left = set(reason.leaves)
         for leaf in sorted(reason.leaves):
             less = replace(reason, leaves=frozenset(left - {leaf}))
-            if self.gives(less, record, count):
+            if self.reproduces(less, record, count):
                 left.discard(leaf)
         if len(left) == len(reason.leaves):
             return reason
         alone = {name: self._but(name, left) for name in self.fed}
         world = World(self.graph.nodes(), alone, self.time, self.inputs.kinds, self.known, self._facts_of(alone))
         found = self._traced(world, record, count, witnesses=True)
-        return found if self.gives(found, record, count) else reason
+        return found if self.reproduces(found, record, count) else reason
 
     def _but(self, name: str, leaves: set[Leaf]) -> Matrix:
         """Return the updates of an input in their places, those that are no leaves without effect: nothing is there no times."""
@@ -138,8 +138,8 @@ class Question:
         matrix[rest, -1] = 0
         return matrix
 
-    def gives(self, reason: Reason, record: Record, count: int) -> bool:
-        """Say whether the pipeline gives a record as often as it is there, run over the leaves of its reason and nothing else."""
+    def reproduces(self, reason: Reason, record: Record, count: int) -> bool:
+        """Return whether the pipeline, run over the leaves of its reason alone, returns a record with the multiplicity `count`."""
         if reason.everything:
             return False
         alone = leaves_of(self.fed, reason)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ddcli.plan import logical
 
 
-def told_step(step: Step) -> str:
+def step_text(step: Step) -> str:
     """Return what a linear step does, in words; nothing of one that only picks and renames columns."""
     if isinstance(step, MapStep):
         computed = [f"{quoted(n)}: {bare(e)}" for n, e in step.columns if not isinstance(e, Column)]

@@ -26,7 +26,7 @@ from ddcli.plan import logical, loops
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import renamed
-from ddcli.provenance.sentences import bare, bounds, show, told_step
+from ddcli.provenance.sentences import bare, bounds, show, step_text
 from ddcli.provenance.updates import SourceRows
 from ddcli.provenance.worlds import Place, Round, World, entered
 
@@ -93,7 +93,7 @@ class Tracer:
 
     @singledispatchmethod
     def _below(self, node: Node, place: Place, record: Record, exact: bool) -> Reason:
-        """Return the reason of a record by the operator that gives it."""
+        """Return the reason of a record by the operator that returns it."""
         assert isinstance(node, PASSING), type(node)
         return self._passed(node, place, record, "", [self.reason(place, node.inputs[0], record, exact=exact)])
 
@@ -138,7 +138,7 @@ class Tracer:
             found, candidates = candidates.through(step)
             candidates = candidates.rows(rows_giving(found.frame, found.rows, record, node, place.world))
         reasons = self._some(place, child, candidates, exact=exact)
-        return self._passed(node, place, record, told_step(step), reasons)
+        return self._passed(node, place, record, step_text(step), reasons)
 
     @_below.register
     def _(self, node: logical.Temporal, place: Place, record: Record, exact: bool) -> Reason:
@@ -250,15 +250,15 @@ class Tracer:
     def _grouped(
         self, node: Node, place: Place, record: Record, says: str, group: Contents, witness: Contents | None = None
     ) -> Reason:
-        """Return the reason of a record that a group gives: all of its rows, or some that are enough."""
+        """Return the reason of a group's record: all rows of the group, or some that are enough."""
         (child,) = node.inputs
-        told = f"{says}: {len(group):,} {plural(len(group), 'record')}"
+        text = f"{says}: {len(group):,} {plural(len(group), 'record')}"
         if witness is not None:
             enough = f", of which {len(witness)} {'is' if len(witness) == 1 else 'are'} enough"
-            reason = self._new(node, place, record, told + enough * (len(witness) < len(group)))
-            # Which is the least does not hang on how often it is there.
+            reason = self._new(node, place, record, text + enough * (len(witness) < len(group)))
+            # The least value doesn't depend on its multiplicity.
             return reason.made_of([self.reason(place, child, each, exact=False) for each in witness.records()])
-        reason = self._new(node, place, record, told)
+        reason = self._new(node, place, record, text)
         if len(group) <= MOST:
             return reason.made_of(self._some(place, child, group, exact=True), self.shown)
         reason.everything, reason.more = True, len(group) - self.shown

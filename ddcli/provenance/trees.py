@@ -40,8 +40,8 @@ def trees(answer: Answer) -> Iterator[Tree]:
     from rich.tree import Tree
 
     for each in answer.explained:
-        told = f"{record_text(answer, each)}{_times(each.reason, each.count)} at {answer.time}"
-        head = _parts((f"{answer.collection}: ", "bold"), (told, ""))
+        text = f"{record_text(answer, each)}{_times(each.reason, each.count)} at {answer.time}"
+        head = _parts((f"{answer.collection}: ", "bold"), (text, ""))
         tree = Tree(head, guide_style="dim")
         _add(tree, answer, each.reason, {id(each.reason)}, head=True)
         yield tree
@@ -66,8 +66,8 @@ def _add_missing(
     name = None if head else answer.names.get(missing.node.fingerprint)
     branch = tree
     if name or missing.why:
-        told = [rich_text(f"{name}: no {shown(missing.values)}", "bold")] if name else []
-        branch = tree.add(rich_text("  ").join([*told, *([rich_text(missing.why)] if missing.why else [])]))
+        texts = [rich_text(f"{name}: no {shown(missing.values)}", "bold")] if name else []
+        branch = tree.add(rich_text("  ").join([*texts, *([rich_text(missing.why)] if missing.why else [])]))
     if missing.hindrance is not None:
         _add(branch, answer, missing.hindrance, {id(missing.hindrance)})
     if depth == DEEPEST and missing.because:
@@ -122,8 +122,8 @@ def _add(tree: Tree, answer: Answer, reason: Reason, seen: set[int], depth: int 
         tree.add(_dim(_cut(reason)))
         return
     if reason.updates is not None:
-        for told in _update_lines(answer, reason):
-            tree.add(told)
+        for update in _update_lines(answer, reason):
+            tree.add(update)
         return
     line = _line(answer, reason, head=head)
     branch = tree if line is None else tree.add(line)
@@ -140,7 +140,7 @@ def _add(tree: Tree, answer: Answer, reason: Reason, seen: set[int], depth: int 
 
 
 def _cut(reason: Reason) -> str:
-    """Return what is said where a tree is too deep to be shown."""
+    """Return the line that stands for the rest of a tree that is too deep."""
     return f"and so on, down to {len(reason.leaves):,} {plural(len(reason.leaves), 'update')}"
 
 
@@ -160,8 +160,8 @@ def _line(answer: Answer, reason: Reason, *, head: bool) -> Text | None:
     record = "" if head or (same and not name) else f"{shown(_values(reason))}{_times(reason, reason.count)}"
     number = "" if reason.number is None or not reason.says else f", round {reason.number + 1}"
     parts = [(f"{name}:" if name else "", "bold"), (record, ""), (f"{reason.says}{number}", "cyan")]
-    told = [rich_text(text, style) for text, style in parts if text]
-    return rich_text(" ").join(told) if told else None
+    texts = [rich_text(text, style) for text, style in parts if text]
+    return rich_text(" ").join(texts) if texts else None
 
 
 def _values(reason: Reason) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def _reason(answer: Answer, reason: Reason, depth: int = 0) -> dict[str, Any]:
 
 
 def _missing(answer: Answer, missing: Missing, seen: set[int], depth: int = 0) -> dict[str, Any]:
-    """Return what is missing; what is missing below is said where it is met first."""
+    """Return what is missing, as JSON; a part that several share is written where it comes first."""
     because = [] if id(missing) in seen else _because(missing, depth)
     seen.add(id(missing))
     return {

@@ -1,6 +1,6 @@
 """The records of a collection for some keys: made of arrangements' records by the operators that runs use.
 
-An operator that keeps the key gives for the records of a key what it gives of all of them, so it is handed only those. Each
+An operator that keeps the key returns for the records of one key what it returns for them among all, so it receives only those. Each
 is stepped by itself, over a few rows, at the one time that is asked for.
 """
 
@@ -23,7 +23,7 @@ from ddcli.engine.trace.spine import Trace
 from ddcli.plan import physical
 from ddcli.plan.physical import physical_graph
 from ddcli.query.kept import DIFF
-from ddcli.query.ways import origins, said_of_sides, same
+from ddcli.query.ways import known_of_sides, origins, same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,11 +98,11 @@ class Finder:
         """Return pairs: of the records of one side those of the keys, of the other those that they meet."""
         at = self.ways.first(node, {name: not keys[name].null_count() for name in keys.columns})
         assert at is not None, "the keys answer for one of the sides"
-        said = said_of_sides(node, keys.columns)[at]
+        known = known_of_sides(node, keys.columns)[at]
         one, other = node.inputs[at], node.inputs[1 - at]
         assert isinstance(one, physical.Arrangement)
         assert isinstance(other, physical.Arrangement)
-        found = self.rows(one, part(keys, said))
+        found = self.rows(one, part(keys, known))
         met = part(found, dict(zip(other.key, one.key, strict=True)))
         others = self.rows(other, met)
         return self._stepped(node, *((found, others) if at == 0 else (others, found)))
@@ -120,7 +120,7 @@ class Finder:
         return scan
 
     def _made(self, node: Node, given: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Return what a graph of one operator gives for records that are there from the time on that is asked for."""
+        """Return the output of a graph of one operator for records that exist from the time in question on."""
         from ddcli.circuit.graph import (
             assemble,
         )  # all operators there are: what an arrangement answers by itself needs none

@@ -53,7 +53,7 @@ class StoredArrangements:
         """Return the records whose first columns, `prefix`, are one of the rows of `keys`, with their multiplicities at a time.
 
         Without a time all that is known counts, and within a loop all of its rounds do: that is where it ended. Reads the
-        parts of files that can have one of the keys. Raises UsageError for a time that is not told apart any more.
+        parts of files that can have one of the keys. Raises UsageError for a time before the kept past.
         """
         entry = self.manifest.arrangements[node.fingerprint]
         since = Frontier(entry.since or ())

@@ -61,7 +61,7 @@ class Lookup:
         request = read_request(pipeline, state, None, lambda _line: None)
         refuse_code(request.spec, no_code=no_code)
         spec = request.spec
-        known = [*spec.outputs, *spec.inputs, *(given for one in spec.collections.values() for given in one.gives)]
+        known = [*spec.outputs, *spec.inputs, *(given for one in spec.collections.values() for given in one.names)]
         if name not in known:
             near = did_you_mean(name, known)
             hint = f"did you mean '{near}'?" if near else f"there are: {', '.join(dict.fromkeys(known))}"

@@ -93,8 +93,8 @@ class Ways:
 
     def first(self, node: physical.EquiJoin, known: Mapping[str, bool]) -> int | None:
         """Return the side of a join to begin with: the other is asked for the keys that are found there; None: neither can be."""
-        said = said_of_sides(node, known)
-        sides = [{own: known[name] for own, name in side.items()} for side in said]
+        found = known_of_sides(node, known)
+        sides = [{own: known[name] for own, name in side.items()} for side in found]
         keys = [_key(side) for side in node.inputs]
         able = [
             at
@@ -165,19 +165,19 @@ def origins(node: physical.Linear) -> dict[str, str]:
     return found
 
 
-def said_of_sides(node: physical.EquiJoin, known: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what known columns of a join's records say of the columns of both sides: which known one each is."""
-    said: tuple[dict[str, str], dict[str, str]] = ({}, {})
+def known_of_sides(node: physical.EquiJoin, known: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return, for both sides of a join, the known column of its records that each of their columns is."""
+    found: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for name, side, source in node.columns:
         if name in known:
-            said[side == "right"].setdefault(source, name)
+            found[side == "right"].setdefault(source, name)
     left, right = (_key(side) for side in node.inputs)
     for one, other in zip(left, right, strict=True):
-        if one in said[0]:
-            said[1].setdefault(other, said[0][one])
-        elif other in said[1]:
-            said[0][one] = said[1][other]
-    return said
+        if one in found[0]:
+            found[1].setdefault(other, found[0][one])
+        elif other in found[1]:
+            found[0][one] = found[1][other]
+    return found
 
 
 def _names_after(node: physical.EquiJoin, at: int) -> dict[str, str]:

@@ -108,8 +108,8 @@ def words_of(view: View, operator: OperatorView) -> BoxText:
     kind = f"{operator.kind}, shared by {len(operator.readers)}" if operator.shared else operator.kind
     name = clipped(", ".join(operator.names), MOST - cells(kind) - 2)
     counted = [flow(count)] if count and (count.rows_in or count.rows_out) else []
-    if told := spent(count, operator.held):
-        counted.append(told)
+    if words := spent(count, operator.held):
+        counted.append(words)
     if view.run and not counted and operator.kind != "output":
         counted.append("nothing new")
     return BoxText(clipped(kind, MOST), name, wrapped(operator.says, MOST, 3), counted)

@@ -142,11 +142,11 @@ class LiveProgress(Progress):
         (first, *before), (last, *now) = self._seen[0], self._seen[-1]
         words, sizes, parts = ("read", "wrote"), (self.bytes_read, self.bytes_written), []
         for word, rows, earlier, size in zip(words, now, before, sizes, strict=True):
-            told = [size_of(size)] if size else []
+            facts = [size_of(size)] if size else []
             if rows > earlier:
-                told.append(f"{amount((rows - earlier) / (last - first))} rows/s")
+                facts.append(f"{amount((rows - earlier) / (last - first))} rows/s")
             if rows:
-                parts.append(f"{word} {amount(rows)} rows" + (f" ({', '.join(told)})" if told else ""))
+                parts.append(f"{word} {amount(rows)} rows" + (f" ({', '.join(facts)})" if facts else ""))
         return "      " + ", ".join(parts)
 
 

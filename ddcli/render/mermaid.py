@@ -29,9 +29,9 @@ def mermaid(view: View) -> list[str]:
         lines += [f"  {names[source]} --> {names[each.id]}" for source in dict.fromkeys(each.inputs)]
     for loop in view.loops:
         lines += [f"  {names[source]} -. next round .-> {names[target]}" for source, target in loop.feedback]
-    for style, told in STYLES.items():
+    for style, definition in STYLES.items():
         if those := [names[each.id] for each in view.operators if _style(each) == style]:
-            lines += [f"  classDef {style} {told}", f"  class {','.join(those)} {style}"]
+            lines += [f"  classDef {style} {definition}", f"  class {','.join(those)} {style}"]
     return lines
 
 

@@ -134,16 +134,16 @@ def _plots(view: View) -> str:
         ("state", "state_bytes", size_of),
     ]
     title = f"the last {len(runs)} runs" if len(runs) > 1 else "the only run"
-    figures = [_figure(name, [float(run[key]) for run in runs], told) for name, key, told in shown]
+    figures = [_figure(name, [float(run[key]) for run in runs], text) for name, key, text in shown]
     return f'<section aria-label="{title}" class="plots">{"".join(figures)}</section>'
 
 
-def _figure(name: str, values: Sequence[float], told: Callable[[float], str]) -> str:
-    words = f"{name}: {told(values[-1])}" + (
-        f", at least {told(min(values))}, at most {told(max(values))}" if len(values) > 1 else ""
+def _figure(name: str, values: Sequence[float], text: Callable[[float], str]) -> str:
+    words = f"{name}: {text(values[-1])}" + (
+        f", at least {text(min(values))}, at most {text(max(values))}" if len(values) > 1 else ""
     )
-    span = f" ({told(min(values))} to {told(max(values))})" if len(values) > 1 else ""
-    return f"<figure>{sparkline(values, words)}<figcaption><b>{told(values[-1])}</b> {name}{span}</figcaption></figure>"
+    span = f" ({text(min(values))} to {text(max(values))})" if len(values) > 1 else ""
+    return f"<figure>{sparkline(values, words)}<figcaption><b>{text(values[-1])}</b> {name}{span}</figcaption></figure>"
 
 
 def sparkline(values: Sequence[float], words: str, width: int = PLOT_WIDTH, height: int = PLOT_HEIGHT) -> str:
@@ -169,7 +169,7 @@ def _details(drawing: Drawing) -> str:
     parts = ['<aside aria-live="polite"><section data-n=""><h3>Details</h3><p>Choose an operator.</p></section>']
     for at, each in enumerate(view.operators):
         names = ", ".join(each.names)
-        said = "".join(f"<p>{markup(line)}</p>" for line in each.says)
+        description = "".join(f"<p>{markup(line)}</p>" for line in each.says)
         facts = [
             ("reads", ", ".join(_called(view, numbers, source) for source in each.inputs)),
             ("read by", ", ".join(_called(view, numbers, reader) for reader in each.readers)),
@@ -181,7 +181,7 @@ def _details(drawing: Drawing) -> str:
         rows = "".join(f"<dt>{name}</dt><dd>{markup(value)}</dd>" for name, value in facts if value)
         head = markup(each.kind) + (f" <b>{markup(names)}</b>" if names else "")
         parts.append(
-            f'<section data-n="{at}" hidden><h3>{head}</h3>{said}<dl>{rows}</dl>{_history(view, each)}</section>'
+            f'<section data-n="{at}" hidden><h3>{head}</h3>{description}<dl>{rows}</dl>{_history(view, each)}</section>'
         )
     return "".join([*parts, "</aside>"])
 

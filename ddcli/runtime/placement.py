@@ -1,6 +1,6 @@
-"""Which engine does which stage of a run: by what was asked for, and by how much a stage has to move.
+"""The engine of each stage of a run: by `--engine`, the file's `on`, and the bytes that wait for the stage.
 
-Spark is started when a stage first wants it: that takes longer than most runs.
+Spark starts when a stage first wants it: its start takes longer than most runs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HEAVY = 256 << 20
-"""Bytes of updates waiting for a stage for which it is worth to have Spark do it: a thread here takes seconds with them."""
+"""Bytes of updates that wait for a stage from which Spark is worth it: a thread here needs seconds for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a stage goes to Spark. `ready`: it is said where Spark is. `heavy` bytes are so many that they would take long here, or not fit.
+    """The rule by which a stage goes to Spark. `ready`: a master is known. `heavy`: the bytes that would take long here, or not fit.
 
-    The traces of one loop may take `room` bytes of memory; it takes some four times as many to work with them.
+    The traces of one loop may take `room` bytes of memory; work with them takes some four times as many.
     """
 
     engine: Engine
@@ -42,13 +42,13 @@ class Rule:
     room: int
 
     def wants_spark(self, wishes: Collection[str], size: int) -> bool:
-        """Say whether a stage goes to Spark, given what the file says of its collections and how many bytes wait for it.
+        """Return whether a stage goes to Spark, given the engines that the file names for its collections, and the bytes that wait for it.
 
         >>> rule = Rule("auto", ready=True, heavy=1000, room=0)
         >>> [rule.wants_spark(wishes, size) for wishes, size in [((), 999), ((), 1000), (["local"], 1000), (["spark"], 1)]]
         [False, True, False, True]
 
-        Where nothing waits there is hardly anything to do: nobody need wait for Spark to start.
+        A stage for which nothing waits has hardly any work, and need not wait for Spark to start.
 
         >>> rule.wants_spark(["spark"], 0), Rule("spark", True, 1000, 0).wants_spark(["local"], 0)
         (False, True)
@@ -60,9 +60,9 @@ class Rule:
         return self.ready and size >= self.heavy and "local" not in wishes
 
     def wants_memory(self, moving: int, kept: int) -> bool:
-        """Say whether what is left of a loop is done in memory, as one task: so many bytes move in a round, so many are in its traces.
+        """Return whether the rest of a loop runs in memory, as one task: `moving` bytes move in a round, `kept` are in its traces.
 
-        That is sooner than as many tasks, if its traces fit, with what they will have taken in when it is done.
+        One task is quicker than many, if the traces fit, with all that they will have taken in at the loop's end.
 
         >>> rule = Rule("local", ready=False, heavy=100, room=1000)
         >>> rule.wants_memory(50, 400), rule.wants_memory(50, 401), rule.wants_memory(100, 0)
@@ -72,7 +72,7 @@ class Rule:
 
 
 class Choosing:
-    """The places where the stages of a run may be done: this process, and a Spark that is started when it is first wanted."""
+    """The places for the stages of a run: this process, and a Spark that starts when a stage first wants it."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -81,12 +81,12 @@ class Choosing:
         )
         self.here = Threads(request.workers)
         self.spark: Spark | None = None
-        """Spark, if it was started."""
+        """Spark, once it has started."""
 
     def cut(self, graph: PhysicalGraph, nt: int, rows: int, kept: frozenset[int]) -> tuple[Sizes, bool]:
-        """Return how to cut a run that is fed so many updates, and whether its stages are chosen an engine each.
+        """Return the sizes of a run over `rows` updates, and whether each of its stages chooses its engine.
 
-        The arrangements that the state has are of `kept` shards, times of `nt` coordinates.
+        The state's arrangements have `kept` shards; times have `nt` coordinates.
         """
         request, wanted = self.request, self.request.spec.shards
         width = max((Layout(scan.schema).width for scan in graph.scans().values()), default=0) + nt + 1
@@ -97,15 +97,15 @@ class Choosing:
             cut = sizes(rows, width, kept, request.workers, request.memory, wanted, looped=looped)
             if cut.room is None or not looped:
                 return cut, False
-            # Only as tasks does a loop go round by round, with a shard in memory at a time.
-        # A task has one thread, and its part of the memory where it is done.
+            # Only tasks run a loop round by round, with one shard in memory at a time.
+        # A task has one thread, and its part of its machine's memory.
         cut = sizes(rows, width, kept, 1, self.task_memory(size), wanted, looped=looped)
         return cut.spread(rows, self.slots(size), new=not kept and wanted is None), True
 
     def spreads(self, wishes: Collection[str], size: int) -> bool:
-        """Say whether a run that is fed so many bytes is to go stage by stage, so that some can go to Spark.
+        """Return whether a run over `size` bytes goes stage by stage, so that some stages can go to Spark.
 
-        Raises UsageError where the file wants it and there is none: that should not come out half-way.
+        Raises UsageError if the file wants Spark and it isn't installed, before any work is done.
         """
         if self.rule.engine == "auto" and "spark" in wishes and size:
             from ddcli.runtime.spark.start import check_installed
@@ -115,15 +115,15 @@ class Choosing:
         return self.rule.wants_spark((), size)
 
     def slots(self, size: int) -> int:
-        """Return how many tasks are done at once by whoever does the first stage, for which so many bytes wait."""
+        """Return the number of tasks that run at once in the first stage, for which `size` bytes wait."""
         return self.cluster(spark=self.rule.wants_spark((), size)).slots
 
     def task_memory(self, size: int) -> int:
-        """Return the bytes that a task of the first stage may have. Later stages that are done elsewhere are smaller."""
+        """Return the bytes of memory of a task of the first stage. Later stages that run elsewhere are smaller."""
         return self.cluster(spark=self.rule.wants_spark((), size)).task_memory(self.request.memory)
 
     def cluster(self, *, spark: bool) -> Spark | Threads:
-        """Return who does tasks."""
+        """Return Spark, started if need be, or the threads of this process."""
         if not spark:
             return self.here
         if self.spark is None:
@@ -137,7 +137,7 @@ class Choosing:
         return self.spark
 
     def _wanted(self, find: Callable[[], T]) -> T:
-        """Return what is found of Spark; raise UsageError, at the place in the file that wants it, where it is not to be had."""
+        """Return the result of `find`; raise its UsageError at the place in the file that wants Spark."""
         try:
             return find()
         except UsageError as error:
@@ -149,6 +149,6 @@ class Choosing:
             raise UsageError(error.problem, span=span, hint=hint) from error
 
     def close(self) -> None:
-        """Let go of Spark."""
+        """Stop Spark, if it was started here."""
         if self.spark is not None:
             self.spark.close()

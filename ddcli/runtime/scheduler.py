@@ -1,7 +1,7 @@
-"""A step that other processes do, task by task: what each is to do, and what comes of what they did.
+"""The scheduler: it cuts a step into tasks for other processes and collects their results.
 
-Stage after stage: no task of one begins before all tasks of the one before are done. The driver sees where things are, never the
-updates themselves, but for the few of an output that would make too small a file.
+Stages run one after the other: no task of a stage begins before all tasks of the previous one have ended. The driver handles names of
+files, never the updates in them, but for the few of an output that would make too small a file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ddcli.dataclass import dataclass
 from ddcli.engine.counts import Counts, RowCounts
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ddcli.circuit.traces import Rest, StateTraces
     from ddcli.engine.rounds import Rounds
     from ddcli.engine.scope_tree import Address, Memos, Path
-    from ddcli.runtime.placement import Rule
+    from ddcli.runtime.placement import Choosing
     from ddcli.runtime.task import Job
     from ddcli.sinks.outputs import Publishing
     from ddcli.sinks.side_logs import ErrorLog
@@ -37,44 +37,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TURNS = 3
-"""Tasks of a stage for each that can be done at once: shards differ, and whoever is done early takes another."""
-
-
-class Cluster(Protocol):
-    """Processes that do tasks."""
-
-    @property
-    def slots(self) -> int:
-        """Return how many tasks are done at once."""
-
-    def run(
-        self,
-        function: Callable[[bytes, bytes, str], bytes],
-        common: bytes,
-        tasks: Sequence[bytes],
-        about: str,
-        progress: Progress,
-    ) -> list[bytes]:
-        """Return what `function(common, task, attempt)` gives for each task; `attempt` is a name that no other attempt has.
-
-        `progress` is told how far the tasks are, where that is known before all are done.
-        """
-
-
-class Places(Protocol):
-    """Who does the tasks of a stage."""
-
-    @property
-    def rule(self) -> Rule:
-        """Return when a stage goes to Spark."""
-
-    def cluster(self, *, spark: bool) -> Cluster:
-        """Return who does tasks on Spark, or here."""
+"""Tasks of a stage for each slot: shards differ in size, and a slot that is free early takes another."""
 
 
 @dataclass
 class Done:
-    """How much was done in one place."""
+    """The number of tasks and stages that ran in one place."""
 
     tasks: int = 0
     stages: int = 0
@@ -82,12 +50,12 @@ class Done:
 
 @dataclass
 class Spreading:
-    """The step of a run that is done as tasks, each stage where it is best done."""
+    """The step of a run as tasks: each stage goes to this machine or to Spark, by the rule of `places`."""
 
     job: Job
     assembled: Assembled
-    """The dataflow as it is in each task: here it tells where things are."""
-    places: Places
+    """The dataflow as each task assembles it; the driver reads its stages and layouts only."""
+    places: Choosing
     traces: StateTraces
     publishing: Publishing
     transaction: Transaction | None
@@ -96,9 +64,9 @@ class Spreading:
     say: Callable[[str], None]
     progress: Progress = SILENT
     widths: Mapping[str, float] = field(default_factory=dict)
-    """The bytes of a row of each input, where they are known."""
+    """The bytes of a row of each input, if known."""
     done: dict[bool, Done] = field(default_factory=lambda: {True: Done(), False: Done()})
-    """What was done so far on Spark, and what was not."""
+    """What ran so far on Spark (True) and here (False)."""
     counts: Counts = field(default_factory=Counts)
     schedule: Schedule[Sent] = field(init=False)
     _turn: tuple[Path, Rounds] | None = None
@@ -110,12 +78,12 @@ class Spreading:
         self.schedule = Schedule(nest, shards, self.places.rule.wants_memory, attrgetter("size"))
 
     def run(self) -> None:
-        """Do the step."""
+        """Run the step."""
         common = pickle.dumps(self.job)
         for leg, sent in self.schedule.legs():
             spark = self._wants_spark(leg)
             tasks = self._tasks(leg, sent, spark=spark)
-            self._perform(common, tasks, self._told(leg), spark=spark)
+            self._perform(common, tasks, self._title(leg), spark=spark)
             self._count_turn(leg)
         if self._rests:
             known = self.job.manifest.arrangements if self.job.manifest else {}
@@ -126,7 +94,7 @@ class Spreading:
             self._perform(common, tasks, "merging files of the state", spark=spark)
 
     def _count_turn(self, leg: Leg) -> None:
-        """Count a turn of a loop's body, which several legs may be of."""
+        """Count a round of a loop's body, to which several legs may belong."""
         if leg.action == "stage" and leg.path and (leg.path, leg.rounds) != self._turn:
             self._turn = leg.path, leg.rounds
             loop = self.schedule.nest.scopes[leg.path[:-1]].places[leg.path[-1]]
@@ -135,7 +103,7 @@ class Spreading:
     # --- where ----------------------------------------------------------------------------------------------------
 
     def _wants_spark(self, leg: Leg) -> bool:
-        """Say whether a leg goes to Spark."""
+        """Return whether a leg goes to Spark."""
         if not leg.path and self.schedule.nest.scope.stages[leg.stage].first:
             nt, layouts = len(self.job.time), self.assembled.layouts.items()
             size = sum(self.job.taken[name].rows * (layout.width + nt + 1) * LANE for name, layout in layouts)
@@ -144,45 +112,45 @@ class Spreading:
         return self.places.rule.wants_spark(self._wishes(leg), size)
 
     def _wishes(self, leg: Leg) -> frozenset[str]:
-        """Return what the file says of where a leg is to be done."""
+        """Return the engines that the pipeline file names for a leg's operators."""
         scope = self.schedule.nest.scope
         indices = leg.path[:1] or scope.stages[leg.stage].places
         places = [scope.places[index] for index in indices]
-        # What is done row by row goes along with what its rows come from.
+        # An operator on single rows goes with the operators that its rows come from.
         deciding = [place for place in places if place.gathers or place.whole] or places
         return frozenset[str]().union(*(self.job.graph.engines.get(place.name, ()) for place in deciding))
 
-    def _told(self, leg: Leg) -> str:
-        """Return what a leg is, for those who watch."""
+    def _title(self, leg: Leg) -> str:
+        """Return a leg's name in the progress display."""
         scope = self.schedule.nest.scope
         number = (
             next(at for at, stage in enumerate(scope.stages) if leg.path[0] in stage.places) if leg.path else leg.stage
         )
-        told = f"stage {number + 1} of {len(scope.stages)}: {scope.told(scope.stages[number])}"
+        title = f"stage {number + 1} of {len(scope.stages)}: {scope.title(scope.stages[number])}"
         if not leg.path:
-            return told
+            return title
         scope = self.schedule.nest.scopes[leg.path]
         rounds = ".".join(map(str, leg.rounds))
         match leg.action:
             case "stage" | "sum":
-                return f"{told}, round {rounds}: {scope.told(scope.stages[leg.stage])}"
+                return f"{title}, round {rounds}: {scope.title(scope.stages[leg.stage])}"
             case "enter":
-                return f"{told}, beginning"
+                return f"{title}, beginning"
             case "end":
-                return f"{told}, writing its state"
+                return f"{title}, writing its state"
             case _:
-                return f"{told}, in memory"
+                return f"{title}, in memory"
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
     def _tasks(self, leg: Leg, sent: Mapping[Address, Sequence[Sent]], *, spark: bool) -> list[Task]:
-        """Return the tasks of a leg, each told what was sent to where it looks."""
+        """Return the tasks of a leg, each with the updates that were sent to its shards."""
         slots = self.places.cluster(spark=spark).slots
         if not leg.path and self.schedule.nest.scope.stages[leg.stage].first:
             slices = [(name, at) for name in self.assembled.layouts for at in range(len(self.job.taken[name].slices))]
             return [Task(leg, slices=tuple(some)) for some in dealt(slices, slots)]
         if leg.action in ("whole", "rest"):
-            return [Task(leg, sent=sent, memos=self._memos, threads=slots)]  # nobody else has anything to do
+            return [Task(leg, sent=sent, memos=self._memos, threads=slots)]  # no other task runs meanwhile
         tasks = []
         for group in dealt(leg.shards, slots):
             mine = frozenset(group)
@@ -192,7 +160,7 @@ class Spreading:
         return tasks
 
     def _perform(self, common: bytes, tasks: Sequence[Task], about: str, *, spark: bool) -> None:
-        """Have tasks done, and take in what they give."""
+        """Run tasks and take in their results; raise the first error of one."""
         if not tasks:
             return
         cluster = self.places.cluster(spark=spark)
@@ -206,7 +174,7 @@ class Spreading:
         self.done[spark].stages += 1
         results: list[Result] = [pickle.loads(each) for each in done]  # noqa: S301
         for result in results:
-            if self.transaction is not None:  # what the others wrote is to be removed, too, when one failed
+            if self.transaction is not None:  # when one fails, the files of the others are removed, too
                 self.transaction.adopt(result.batches, ())
         for result in results:
             if result.error is not None:
@@ -228,16 +196,16 @@ class Spreading:
                 self._rests.append(rest)
         for merged in result.merged:
             self.traces.replace(merged)
-        for name, told in result.told.items():
-            self.facts[name].hear(told)
-        self.errors.hear(result.failed)
+        for name, report in result.read.items():
+            self.facts[name].add(report)
+        self.errors.take_in(result.failed)
         self.counts.add(result.counts)
-        self._tell(result)
+        self._show(result)
         for line in result.lines:
             self.say(line)
 
-    def _tell(self, result: Result) -> None:
-        """Tell who watches what a task has read and written."""
+    def _show(self, result: Result) -> None:
+        """Show in the progress display what a task has read and written."""
         for name, scan in self.job.graph.scans().items():
             rows = result.counts[scan.fingerprint].rows_out if scan.fingerprint in result.counts else 0
             self.progress.read(rows, round(rows * self.widths.get(name, 0)))
@@ -248,6 +216,6 @@ class Spreading:
 
 
 def dealt(things: Sequence[T], slots: int) -> list[Sequence[T]]:
-    """Return things in as many groups as are worth it for who has so many slots."""
+    """Return things in groups, `TURNS` for each slot at most."""
     count = min(len(things), TURNS * slots)
     return [things[at::count] for at in range(count)]

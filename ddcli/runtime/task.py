@@ -1,9 +1,9 @@
 """Tasks: a shard or some slices through a stage, in any process that can open the state's directory.
 
-A task is told all it needs: what the run is (`Job`, the same for all tasks of a run), which stage of which shards, and where what
-was sent to it lies. It makes the operators that it needs, with traces as the last commit left them, and does to them what
-a run in one process does. What it gives is small: what it wrote, not what is in it. Nothing of it counts before the driver commits, so a
-task may fail, be done again, or be done twice.
+A task carries all that it needs: the run (`Job`, the same for all tasks of a run), the stage and its shards, and the files of the
+updates sent to it. It makes its operators over the traces of the last commit and steps them as a run in one process does. Its result is
+small: the names of the files that it wrote, not their content. Nothing of it counts before the driver commits, so a task may fail, be
+repeated, or run twice at once.
 """
 
 from __future__ import annotations
@@ -58,26 +58,26 @@ if TYPE_CHECKING:
     from ddcli.job.sizes import Sizes
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sources.imported import SharedReader
-    from ddcli.sources.input_format import InputFacts, Told
+    from ddcli.sources.input_format import InputFacts, InputReport
     from ddcli.sources.slices import Feed
     from ddcli.store.state.holds import Claims
     from ddcli.store.state.manifest import Manifest
 
 FEW = 10_000
-"""Updates of an output that a task hands over instead of writing a file of them."""
+"""The most updates of an output that a task returns in its result instead of in a file."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run, as its tasks must know it: what it reads, computes and writes, and how it is cut. Without `number`, a dry run."""
+    """What all tasks of a run share: its inputs, plan, outputs and shards. Without `number` it is a dry run."""
 
     state: Path
     scratch: Path
-    """Where tasks leave what others read."""
+    """The folder in which tasks exchange updates."""
     token: str
-    """What tells the names of this run's files from those of others."""
+    """A part of the names of this run's files that no other run has."""
     number: int | None
-    """Of the commit in the making."""
+    """The number of the commit to come."""
     manifest: Manifest | None
     secret: bytes
     graph: PhysicalGraph
@@ -91,16 +91,16 @@ class Job:
     past: Mapping[str, int | None]
     only: Collection[str] | None
     outputs: Mapping[str, Path]
-    """Those that are written."""
+    """The outputs that the run writes."""
     reopen: Frontier | None
-    """Where a changed pipeline's past is said: at open times, those from here on. None: times are open, or there is no such past."""
+    """The frontier from which times are open, to which a changed pipeline's past is moved. None: all are open, or there is no such past."""
     quarantines: bool
-    """Whether records on which an expression fails are put aside."""
+    """Whether records on which an expression fails go to the quarantine, instead of ending the run."""
     cache_dir: Path
-    """Where compiled kernels are kept, on a machine that has some."""
+    """The folder of compiled kernels, on machines that have one."""
 
     def traces(self, pools: Sequence[Pool]) -> StateTraces:
-        """Return what gives operators their traces."""
+        """Return the traces that the run's operators begin with."""
         return StateTraces(
             real(self.state),
             self.manifest,
@@ -116,9 +116,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """Shards that go a leg of the run's schedule, or what is fed: slices of inputs. Or shards' files that are to be merged.
+    """A leg of the schedule for some shards, or slices of inputs to read, or shards' files to merge.
 
-    `sent` is what waits where the task looks, `memos` what it must know of loops. It may have so many `threads`.
+    `sent` are the updates that wait for these shards, `memos` the state of their loops, `threads` the most that the task may use.
     """
 
     leg: Leg | None = None
@@ -132,7 +132,7 @@ class Task:
 
 @dataclass
 class Result:
-    """What a task gave: where what it sent lies, and which files it wrote. With an `error`, nothing of it counts."""
+    """A task's result: the files that it sent and wrote, and its counts. With an `error`, nothing of it counts."""
 
     sent: list[Sent] = field(default_factory=list)
     wakes: list[Wake] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Result:
     kept: list[ShardFiles] = field(default_factory=list)
     merged: list[Merged] = field(default_factory=list)
     batches: list[tuple[Path, Path]] = field(default_factory=list)
-    told: dict[str, Told] = field(default_factory=dict)
+    read: dict[str, InputReport] = field(default_factory=dict)
     failed: Sequence[pl.DataFrame] = ()
     lines: list[str] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
@@ -149,14 +149,14 @@ class Result:
 
 
 def perform(common: bytes, task: bytes, attempt: str) -> bytes:
-    """Do a pickled `Task` of a pickled `Job`; return the pickled `Result`. `attempt` is the name of no other attempt at a task.
+    """Return the pickled `Result` of a pickled `Task` of a pickled `Job`. No two attempts at a task have the same name `attempt`.
 
-    What a person must hear of is no reason to try again, so it is in the result.
+    An error of the data or the pipeline is part of the result, since Spark would repeat a task that raises.
     """
     job = _job(common)
     try:
         result = _Doing(job, attempt).do(pickle.loads(task))  # noqa: S301
-    except SpecError as error:  # the driver found all that the file names: it is not to be had here
+    except SpecError as error:  # the driver could import all that the file names, this machine can't
         result = Result(error=_lacking(error))
     except DdError as error:
         result = Result(error=error)
@@ -171,7 +171,7 @@ def _lacking(error: SpecError) -> EngineError:
 
 
 _known: dict[bytes, Job] = {}
-"""The job that this process has seen last: most tasks that it gets are of one run."""
+"""The job of this process's last task: most of its tasks belong to one run."""
 
 
 def _job(common: bytes) -> Job:
@@ -200,7 +200,7 @@ class _Doing:
         self.result = Result()
         self.scans = {name: scan.fingerprint for name, scan in job.graph.scans().items()}
         self.seconds: dict[str, float] = defaultdict(float)
-        """How long reading inputs and writing outputs took, by the names of these in counts."""
+        """The time that reading inputs and writing outputs took, by their names in `counts`."""
 
     def do(self, task: Task) -> Result:
         """Do the task."""
@@ -223,12 +223,12 @@ class _Doing:
             self.result.counts.note(name, RowCounts(seconds=spent))
         if self.attempt is not None:
             self.result.batches = self.attempt.batches
-        self.result.told = {name: facts.told() for name, facts in self.facts.items()}
+        self.result.read = {name: facts.report() for name, facts in self.facts.items()}
         self.result.failed = self.errors.frames
         return self.result
 
     def _check_shared(self) -> None:
-        """Refuse a place that is not the driver's: he has made the scratch directory."""
+        """Raise EngineError unless the scratch directory exists here, which the driver has made."""
         scratch = self.job.scratch
         if not isinstance(scratch, ObjectPath) and not is_directory(real(scratch)):
             raise EngineError(
@@ -254,7 +254,7 @@ class _Doing:
         )
 
     def _failed(self) -> Failed | None:
-        """Return what is told of records that an expression fails on; None, where they refuse the run."""
+        """Return the function that receives the records on which an expression fails; None where such a record ends the run."""
         if not self.job.quarantines:
             return None
         return self.errors.add if self.job.reopen is None else self.errors.add_rebuilt(self.job.reopen)

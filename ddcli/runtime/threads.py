@@ -1,4 +1,4 @@
-"""Tasks in threads of this process: what is too little for anybody else."""
+"""Tasks in threads of this process, which small runs use."""
 
 from __future__ import annotations
 
@@ -7,29 +7,25 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ddcli.progress import Progress
+    from ddcli.runtime.spark.session import Function
 
 
 class Threads:
-    """Does tasks here, as many at once as it has `slots` (the driver's protocol `Cluster`)."""
+    """Runs tasks here, as many at once as it has `slots`; the scheduler uses it as it does a `Spark`."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._attempts = count()
 
     def task_memory(self, here: int) -> int:
-        """Return the bytes that a task may have, where all that is done on this machine may have `here`."""
+        """Return the bytes of memory of one task, of the `here` bytes that all tasks on this machine may use."""
         return here // self.slots
 
     def run(
-        self,
-        function: Callable[[bytes, bytes, str], bytes],
-        common: bytes,
-        tasks: Sequence[bytes],
-        about: str,
-        progress: Progress,
+        self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
     ) -> list[bytes]:
         named = [(task, f"here-{next(self._attempts)}") for task in tasks]
         if len(named) == 1:

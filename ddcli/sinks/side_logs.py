@@ -109,8 +109,8 @@ class ErrorLog:
         """The records so far, as frames for `hear`."""
         return self._frames
 
-    def hear(self, frames: Sequence[pl.DataFrame]) -> None:
-        """Take in records that another log took in."""
+    def take_in(self, frames: Sequence[pl.DataFrame]) -> None:
+        """Add the records of a task's log."""
         self._frames += frames
         self.rows += sum(int((frame[DIFF] > 0).sum()) for frame in frames)
 
@@ -166,8 +166,8 @@ def correct_aside(
         paths = sorted(path for path in directory.iterdir() if path.match(f"{UPDATES}*.parquet"))
     except FileNotFoundError:
         paths = []
-    said = [pl.scan_parquet(path, glob=False, hive_partitioning=False).collect() for path in paths]
-    frames = [frame.with_columns(-pl.col(DIFF)) for frame in said]
+    written = [pl.scan_parquet(path, glob=False, hive_partitioning=False).collect() for path in paths]
+    frames = [frame.with_columns(-pl.col(DIFF)) for frame in written]
     frames += [_as_updates(piece, times) for piece in reader.put_aside()]
     if frames:
         write(transaction, directory, [pl.concat(frames, how="diagonal_relaxed")], times, interval, called)

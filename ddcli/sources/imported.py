@@ -89,15 +89,15 @@ class SharedReader:
         self.shared = shared
         self.listing = listing
         entry = shared.entry
-        said = shared.schema(time)
+        schema = shared.schema(time)
         self.key = entry.key
         self.layout = BatchLayout(
-            Layout({name: said.columns[name] for name in entry.key}),
-            Layout({name: kind for name, kind in said.columns.items() if name not in entry.key}),
-            len(said.time),
+            Layout({name: schema.columns[name] for name in entry.key}),
+            Layout({name: kind for name, kind in schema.columns.items() if name not in entry.key}),
+            len(schema.time),
         )
         begin = frontier_of(known.schema["begin"]) if known else shared.manifest.upper
-        self.schema = SharedSchema(said.columns, said.time, diff=True, identity=shared.identity, begin=begin)
+        self.schema = SharedSchema(schema.columns, schema.time, diff=True, identity=shared.identity, begin=begin)
         self.begin = Frontier(begin)
         self._files = [(shard, file) for shard, files in enumerate(entry.shards) for file in files]
         if known is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TIME = "time"
 """What the time column of an output is called where the time has one coordinate."""
-Told = tuple[list[tuple[str, int]], Counter[int], Counter[int]]
+InputReport = tuple[list[tuple[str, int]], Counter[int], Counter[int]]
 """What the operators of an input report: see `InputFacts`."""
 
 
@@ -72,9 +72,9 @@ def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:
     first, kinds = next(iter(known.items()), ("", tuple(columns.values())))
     for name, other in known.items():
         if other != kinds:
-            told = [", ".join(map(str, each)) for each in (other, kinds)]
+            times = [", ".join(map(str, each)) for each in (other, kinds)]
             raise SpecError(
-                f"the time of input '{name}' is {told[0]}, that of '{first}' is {told[1]}",
+                f"the time of input '{name}' is {times[0]}, that of '{first}' is {times[1]}",
                 span=spec.inputs[name].name.span,
                 hint="the inputs of a pipeline share one time: write them with the same type",
             )
@@ -83,7 +83,7 @@ def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:
 
 @dataclass
 class InputFacts:
-    """What the operators of an input ask, and what they tell. Shards may tell from several threads."""
+    """What the operators of an input read of its description, and what they report. Shards may report from several threads."""
 
     given: InputSpec
     reader: LogReader
@@ -98,13 +98,13 @@ class InputFacts:
         """Return empty facts for a task, whose attempt may fail."""
         return replace(self, watched=[], _gone=Counter(), _before=Counter())
 
-    def told(self) -> Told:
-        """Return all reports, for `hear`."""
+    def report(self) -> InputReport:
+        """Return all reports, for `add`."""
         return self.watched, self._gone, self._before
 
-    def hear(self, told: Told) -> None:
-        """Add the reports of others."""
-        watched, gone, before = told
+    def add(self, report: InputReport) -> None:
+        """Add the reports of a task."""
+        watched, gone, before = report
         self.watched += watched
         self._gone += gone
         self._before += before
@@ -128,8 +128,8 @@ class InputFacts:
 
     def negative(self, record: dict[str, Any], time: int, count: int, found: int) -> None:
         """Refuse a record whose multiplicity is negative, or remember it; it is the first of those `found` in one shard."""
-        told = ", ".join(f"{name} = {value!r}" for name, value in record.items())
-        problem = f"the record {told} has the multiplicity {count} at the time {self._time(time)}"
+        values = ", ".join(f"{name} = {value!r}" for name, value in record.items())
+        problem = f"the record {values} has the multiplicity {count} at the time {self._time(time)}"
         if self.given.negative == "error":
             place = self.reader.find(record, time) or self.given.path.value
             hint = "it was retracted more often than inserted; correct the input, or set `negative: warn` or `allow`"
@@ -158,9 +158,9 @@ class InputFacts:
                 )
 
     def _refused(self, key: dict[str, Any], time: int, problem: str, hint: str) -> InputError:
-        told = ", ".join(f"{name} = {value!r}" for name, value in key.items())
+        values = ", ".join(f"{name} = {value!r}" for name, value in key.items())
         place = self.reader.find(key, time) or self.given.path.value
-        return InputError(f"the key {told} {problem} the time {self._time(time)}", place=place, hint=hint)
+        return InputError(f"the key {values} {problem} the time {self._time(time)}", place=place, hint=hint)
 
     def _time(self, time: int) -> str:
         return format_time((time,), list(self.reader.schema.time.values()))

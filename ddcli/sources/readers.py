@@ -49,9 +49,9 @@ def time_columns(request: Request, manifest: Manifest | None, readers: Mapping[s
     """Return the outputs' time columns and their types, which must be those of earlier runs."""
     time = shared_time(request.spec, {name: reader.schema for name, reader in readers.items()})
     if manifest is not None and [*(before := find_time(manifest)).items()] != [*time.items()]:
-        told = [", ".join(f"{name}: {kind}" for name, kind in one.items()) for one in (time, before)]
+        times = [", ".join(f"{name}: {kind}" for name, kind in one.items()) for one in (time, before)]
         raise StateError(
-            f"the times of the inputs are {told[0]}, those of the state and the outputs are {told[1]}",
+            f"the times of the inputs are {times[0]}, those of the state and the outputs are {times[1]}",
             place=str(request.spec.path),
             hint="write the inputs as they were, or begin anew: `dd reset PIPELINE --outputs`",
         )

@@ -179,7 +179,7 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
                 raise notes.refuse("", f"unknown key {word.value!r}", word.span, suggest(word.value, SECTIONS, listed))
             found[key.argument] = key.shape.read(node, NodePlace(word.value, word, word.value), notes)
         except Refused as refused:
-            if word.value == "dd":  # another version may be another language: nothing else can be said
+            if word.value == "dd":  # another version may be another language: no further error would be sure
                 raise
             if key is not None and refused.kept is not None:
                 found[key.argument] = refused.kept

@@ -111,10 +111,10 @@ class _ByFormat(Shape[model.InputSpec]):
         assert isinstance(node, Mapping)
         if node.get("import") is not None:
             return _IMPORT.read(node, place, notes)
-        said = node.get("format")
-        known = isinstance(said, Scalar) and said.text.value in OWN
-        kind = said.text.value if isinstance(said, Scalar) and known else "updates"
-        if said is None or known:
+        written = node.get("format")
+        known = isinstance(written, Scalar) and written.text.value in OWN
+        kind = written.text.value if isinstance(written, Scalar) and known else "updates"
+        if written is None or known:
             wrong = False
             for word, _ in node.entries:
                 formats = [other for other, keys in OWN.items() if word.value in keys]

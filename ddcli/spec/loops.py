@@ -95,7 +95,7 @@ class Beginning(Shape[model.CollectionSpec]):
         read = LOOPING.read(node, place, notes)
         if read.apply and isinstance(read.sources, model.Iterate) and isinstance(read.sources.result, tuple):
             problem = f"{NO_ONE} to apply operators to"
-            hint = f"begin a collection `from: {read.gives[0]}`, or name one result without brackets"
+            hint = f"begin a collection `from: {read.names[0]}`, or name one result without brackets"
             notes.refuse(place.path, problem, words["apply"].span, hint)
             wrong = True
         if wrong:

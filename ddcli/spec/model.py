@@ -336,8 +336,8 @@ class CollectionSpec:
     on: Text | None = None
 
     @property
-    def gives(self) -> tuple[str, ...]:
-        """The names by which others refer to it."""
+    def names(self) -> tuple[str, ...]:
+        """The names of its results."""
         if isinstance(self.sources, Iterate) and isinstance(self.sources.result, tuple):
             return tuple(f"{self.name.value}.{result.value}" for result in self.sources.result)
         return (self.name.value,)

@@ -202,7 +202,7 @@ class As(Shape[T], Generic[K, T]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Nothing(Shape[T]):
-    """An empty value, or an empty mapping: all is said by the key."""
+    """An empty value, or an empty mapping: the key alone has the meaning."""
 
     build: Callable[[NodePlace], T]
 

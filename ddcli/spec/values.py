@@ -121,8 +121,8 @@ class Flag(Shape[bool]):
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> bool:
         if not isinstance(node, Scalar) or node.kind != "bool":
             hint = None
-            if isinstance(node, Scalar) and (said := {"yes": "true", "on": "true"}.get(node.text.value.lower())):
-                hint = f"write `{said}`"
+            if isinstance(node, Scalar) and (word := {"yes": "true", "on": "true"}.get(node.text.value.lower())):
+                hint = f"write `{word}`"
             elif isinstance(node, Scalar) and node.text.value.lower() in ("no", "off"):
                 hint = "write `false`"
             raise notes.mismatch(node, place, "true or false", hint)

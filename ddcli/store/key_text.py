@@ -62,10 +62,10 @@ def _value(name: str, text: str, kind: Type) -> Any:
     return value.item()
 
 
-def told(key: Mapping[str, Any]) -> str:
+def key_text(key: Mapping[str, Any]) -> str:
     """Return a key for a message.
 
-    >>> told({"id": 7, "region": None})
+    >>> key_text({"id": 7, "region": None})
     'id = 7, region is null'
     """
     return ", ".join(f"{name} is null" if value is None else f"{name} = {value}" for name, value in key.items())

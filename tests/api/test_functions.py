@@ -173,7 +173,7 @@ def test_what_a_function_gives_is_checked(name):
 def test_what_is_no_function_is_refused_at_once():
     numbers = Dataflow().input("numbers", COLUMNS)
     for refused, message in [
-        (lambda: numbers.map(lambda r: r), "takes the columns that it gives"),
+        (lambda: numbers.map(lambda r: r), "takes the columns that it returns"),
         (lambda: numbers.map(7, columns=COLUMNS), "not 7"),
         (lambda: numbers.map(columns=COLUMNS), "with a function only"),
         (lambda: numbers.map(lambda r: r, columns={"k": "int65"}), "unknown type 'int65'"),

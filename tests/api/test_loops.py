@@ -199,7 +199,7 @@ def test_what_a_loop_needs_is_asked_for(edges):
     dataflow = edges.dataflow
     other = Dataflow().input("edges", COLUMNS)
     for refused, message in [
-        (lambda: edges.iterate(lambda x: None), "gives for"),
+        (lambda: edges.iterate(lambda x: None), "returns for"),
         (lambda: edges.iterate(lambda x: other), "not a collection of this dataflow"),
         (lambda: edges.iterate(lambda x: x.project("k")), "not in all of them: v"),
         (lambda: edges.iterate(lambda x: x, max_rounds=0), "at least 1"),

@@ -229,7 +229,7 @@ def test_a_dry_run_says_what_a_run_will_do(shop, secrets):
     sell(shop, 2, (other, 2), (one, 4))
     result = shop("run", "sales.yaml", "--dry-run")
     assert result.code == 5
-    assert "hint: `dd run` gives the state another secret, under which they differ" in result.err
+    assert "hint: `dd run` chooses another secret for the state, under which they differ" in result.err
 
 
 def test_hashes_that_meet_under_every_secret_end_the_run(shop, monkeypatch):

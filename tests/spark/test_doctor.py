@@ -13,7 +13,7 @@ from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import EngineError, UsageError
 from ddcli.job.options import SparkOptions
 from ddcli.runtime.spark import doctor
-from ddcli.runtime.spark.session import told
+from ddcli.runtime.spark.session import shortened
 from tests.spark.support import Here
 
 LOOK = doctor.look
@@ -121,4 +121,4 @@ def test_another_python_of_executors_is_told_in_a_line():
         "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
         "version: 3.13 than that in driver: 3.11, PySpark cannot run with different minor versions.\nPlease check\n"
     )
-    assert told(text).problem == "executors have Python 3.13, and this is 3.11"
+    assert shortened(text).problem == "executors have Python 3.13, and this is 3.11"

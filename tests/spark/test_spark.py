@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
 from ddcli.runtime import scheduler
-from ddcli.runtime.spark.session import told
+from ddcli.runtime.spark.session import shortened
 from ddcli.store.state.directory import batch_files
 from ddcli.store.state.manifest import read_newest
 from tests.judge.harness import judge
@@ -226,22 +226,23 @@ def test_an_existing_session_is_used_and_left(spark, shop):
 
 def test_errors_of_spark_are_told_in_a_line():
     text = "Py4JJavaError: An error occurred\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Remote RPC client disassociated.\n\tat x"
-    assert told(text).problem.startswith("an executor was lost: ExecutorLostFailure (executor 1 exited")
+    assert shortened(text).problem.startswith("an executor was lost: ExecutorLostFailure (executor 1 exited")
     text = "x\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\n    g()\nModuleNotFoundError: No module named 'polars'\n\n\tat org.apache"
-    assert "lacks a package: No module named 'polars'" in told(text).problem
+    assert "lacks a package: No module named 'polars'" in shortened(text).problem
     text = "Job aborted due to stage failure: Task 1 in stage 3.0 failed 4 times, most recent failure: Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider"
-    assert told(text).problem.startswith("a Python process of an executor was killed")
+    assert shortened(text).problem.startswith("a Python process of an executor was killed")
     text = text.replace(
         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
         "ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: Command exited with code 137",
     )
-    assert told(text).problem.startswith("a process of an executor ran out of memory: ExecutorLostFailure")
-    assert "spark.executor.memoryOverhead" in told(text).hint
+    assert shortened(text).problem.startswith("a process of an executor ran out of memory: ExecutorLostFailure")
+    assert "spark.executor.memoryOverhead" in shortened(text).hint
     lost = "Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.2 executor 1): "
     text = f'{lost}java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory'
-    assert told(text).problem == "there is no Python on 10.0.0.2 at /no/python"
+    assert shortened(text).problem == "there is no Python on 10.0.0.2 at /no/python"
     assert (
-        told("[MASTER_URL_INVALID] Could not parse 'x'\n\tat y").problem == "[MASTER_URL_INVALID] Could not parse 'x'"
+        shortened("[MASTER_URL_INVALID] Could not parse 'x'\n\tat y").problem
+        == "[MASTER_URL_INVALID] Could not parse 'x'"
     )
 
 
@@ -260,7 +261,7 @@ def test_errors_of_spark_are_told_in_a_line():
 def test_that_memory_ran_out_is_told_whoever_noticed(said):
     problem = f"a task ran out of memory{': in f:late' if 'late' in said else ''}"
     thrown = "PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
-    assert told(f"{thrown}Traceback (most recent call last):\n  File x\n{said}\n\n\tat y").problem == problem
+    assert shortened(f"{thrown}Traceback (most recent call last):\n  File x\n{said}\n\n\tat y").problem == problem
 
 
 FRAMES = """\
@@ -284,6 +285,8 @@ def test_a_crash_is_told_of_at_the_innermost_line_of_what_our_code_called(what, 
     others = (
         "Thread 0x1 (most recent call first):\n  <no Python frame>\n\nCurrent thread 0x2 (most recent call first):\n"
     )
-    error = told(f"{lost}Python worker exited unexpectedly (crashed): Fatal Python error: {what}\n\n{others}{frames}\n")
+    error = shortened(
+        f"{lost}Python worker exited unexpectedly (crashed): Fatal Python error: {what}\n\n{others}{frames}\n"
+    )
     assert error.problem == f"a Python process of an executor crashed on 10.0.0.2: {what}, in {where}"
     assert hint in error.hint

@@ -209,7 +209,7 @@ outputs: {best: {path: b/, from: big.best}, near: {path: n/, from: big.near}}
 
 def test_a_loop():
     big = parse(HEAD + LOOP).collections["big"]
-    assert big.gives == ("big.best", "big.near")
+    assert big.names == ("big.best", "big.near")
     inner = {
         "variables": (("inner", "best"),),
         "body": {"inner": {"CollectionSpec": {"name": "inner", "sources": ("inner",), "apply": (), "on": None}}},
@@ -228,7 +228,7 @@ def test_a_loop():
         },
         "result": ("best", "near"), "bound": 20, "guard": 10_000,
     }  # fmt: skip
-    assert big.sources.body["other"].gives == ("other",)
+    assert big.sources.body["other"].names == ("other",)
     assert big.sources.body["best"].apply[0].place == "collections.big.iterate.body.best.apply[0].enter"
 
 

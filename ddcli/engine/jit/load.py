@@ -1,6 +1,6 @@
 """Kernels: C-like functions over int64 lanes, compiled once by numba, later loaded by llvmlite alone.
 
-A kernel is an ordinary function of numpy arrays and integers that gives an int64. It allocates nothing and raises
+A kernel is an ordinary function of numpy arrays and integers that returns an int64. It allocates nothing and raises
 nothing: the caller brings scratch and output room, and a negative result is an error code. Signed integers must not overflow in it
 (compiled code takes that for granted; ask `sum_overflows` first, or compute in uint64, which wraps around), and int64 must not
 meet uint64 in one operation (numba makes them a float). So the same source runs in

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @kernel("MMV")
 def find_ranges(m: np.ndarray, keys: np.ndarray, ranges: np.ndarray) -> int:
-    """Write start and end of the rows of each key that is there, one pair after the other; gives the number of rows."""
+    """Write start and end of the rows of each key that has some, one pair after the other; return the number of rows."""
     nk = keys.shape[1]
     n = m.shape[0]
     step_m = n // (8 * keys.shape[0] + 1) + 1
@@ -96,7 +96,7 @@ def copy_bounds(sources: list[np.ndarray], bounds: np.ndarray, out: np.ndarray) 
 
 @kernel("MM")
 def first_keys(m: np.ndarray, out: np.ndarray) -> int:
-    """Write each key of sorted rows once; gives their number."""
+    """Write each key of sorted rows once; return the number of keys."""
     o = 0
     for i in range(m.shape[0]):
         if o == 0 or not same(out, o - 1, m, i, out.shape[1]):
@@ -199,7 +199,7 @@ def take(m: np.ndarray, lanes: np.ndarray | Sequence[int]) -> np.ndarray:
 
 
 def concat(batches: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the rows of all matrices, of one width, one after the other; gives an input itself where only it has rows."""
+    """Return the rows of all matrices, of one width, one after the other; an input itself if only it has rows."""
     filled = [batch for batch in batches if batch.shape[0]]
     if len(filled) > 1:
         return np.concatenate(filled)

@@ -1,7 +1,7 @@
-"""Join sorted matrices by key: every match of a key gives a row at the lattice join of the times, with the product of the diffs.
+"""Join sorted matrices by key: every match of a key is a row at the lattice join of the times, with the product of the diffs.
 
 The matches of a key come out together and consolidated, so that no sort of the whole output is needed where it keeps the key. With one
-time lane, a pair of values whose multiplicities change la and lb times gives at most la + lb - 1 rows, not la * lb: the
+time lane, a pair of values whose multiplicities change la and lb times has at most la + lb - 1 rows, not la * lb: the
 product of two step functions is found by walking their times once.
 """
 
@@ -156,7 +156,7 @@ def pair_of_any_times(
 
 @inline
 def settle(out: np.ndarray, first: int, last: int, lane: int) -> int:
-    """Consolidate out[first:last], whose lanes before `lane` are all equal, in place; gives its new end.
+    """Consolidate out[first:last], whose lanes before `lane` are all equal, in place; return its new end.
 
     Or OVERFLOW, with the two rows that can't be added at `first`.
     """
@@ -339,7 +339,7 @@ def join_chunks(
     nt: int | tuple[int, int],
     take: np.ndarray,
 ) -> Iterator[np.ndarray]:
-    """Yield what `join` gives in chunks, at least one, of which the later ones are larger."""
+    """Yield the result of `join` in chunks, at least one, of which later ones are larger."""
     lefts = [a] if isinstance(a, np.ndarray) else list(a)
     rights = [b] if isinstance(b, np.ndarray) else list(b)
     nta, ntb = (nt, nt) if isinstance(nt, int) else nt

@@ -23,7 +23,7 @@ NEXT_A, NEXT_B, NEXT_OUT = 0, 1, 2
 
 @kernel("MMMVi")
 def merge_some(a: np.ndarray, b: np.ndarray, out: np.ndarray, state: np.ndarray, rows: int) -> int:
-    """Go on merging until about `rows` more rows are read; gives 1 when done, 0 when not, or OVERFLOW at the two next rows."""
+    """Go on merging until about `rows` more rows are read; return 1 when done, 0 when not, or OVERFLOW at the two next rows."""
     x = state[NEXT_A]
     y = state[NEXT_B]
     o = state[NEXT_OUT]
@@ -89,7 +89,7 @@ def merge_some(a: np.ndarray, b: np.ndarray, out: np.ndarray, state: np.ndarray,
 
 @kernel("LVM")
 def merge_heads(batches: list[np.ndarray], heads: np.ndarray, out: np.ndarray) -> int:
-    """Merge any number of batches at once, the least of their next rows each time; gives the rows written, or OVERFLOW.
+    """Merge any number of batches at once, the least of their next rows each time; return the number of rows written, or OVERFLOW.
 
     `heads` are the next rows, all 0 at first. After an OVERFLOW the two rows are the first of `out`.
     """
@@ -144,7 +144,7 @@ class Merge:
         self.done = False
 
     def work(self, rows: int) -> bool:
-        """Read about `rows` more rows; gives whether the merge is done. Raises DiffOverflow."""
+        """Read about `rows` more rows; return whether the merge is done. Raises DiffOverflow."""
         code = merge_some(self.a, self.b, self._out, self._state, rows)
         if code < 0:
             raise overflow("+", self.a[self._state[NEXT_A]], self.b[self._state[NEXT_B]])

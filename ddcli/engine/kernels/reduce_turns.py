@@ -86,7 +86,7 @@ def put_old(
     out: np.ndarray,
     o: int,
 ) -> int:
-    """Take the group's output so far back, at its first instance or when it came; gives the row after, or OVERFLOW."""
+    """Take the group's output so far back, at its first instance or when it came; return the row after, or OVERFLOW."""
     d = out.shape[1] - 1
     for s in range(len(outputs)):
         m = matrix_of(outputs, s)

@@ -13,7 +13,7 @@ OVERFLOW = -1
 
 @kernel("MiiiM")
 def shift_rows(m: np.ndarray, nt: int, lower: int, upper: int, out: np.ndarray) -> int:
-    """Write what comes and goes for each row [kept | from, if `lower` | until, if `upper` | times | diff]; gives the rows written.
+    """Write what comes and goes for each row [kept | from, if `lower` | until, if `upper` | times | diff]; return the number of rows written.
 
     Only the first time moves. OVERFLOW where a diff has no negation; out[0] is then the row.
     """

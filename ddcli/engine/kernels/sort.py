@@ -63,7 +63,7 @@ def sort_tiny(m: np.ndarray, lanes: np.ndarray, out: np.ndarray, order: np.ndarr
 
 @kernel("MVM")
 def sum_equal(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
-    """Consolidate ordered rows; gives the rows written, or -1 - row for one that could not be added to the row at out[0]."""
+    """Consolidate ordered rows; return the number of rows written, or -1 - row for one that could not be added to the row at out[0]."""
     d = m.shape[1] - 1
     o = 0
     for i in range(m.shape[0]):
@@ -150,8 +150,8 @@ def sort_pieces(
     """Sort the pieces from `first` on, each for itself, and write them one after the other to `out`.
 
     Begins at row scratch[0] of `out`, which becomes the row after the last one written. Stops before a piece of more than PIECE
-    rows; gives the piece to go on with. Where `m` is `out`, pieces are first copied to `rows`.
-    An overflow gives OVERFLOW, with the two rows at the start of `rows`.
+    rows; returns the next piece. Where `m` is `out`, pieces are first copied to `rows`.
+    An overflow returns OVERFLOW, with the two rows at the start of `rows`.
     """
     low = scratch[1 : 1 + lanes.size]
     width = scratch[1 + lanes.size : 1 + 2 * lanes.size]

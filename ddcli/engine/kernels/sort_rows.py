@@ -55,7 +55,7 @@ def bits_of(number: np.uint64) -> int:
 
 @inline
 def measure(m: np.ndarray, start: int, end: int, lanes: np.ndarray, low: np.ndarray, width: np.ndarray) -> int:
-    """Find each lane's smallest value and the bits of its range, in `low` and `width`; gives the sum of the bits."""
+    """Find each lane's smallest value and the bits of its range, in `low` and `width`; return the sum of the bits."""
     for c in range(lanes.size):
         low[c] = m[start, lanes[c]]
         width[c] = low[c]
@@ -266,9 +266,9 @@ def emit(
     o: int,
     consolidate: int,
 ) -> int:
-    """Write rows in order to `out` from row `o` on, summing equal ones if asked; gives the row after the last one written.
+    """Write rows in order to `out` from row `o` on, summing equal ones if asked; return the row after the last one written.
 
-    A diff that overflows gives -1 - i, for the place i in the order whose row could not be added to the row at out[0].
+    A diff that overflows returns -1 - i, for the place i in the order whose row could not be added to the row at out[0].
     """
     d = m.shape[1] - 1
     first = o

@@ -29,7 +29,7 @@ BACKSLASH: Final = 92
 DIGIT: Final = 48
 EXPONENT: Final = 101
 EXACT_DIGITS: Final = 15
-"""Digits of a number that a float always gives back as they were."""
+"""Digits of a number that a float always returns unchanged."""
 SHORT_EXPONENT: Final = 2
 """Digits of an exponent with which it is not near the smallest floats, which have fewer digits."""
 MOST_KEYS: Final = 64

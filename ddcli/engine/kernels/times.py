@@ -60,7 +60,7 @@ def advance_one(m: np.ndarray, since: np.ndarray, out: np.ndarray) -> int:
 
 @kernel("MViM")
 def advance_rows(m: np.ndarray, since: np.ndarray, nt: int, out: np.ndarray) -> int:
-    """Advance the first since.size of the `nt` times of consolidated rows, consolidated; gives the rows written.
+    """Advance the first since.size of the `nt` times of consolidated rows, consolidated; return the number of rows written.
 
     `out` may be `m`: what is written is never ahead of what is read. Rows of equal data stay together, and they
     mostly stay in order too: only a run that does not is sorted. Returns UNCHANGED where there is nothing to do, and OVERFLOW

@@ -20,7 +20,7 @@ OVERFLOW: Final = -2
 
 @inline
 def sum_group(held: np.ndarray, start: int, end: int) -> int:
-    """Sort and consolidate held[start:end] in place; gives the row after its last one, or OVERFLOW."""
+    """Sort and consolidate held[start:end] in place; return the row after its last one, or OVERFLOW."""
     d = held.shape[1] - 1
     sort_rows(held, start, end, d)
     o = start

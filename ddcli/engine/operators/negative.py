@@ -50,6 +50,6 @@ class Negative(Keeping):
         counts = sums - np.repeat(sums[first] - rows[first, -1], np.diff(np.append(first, len(rows))))
         wrong = (counts < 0) & (rows[:, width] != LEAST)
         if wrong.any():
-            told = rows[wrong]
-            told[:, -1] = counts[wrong]
-            self.found(told)
+            rejected = rows[wrong]
+            rejected[:, -1] = counts[wrong]
+            self.found(rejected)

@@ -74,7 +74,7 @@ class Reduce:
 
     def __init__(self, nk: int, nv: int, nt: int, aggregates: Sequence[Aggregate], *, chunk: int = CHUNK):
         alone = [a for a in aggregates if isinstance(a, TopK) or (isinstance(a, Gather) and not a.single)]
-        assert len(aggregates) == 1 or not alone, "an aggregate that gives several rows has a reduction of its own"
+        assert len(aggregates) == 1 or not alone, "an aggregate with several rows has a reduction of its own"
         self.nk, self.nv, self.nt = nk, nv, nt
         self.aggregates = tuple(aggregates)
         self.sums = tuple(a for a in aggregates if isinstance(a, Count | ExactSum))

@@ -119,6 +119,6 @@ class Threshold:
         out = np.asarray(self.function(counts))
         if out.shape != counts.shape or out.dtype != np.int64:
             raise EngineError(
-                f"the threshold function gives {out.dtype} of shape {out.shape} for int64 of shape {counts.shape}"
+                f"the threshold function returned {out.dtype} of shape {out.shape} for int64 of shape {counts.shape}"
             )
         return np.ascontiguousarray(out)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import DdError, EngineError
 from ddcli.progress import SILENT
 from ddcli.runtime.spark.java import java_home
-from ddcli.runtime.spark.session import share, told
+from ddcli.runtime.spark.session import share, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from ddcli.runtime.spark.session import Function
 
 ALL_CORES = "local[*,4]"
-"""The master where none is said. Without the second number a task that fails isn't tried again."""
-NOT_SAID = {
+"""The default master. Without the second number Spark doesn't repeat a failed task."""
+UNSET = {
     "spark.master": "local[*]",
     "spark.app.name": "pyspark-shell",
     "spark.ui.showConsoleProgress": "true",
 }
-"""What Spark takes for said where nobody said anything."""
+"""Settings that Spark makes itself: with these values they count as not made."""
 DEFAULTS = {
     "spark.locality.wait": "0s",  # tasks read files that are as far from all
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.python.worker.faulthandler.enabled": "true",  # a process that crashes says at which line
+    "spark.python.worker.faulthandler.enabled": "true",  # a process that crashes prints its line
     "spark.ui.showConsoleProgress": "false",
-    # A task has one core; what it calls would take them all.
+    # A task has one core; libraries would take all.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
     "spark.executorEnv.OMP_NUM_THREADS": "1",
-    # It is started in some folder, of which no file may pass for a module.
+    # It starts in some folder, whose files must not be imported as modules.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 LOCAL = {
@@ -50,8 +50,8 @@ LOCAL = {
 }
 JVM_OPTIONS = "spark.driver.extraJavaOptions"
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""The driver only hands out tasks: what makes it quick to start is worth more than what makes it quick later."""
-LOGGING = """# What goes wrong is told in a line by dd; `--conf spark.log.level=INFO` tells more.
+"""The driver only hands out tasks, so a quick start is worth more than compiled code."""
+LOGGING = """# dd reports an error in one line; `--conf spark.log.level=INFO` logs more.
 rootLogger.level = fatal
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = fatal
@@ -63,13 +63,13 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %p %c{1}: %m%n
 """
 LOOK = 0.2
-"""Seconds between two looks at how far Spark is."""
+"""Seconds between two requests for Spark's progress."""
 PATIENCE = 60
-"""Seconds in which there must be an executor."""
+"""The most seconds to wait for an executor."""
 
 
 class Classic:
-    """A Spark by its context (the protocol `Spark`)."""
+    """A Spark with a context in this process (the protocol `Spark`)."""
 
     def __init__(self, context: Any, *, owned: bool) -> None:
         self.context = context
@@ -81,7 +81,7 @@ class Classic:
         try:
             return max(1, int(self.context.defaultParallelism))
         except Exception as error:
-            raise self._told(error) from error
+            raise self._error(error) from error
 
     @property
     def master(self) -> str:
@@ -90,8 +90,8 @@ class Classic:
     def task_memory(self, here: int) -> int:
         slots, executors = self.slots, self._executors()
         settings = dict(self.context.getConf().getAll())
-        said = settings.get("spark.executor.cores")
-        return share(settings, int(said) if said else -(-slots // max(executors, 1)), slots, here)
+        cores = settings.get("spark.executor.cores")
+        return share(settings, int(cores) if cores else -(-slots // max(executors, 1)), slots, here)
 
     @property
     def page(self) -> str | None:
@@ -102,7 +102,7 @@ class Classic:
         self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
     ) -> list[bytes]:
         context = self.context
-        # A group of its own: in somebody's session there may be other jobs, which are not ours to cancel.
+        # A group of its own: a caller's session may have other jobs, which must not be cancelled.
         group = f"dd-{secrets.token_hex(4)}"
         try:
             if self._common is None or self._common[0] is not common:
@@ -118,7 +118,7 @@ class Classic:
             context.cancelJobGroup(group)
             raise
         except Exception as error:
-            raise self._told(error) from error
+            raise self._error(error) from error
         finally:
             if not self._is_stopped():
                 for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
@@ -126,7 +126,7 @@ class Classic:
 
     @contextmanager
     def _followed(self, group: str, progress: Progress) -> Iterator[None]:
-        """Tell how far the jobs of a group are, where somebody listens, beside what waits for their end."""
+        """Show the progress of a group's jobs while the caller waits for them, unless `progress` is silent."""
         if progress is SILENT:
             yield
             return
@@ -138,7 +138,7 @@ class Classic:
                 try:
                     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
                     stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-                except Exception:  # noqa: BLE001 - who waits for the jobs hears what is wrong
+                except Exception:  # noqa: BLE001 - `run`, which waits for the jobs, raises the error
                     return
                 known = [stage for stage in stages if stage]
                 if known:
@@ -157,10 +157,10 @@ class Classic:
             watch.join()
 
     def gather(self) -> None:
-        """Wait until there are executors, and no more come: how a run is cut hangs on how many there are.
+        """Wait for executors: the number of shards depends on their number.
 
-        The others begin with the first, so they are waited for half as long again. No task could be done before the first is there;
-        whoever has none after `PATIENCE` seconds waits in the first stage.
+        Executors start together, so after the first this waits half as long again for the others. No task could run before the first;
+        without one after `PATIENCE` seconds, the first stage waits.
         """
         begun = changed = time.monotonic()
         count, first = 0, 0.0
@@ -175,14 +175,14 @@ class Classic:
 
     def _executors(self) -> int:
         try:
-            # The driver is one of them.
+            # This counts the driver.
             return int(self.context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
         except Exception as error:
-            raise self._told(error) from error
+            raise self._error(error) from error
 
-    def _told(self, error: Exception) -> DdError:
+    def _error(self, error: Exception) -> DdError:
         if not self._is_stopped():
-            return told(str(error))
+            return shortened(str(error))
         return EngineError(
             "Spark has stopped: its master does not answer, or somebody ended it",
             place=self.master,
@@ -190,7 +190,7 @@ class Classic:
         )
 
     def _is_stopped(self) -> bool:
-        inner = self.context._jsc  # noqa: SLF001 - pyspark itself does not tell
+        inner = self.context._jsc  # noqa: SLF001 - pyspark has no public name for it
         return inner is None or bool(inner.sc().isStopped())
 
     def _forget(self) -> None:
@@ -207,7 +207,7 @@ class Classic:
 
 
 def _each(function: Function, common: Any, tasks: Iterable[bytes]) -> Iterator[bytes]:
-    """Do the tasks of a partition, in a Python process of an executor."""
+    """Run the tasks of a partition, in a Python process of an executor."""
     from pyspark import TaskContext
 
     here = TaskContext.get()
@@ -217,13 +217,13 @@ def _each(function: Function, common: Any, tasks: Iterable[bytes]) -> Iterator[b
 
 
 def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
-    """Return the Spark that runs in this process already, or start one.
+    """Return the Spark of this process; start one if it has none.
 
-    Raises UsageError where there is no Java, EngineError where Spark doesn't start.
+    Raises UsageError without Java, EngineError if Spark doesn't start.
     """
     from pyspark import SparkConf, SparkContext
 
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - pyspark itself has no other word for it
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - pyspark has no public name for it
         return Classic(SparkContext._active_spark_context, owned=False)  # noqa: SLF001
     home = java_home(cache)
     if home is not None:
@@ -232,16 +232,16 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
     given = dict(options.conf)
     master = options.master or given.pop("spark.master", None)
     begin = SparkConf(loadDefaults=False)
-    # Who gives options of the JVM gives them in place of ours, but our word on the log stays: it would be pages.
+    # A caller's options of the JVM replace ours, except for the log, which would fill pages.
     options_of_jvm = f"-Dlog4j2.configurationFile={_logging(cache)} {given.pop(JVM_OPTIONS, JVM)}"
     begin.setAll([(JVM_OPTIONS, options_of_jvm), *given.items()])
     try:
-        # The JVM first, which is there already under spark-submit: it knows what that, or spark-defaults.conf, says.
+        # The JVM first: under spark-submit it runs already, and it has the settings of that and of spark-defaults.conf.
         SparkContext._ensure_initialized(conf=begin)  # noqa: SLF001 - SparkContext itself does no more, but too late
         conf = SparkConf(_jvm=SparkContext._jvm)  # noqa: SLF001
-        for key, unsaid in NOT_SAID.items():
-            if conf.get(key) == unsaid:
-                conf._jconf.remove(key)  # noqa: SLF001 - pyspark's own has no way to forget
+        for key, default in UNSET.items():
+            if conf.get(key) == default:
+                conf._jconf.remove(key)  # noqa: SLF001 - pyspark's SparkConf can't remove a setting
         conf.setAll(given.items())
         master = master or conf.get("spark.master") or ALL_CORES
         conf.setMaster(master)
@@ -250,9 +250,9 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
             conf.setIfMissing(key, value)
         context = SparkContext(conf=conf)
     except Exception as error:
-        said = told(str(error))
+        reason = shortened(str(error))
         raise EngineError(
-            f"Spark does not start: {said.problem}",
+            f"Spark does not start: {reason.problem}",
             place=master or ALL_CORES,
             hint="is the master right, and does it answer?",
         ) from error
@@ -263,7 +263,7 @@ def launch(options: SparkOptions, name: str, cache: Path) -> Classic:
 
 
 def _logging(cache: Path) -> Path:
-    """Return the file that says how much Spark's log tells."""
+    """Return the configuration file of Spark's log; write it if needed."""
     path = cache / "log4j2.properties"
     if not path.exists() or path.read_text() != LOGGING:
         cache.mkdir(parents=True, exist_ok=True)

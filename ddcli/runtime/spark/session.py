@@ -1,8 +1,7 @@
-"""Tasks on Spark. Nothing else of the program knows of it.
+"""What a Spark in this process (`classic`) and one behind an address (`connect`) have in common: the protocol, memory, errors.
 
-Spark schedules tasks, does failed ones again, and brings small results back. It sees no rows: tasks read and write files
-themselves, so no Spark type ever meets one of ours. What is here is the same wherever Spark's driver is: in this process (`classic`),
-or behind an address (`connect`).
+Spark schedules tasks, repeats failed ones, and returns their small results. It sees no rows: tasks read and write files themselves, so
+no Spark type meets one of ours.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ if TYPE_CHECKING:
 
     Function = Callable[[bytes, bytes, str], bytes]
 
-PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?P<stack>(?:[ \t].*\n|\n)*)(?P<said>\S.*)")
+PYTHON = re.compile(r"Traceback \(most recent call last\):\n(?P<stack>(?:[ \t].*\n|\n)*)(?P<message>\S.*)")
 SIZE = re.compile(r"(\d+)([kmgt]?)b?")
 LEAST_OVERHEAD = 384 << 20
-"""What Spark gives executors beside the heap at the least."""
+"""The least memory of an executor beside its heap."""
 MAPPED = 1200 << 20
 """Address space of a task's process that is not resident: libraries, stacks of threads, arenas. Measured; `BASE` is resident."""
 JVM = 512 << 20
-"""What an executor's JVM has resident when it only starts Python processes and carries small results."""
+"""The resident memory of an executor's JVM that only starts Python processes and carries small results."""
 MISMATCH = re.compile(r"\[PYTHON_VERSION_MISMATCH\] .*?: (\S+) than that in driver: ([\d.]+\d)")
 LOST = re.compile(r"Lost task .*?\((?P<host>\S+) executor \S+\): (?P<why>.*)")
 CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\].*")
 KILLED = re.compile(
     r"exit(?:ed with)? (?:code|status):? (?:137|52)\b|OutOfMemory|out of memory|OOM|Container killed", re.IGNORECASE
 )
-"""What tells that a process had too little memory: the system's killer, Spark's own end on a full heap, YARN, Kubernetes."""
+"""Messages of a process that had too little memory: of the system's killer, of Spark with a full heap, of YARN, of Kubernetes."""
 NO_MEMORY = re.compile(
     r"^(?:\S*\.)?\w*MemoryError\b|Cannot allocate memory|failed to map segment|can't start new thread", re.MULTILINE
 )
-"""What a process says that has reached its limit of address space, which is what `spark.executor.pyspark.memory` sets."""
+"""Messages of a process at its limit of address space, which `spark.executor.pyspark.memory` sets."""
 NO_PYTHON = re.compile(r'Cannot run program "(.*?)"')
 DIED = "Python worker exited unexpectedly"
 CRASHED = re.compile(r"Fatal Python error: (?P<what>.*)\n(?:.*\n)*?Current thread .*\n(?P<stack>(?:  File .*\n)*)")
@@ -50,37 +49,40 @@ LESS = (
 
 
 class Spark(Protocol):
-    """A Spark that does tasks (the driver's protocol `Cluster`). One that was started here is stopped in the end."""
+    """A Spark that runs tasks. `close` stops one that this process started."""
 
     @property
     def slots(self) -> int:
-        """Return how many tasks it does at once."""
+        """Return the number of tasks that run at once."""
 
     @property
     def master(self) -> str:
-        """Return where it is."""
+        """Return its address."""
 
     def task_memory(self, here: int) -> int:
-        """Return the bytes that a task may have, where all that is done on this machine may have `here`."""
+        """Return the bytes of memory of one task; `here` are those that all tasks on this machine may use."""
 
     @property
     def page(self) -> str | None:
-        """Return the address of its pages for people."""
+        """Return the address of its web pages, if it has any."""
 
     def run(
         self, function: Function, common: bytes, tasks: Sequence[bytes], about: str, progress: Progress
     ) -> list[bytes]:
-        """Return what `function(common, task, attempt)` gives for each task; `attempt` is a name that no other attempt has."""
+        """Return `function(common, task, attempt)` of each task; no two attempts have the same name `attempt`.
+
+        `progress` shows the tasks that have ended, if that is known before all have.
+        """
 
     def close(self) -> None:
-        """Let go of what was sent to executors, and of Spark, if it was started here."""
+        """Remove what was sent to executors, and stop Spark if this process started it."""
 
 
 def share(settings: Mapping[str, str], cores: int, slots: int, here: int) -> int:
-    """Return the bytes that a task may have: of this machine, or of an executor that does `cores` tasks at once.
+    """Return the bytes of memory of one task: a part of this machine's, or of an executor's with `cores` tasks at once.
 
-    Rows are in Python processes, outside of the JVM's heap: what limits them is `spark.executor.pyspark.memory`, which counts what
-    is mapped, or what an executor has in all, as YARN and Kubernetes hold it to. Of that the JVM takes little, as it never sees a row.
+    Rows are in Python processes, outside of the JVM's heap. `spark.executor.pyspark.memory` limits the memory that these map; else YARN
+    and Kubernetes limit the executor as a whole, of which the JVM takes little, since it never sees a row.
 
     >>> conf = {"spark.master": "yarn", "spark.executor.memory": "8g", "spark.executor.memoryOverhead": "2g"}
     >>> share(conf, 4, 100, 0) >> 20
@@ -96,13 +98,13 @@ def share(settings: Mapping[str, str], cores: int, slots: int, here: int) -> int
         return max(limit - MAPPED, limit // 4)
     heap = bytes_of(settings.get("spark.executor.memory", "1g"))
     factor = float(settings.get("spark.executor.memoryOverheadFactor", "0.4" if master.startswith("k8s") else "0.1"))
-    said = settings.get("spark.executor.memoryOverhead")
-    whole = heap + (bytes_of(said) if said else max(LEAST_OVERHEAD, int(heap * factor)))
+    overhead = settings.get("spark.executor.memoryOverhead")
+    whole = heap + (bytes_of(overhead) if overhead else max(LEAST_OVERHEAD, int(heap * factor)))
     return max(whole - JVM, whole // 2) // cores
 
 
 def bytes_of(text: str) -> int:
-    """Return the bytes of a size as Spark's settings have it: a number alone counts MiB.
+    """Return the bytes of a size in Spark's notation: a number alone counts MiB.
 
     >>> bytes_of("512m") == bytes_of("512"), bytes_of("2gb") >> 30
     (True, 2)
@@ -111,30 +113,30 @@ def bytes_of(text: str) -> int:
     return int(number) << {"k": 10, "m": 20, "g": 30, "t": 40}[unit or "m"]
 
 
-def told(text: str) -> DdError:
-    """Return what a person needs of an error of Spark, which may be 12 kB of Java: one line.
+def shortened(text: str) -> DdError:
+    """Return an error of Spark, which may be 12 kB of Java, in one line, with a hint.
 
-    >>> print(told("Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.1 executor 2): ExecutorLostFailure (killed)").problem)
+    >>> print(shortened("Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.1 executor 2): ExecutorLostFailure (killed)").problem)
     an executor was lost: ExecutorLostFailure (killed)
     """
     python = list(PYTHON.finditer(text))
     if python:
-        said = python[-1]["said"].strip()
-        other = MISMATCH.search(said)
+        message = python[-1]["message"].strip()
+        other = MISMATCH.search(message)
         if other:
             return EngineError(
                 f"executors have Python {other[1]}, and this is {other[2]}",
                 hint="have the same minor version everywhere, and name it with PYSPARK_PYTHON",
             )
         if NO_MEMORY.search(text):
-            what = f": {said.partition(': ')[2]}" if "MemoryError: " in said else ""
+            what = f": {message.partition(': ')[2]}" if "MemoryError: " in message else ""
             return EngineError(f"a task ran out of memory{what}", hint=LESS)
-        if said.startswith("ModuleNotFoundError"):
+        if message.startswith("ModuleNotFoundError"):
             return EngineError(
-                f"a Python process of an executor lacks a package: {said.partition(': ')[2]}",
+                f"a Python process of an executor lacks a package: {message.partition(': ')[2]}",
                 hint="install ddcli and what it needs there, and name that Python with PYSPARK_PYTHON",
             )
-        return EngineError(f"a task failed: {said}", hint=AGAIN)
+        return EngineError(f"a task failed: {message}", hint=AGAIN)
     lost = list(LOST.finditer(text))
     if lost:
         on, why = f" on {lost[-1]['host']}", lost[-1]["why"].strip()
@@ -156,13 +158,13 @@ def told(text: str) -> DdError:
 
 
 def _died(text: str, on: str) -> EngineError:
-    """Return what to tell of a Python process that ended by itself or was killed: where it was, if it had the time to say so."""
+    """Return the error for a Python process that ended or was killed, with the line that it was at, if it could write that."""
     crashed = CRASHED.search(text)
     if crashed is None:
         problem = f"a Python process of an executor was killed{on}, or ended itself: perhaps it ran out of memory"
         return EngineError(problem, hint=LESS)
     frames = FRAME.findall(crashed["stack"])
-    # Innermost first. What our code has called is a file of the pipeline's functions, or a package: the innermost line there tells most.
+    # Innermost first. Our code has called a function of the pipeline or of a package: the innermost line in that file is the most useful.
     ours = next((at for at, (file, _, _) in enumerate(frames) if "/ddcli/" in file), len(frames))
     called = frames[max(ours - 1, 0)][0] if frames else None
     file, line, function = next((frame for frame in frames if frame[0] == called), ("?", "?", "?"))

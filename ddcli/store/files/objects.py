@@ -90,24 +90,24 @@ class ObjectPath(PosixPath):
         return True
 
     def is_dir(self, **_options: bool) -> bool:
-        with self._told():
+        with self._errors():
             return any(map(len, _obstore().list(self.store, self.key, chunk_size=1)))
 
     def iterdir(self) -> Generator[ObjectPath, None, None]:
-        with self._told():
+        with self._errors():
             found = _obstore().list_with_delimiter(self.store, self.key)
         yield from map(self._sibling, (*found["common_prefixes"], *(entry["path"] for entry in found["objects"])))
 
     def below(self) -> Iterator[tuple[ObjectPath, dict[str, Any]]]:
         """Yield every object whose key this is the beginning of, with what the store says of it."""
-        with self._told():
+        with self._errors():
             for some in _obstore().list(self.store, self.key, chunk_size=1000):
                 for entry in some:
                     yield self._sibling(entry["path"]), entry
 
     def head(self) -> dict[str, Any]:
         """Return what the store says of the object: `size`, `last_modified`, `e_tag`."""
-        with self._told():
+        with self._errors():
             entry: dict[str, Any] = _obstore().head(self.store, self.key)
         return entry
 
@@ -117,7 +117,7 @@ class ObjectPath(PosixPath):
         return os.stat_result((stat.S_IFREG, 0, 0, 1, 0, 0, entry["size"], seconds, seconds, seconds))
 
     def read_bytes(self) -> bytes:
-        with self._told():
+        with self._errors():
             return bytes(_obstore().get(self.store, self.key).bytes())
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
@@ -125,7 +125,7 @@ class ObjectPath(PosixPath):
         if not ranges:
             return []
         starts, ends = zip(*ranges, strict=True)
-        with self._told():
+        with self._errors():
             found: list[Any] = _obstore().get_ranges(self.store, self.key, starts=starts, ends=ends)
         return found
 
@@ -152,7 +152,7 @@ class ObjectPath(PosixPath):
         """Write the object whole and return its tag. `mode` may be "create" or the tag that it must have: else FileExistsError."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        with self._told():
+        with self._errors():
             try:
                 put = _obstore().put(self.store, self.key, data, mode=mode)
             except (AlreadyExistsError, PreconditionError):
@@ -162,15 +162,15 @@ class ObjectPath(PosixPath):
 
     def appender(self) -> Appender:
         """Return a binary file to write the object with, piece by piece. It appears whole when that is closed."""
-        with self._told():
-            return Appender(_obstore().open_writer(self.store, self.key), self._told)
+        with self._errors():
+            return Appender(_obstore().open_writer(self.store, self.key), self._errors)
 
     def replace(self, target: Any) -> ObjectPath:
         """Copy the object to its new name and remove it. In between there are both; done again, it ends the same."""
         if self.head()["size"] > COPIED:
             self._copy_through(target)
         else:
-            with self._told():
+            with self._errors():
                 _obstore().copy(self.store, self.key, target.key)
         self.unlink()
         return ObjectPath(target)
@@ -184,7 +184,7 @@ class ObjectPath(PosixPath):
         copy.close()
 
     def unlink(self, missing_ok: bool = False) -> None:
-        with self._told():
+        with self._errors():
             _obstore().delete(self.store, self.key)  # of what isn't there is no error in S3
 
     def _sibling(self, key: str) -> ObjectPath:
@@ -192,7 +192,7 @@ class ObjectPath(PosixPath):
         return type(self)(f"/{self.parts[1]}/{key}")
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         from obstore.exceptions import BaseError
 
         try:
@@ -210,18 +210,18 @@ class ObjectPath(PosixPath):
 class Appender:
     """An object that is being written (see `ObjectPath.appender`)."""
 
-    def __init__(self, file: Any, told: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, file: Any, errors: Callable[[], AbstractContextManager[None]]) -> None:
         self._file = file
-        self._told = told
+        self._errors = errors
 
     def write(self, data: Any) -> None:
         """Add some bytes."""
-        with self._told():
+        with self._errors():
             self._file.write(data)
 
     def close(self) -> None:
         """Have the object appear."""
-        with self._told():
+        with self._errors():
             self._file.close()
 
 

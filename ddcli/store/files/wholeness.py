@@ -32,7 +32,7 @@ class Wholeness:
     tell: Callable[[Path], None]
     unsettled: bool = False
     """Whether one of them may be whole soon, without a further change."""
-    _told: set[Path] = field(default_factory=set)
+    _reported: set[Path] = field(default_factory=set)
 
     def __call__(self, path: Path) -> bool:
         """Say whether a file is whole."""
@@ -43,9 +43,9 @@ class Wholeness:
         if path.suffix.lower() not in (*PARQUET_ENDINGS, *ARROW_ENDINGS):
             self.unsettled = self.unsettled or not whole
         elif whole:
-            self._told.discard(path)
-        elif path not in self._told:
-            self._told.add(path)
+            self._reported.discard(path)
+        elif path not in self._reported:
+            self._reported.add(path)
             self.tell(path)
         return whole
 

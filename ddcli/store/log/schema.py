@@ -55,7 +55,7 @@ def said_by_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
     """Return what files' paths say of columns, directories and names, where they say any."""
     found = {}
     for file in listing.files:
-        said = partition_of(file.path)
+        columns = partition_of(file.path)
         if log.file_name is not None:
             named = named_by(log.file_name, file.path)
             if named is None:
@@ -64,9 +64,9 @@ def said_by_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
                     place=str(listing.root / file.path),
                     hint="move the file, or correct the input's `file_name`",
                 )
-            said |= named
-        if said:
-            found[listing.path(file)] = said
+            columns |= named
+        if columns:
+            found[listing.path(file)] = columns
     return found
 
 

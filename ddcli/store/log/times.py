@@ -68,7 +68,7 @@ class FileTimes:
         self.frame = None if kept is None else self._checked(kept)
         bounds = self._bounds() if self.frame is None else pl.concat([self.frame.min(), self.frame.max()])
         self.rows = tables.count_rows(path) if self.frame is None else self.frame.height
-        self.least: Time | None = bounds.row(0) if self.rows else self._said()
+        self.least: Time | None = bounds.row(0) if self.rows else self._path_time()
         self.largest: Time | None = bounds.row(1) if self.rows else self.least
 
     def any_at_or_after(self, frontier: Times) -> bool:
@@ -110,8 +110,8 @@ class FileTimes:
         condition = within(self.schema, lower, upper)
         found = {time for _, frame in self._frames() for time in frame.filter(condition).unique().iter_rows()}
         if not self.rows and self.least is not None:
-            said = pl.DataFrame([self.least], schema=dict.fromkeys(self.schema, pl.Int64), orient="row")
-            found.update(said.filter(condition).iter_rows())
+            named = pl.DataFrame([self.least], schema=dict.fromkeys(self.schema, pl.Int64), orient="row")
+            found.update(named.filter(condition).iter_rows())
         return found
 
     def span(self) -> tuple[Time, Time] | None:
@@ -135,10 +135,10 @@ class FileTimes:
         self.tables.refuse_nulls(self.path, raw, self.schema, "time column")
         return physical(self.tables, [self.path], raw, self.schema)
 
-    def _said(self) -> Time | None:
-        """Return the time that the file's path says."""
-        said = self.tables.says(self.path, self.schema)
-        return None if said is None else physical(self.tables, [self.path], said, self.schema).row(0)
+    def _path_time(self) -> Time | None:
+        """Return the time in the file's path."""
+        named = self.tables.says(self.path, self.schema)
+        return None if named is None else physical(self.tables, [self.path], named, self.schema).row(0)
 
     def _bounds(self) -> pl.DataFrame:
         """Return the least and the largest value of each coordinate, or refuse a null."""

@@ -138,7 +138,7 @@ def _proposed(path: Path) -> str:
 
 
 def refuse_long_names(names: Iterable[str], path: Path) -> None:
-    """Raise InputError if a name in the header of a CSV file is none that a person gives: each message would have it, and each table."""
+    """Raise InputError for a column of a CSV file whose name is absurdly long: each message and each table would have it."""
     longest = max(map(len, names), default=0)
     if longest > LONGEST_NAME:
         raise InputError(

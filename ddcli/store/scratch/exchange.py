@@ -1,7 +1,7 @@
 """Updates that go from one task to others by way of files that all can open: each attempt at a task writes files of its own.
 
-The scheduler gives each task the places of the parts to read; so nobody reads the files of failed attempts. The
-files are removed when the run is over.
+The scheduler hands each task the places of the parts to read, so no task reads the files of failed attempts. The
+run removes the files at its end.
 """
 
 from __future__ import annotations

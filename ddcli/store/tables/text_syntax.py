@@ -116,8 +116,8 @@ def judge_csv(path: Path) -> Damage | None:
                 )
     except csv.Error as error:
         problem, line = error.args
-        said = next((words for begins, words in WORDS.items() if problem.startswith(begins)), problem)
-        return Damage(said, f"{path}:{line}", QUOTES)
+        message = next((words for begins, words in WORDS.items() if problem.startswith(begins)), problem)
+        return Damage(message, f"{path}:{line}", QUOTES)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         return _not_unpacked(path, error)
     return None
