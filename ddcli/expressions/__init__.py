@@ -12,6 +12,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * execute: runs a stage: values and checks in one query
 * foreign: Python functions in a stage
 * functions: the table of functions
+* literals: constants: numbers, dates and times, intervals
 * lower: the tree to polars: values and checks
 * lower_cast: casts
 * lower_logic: comparisons, conditionals, lists

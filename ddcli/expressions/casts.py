@@ -8,13 +8,15 @@ from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import TYPE_CHECKING
 
+from ddcli.errors import SpecError
 from ddcli.expressions.coerce import Mismatch, fits_decimal, integer_range, rescaled
-from ddcli.expressions.tree import Literal
+from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.types import ALIASES, SIMPLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ddcli.errors import Span
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Type
 
@@ -156,3 +158,22 @@ def like_pattern(pattern: str, escape: str, args: Sequence[Expression] = ()) -> 
             pieces.append(character)
         position += 1
     return pieces
+
+
+def cast(argument: Expression, target: Type, span: Span, *, tried: bool) -> Expression:
+    """Return a cast, a constant's computed. Raises SpecError if no value of the type can be cast, and for a constant that can't."""
+    if not is_castable(argument.type, target):
+        problem = f"{argument.type.required()} can't be cast to {target}"
+        raise SpecError(problem, span=span, hint=HINTS.get((argument.type.kind, target.kind)))
+    if argument.type.required() == target:
+        return argument
+    if isinstance(argument, Literal) and (argument.value is None or argument.type.kind != "string"):
+        try:
+            folded = fold(argument, target)
+        except Mismatch as mismatch:
+            if not tried:
+                raise SpecError(mismatch.problem, span=span) from None
+            folded = Literal(None, target.or_null())
+        if folded is not None:
+            return replace(folded, span=span)
+    return Cast(argument, target.or_null(argument.type.nullable or tried), try_=tried, span=span)

@@ -6,11 +6,7 @@ error has its place inside the expression. What sqlglot can read but the table d
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-import re
 from dataclasses import replace
-from decimal import Decimal
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,32 +16,24 @@ from ddcli.errors import SpecError, did_you_mean
 from ddcli.expressions import casts
 from ddcli.expressions.coerce import (
     BOOL,
-    DATE,
-    DURATION,
-    FLOAT64,
     INT64,
-    MONTHS,
     NULL,
     STRING,
-    TIME,
-    TIMESTAMP,
     Mismatch,
     convert,
-    decimal_type,
-    integer_range,
-    temporal_value,
     unify,
 )
 from ddcli.expressions.functions import FUNCTIONS, SYNONYMS
+from ddcli.expressions.literals import TEMPORAL, interval, number, temporal
 from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.sql import Tree, read, too_deep
-from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Cast, Column, Expression, Literal, deep_calls, depths
-from ddcli.expressions.types import MAX_PRECISION, Type, parse_type
+from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Column, Expression, Literal, deep_calls, depths
+from ddcli.expressions.types import Type, parse_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddcli.errors import Span, Text
+    from ddcli.errors import Text
 
 BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -58,12 +46,7 @@ BINARY: dict[type[exp.Expr], str] = {
 BINARY |= {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 BINARY |= {exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike"}
 BINARY |= {exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct from"}
-UNITS = {"microsecond": 1, "millisecond": 1000, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6}
-UNITS |= {"day": 86400 * 10**6, "week": 7 * 86400 * 10**6}
-MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
 PARTS = {"year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "hour", "minute", "second", "epoch"}
-LONGEST_WHOLE = 40
-"""Digits of a whole number, more than those that any type has."""
 AGGREGATE_HINT = "aggregates belong into `reduce`"
 
 
@@ -308,7 +291,7 @@ class ExpressionReader:
         self.fail(node, f"no function is named `{name}`", f"did you mean `{meant}`?" if meant else None)
 
     def column(self, node: exp.Column) -> Expression:
-        """Read a column name, plain or qualified: as written, else without regard to case if that leaves one."""
+        """Read a column name, plain or qualified."""
         span = self.place(node)
         named, table, database = self.take(node, "this", "table", "db")
         if isinstance(named, exp.Star):
@@ -317,23 +300,10 @@ class ExpressionReader:
             self.fail(node, "a column has at most one qualifier: `up.manager`")
         name, is_quoted = self.identifier(named)
         qualifier, _ = self.identifier(table) if table else (None, False)
-        if qualifier:
-            found = self._match_name(
-                [pair for pair in self.scope.qualified if pair[1].lower() == name.lower()], (qualifier, name)
-            )
-            if found is None:
-                known = sorted(".".join(pair) for pair in self.scope.qualified)
-                self.unknown_column(f"{qualifier}.{name}", known, span)
-            name = self.scope.qualified[found]
-        elif name not in self.scope.columns:
-            same = [column for column in self.scope.columns if column.lower() == name.lower()]
-            if len(same) > 1:
-                hint = "write it as it is spelt: " + ", ".join(f'"{column}"' for column in same)
-                raise SpecError(f"`{name}` may be any of {len(same)} columns", span=span, hint=hint)
-            if not same:
-                self.unknown_column(name, list(self.scope.columns), span, quoted=is_quoted)
-            name = same[0]
-        return Column(name, self.scope.columns[name], span=span)
+        found = (
+            self.scope.qualified_name(qualifier, name, span) if qualifier else self.scope.name(name, span, is_quoted)
+        )
+        return Column(found, self.scope.columns[found], span=span)
 
     def identifier(self, node: exp.Expr) -> tuple[str, bool]:
         """Read a name, and whether it is in double quotes."""
@@ -342,74 +312,27 @@ class ExpressionReader:
         name, is_quoted = self.take(node, "this", "quoted")
         return str(name), bool(is_quoted)
 
-    @staticmethod
-    def _match_name(pairs: list[tuple[str, str]], wanted: tuple[str, str]) -> tuple[str, str] | None:
-        if wanted in pairs:
-            return wanted
-        same = [pair for pair in pairs if pair[0].lower() == wanted[0].lower()]
-        return same[0] if len(same) == 1 else None
-
-    def unknown_column(self, name: str, known: list[str], span: Span, *, quoted: bool = False) -> NoReturn:
-        """Refuse a name that isn't in scope; one in double quotes may have been meant as text."""
-        lowered = {each.lower(): each for each in known}
-        meant = lowered.get(did_you_mean(name.lower(), lowered) or "")
-        listed = f"(in scope: {', '.join(sorted(known)) or 'nothing'})"
-        hint = f"did you mean `{meant}`? {listed}" if meant else listed.strip("()")
-        if quoted and not meant:
-            hint = f"text goes in single quotes: '{name}' {listed}"
-        raise SpecError(f"no column is named `{name}`", span=span, hint=hint)
-
     def literal(self, node: exp.Literal) -> Literal:
         """Read a number, or text in single quotes."""
         written, is_text = self.take(node, "this", "is_string")
-        return Literal(str(written), STRING, span=self.place(node)) if is_text else self.number(node, str(written))
-
-    def number(self, node: exp.Expr, digits: str) -> Literal:
-        """Read a number: whole ones are int64, `1.5` is a decimal, `1e3` a float."""
         span = self.place(node)
-        if re.fullmatch(r"-?\d+", digits):
-            value = _whole(digits)
-            low, high = integer_range("int64")
-            if not low <= value <= high:
-                raise SpecError(
-                    f"{digits} is too large for int64", span=span, hint="write it with a point: a decimal has 38 digits"
-                )
-            return Literal(value, INT64, span=span)
-        if re.fullmatch(r"-?\d*\.\d*", digits):
-            exact = Decimal(digits) or Decimal(digits.lstrip("-"))  # a decimal knows no -0.0
-            whole, _, fraction = digits.lstrip("-").partition(".")
-            precision = len(whole.lstrip("0")) + len(fraction)
-            if precision > MAX_PRECISION:
-                raise SpecError(f"{digits} has more than {MAX_PRECISION} digits", span=span)
-            return Literal(exact, decimal_type(precision, len(fraction)), span=span)
-        try:
-            number = float(digits)
-        except ValueError:
-            raise SpecError(f"`{digits}` is not a number", span=span) from None
-        if math.isinf(number):
-            raise SpecError(f"{digits} is too large for float64", span=span)
-        return Literal(number, FLOAT64, span=span)
+        return Literal(str(written), STRING, span=span) if is_text else number(str(written), span)
 
     def negative(self, node: exp.Neg) -> Expression:
         """Read unary minus; before a number it is part of it, so that the least int64 can be written."""
         (inner,) = self.take(node, "this")
         if isinstance(inner, exp.Literal) and not inner.is_string:
             digits, _ = self.take(inner, "this", "is_string")
-            return self.number(node, f"-{digits}")
+            return number(f"-{digits}", self.place(node))
         return self.resolve(node, "negate", [self.read(inner)])
 
     def typed_literal(self, node: exp.Cast) -> Expression:
         """Read `date '2013-01-01'` and its like."""
         text, named = self.take(node, "this", "to")
         kind = str(self.take(named, "this")[0].name).lower()
-        target = {"date": DATE, "timestamp": TIMESTAMP, "time": TIME, "datetime": TIMESTAMP}.get(kind)
-        if target is None:
+        if kind not in TEMPORAL:
             self.unknown_form(node)
-        literal = self.literal(text)
-        try:
-            return Literal(temporal_value(str(literal.value), target, literal), target, span=literal.span)
-        except Mismatch as mismatch:
-            raise SpecError(mismatch.problem, span=literal.span, hint=mismatch.hint) from None
+        return temporal(self.literal(text), TEMPORAL[kind])
 
     def interval(self, node: exp.Interval) -> Expression:
         """Read `interval '30' day`."""
@@ -418,23 +341,7 @@ class ExpressionReader:
             self.fail(named, "an interval has one unit", "add two intervals: interval '1' day + interval '2' hour")
         unit = str(*self.take(named, "this")).lower().removesuffix("s") if named else ""
         amount = str(self.take(size, "this", "is_string")[0]) if isinstance(size, exp.Literal) else ""
-        if unit not in UNITS and unit not in MONTH_UNITS:
-            self.fail(node, f"unknown unit of an interval: `{unit}`", f"one of {', '.join([*UNITS, *MONTH_UNITS])}")
-        if not re.fullmatch(r"[+-]?\d+", amount):
-            self.fail(
-                node,
-                "an interval takes a constant whole number",
-                f"write interval '30' {unit}; a column: n * interval '1' {unit}",
-            )
-        if unit in MONTH_UNITS:
-            return Literal(_whole(amount) * MONTH_UNITS[unit], MONTHS, span=self.place(node))
-        if abs(_whole(amount) * UNITS[unit]) > integer_range("int64")[1]:
-            self.fail(node, "this interval is too long")
-        try:
-            value = dt.timedelta(microseconds=_whole(amount) * UNITS[unit])
-        except OverflowError:
-            self.fail(node, "this interval is too long")
-        return Literal(value, DURATION, span=self.place(node))
+        return interval(amount, unit, self.place(node))
 
     def is_(self, node: exp.Is) -> Expression:
         """Read `is null`, `is true`, `is false`."""
@@ -462,22 +369,7 @@ class ExpressionReader:
             raise SpecError(
                 f"no type is named `{written}`", span=where, hint=f"did you mean `{meant}`?" if meant else None
             )
-        target = target.required()
-        if not casts.is_castable(argument.type, target):
-            problem = f"{argument.type.required()} can't be cast to {target}"
-            raise SpecError(problem, span=span, hint=casts.HINTS.get((argument.type.kind, target.kind)))
-        if argument.type.required() == target:
-            return argument
-        if isinstance(argument, Literal) and (argument.value is None or argument.type.kind != "string"):
-            try:
-                folded = casts.fold(argument, target)
-            except Mismatch as mismatch:
-                if not tried:
-                    raise SpecError(mismatch.problem, span=span) from None
-                folded = Literal(None, target.or_null())
-            if folded is not None:
-                return replace(folded, span=span)
-        return Cast(argument, target.or_null(argument.type.nullable or tried), try_=tried, span=span)
+        return casts.cast(argument, target.required(), span, tried=tried)
 
     def case(self, node: exp.Case) -> Expression:
         """Read both forms of case."""
@@ -509,9 +401,3 @@ class ExpressionReader:
             raise SpecError(mismatch.problem, span=where, hint=mismatch.hint) from None
         pairs = tuple(zip(conditions, values[:-1], strict=True))
         return Case(pairs, values[-1], common, span=self.place(node))
-
-
-def _whole(digits: str) -> int:
-    """Return a whole number; of one that no type takes one that no type takes either: Python reads some thousand digits at most."""
-    sign, rest = ("-" if digits[:1] == "-" else ""), digits.lstrip("+-").lstrip("0")
-    return int(sign + (rest or "0") if len(rest) <= LONGEST_WHOLE else f"{sign}1{'0' * LONGEST_WHOLE}")

@@ -6,8 +6,10 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
+from ddcli.errors import SpecError, did_you_mean
 
 if TYPE_CHECKING:
+    from ddcli.errors import Span
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema, Type
 
@@ -18,6 +20,39 @@ class ColumnScope:
 
     columns: Schema
     qualified: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def name(self, written: str, span: Span, quoted: bool = False) -> str:
+        """Return the column of this name: as written, else without regard to case if that leaves one. Else raises SpecError."""
+        if written in self.columns:
+            return written
+        same = [column for column in self.columns if column.lower() == written.lower()]
+        if len(same) > 1:
+            hint = "write it as it is spelt: " + ", ".join(f'"{column}"' for column in same)
+            raise SpecError(f"`{written}` may be any of {len(same)} columns", span=span, hint=hint)
+        if not same:
+            raise _unknown(written, list(self.columns), span, quoted=quoted)
+        return same[0]
+
+    def qualified_name(self, qualifier: str, written: str, span: Span) -> str:
+        """Return the column of this qualifier and name, neither with regard to case where that leaves one. Else raises SpecError."""
+        pairs = [pair for pair in self.qualified if pair[1].lower() == written.lower()]
+        if (qualifier, written) in pairs:
+            return self.qualified[qualifier, written]
+        same = [pair for pair in pairs if pair[0].lower() == qualifier.lower()]
+        if len(same) != 1:
+            raise _unknown(f"{qualifier}.{written}", sorted(".".join(pair) for pair in self.qualified), span)
+        return self.qualified[same[0]]
+
+
+def _unknown(name: str, known: list[str], span: Span, *, quoted: bool = False) -> SpecError:
+    """Return the error for a name that isn't in scope; one in double quotes may have been meant as text."""
+    lowered = {each.lower(): each for each in known}
+    meant = lowered.get(did_you_mean(name.lower(), lowered) or "")
+    listed = f"(in scope: {', '.join(sorted(known)) or 'nothing'})"
+    hint = f"did you mean `{meant}`? {listed}" if meant else listed.strip("()")
+    if quoted and not meant:
+        hint = f"text goes in single quotes: '{name}' {listed}"
+    return SpecError(f"no column is named `{name}`", span=span, hint=hint)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,96 @@
+"""Constants as they are written: numbers, dates and times, intervals."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from ddcli.errors import SpecError
+from ddcli.expressions.casts import DIFF_UNITS
+from ddcli.expressions.coerce import (
+    DATE,
+    DURATION,
+    FLOAT64,
+    INT64,
+    MONTHS,
+    TIME,
+    TIMESTAMP,
+    Mismatch,
+    decimal_type,
+    integer_range,
+    temporal_value,
+)
+from ddcli.expressions.tree import Literal
+from ddcli.expressions.types import MAX_PRECISION
+
+if TYPE_CHECKING:
+    from ddcli.errors import Span
+    from ddcli.expressions.types import Type
+
+TEMPORAL = {"date": DATE, "timestamp": TIMESTAMP, "time": TIME, "datetime": TIMESTAMP}
+"""Types whose name may stand before a text: `date '2013-01-01'`."""
+MONTH_UNITS = {"month": 1, "quarter": 3, "year": 12}
+LONGEST_WHOLE = 40
+"""Digits of a whole number, more than those that any type has."""
+
+
+def number(digits: str, span: Span) -> Literal:
+    """Return a number: whole ones are int64, `1.5` is a decimal, `1e3` a float. Raises SpecError for one that no type has."""
+    if re.fullmatch(r"-?\d+", digits):
+        value = _whole(digits)
+        low, high = integer_range("int64")
+        if not low <= value <= high:
+            hint = "write it with a point: a decimal has 38 digits"
+            raise SpecError(f"{digits} is too large for int64", span=span, hint=hint)
+        return Literal(value, INT64, span=span)
+    if re.fullmatch(r"-?\d*\.\d*", digits):
+        exact = Decimal(digits) or Decimal(digits.lstrip("-"))  # a decimal knows no -0.0
+        whole, _, fraction = digits.lstrip("-").partition(".")
+        precision = len(whole.lstrip("0")) + len(fraction)
+        if precision > MAX_PRECISION:
+            raise SpecError(f"{digits} has more than {MAX_PRECISION} digits", span=span)
+        return Literal(exact, decimal_type(precision, len(fraction)), span=span)
+    try:
+        approximate = float(digits)
+    except ValueError:
+        raise SpecError(f"`{digits}` is not a number", span=span) from None
+    if math.isinf(approximate):
+        raise SpecError(f"{digits} is too large for float64", span=span)
+    return Literal(approximate, FLOAT64, span=span)
+
+
+def temporal(literal: Literal, target: Type) -> Literal:
+    """Return a text as a date or a time. Raises SpecError for a text that is none."""
+    try:
+        return Literal(temporal_value(str(literal.value), target, literal), target, span=literal.span)
+    except Mismatch as mismatch:
+        raise SpecError(mismatch.problem, span=literal.span, hint=mismatch.hint) from None
+
+
+def interval(amount: str, unit: str, span: Span) -> Literal:
+    """Return the interval of so many units. Raises SpecError for an unknown unit, and for an amount that is none or too large."""
+    if unit not in DIFF_UNITS and unit not in MONTH_UNITS:
+        hint = f"one of {', '.join([*DIFF_UNITS, *MONTH_UNITS])}"
+        raise SpecError(f"unknown unit of an interval: `{unit}`", span=span, hint=hint)
+    if not re.fullmatch(r"[+-]?\d+", amount):
+        hint = f"write interval '30' {unit}; a column: n * interval '1' {unit}"
+        raise SpecError("an interval takes a constant whole number", span=span, hint=hint)
+    if unit in MONTH_UNITS:
+        return Literal(_whole(amount) * MONTH_UNITS[unit], MONTHS, span=span)
+    size = _whole(amount) * DIFF_UNITS[unit]
+    try:
+        value = dt.timedelta(microseconds=size)
+    except OverflowError:
+        value = None
+    if value is None or abs(size) > integer_range("int64")[1]:
+        raise SpecError("this interval is too long", span=span)
+    return Literal(value, DURATION, span=span)
+
+
+def _whole(digits: str) -> int:
+    """Return a whole number; for one that no type has, another that no type has: Python reads some thousand digits at most."""
+    sign, rest = ("-" if digits[:1] == "-" else ""), digits.lstrip("+-").lstrip("0")
+    return int(sign + (rest or "0") if len(rest) <= LONGEST_WHOLE else f"{sign}1{'0' * LONGEST_WHOLE}")
