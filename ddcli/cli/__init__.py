@@ -20,6 +20,7 @@
 * query: `dd query`
 * reset: `dd reset`
 * run: `dd run`
+* run_several: `dd run` with several pipelines
 * schema: `dd schema`
 * state: `dd state`
 * test: `dd test`

@@ -47,7 +47,7 @@ class NameIn(click.types.StringParamType):
         from ddcli.spec import load_spec
 
         # After an option that still lacks its value click leaves arguments as they are.
-        given: Any = ctx.params.get("pipeline") or next(iter(ctx.args), None)
+        given: Any = ctx.params.get("pipeline") or next(iter(ctx.params.get("pipelines") or ctx.args), None)
         if given is None:
             return []
         try:

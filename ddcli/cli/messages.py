@@ -86,10 +86,10 @@ def error_values(error: BaseException, code: int) -> dict[str, Any]:
 
 @dataclass
 class Records:
-    """What a run leaves in files beside its outputs: its summary, if that is asked for, and a part of the page of a GitHub workflow."""
+    """What a run leaves beside its outputs: what it did, for `put`, and a part of the page of a GitHub workflow."""
 
     pipeline: Path
-    file: Path | None
+    put: Callable[[dict[str, Any]], None]
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def done(self, summary: RunSummary) -> None:
@@ -108,12 +108,6 @@ class Records:
             self._append([f"### {self.pipeline.stem}: failed", "", "```text", *error.lines(), "```"])
 
     def _write(self, exit_code: int, **facts: Any) -> None:
-        """Put the summary in the place of the last one: whoever reads it reads a whole one."""
-        if self.file is None:
-            return
-        from ddcli.store.files.access import real
-        from ddcli.store.files.gate import Files
-
         now = datetime.now(UTC)
         tree = {
             "pipeline": str(self.pipeline),
@@ -121,11 +115,8 @@ class Records:
             "ended": now.isoformat(timespec="milliseconds"),
             "exit_code": exit_code,
         }
-        tree |= {"summary": None, "skipped": None, "error": None} | facts
-        data = json_text(tree, indent=2).encode() + b"\n"
         self.began = now
-        file = real(self.file.parent) / self.file.name
-        Files().create(file, data, file.with_name(f".{file.name}.{os.getpid()}.tmp"))
+        self.put(tree | {"summary": None, "skipped": None, "error": None} | facts)
 
     def _append(self, lines: list[str]) -> None:
         """Add lines to the page that GitHub shows of the workflow's run."""
@@ -133,3 +124,14 @@ class Records:
         if in_actions() and page and lines:
             with Path(page).open("a", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n\n")
+
+
+def put_file(path: Path | None, tree: dict[str, Any]) -> None:
+    """Put JSON in the place of a file, if one is asked for: whoever reads it reads a whole one."""
+    if path is None:
+        return
+    from ddcli.store.files.access import real
+    from ddcli.store.files.gate import Files
+
+    file = real(path.parent) / path.name
+    Files().create(file, json_text(tree, indent=2).encode() + b"\n", file.with_name(f".{file.name}.{os.getpid()}.tmp"))

@@ -39,7 +39,15 @@ def settings(_context: click.Context, _option: click.Parameter, given: Iterable[
 
 
 @click.command("run", short_help="Read new input and write what changed.")
-@click.argument("pipeline", type=PIPELINE)
+@click.argument("pipelines", type=PIPELINE, nargs=-1, required=True, metavar="PIPELINE...")
+@click.option(
+    "--select",
+    metavar="NAME",
+    type=OUTPUT,
+    multiple=True,
+    help="Of several pipelines, run the one that writes the output NAME; with +NAME also all that it reads from, with NAME+ all "
+    "that read from it; repeatable.",
+)
 @click.option(
     "--until",
     metavar="T",
@@ -139,7 +147,8 @@ def settings(_context: click.Context, _option: click.Parameter, given: Iterable[
     help="Directory of compiled kernels. [default: the platform's cache directory]",
 )
 def command(
-    pipeline: Path,
+    pipelines: tuple[Path, ...],
+    select: tuple[str, ...],
     until: str | None,
     state: str | None,
     dry_run: bool,
@@ -163,7 +172,9 @@ def command(
     output: str,
     cache_dir: Path | None,
 ) -> None:
-    """Bring the outputs of PIPELINE up to date.
+    """Bring the outputs of PIPELINE up to date, or of several, each after those that it reads from.
+
+    A directory stands for the pipeline files in it. If one fails, those that read from it are skipped, and the exit code is that of the first failure.
 
     Reads only new rows, does work in proportion to them, and commits inputs, state and outputs together: a run that
     dies changes nothing, and a run with nothing new changes no file.
@@ -177,7 +188,8 @@ def command(
     spark}. With --profile it has `operators` too: [{id, kind, names, says,
     rows_in, rows_out, inserted, retracted, seconds, share}].
     --summary FILE: {pipeline, began, ended, exit_code, summary: the JSON above, skipped: why, error: {problem, place, hint,
-    exit_code}}; of the last three, two are null.
+    exit_code}}; of the last three, two are null. Of several pipelines, and of a directory, both are {exit_code, pipelines: [one of
+    these each]}.
     --log-format json: {at, level, event, message, ...} a line; `level` is info, warning or error.
 
     \b
@@ -190,9 +202,10 @@ def command(
     Examples:
       dd run pipelines/airborne.yaml --until 720
       dd run pipelines/airborne.yaml --if-locked skip --log-format json --summary run.json
+      dd run pipelines/airborne.yaml pipelines/scc.yaml --select +airborne
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.cli.memory import keep_freed_memory
-    from ddcli.cli.messages import Records, Speaker
+    from ddcli.cli.messages import Records, Speaker, put_file
     from ddcli.driver.run import run
     from ddcli.errors import UsageError
     from ddcli.progress import SILENT
@@ -208,37 +221,49 @@ def command(
         raise UsageError(
             f"the folder of the summary does not exist: '{summary_file.parent}'", hint="make it, or name another"
         )
+    several = len(pipelines) > 1 or bool(select) or pipelines[0].is_dir()
+    refreshed = frozenset(full_refresh) - {"all"} if full_refresh else None
+    if several and (watch or state is not None or refreshed or rewrite or profile):
+        raise UsageError(
+            "--watch, --state, --profile, --rewrite and the --full-refresh of an output are for one pipeline",
+            hint="name one pipeline file",
+        )
     keep_freed_memory()
     live = LiveProgress() if sys.stderr.isatty() and not quiet and log_format == "text" else None
     speaker = Speaker(log_format, quiet, live.say if live else partial(say, err=True))
-    records = Records(pipeline, summary_file)
     state_directory = None if state is None else locate(Path.cwd(), state)
-    refreshed = frozenset(full_refresh) - {"all"} if full_refresh else None
     rewritten = frozenset(rewrite)
+    run_one = partial(
+        run,
+        state=state_directory,
+        until=until,
+        dry_run=dry_run,
+        apply=apply,
+        memory=memory,
+        workers=workers,
+        engine=engine,
+        master=master,
+        remote=remote,
+        conf=conf,
+        if_locked=if_locked,  # type: ignore[arg-type]
+        no_code=no_code,
+        cache_dir=cache_dir,
+        say=speaker.say,
+        progress=live or SILENT,
+    )
+    skips = if_locked == "skip"
+    if several:
+        from ddcli.cli.run_several import run_several
+
+        each = partial(run_one, refresh=refreshed)
+        run_several(pipelines, select, each, speaker, summary_file, json=output == "json", rates=verbose, skips=skips)
+        return
+    (pipeline,) = pipelines
+    records = Records(pipeline, partial(put_file, summary_file))
 
     def once(ready: Callable[[Path], bool] | None = None) -> RunSummary:
         nonlocal refreshed, rewritten
-        summary = run(
-            pipeline,
-            state=state_directory,
-            until=until,
-            dry_run=dry_run,
-            apply=apply,
-            refresh=refreshed,
-            rewrite=rewritten,
-            memory=memory,
-            workers=workers,
-            engine=engine,
-            master=master,
-            remote=remote,
-            conf=conf,
-            if_locked=if_locked,  # type: ignore[arg-type]
-            no_code=no_code,
-            cache_dir=cache_dir,
-            say=speaker.say,
-            ready=ready,
-            progress=live or SILENT,
-        )
+        summary = run_one(pipeline, refresh=refreshed, rewrite=rewritten, ready=ready)
         refreshed, rewritten = None, frozenset()
         return summary
 
@@ -254,9 +279,9 @@ def command(
             if found:
                 speaker.lines(found.lines(columns(sys.stderr)), "profile", operators=found.to_json())
 
-    with ending(speaker, records, skips=if_locked == "skip"):
+    with ending(speaker, records, skips=skips):
         if watch:
-            stand(pipeline, state_directory, once, tell, speaker, records, skips=if_locked == "skip")
+            stand(pipeline, state_directory, once, tell, speaker, records, skips=skips)
         else:
             tell(once())
 

@@ -3,5 +3,6 @@
 * check: the errors and warnings of a pipeline, without reading a row
 * convert: any input to a change log, and a log as of a time to a table
 * explain: the plan, state and run records that `dd explain` draws
+* pipelines: several pipelines, in the order in which they read from each other
 * plan: what a run would do, without doing it
 """

@@ -237,7 +237,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
         path = locate(base, text.value)
         for name, given in spec.inputs.items():
-            if _takes(locate(base, given.path.value), path / "updates.parquet"):
+            if takes(locate(base, given.path.value), path / "updates.parquet"):
                 errors.append(
                     SpecError(
                         f"{what}: writes into '{given.path.value}', where the input '{name}' reads",
@@ -251,10 +251,10 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
         path = locate(base, output.path.value)
         others = {f"output '{other}'": locate(base, found.path.value) for other, found in spec.outputs.items()}
         del others[f"output '{name}'"]
-        near = [what for what, other in others.items() if _takes(other, path / "updates.parquet")]
+        near = [what for what, other in others.items() if takes(other, path / "updates.parquet")]
         aside = [(what, text) for what, text in written if not what.startswith("outputs.")]
-        near += [f"'{what}'" for what, text in aside if _takes(path, locate(base, text.value) / "updates.parquet")]
-        if _plain(path).is_relative_to(_plain(state)) or _takes(path, state / "batch.parquet"):
+        near += [f"'{what}'" for what, text in aside if takes(path, locate(base, text.value) / "updates.parquet")]
+        if _plain(path).is_relative_to(_plain(state)) or takes(path, state / "batch.parquet"):
             near.append("state")
         for what in near:
             problem = f"outputs.{name}: '{output.path.value}' and the directory of the {what} lie in each other"
@@ -267,7 +267,7 @@ def _plain(path: PurePath) -> PurePath:
     return PurePosixPath(f"/s3:{path.inner}") if isinstance(path, ObjectPath) else path
 
 
-def _takes(given: PurePath, file: PurePath) -> bool:
+def takes(given: PurePath, file: PurePath) -> bool:
     """Say whether an input, a directory or a glob, would take in a file; one under a hidden or private name it would not."""
     given, file = _plain(given), _plain(file)
     if file.match(str(given)):

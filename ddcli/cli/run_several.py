@@ -1,0 +1,95 @@
+"""`dd run` with several pipelines: one after the other, in the order in which they read from each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ddcli.cli.messages import Records, put_file
+from ddcli.commands.pipelines import find_pipelines, select
+from ddcli.errors import DdError, LockedError
+from ddcli.job.summary import plural
+from ddcli.screen import json_text, near, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from ddcli.cli.messages import Speaker
+    from ddcli.commands.pipelines import Pipeline
+    from ddcli.job.summary import RunSummary
+
+BUG, INTERRUPTED = 70, 130
+"""Exit codes."""
+
+
+def run_several(
+    paths: Sequence[Path],
+    wanted: Sequence[str],
+    once: Callable[[Path], RunSummary],
+    speaker: Speaker,
+    summary_file: Path | None,
+    *,
+    json: bool,
+    rates: bool,
+    skips: bool,
+) -> None:
+    """Run the pipelines of some paths, those that write the `wanted` outputs if any are named, and record all together.
+
+    One that fails is reported, and what needs it is skipped; the others run. Exits with the code of the first failure.
+    """
+    pipelines, passed = find_pipelines(paths)
+    for path in passed:
+        speaker.say(f"{near(str(path))}: passed over, as it has neither inputs nor outputs")
+    if wanted:
+        pipelines = select(pipelines, wanted)
+    done: list[dict[str, Any]] = []
+    failed: list[Pipeline] = []
+    first = 0
+    for pipeline in pipelines:
+        records = Records(pipeline.path, done.append)
+        if broken := [need for need in pipeline.needs if need in failed]:
+            failed.append(pipeline)
+            why = f"{near(str(broken[0].path))}, which it reads from, was not brought up to date"
+            records.skipped(why)
+            speaker.say(f"{near(str(pipeline.path))}: skipped: {why}", "skipped", "warning")
+            continue
+        try:
+            summary = once(pipeline.path)
+        except DdError as error:
+            if skips and isinstance(error, LockedError):
+                records.skipped(error.problem)
+                speaker.say(f"{near(str(pipeline.path))}: skipped: {error.problem}", "skipped")
+                continue
+            failed.append(pipeline)
+            first = first or error.exit_code
+            records.failed(error, error.exit_code)
+            speaker.annotate(error)
+            speaker.error(error, error.exit_code)
+        except BaseException as error:
+            records.failed(error, INTERRUPTED if isinstance(error, KeyboardInterrupt) else BUG)
+            put_file(summary_file, {"exit_code": done[-1]["exit_code"], "pipelines": done})
+            raise
+        else:
+            records.done(summary)
+            if not json:
+                speaker.summary(summary, rates=rates)
+    tree = {"exit_code": first, "pipelines": done}
+    put_file(summary_file, tree)
+    if json:
+        say(json_text(tree))
+    speaker.say(_counted(done), "pipelines")
+    if first:
+        raise click.exceptions.Exit(first)
+
+
+def _counted(done: Sequence[dict[str, Any]]) -> str:
+    """Return how the runs ended, in a line."""
+    changed = sum(bool(each["summary"] and each["summary"]["changed"]) for each in done)
+    failed = sum(each["error"] is not None for each in done)
+    skipped = sum(each["skipped"] is not None for each in done)
+    idle = len(done) - changed - failed - skipped
+    parts = [(changed, "brought up to date"), (idle, "with nothing new"), (failed, "failed"), (skipped, "skipped")]
+    listed = ", ".join(f"{count} {what}" for count, what in parts if count)
+    return f"{len(done)} {plural(len(done), 'pipeline')}: {listed}"

@@ -1,0 +1,163 @@
+"""Several pipelines in one run: which they are, which of them read what others write, and the order that follows.
+
+One needs another whose outputs (or logs of rows put aside) are its inputs, or whose arrangements it imports. Reads pipeline files, no data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import DdError, UsageError, did_you_mean
+from ddcli.job.request import state_of, takes
+from ddcli.spec import read_spec
+from ddcli.spec.file import read_text
+from ddcli.spec.syntax import parse_tree
+from ddcli.spec.tree import Mapping
+from ddcli.store.files.access import real
+from ddcli.store.files.objects import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from ddcli.spec.model import Spec
+
+ENDINGS = (".yaml", ".yml")
+
+
+@dataclass(eq=False)
+class Pipeline:
+    """A pipeline file, and what is right in it, if anything is; `needs` are the others that it reads from."""
+
+    path: Path
+    spec: Spec | None
+    needs: list[Pipeline] = field(default_factory=list)
+
+    @property
+    def _base(self) -> Path:
+        return self.path.absolute().parent
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """Return the names of its outputs."""
+        return tuple(self.spec.outputs) if self.spec else ()
+
+    def written(self) -> list[Path]:
+        """Return the directories that it writes logs to."""
+        if self.spec is None:
+            return []
+        texts = [output.path for output in self.spec.outputs.values()]
+        texts += [given.quarantine for given in self.spec.inputs.values() if given.quarantine]
+        if self.spec.errors and self.spec.errors.path:
+            texts.append(self.spec.errors.path)
+        return [real(locate(self._base, text.value)) for text in texts]
+
+    def reads(self, other: Pipeline) -> bool:
+        """Say whether one of its inputs is a log, or an arrangement, of another pipeline."""
+        if self.spec is None or other.spec is None:
+            return False
+        for given in self.spec.inputs.values():
+            place = real(locate(self._base, given.path.value))
+            if given.arrangement is not None:
+                if place == real(state_of(other.spec, other._base)):
+                    return True
+            elif any(takes(place, path / "updates.parquet") for path in other.written()):
+                return True
+        return False
+
+
+def find_pipelines(paths: Iterable[Path]) -> tuple[list[Pipeline], list[Path]]:
+    """Return the pipelines of files, and of the YAML files right in directories; and those of these that are none.
+
+    They are in an order in which each comes after those that it reads from, else as they were named. Raises UsageError for a
+    directory without one, and for pipelines that read from each other.
+    """
+    found: dict[Path, Pipeline] = {}
+    passed: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            found.setdefault(real(path), _open(path))
+            continue
+        files = sorted(file for file in path.iterdir() if file.suffix in ENDINGS and not file.name.startswith("."))
+        pipelines = [file for file in files if _is_pipeline(file)]
+        if not pipelines:
+            raise UsageError(
+                "no pipeline file lies in the directory", place=str(path), hint="name a file: dd run PIPELINE"
+            )
+        passed += [file for file in files if file not in pipelines]
+        for file in pipelines:
+            found.setdefault(real(file), _open(file))
+    every = list(found.values())
+    for pipeline in every:
+        pipeline.needs = [other for other in every if other is not pipeline and pipeline.reads(other)]
+    return _in_order(every), passed
+
+
+def select(pipelines: Sequence[Pipeline], wanted: Iterable[str]) -> list[Pipeline]:
+    """Return those that write the outputs that are `wanted`; of `+name` also all that they need, of `name+` all that need them.
+
+    Raises UsageError for a name that no output has.
+    """
+    chosen: list[Pipeline] = []
+    names = [name for pipeline in pipelines for name in pipeline.outputs]
+    for text in wanted:
+        name = text.strip("+")
+        own = [pipeline for pipeline in pipelines if name in pipeline.outputs]
+        if not own:
+            near = did_you_mean(name, names)
+            hint = f"did you mean '{near}'?" if near else f"outputs: {', '.join(names) or 'none'}"
+            raise UsageError(f"no output is named '{name}'", hint=hint)
+        chosen += own
+        if text.startswith("+"):
+            chosen += _needed(own)
+        if text.endswith("+"):
+            chosen += [each for each in pipelines if any(one in _needed([each]) for one in own)]
+    return [pipeline for pipeline in pipelines if pipeline in chosen]
+
+
+def _open(path: Path) -> Pipeline:
+    """Read a file. What is wrong with it its run will report."""
+    try:
+        return Pipeline(path, read_spec(path)[0])
+    except DdError:
+        return Pipeline(path, None)
+
+
+def _is_pipeline(path: Path) -> bool:
+    """Say whether a YAML file has inputs or outputs; one that can't be read might."""
+    try:
+        root, errors = parse_tree(read_text(path), str(path))
+    except DdError:
+        return True
+    if isinstance(root, Mapping):
+        return root.get("inputs") is not None or root.get("outputs") is not None
+    return bool(errors)
+
+
+def _needed(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
+    """Return all that some pipelines need, directly or not."""
+    found: list[Pipeline] = []
+    open_ = [need for pipeline in pipelines for need in pipeline.needs]
+    while open_:
+        pipeline = open_.pop()
+        if pipeline not in found:
+            found.append(pipeline)
+            open_ += pipeline.needs
+    return found
+
+
+def _in_order(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
+    # What others need of a file that can't be read is not known: its error comes first.
+    left, found = sorted(pipelines, key=lambda one: one.spec is not None), []
+    while left:
+        following = next((one for one in left if not any(need in left for need in one.needs)), None)
+        if following is None:
+            listed = ", ".join(f"'{one.path}'" for one in left if one in _needed([one]))
+            raise UsageError(
+                f"pipelines read from each other: {listed}", hint="run each by itself, in the order you mean"
+            )
+        left.remove(following)
+        found.append(following)
+    return found
