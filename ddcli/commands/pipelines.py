@@ -71,13 +71,15 @@ class Pipeline:
 def find_pipelines(paths: Iterable[Path]) -> tuple[list[Pipeline], list[Path]]:
     """Return the pipelines of files, and of the YAML files right in directories; and those of these that are none.
 
-    They are in an order in which each comes after those that it reads from, else as they were named. Raises UsageError for a
-    directory without one, and for pipelines that read from each other.
+    They are in an order in which each comes after those that it reads from, else as they were named. Raises UsageError for a file
+    that isn't there, a directory without one, and for pipelines that read from each other.
     """
     found: dict[Path, Pipeline] = {}
     passed: list[Path] = []
     for path in paths:
         if not path.is_dir():
+            if not path.exists():
+                read_text(path)  # raises, before any of them is run
             found.setdefault(real(path), _open(path))
             continue
         files = sorted(file for file in path.iterdir() if file.suffix in ENDINGS and not file.name.startswith("."))

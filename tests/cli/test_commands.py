@@ -26,9 +26,12 @@ needs_locks = pytest.mark.skipif(not LOCKS.exists(), reason="no list of locks in
     [
         (["rum", "orders.yaml"], "error: no such command 'rum'\nhint: did you mean 'run'?\nusage: dd "),
         (["zzz"], "error: no such command 'zzz'\nhint: the commands are: check, completion, "),
-        (["run"], "error: missing argument 'PIPELINE...'\nhint: `dd run -h` lists arguments and options\nusage: dd run "),
+        (
+            ["run"],
+            "error: missing argument 'PIPELINE...'\nhint: `dd run -h` lists arguments and options\nusage: dd run ",
+        ),
         (["run", "orders.yaml", "--unti", "3"], "error: no such option '--unti'\nhint: did you mean"),
-        (["run", "orders.yaml", "more"], "unexpected extra argument"),
+        (["run", "orders.yaml", "more"], "more: error: there is no such pipeline file"),
         (["run", "orders.yaml", "--if-locked", "maybe"], "'maybe' is not one of 'fail', 'wait', 'skip'"),
         (["run", "orders.yaml", "--state", "orders.yaml"], "is a file"),
         (["run", "order.yaml"], "order.yaml: error: there is no such pipeline file"),
