@@ -24,8 +24,8 @@ from ddcli.spec.model import GUARD
 from ddcli.spec.operators import OPERATORS
 from ddcli.store.files.access import LARGEST, SMALL
 from ddcli.store.files.objects import COPIED
-from ddcli.store.parquet.footers import HEADER, LONGEST_NAME
 from ddcli.store.state.runs import KEPT
+from ddcli.store.tables.csv_records import LONGEST_NAME
 from tests import generated, shown
 from tests.scratch import ROOT
 
@@ -119,7 +119,7 @@ def test_limits_are_those_of_the_code():
     ]
     written = [f"{figure:,}".replace(",", " ") for figure in figures]
     assert [figure for figure in written if not re.search(rf"(?<!\d )(?<!\d){figure}(?! ?\d)", page)] == []
-    powers = [(MOST_COPIES, "2^30"), (LEAST_MEMORY, "256 MiB"), (HEADER, "64 KiB"), (SMALL, "1 MiB"), (COPIED, "5 GiB")]
+    powers = [(MOST_COPIES, "2^30"), (LEAST_MEMORY, "256 MiB"), (SMALL, "1 MiB"), (COPIED, "5 GiB")]
     powers += [(LARGEST, "1 GiB"), (modules.LARGEST, "1 MiB"), (modules.ALL, "8 MiB"), (diff.LEAST_MEMORY, "384 MiB")]
     sizes = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
     for figure, text in powers:

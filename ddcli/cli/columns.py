@@ -1,4 +1,4 @@
-"""Columns and their types as options say them: written as in a pipeline file, and read by the same code."""
+"""Columns and options of CSV as command lines have them: written as in a pipeline file, and read by the same code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import click
 
 if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
+    from ddcli.spec.model import CsvOptions, InputSpec
+
+CSV_OPTION = click.option(
+    "--csv", metavar="OPTIONS", help='How CSV is written, as in a pipeline file: \'{delimiter: ";", decimal: ","}\'.'
+)
 
 
 def parse_columns(text: str) -> Schema:
@@ -16,6 +21,25 @@ def parse_columns(text: str) -> Schema:
     >>> {name: str(kind) for name, kind in parse_columns("id: int64, name: string?").items()}
     {'id': 'int64', 'name': 'string?'}
     """
+    given = _parsed("columns", text, "a mapping of columns to types", "{id: int64, name: string?}")
+    return {} if given.columns is None else {name: kind for name, (_, kind) in given.columns.items()}
+
+
+def parse_csv(text: str) -> CsvOptions:
+    """Return the options of a mapping, `{delimiter: ";", encoding: latin-1}`, with or without its braces.
+
+    >>> parse_csv('delimiter: ";", skip: 2').stated()
+    [('delimiter', ';'), ('skip', 2)]
+    """
+    given = _parsed(
+        "csv", text, "a mapping of options of CSV", '{delimiter: ";", encoding: latin-1}', "columns: {a: int64}, "
+    )
+    assert given.csv is not None
+    return given.csv
+
+
+def _parsed(key: str, text: str, what: str, example: str, beside: str = "") -> InputSpec:
+    """Return an input with a key whose value is a mapping, as a pipeline file would have it."""
     from ddcli.errors import UsageError
     from ddcli.spec import parse_spec
 
@@ -23,12 +47,9 @@ def parse_columns(text: str) -> Schema:
     mapping = inner if inner.startswith("{") else f"{{{inner}}}"
     try:
         spec = parse_spec(
-            f"{{dd: 1, name: a, inputs: {{a: {{path: a, columns: {mapping}}}}}, outputs: {{a: b}}}}", "columns"
+            f"{{dd: 1, name: a, inputs: {{a: {{path: a, {beside}{key}: {mapping}}}}}, outputs: {{a: b}}}}", key
         )
     except UsageError as errors:
-        problem = getattr(errors, "errors", (errors,))[0].problem.removeprefix("inputs.a.columns")
-        raise click.BadParameter(
-            f"'{text}' is not a mapping of columns to types ({problem.lstrip(':. ')}); write it as '{{id: int64, name: string?}}'"
-        ) from None
-    found = spec.inputs["a"].columns
-    return {} if found is None else {name: kind for name, (_, kind) in found.items()}
+        problem = getattr(errors, "errors", (errors,))[0].problem.removeprefix(f"inputs.a.{key}")
+        raise click.BadParameter(f"'{text}' is not {what} ({problem.lstrip(':. ')}); write it as '{example}'") from None
+    return spec.inputs["a"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ddcli.cli.columns import CSV_OPTION, parse_columns, parse_csv
 from ddcli.screen import json_text, near, say
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
     metavar="MAPPING",
     help="Names and types, as in a pipeline file: '{id: int64, name: string?}'. CSV and NDJSON need them.",
 )
+@CSV_OPTION
 @click.option("--until", metavar="T", help="Only times before T. [default: all]")
 @click.option("--force", is_flag=True, help="Replace the log or file at TARGET.")
 @click.option(
@@ -79,6 +81,7 @@ def command(
     flattened: bool,
     file_name: str | None,
     columns: str | None,
+    csv: str | None,
     until: str | None,
     force: bool,
     output: str,
@@ -101,11 +104,17 @@ def command(
 
     where = locate(Path.cwd(), target)
     options: dict[str, Any] = {"format": form, "key": list(key), "order_by": order_by, "delete_when": delete_when}
-    options |= {"flattened": flattened, "file_name": file_name, "diff": diff, "time": list(time), "columns": columns}
+    options |= {
+        "flattened": flattened,
+        "file_name": file_name,
+        "diff": diff,
+        "time": list(time),
+        "columns": columns,
+        "csv": csv,
+    }
     if as_of is not None:
         _table(source, where, as_of, options, until=until, name=name, force=force, output=output)
         return
-    from ddcli.cli.columns import parse_columns
     from ddcli.cli.memory import keep_freed_memory
     from ddcli.commands.convert import convert_files, convert_input
 
@@ -114,12 +123,13 @@ def command(
         _refuse(options, "--input", "the pipeline file says what its input is")
         _say(convert_input(Path(source), name, where, until=until, force=force), where, output)
         return
-    given = {option: value for option, value in options.items() if value}
+    given = {option: value for option, value in options.items() if value and option != "csv"}
     if len(time) == 1:
         given["time"] = time[0]
     if columns is not None:
         given["columns"] = {column: str(kind) for column, kind in parse_columns(columns).items()}
-    _say(convert_files({"path": source, **given}, where, until=until, force=force), where, output)
+    written = None if csv is None else parse_csv(csv)
+    _say(convert_files({"path": source, **given}, where, csv=written, until=until, force=force), where, output)
 
 
 def _table(
@@ -134,15 +144,17 @@ def _table(
     output: str,
 ) -> None:
     """Write a log's collection at a time."""
-    from ddcli.cli.columns import parse_columns
     from ddcli.commands.convert import write_table
     from ddcli.job.summary import plural
     from ddcli.sources.change_log import DIFF, ChangeLog
+    from ddcli.sources.input_format import dialect_of
+    from ddcli.store.tables.dialect import DEFAULT
 
-    time, diff, columns = options.pop("time"), options.pop("diff"), options.pop("columns")
+    time, diff, columns, csv = options.pop("time"), options.pop("diff"), options.pop("columns"), options.pop("csv")
     _refuse(options | {"until": until, "input": name}, "--as-of", "it is of a log, whose rows are updates")
     types = None if columns is None else parse_columns(columns)
-    log = ChangeLog.open(source, Path.cwd(), time=time, diff=diff or DIFF, columns=types)
+    dialect = DEFAULT if csv is None else dialect_of(parse_csv(csv), tuple(types or ()))
+    log = ChangeLog.open(source, Path.cwd(), time=time, diff=diff or DIFF, columns=types, dialect=dialect)
     rows = write_table(log, as_of, target, force=force)
     if output == "json":
         say(json_text({"target": str(target), "rows": rows}))

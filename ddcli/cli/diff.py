@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import ENDINGS, NO_CODE, MemorySize
+from ddcli.cli.columns import CSV_OPTION, parse_csv
 from ddcli.cli.memory import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
 from ddcli.screen import say
@@ -71,6 +72,7 @@ LEAST_MEMORY = 384 << 20
     show_default=True,
     help="The diff column of a log. Files without it are a table.",
 )
+@CSV_OPTION
 @click.option("--plain", is_flag=True, help="Compare the rows of files as they are, even those of a log.")
 @click.option(
     "--select",
@@ -111,6 +113,7 @@ def command(
     to_time: str | None,
     time: tuple[str, ...],
     diff_column: str,
+    csv: str | None,
     plain: bool,
     select: tuple[str, ...],
     no_code: bool,
@@ -157,8 +160,8 @@ def command(
         )
     if select and not all(pipelines):
         raise UsageError("--select is for pipelines, and the sides are data")
-    if all(pipelines) and (from_time or to_time or time or plain):
-        raise UsageError("--from, --to, --time and --plain are for data, and the sides are pipelines")
+    if all(pipelines) and (from_time or to_time or time or plain or csv):
+        raise UsageError("--from, --to, --time, --csv and --plain are for data, and the sides are pipelines")
     if memory is None:
         keep_freed_memory()
     else:
@@ -191,7 +194,11 @@ def command(
             say=partial(say, err=True),
         )
     else:
-        read = Reading(tuple(",".join(time).split(",")) if time else None, diff_column, plain=plain)
+        from ddcli.sources.input_format import dialect_of
+        from ddcli.store.tables.dialect import DEFAULT
+
+        dialect = dialect_of(parse_csv(csv)) if csv else DEFAULT
+        read = Reading(tuple(",".join(time).split(",")) if time else None, diff_column, plain=plain, dialect=dialect)
         left = (a, replace(read, as_of=as_of or from_time))
         right = (a if b is None else b, replace(read, as_of=as_of or to_time))
         found = compare_named(left, right, settings(None), memory)

@@ -129,7 +129,7 @@ def _check_input(given: InputSpec, base: Path) -> CheckedInput:
         return CheckedInput(shared.schema([text.value for text in given.time]), key=shared.entry.key)
     log = format_of(given)
     listing = _files_of(given, base)
-    footers = Footers(log.declared(), said_by_paths(log, listing), log.nested, log.time)
+    footers = Footers(log.declared(), said_by_paths(log, listing), log.nested, log.time, log.dialect)
     schema = schema_of(log, listing, footers.footer)
     bound = log.bound(schema.columns, schema.time)
     for file in listing.new:

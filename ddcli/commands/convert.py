@@ -24,7 +24,7 @@ from ddcli.job.sizes import default_memory, default_workers
 from ddcli.render.rows import WRITERS, batches
 from ddcli.screen import visible
 from ddcli.spec import load_spec, parse_spec
-from ddcli.spec.model import OutputSpec, Spec
+from ddcli.spec.model import CsvOptions, OutputSpec, Spec
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.progress import PROGRESS
@@ -75,12 +75,19 @@ def convert_input(
 
 
 def convert_files(
-    given: Mapping[str, Any], target: Path, *, until: str | None = None, force: bool = False
+    given: Mapping[str, Any],
+    target: Path,
+    *,
+    csv: CsvOptions | None = None,
+    until: str | None = None,
+    force: bool = False,
 ) -> RunSummary:
-    """Write files as a change log, `given` being what a pipeline file would say of them as an input. See `convert_input`."""
+    """Write files as a change log, `given` and `csv` being what a pipeline file states of them as an input. See `convert_input`."""
     tree = {"dd": 1, "name": NAME, "inputs": {NAME: dict(given)}, "outputs": {NAME: str(target)}}
     with _without_places():
         spec = parse_spec(visible(json.dumps(tree, ensure_ascii=False)), OPTIONS)  # escapes that YAML knows, too
+        if csv is not None:
+            spec = replace(spec, inputs={NAME: replace(spec.inputs[NAME], csv=csv)})
         return _converted(spec, NAME, Path.cwd(), target, until, force=force)
 
 

@@ -16,14 +16,16 @@ from ddcli.compare.columns import type_name
 from ddcli.compare.side import WEIGHT, Side
 from ddcli.compare.text_types import TEXT, infer_types, read
 from ddcli.dataclass import dataclass
-from ddcli.errors import InputError
+from ddcli.errors import InputError, UsageError
 from ddcli.expressions.types import Schema, Type, from_polars
 from ddcli.sources.change_log import DIFF, LATEST, TIME, ChangeLog
 from ddcli.store.files.objects import locate
 from ddcli.store.log.progress import read_progress
 from ddcli.store.log.scan import find_damaged, not_after
 from ddcli.store.parquet.footers import CSV, NDJSON, UNREADABLE, name_of_kind
+from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.files import FAILING, READ_ERRORS, Tables, damaged
+from ddcli.store.tables.kinds import names_in_objects
 from ddcli.store.tables.listing import NOT_THERE, list_input
 from ddcli.store.tables.partitions import partition_of
 
@@ -58,12 +60,15 @@ class SideArgument(Protocol):
 
 @dataclass(frozen=True)
 class Reading:
-    """How a path is to be read. `time` None: as the log says; `as_of` None: with all its updates; `plain`: as rows, in any case."""
+    """How a path is to be read. `time` None: as the log says; `as_of` None: with all its updates; `plain`: as rows, in any case;
+    `dialect` is how CSV is written.
+    """
 
     time: tuple[str, ...] | None = None
     diff: str = DIFF
     as_of: Any = None
     plain: bool = False
+    dialect: Dialect = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -134,10 +139,8 @@ class FilesGiven:
         return replace(side, notes=(*side.notes, origin)) if origin else side
 
     def _table(self, declared: Schema | None) -> Side:
-        partitions = {
-            self.listing.path(file): named for file in self.listing.files if (named := partition_of(file.path))
-        }
-        tables = Tables(declared, partitions)
+        partitions = {self.listing.path(file): said for file in self.listing.files if (said := partition_of(file.path))}
+        tables = Tables(declared, partitions, dialect=self.reading.dialect)
         found = [tables.footer(path) for path in self.paths]
         for path, columns in zip(self.paths, found, strict=True):
             _check_alike(path, columns, found[0])
@@ -163,7 +166,9 @@ class FilesGiven:
 
     def _log(self, declared: Schema | None) -> Side:
         reading = self.reading
-        log = ChangeLog.open(self.label, Path.cwd(), time=reading.time, diff=reading.diff, columns=declared)
+        log = ChangeLog.open(
+            self.label, Path.cwd(), time=reading.time, diff=reading.diff, columns=declared, dialect=reading.dialect
+        )
         keep, notes = None, (*log.notes,)
         at: dict[str, pl.Series] = {}
         if reading.as_of is not None and reading.as_of != LATEST:
@@ -232,7 +237,7 @@ def give(side: str | Path | pl.DataFrame | pl.LazyFrame, reading: Reading, label
     if kind not in {CSV, NDJSON}:
         partitions = {listing.path(file): named for file in listing.files if (named := partition_of(file.path))}
         return FilesGiven(path, whole, listing, reading, Tables(None, partitions).footer(paths[0]), None)
-    text = _text(paths, kind)
+    text = _text(paths, kind, reading.dialect)
     return FilesGiven(path, whole, listing, reading, dict(text.collect_schema()), text)
 
 
@@ -241,6 +246,13 @@ def open_sides(a: SideArgument, b: SideArgument, ignore: Collection[str] = ()) -
 
     What is in columns to `ignore` stays text.
     """
+    for dialect in {given.reading.dialect for given in (a, b) if isinstance(given, FilesGiven)} - {DEFAULT}:
+        if not any(isinstance(given, FilesGiven) and name_of_kind(given.paths[0]) == CSV for given in (a, b)):
+            raise UsageError("--csv states how CSV is written, and neither side is CSV", hint="leave it out")
+        if not dialect.header:
+            raise UsageError(
+                "files without a header have no names to compare by", hint="convert them first: `dd convert`"
+            )
     unknown: dict[str, list[pl.LazyFrame]] = {}
     taken: list[Schema] = []
     for one, other in ((a, b), (b, a)):
@@ -285,18 +297,17 @@ def _readable(dtype: pl.DataType | None) -> Type | None:
     return None if kind is None or kind.kind in UNREADABLE else kind
 
 
-def _text(paths: Sequence[Path], kind: str) -> pl.LazyFrame:
+def _text(paths: Sequence[Path], kind: str, dialect: Dialect) -> pl.LazyFrame:
     """Return the rows of files of text as they are written."""
     names: list[str] = []
+    untyped = Tables({}, dialect=dialect)
     for path in paths if kind == NDJSON else paths[:1]:
         try:
-            scan = (
-                pl.scan_ndjson(path, infer_schema_length=None) if kind == NDJSON else Tables({}).kind(path).scan([path])
-            )
-            names += [name for name in scan.collect_schema() if name not in names]
+            found = names_in_objects(path) if kind == NDJSON else untyped.footer(path)
+            names += [name for name in found if name not in names]
         except (OSError, *READ_ERRORS) as error:
-            raise damaged(Tables({}).kind(path), path, error) from None
-    tables = Tables(dict.fromkeys(names, TEXT))
+            raise damaged(untyped.kind(path), path, error) from None
+    tables = Tables(dict.fromkeys(names, TEXT), dialect=dialect)
     as_first: list[Path] = []
     others: list[Path] = []
     for path in paths:
@@ -304,7 +315,8 @@ def _text(paths: Sequence[Path], kind: str) -> pl.LazyFrame:
         tables.check(path)
         if kind != NDJSON:
             _check_alike(path, found, dict.fromkeys(names, pl.String()))
-        (as_first if kind == NDJSON or list(found) == names else others).append(path)
+        first = tables.kind(path) is tables.kind(paths[0]) and (kind == NDJSON or list(found) == names)
+        (as_first if first else others).append(path)
     # One scan takes the columns of all its files to be in one order.
     scans = [tables.kind(paths[0]).scan(as_first), *(tables.kind(path).scan([path]).select(names) for path in others)]
     return pl.concat(scans) if others else scans[0]

@@ -271,9 +271,11 @@ def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) ->
 
 def _meaning(given: model.InputSpec) -> str:
     """Return what the results of reading an input depend on, beside its columns."""
-    texts = [given.diff, given.delete_when, given.order_by]
-    parts = [given.format, *(text.value if text else "" for text in texts), "flattened" if given.flattened else ""]
-    return "" if given.format == "updates" and parts[1] == "diff" else " ".join(parts)
+    said = [given.diff, given.delete_when, given.order_by]
+    parts = [given.format, *(text.value if text else "" for text in said), "flattened" if given.flattened else ""]
+    if given.csv is not None:
+        parts += [f"{name}={value!r}" for name, value in given.csv.stated()]
+    return "" if given.format == "updates" and parts[1] == "diff" and given.csv is None else " ".join(parts)
 
 
 def _met_by_the_log(spec: model.Spec, output: model.OutputSpec, relation: Relation) -> list[DdError]:

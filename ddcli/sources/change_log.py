@@ -26,6 +26,7 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.log.scan import not_after, physically
 from ddcli.store.log.times import within
 from ddcli.store.log.writer import beyond
+from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.files import READ_ERRORS, Tables
 from ddcli.store.tables.listing import NOT_THERE, list_input
 from ddcli.store.time_text import format_frontier, parse_time
@@ -104,6 +105,7 @@ class ChangeLog:
         time: Sequence[str] | None = None,
         diff: str = DIFF,
         columns: Schema | None = None,
+        dialect: Dialect = DEFAULT,
     ) -> ChangeLog:
         """Open a log whose path is relative to `base`. See `read_log`."""
         whole = locate(base, path)
@@ -116,8 +118,9 @@ class ChangeLog:
             raise
         if not listing.files:
             raise InputError("the log has no files of updates", place=str(whole), hint="check the path")
-        names = tuple(time) if time else _time_columns(listing, progress, columns, diff)
-        reader = LogReader(listing, Updates(names, columns, diff=diff), most=MOST_HELD)
+        names = tuple(time) if time else _time_columns(listing, progress, Tables(columns, dialect=dialect), diff)
+        log = Updates(names, columns, diff=diff, dialect=dialect)
+        reader = LogReader(listing, log, most=MOST_HELD)
         if progress is None:
             return cls(whole, reader, diff, None)
         unfinished = beyond((file.path for file in listing.new), progress, reader.schema.time)
@@ -125,7 +128,7 @@ class ChangeLog:
             listing = replace(listing, new=tuple(file for file in listing.new if file.path not in unfinished))
             if not listing.files:
                 raise InputError("the log has no files of updates", place=str(whole), hint=UNFINISHED)
-            reader = LogReader(listing, Updates(names, columns, diff=diff), most=MOST_HELD)
+            reader = LogReader(listing, log, most=MOST_HELD)
         return cls(whole, reader, diff, Frontier(progress), len(unfinished))
 
     @property
@@ -227,9 +230,9 @@ class ChangeLog:
         return self.reader.scan([file for _, file in found]) if apart else None
 
 
-def _time_columns(listing: Listing, progress: Times | None, columns: Schema | None, diff: str) -> tuple[str, ...]:
+def _time_columns(listing: Listing, progress: Times | None, tables: Tables, diff: str) -> tuple[str, ...]:
     """Return the time columns of a log that nobody has named: of a product, they stand before the diff."""
     if progress is None or not progress or len(progress[0]) == 1:
         return (TIME,)
-    names = [name for name in Tables(columns).footer(listing.path(listing.files[0])) if name != diff]
+    names = [name for name in tables.footer(listing.path(listing.files[0])) if name != diff]
     return tuple(names[-len(progress[0]) :])

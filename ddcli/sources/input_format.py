@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, SpecError
 from ddcli.store.formats.base import Append, Format, Updates
+from ddcli.store.tables.dialect import Dialect
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.sources.imported import SharedReader
-    from ddcli.spec.model import InputSpec, Spec
+    from ddcli.spec.model import CsvOptions, InputSpec, Spec
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.state.manifest import Times
@@ -33,6 +34,8 @@ def format_of(given: InputSpec) -> Format:
     columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
     every: tuple[Any, ...] = tuple(text.value for text in given.time), columns
     common: dict[str, Any] = {"file_name": given.file_name.value if given.file_name else None, "late": given.late}
+    if given.csv is not None:
+        common["dialect"] = dialect_of(given.csv, tuple(columns or ()))
     key = tuple(text.value for text in given.key)
     match given.format:
         case "append":
@@ -59,6 +62,11 @@ def format_of(given: InputSpec) -> Format:
 
             return kind(*every, **common, key=key, delete_when=given.delete_when, order_by=given.order_by)
     return Updates(*every, **common, diff=given.diff.value if given.diff else None)
+
+
+def dialect_of(options: CsvOptions, names: tuple[str, ...] = ()) -> Dialect:
+    """Return how CSV files are written; `names` are the columns of files without a header."""
+    return Dialect(**dict(options.stated()), names=names)  # type: ignore[arg-type] # its fields have the options' names
 
 
 def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:

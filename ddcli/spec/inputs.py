@@ -8,6 +8,7 @@ from typing import Any
 from ddcli.dataclass import dataclass
 from ddcli.errors import Text
 from ddcli.spec import model
+from ddcli.spec.csv_options import CSV
 from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME, TYPED_COLUMNS
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
@@ -51,6 +52,7 @@ COMMON = {
         "columns", TYPED_COLUMNS, about="checked if declared, else read from the files; text files need them"
     ),
     "file_name": Key("file_name", FILE_NAME, about="columns in the names of files: people-{day}.csv"),
+    "csv": Key("csv", CSV, about="how CSV files are written"),
     "late": Key("late", Choice("policy", LATE), about="rows at closed times; default: error"),
     "quarantine": Key("quarantine", PATH, about="directory for late rows put aside; default: in the state"),
 }
@@ -134,6 +136,10 @@ class _ByFormat(Shape[model.InputSpec]):
         if given.flattened and not given.key:
             hint = "a flattened event holds its key's new record: name the columns, `key: [id]`"
             notes.refuse(place.path, "the key 'key' is missing", place.word.span, hint)
+            raise Refused
+        if given.csv and not given.csv.header and given.columns is None:
+            hint = "declare them under `columns`, in the order that they have in the files"
+            notes.refuse(f"{place.path}.csv", "files without a header don't name their columns", place.word.span, hint)
             raise Refused
         if given.late == "advance" and (given.key or given.format == "snapshots"):
             hint = "a late row would come after newer ones: set `late: quarantine`"

@@ -6,6 +6,7 @@ place. Expressions are unparsed here: they need the types of columns, which only
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ddcli.dataclass import dataclass
@@ -273,6 +274,27 @@ class Inspect(Operator):
     label: Text
 
 
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """How an input's CSV files are written. `delimiter` None: as the files' names say; `quote` None: no field is in quotes."""
+
+    delimiter: str | None = None
+    quote: str | None = '"'
+    encoding: str = "utf-8"
+    null: tuple[str, ...] = ()
+    decimal: str = "."
+    date_format: str | None = None
+    timestamp_format: str | None = None
+    header: bool = True
+    comment: str | None = None
+    skip: int = 0
+
+    def stated(self) -> list[tuple[str, object]]:
+        """Return the options that are not as they are by default."""
+        options = [(option.name, option.default, getattr(self, option.name)) for option in fields(self)]
+        return [(name, value) for name, default, value in options if value != default]
+
+
 FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
 
 
@@ -302,6 +324,7 @@ class InputSpec:
     quarantine: Text | None = None
     negative: Literal["allow", "warn", "error"] = "allow"
     arrangement: Text | None = None
+    csv: CsvOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ def test_rows_put_aside_stay_aside(pipelines):
             "can't be read aside",
         ),
         (lambda text: text, ["--key", "id"], "neither side has a column 'id'"),
-        (lambda text: text, ["--from", "3"], "--from, --to, --time and --plain are for data"),
+        (lambda text: text, ["--from", "3"], "--from, --to, --time, --csv and --plain are for data"),
     ],
 )
 def test_wrong_use(pipelines, change, arguments, said):

@@ -405,7 +405,7 @@ BROKEN = {
     "path": (
         HEAD.replace("path: c/", "pth: c/") + "outputs: {orders: o/}\n",
         "3:35 inputs.customers: unknown key 'pth'",
-        "did you mean `path`? (keys: path, format, columns, file_name, late, quarantine, time, diff, negative)",
+        "did you mean `path`? (keys: path, format, columns, file_name, csv, late, quarantine, time, diff, negative)",
     ),
     "pathnull": (
         HEAD.replace("path: c/", "path: ") + "outputs: {orders: o/}\n",

@@ -50,46 +50,50 @@ def hash_of(key: bytes) -> int:
     return found
 
 
-@kernel("BiiV")
-def csv_is_sound(data: np.ndarray, length: int, wanted: int, state: np.ndarray) -> int:
-    """Return 1 if all records that end in data[:length] are blank or have as many fields as wanted, else 0.
+@kernel("BiiiiV")
+def csv_is_sound(data: np.ndarray, length: int, wanted: int, delimiter: int, quote: int, state: np.ndarray) -> int:
+    """Return 1 if all records that end in data[:length] are blank or have as many fields as wanted, else 0; so where a quote is within a field.
 
-    `state` is where the block before ended and how many commas its last record had; it becomes that of this one.
+    `quote` -1: there are none.
+
+    `state` is where the block before ended and how many delimiters its last record had; it becomes that of this one.
     """
     at = state[0]
-    commas = state[1]
+    parts = state[1]
     i = 0
     while i < length:
         byte = data[i]
         if at == QUOTED:
-            while i < length and data[i] != QUOTATION:
+            while i < length and data[i] != quote:
                 i += 1
             if i < length:
                 at = QUOTE
             i += 1
             continue
         if at == PLAIN:
-            while i < length and data[i] != COMMA and data[i] != LINE and data[i] != CARRIAGE:
+            while i < length and data[i] != delimiter and data[i] != LINE and data[i] != CARRIAGE and data[i] != quote:
                 i += 1
             if i == length:
                 break
             byte = data[i]
+            if byte == quote:
+                return 0
         i += 1
         if at == RETURN and byte != LINE:
             return 0
-        if byte == COMMA:
-            commas += 1
+        if byte == delimiter:
+            parts += 1
             at = FIELD
         elif byte == LINE:
-            if at != RECORD and commas + 1 != wanted:
+            if at != RECORD and parts + 1 != wanted:
                 return 0
             at = RECORD
-            commas = 0
+            parts = 0
         elif byte == CARRIAGE:
             if at == RECORD:  # a blank line
-                commas = wanted - 1
+                parts = wanted - 1
             at = RETURN
-        elif byte == QUOTATION:
+        elif byte == quote:
             if at in (QUOTE, RECORD, FIELD):
                 at = QUOTED
         elif at == QUOTE:
@@ -97,7 +101,7 @@ def csv_is_sound(data: np.ndarray, length: int, wanted: int, state: np.ndarray) 
         else:
             at = PLAIN
     state[0] = at
-    state[1] = commas
+    state[1] = parts
     return 1
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from ddcli.dataclass import dataclass
 from ddcli.expressions.types import Type
+from ddcli.store.tables.dialect import DEFAULT, Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,6 +62,8 @@ class Format:
     diff: str | None = field(default=None, kw_only=True)
     file_name: str | None = field(default=None, kw_only=True)
     """A pattern of files' names, in which columns are in braces."""
+    dialect: Dialect = field(default=DEFAULT, kw_only=True)
+    """How CSV files are written."""
     late: str = field(default="error", kw_only=True)
     """What becomes of rows at times that were closed: `error`, `advance` or `quarantine`."""
 

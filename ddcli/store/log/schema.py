@@ -6,6 +6,7 @@ that widens to the declared one; without, every file must have exactly the colum
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, did_you_mean
 from ddcli.expressions.types import Schema, Type, parse_type
+from ddcli.store.parquet.footers import CSV, name_of_kind
+from ddcli.store.tables.dialect import DEFAULT
 from ddcli.store.tables.partitions import named_by, partition_of
 from ddcli.store.tables.widening import type_of, widens
 
@@ -77,6 +80,14 @@ def schema_of(
 
     `footer` returns the columns of a file. Raises InputError if neither files nor declarations define columns.
     """
+    if (
+        log.dialect != DEFAULT
+        and listing.files
+        and all(name_of_kind(listing.path(file)) != CSV for file in listing.files)
+    ):
+        raise InputError(
+            "no file of the input is CSV, so its `csv` is not used", place=str(listing.root), hint="leave `csv` out"
+        )
     if known and known.diff is not None and tuple(known.time) == log.time:
         return known if log.data is None else replace(known, columns=log.data)
     for file in (*listing.to_read, *listing.done)[:1]:
@@ -152,7 +163,7 @@ def _type(path: Path, found: Footer, name: str, role: str) -> Type:
         if role == "time" and not near:
             hint += "; name the time column under the input's `time`"
         if len(found) == 1 and (other := re.search(r"[;|\t]", next(iter(found)))):
-            hint = f"the header has {other[0]!r} between its names: write the file with commas"
+            hint = f"the header has {other[0]!r} between its names: set `csv: {{delimiter: {json.dumps(other[0])}}}` under the input"
         raise InputError(f"the file has no column '{name}', the log's {role} column", place=str(path), hint=hint)
     column = type_of(found[name])
     if column is None:

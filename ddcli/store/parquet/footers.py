@@ -5,10 +5,6 @@ A run asks polars, which reads the rows afterwards. Both must say the same of a 
 
 from __future__ import annotations
 
-import csv
-import io
-import zlib
-from collections import Counter
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -16,17 +12,20 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.types import INTEGERS, Type
 from ddcli.store.files.objects import ObjectPath
+from ddcli.store.tables.csv_records import DAMAGED, names_of, refuse_encoding
+from ddcli.store.tables.dialect import DEFAULT, Dialect
+from ddcli.store.tables.packing import bare
 from ddcli.store.tables.partitions import types_of_partitions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from ddcli.expressions.types import Schema
     from ddcli.store.tables.partitions import Partition
 
 PARQUET, IPC, CSV, NDJSON = "Parquet", "Arrow IPC", "CSV", "NDJSON"
-NAMES = {".arrow": IPC, ".ipc": IPC, ".feather": IPC, ".csv": CSV, ".ndjson": NDJSON, ".jsonl": NDJSON}
+NAMES = {".arrow": IPC, ".ipc": IPC, ".feather": IPC, ".csv": CSV, ".tsv": CSV, ".ndjson": NDJSON, ".jsonl": NDJSON}
 PLAIN = {name: name for name in (*INTEGERS, "bool", "null")} | {"float": "float32", "double": "float64"}
 PLAIN |= dict.fromkeys(("string", "large_string", "string_view"), "string")
 PLAIN |= dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_binary"), "binary")
@@ -35,10 +34,7 @@ PLAIN |= {"date32": "date", "time32": "time", "time64": "time"}
 TEXT = Type("string", nullable=True)
 UNREADABLE = ("list", "binary", "null")
 """Kinds of types whose values text doesn't hold."""
-HEADER = 1 << 16
-"""The bytes at the beginning of a CSV file in which its header must end."""
 EMPTY = "the file is empty: it has no bytes"
-DAMAGED = "write the file again; the name of one that isn't finished should begin with '_' or '.', or end in '.tmp'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +50,18 @@ class Unfit:
 
 def name_of_kind(path: Path) -> str:
     """Return what kind of file it is, by the ending of its name: Parquet if nothing else."""
-    ending = path.name.lower().removesuffix(".gz")
+    ending = bare(path.name)
     return NAMES.get(ending[ending.rfind(".") :] if "." in ending else "", PARQUET)
 
 
-def columns_of_text(path: Path, declared: Schema | None) -> Schema:
+def columns_of_text(path: Path, declared: Schema | None, dialect: Dialect = DEFAULT) -> Schema:
     """Return the types of the columns of text, which the pipeline says; refuse the file if it doesn't, or if text can't hold one."""
     kind = name_of_kind(path)
     if declared is None:
         raise InputError(
             f"a file of text, {kind}, has no column types",
             place=str(path),
-            hint=f"declare them under the input's `columns`; by its first rows, `columns: {_proposed(path)}`",
+            hint=f"declare them under the input's `columns`; by its first rows, `columns: {_proposed(path, dialect)}`",
         )
     for name, column in declared.items():
         if column.kind in UNREADABLE:
@@ -81,13 +77,15 @@ def columns_of_text(path: Path, declared: Schema | None) -> Schema:
 class Footers:
     """The columns of an input's files; as for `Tables`, which has the same of polars.
 
-    `declared` are the types of text's columns, `partitions` what files' paths say, `nested`: fields of structs are columns too.
+    `declared` are the types of text's columns, `partitions` what files' paths say, `nested`: fields of structs are columns too,
+    `dialect` how CSV is written.
     """
 
     declared: Schema | None
     partitions: Mapping[Path, Partition]
     nested: bool = False
     times: tuple[str, ...] = ()
+    dialect: Dialect = DEFAULT
 
     def __post_init__(self) -> None:
         self._partitioned = types_of_partitions(self.partitions.values(), self.times, self.declared)
@@ -105,85 +103,39 @@ class Footers:
 
     def _own(self, path: Path) -> dict[str, Type | Unfit]:
         """Return the columns that a file has itself."""
-        kind = name_of_kind(path)
-        types = columns_of_text(path, self.declared) if kind in (CSV, NDJSON) else {}
+        kind, dialect = name_of_kind(path), self.dialect.of(path, self.partitions.get(path, {}))
+        types = columns_of_text(path, self.declared, dialect) if kind in (CSV, NDJSON) else {}
         if kind == NDJSON:
             return {name: column.or_null() for name, column in types.items()}
         if not path.stat().st_size:
             raise InputError(EMPTY, place=str(path), hint=DAMAGED)
+        if kind == CSV:
+            return {name: types.get(name, TEXT).or_null() for name in _names(path, dialect)}
         with _opened(path) as file:
-            if kind == CSV:
-                return {name: types.get(name, TEXT).or_null() for name in _names(file, path)}
             return _read_arrow(file, kind, path)
-
-
-LONGEST_NAME = 10_000
-"""Characters of a column's name in a file of text; a file without a line's end has one of as many as it has bytes."""
 
 
 def _opened(path: Path) -> BinaryIO:
     return path.reader() if isinstance(path, ObjectPath) else path.open("rb")
 
 
-def _proposed(path: Path) -> str:
+def _proposed(path: Path, dialect: Dialect) -> str:
     """Return the columns that a file of text seems to have, as they would be declared; else an example."""
     from ddcli.store.tables.guess import propose
 
     try:
-        with _opened(path) as file:
-            found = propose(_beginning(file, path), json_lines=name_of_kind(path) == NDJSON)
+        found = propose(path, dialect, json_lines=name_of_kind(path) == NDJSON)
     except (OSError, InputError):
         found = None
     return found or "{id: int64, name: string?}"
 
 
-def refuse_long_names(names: Iterable[str], path: Path) -> None:
-    """Raise InputError for a column of a CSV file whose name is absurdly long: each message and each table would have it."""
-    longest = max(map(len, names), default=0)
-    if longest > LONGEST_NAME:
-        raise InputError(
-            f"the header has a name of {longest:,} characters, more than {LONGEST_NAME:,}",
-            place=f"{path}:1",
-            hint=DAMAGED,
-        )
-
-
-def refuse_names_twice(path: Path) -> None:
-    """Raise InputError if the header of a CSV file has a name twice."""
-    with _opened(path) as file:
-        _names(file, path)
-
-
-def _names(file: BinaryIO, path: Path) -> list[str]:
-    """Return the names in the header of a CSV file, of which none is there twice."""
-    names = _header(file, path)
-    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
-    if twice is not None:
-        raise InputError(
-            f"the header has the name '{twice}' twice", place=f"{path}:1", hint="rename one of the columns"
-        )
-    return names
-
-
-def _header(file: BinaryIO, path: Path) -> list[str]:
-    """Return the names in the first line of a CSV file."""
-    try:
-        return next(csv.reader(io.StringIO(_beginning(file, path), newline="")), [])
-    except csv.Error as error:
-        raise InputError(f"the file is not whole {CSV}: {error}", place=str(path), hint=DAMAGED) from None
-
-
-def _beginning(file: BinaryIO, path: Path) -> str:
-    """Return the beginning of a file of text."""
-    data = bytes(file.read(HEADER))
-    try:
-        if path.suffix == ".gz":
-            data = zlib.decompressobj(wbits=31).decompress(data, HEADER)
-        return data.decode("utf-8-sig", "ignore" if len(data) == HEADER else "strict")
-    except (zlib.error, UnicodeDecodeError) as error:
-        raise InputError(
-            f"the file is not whole {name_of_kind(path)}: {error}", place=str(path), hint=DAMAGED
-        ) from None
+def _names(path: Path, dialect: Dialect) -> list[str]:
+    """Return the names of a CSV file's columns, or refuse it."""
+    refuse_encoding(path, dialect)
+    if names := names_of(path, dialect):
+        return names
+    raise InputError("the file has no header", place=str(path), hint=DAMAGED)
 
 
 def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit]:

@@ -16,9 +16,12 @@ from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.years import RANGE, leaves_years, year_of
-from ddcli.store.parquet.footers import DAMAGED, EMPTY, PARQUET, TEXT
+from ddcli.store.parquet.footers import EMPTY, PARQUET, TEXT
 from ddcli.store.parquet.pages import PageReader
+from ddcli.store.tables.csv_records import DAMAGED
+from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.kinds import Footer, Kind, kind_of
+from ddcli.store.tables.packing import bare, packing_of
 from ddcli.store.tables.partitions import Partition, types_of_partitions
 from ddcli.store.tables.widening import widen
 
@@ -46,13 +49,15 @@ class Tables:
 
     `declared` are the types of text's columns. `partitions` says what files' directories do; a column that the file has
     itself is the file's. `nested`: fields of structs are columns too, `source.lsn`, and `before is null` says where a struct is.
+    `dialect` is how CSV is written.
     """
 
     declared: Schema | None = None
     partitions: dict[Path, Partition] = field(default_factory=dict)
     nested: bool = False
     times: tuple[str, ...] = ()
-    _kinds: dict[str, Kind] = field(default_factory=dict)
+    dialect: Dialect = DEFAULT
+    _kinds: dict[object, Kind] = field(default_factory=dict)
     _pages: PageReader = field(default_factory=PageReader)
 
     def __post_init__(self) -> None:
@@ -82,9 +87,11 @@ class Tables:
 
     def kind(self, path: Path) -> Kind:
         """Return the kind of a file."""
-        ending = path.suffixes[-2:] if path.suffix == ".gz" else path.suffix
-        if (known := self._kinds.get(str(ending))) is None:
-            known = self._kinds[str(ending)] = kind_of(path, self.declared, nested=self.nested)
+        said = {} if self.dialect.header else self.partitions.get(path, {})
+        alike = (packing_of(path.name), bare(path.name).rpartition(".")[2], *said)
+        if (known := self._kinds.get(alike)) is None:
+            dialect = self.dialect.of(path, said)
+            known = self._kinds[alike] = kind_of(path, self.declared, dialect, nested=self.nested)
         return known
 
     def alike(self, path: Path, found: Footer) -> tuple[object, ...]:
@@ -189,8 +196,10 @@ class Tables:
         own = [name for name in names if name not in beside]
         flags = [failing.alias(FAILING + name) for name, failing in kind.failing(own).items()]
         values = [self._partition_value(paths[0], name, text) for name, text in beside.items() if name in names]
-        return scan.with_columns(*kind.typed(own), *values, *flags).select(
-            *names, *(flag.meta.output_name() for flag in flags)
+        return (
+            kind.prepared(scan, own)
+            .with_columns(*kind.typed(own), *values, *flags)
+            .select(*names, *(flag.meta.output_name() for flag in flags))
         )
 
     def _slice(self, path: Path, names: Sequence[str], rows: tuple[int, int]) -> pl.LazyFrame:
@@ -269,21 +278,26 @@ class Tables:
             raise InputError(
                 f"column '{name}' is {self.declared[name].required()}, and {value!r} is none",
                 place=kind.place(paths[0], row),
-                hint=f"{_written(self.declared[name])}correct the file, or declare another type under the input's `columns`",
+                hint=f"{_written(self.declared[name], self.dialect)}correct the file, or declare another type under the input's `columns`",
             )
         return frame.drop(flags)
 
 
 WRITTEN = {
-    "date": "a date is written 2013-01-31; ",
-    "datetime": "a timestamp is written 2013-01-31 06:30:00; ",
+    "date": "a date is written 2013-01-31, in CSV else as `csv: {date_format: '%d.%m.%Y'}` states; ",
+    "datetime": "a timestamp is written 2013-01-31 06:30:00, in CSV else as `csv: {timestamp_format: ...}` states; ",
     "time": "a time is written 06:30:00; ",
     "bool": "it is written true or false; ",
 }
 
 
-def _written(kind: Type) -> str:
+def _written(kind: Type, dialect: Dialect) -> str:
     """Return how values of a type are written in text, where there are several ways in the world."""
+    form = {"date": dialect.date_format, "datetime": dialect.timestamp_format}.get(kind.kind)
+    if form:
+        return f"a {kind.kind} is written as `csv` states, {form}; "
+    if (kind.is_float or kind.kind == "decimal") and dialect.decimal != ".":
+        return f"a number is written with `{dialect.decimal}` as `csv` states, and nothing between its thousands; "
     return WRITTEN.get(kind.kind, "")
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ddcli.store.tables.csv_records import DamagedError, opened, records
+from ddcli.store.tables.packing import NotWholeError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
+
+    from ddcli.store.tables.dialect import Dialect
 
 ROWS = 100
 FORMS = {
@@ -24,17 +28,11 @@ CENTS = re.compile(r"-?\d+(\.\d{1,2})?")
 """What is most often money, which floats would round."""
 
 
-def propose(text: str, *, json_lines: bool) -> str | None:
-    r"""Return a value for an input's `columns` from the beginning of a file; None where there is nothing to go by.
-
-    >>> propose("day,who,amount\n2024-03-01,ann,12.40\n2024-03-02,,7\n", json_lines=False)
-    '{day: date, who: string?, amount: "decimal(18, 2)"}'
-    """
+def propose(path: Path, dialect: Dialect, *, json_lines: bool) -> str | None:
+    """Return a value for an input's `columns` from the beginning of a file; None where there is nothing to go by. Raises OSError."""
     try:
-        rows = _objects(text) if json_lines else _records(text)
-        # The last row may be cut where a file goes on.
-        rows = rows if text.endswith("\n") else rows[:-1] or rows
-    except (csv.Error, ValueError, RecursionError):
+        rows = _objects(path) if json_lines else _records(path, dialect)
+    except (DamagedError, NotWholeError, ValueError, RecursionError):
         return None
     if not rows:
         return None
@@ -42,15 +40,18 @@ def propose(text: str, *, json_lines: bool) -> str | None:
     return f"{{{', '.join(f'{_key(name)}: {_type(values)}' for name, values in columns.items())}}}"
 
 
-def _records(text: str) -> list[dict[str, str]]:
-    """Return the first rows of CSV."""
-    header, *rows = islice(csv.reader(io.StringIO(text, newline="")), ROWS)
-    return [dict(zip(header, row, strict=False)) for row in rows]
+def _records(path: Path, dialect: Dialect) -> list[dict[str, str]]:
+    """Return the first rows of CSV; the last one may be cut where it has no end."""
+    header, *rows = islice(records(path, dialect), ROWS)
+    rows = rows if not rows or rows[-1].text.endswith("\n") else rows[:-1] or rows
+    return [dict(zip(header.fields, row.fields, strict=False)) for row in rows]
 
 
-def _objects(text: str) -> list[dict[str, str]]:
+def _objects(path: Path) -> list[dict[str, str]]:
     """Return the first objects of NDJSON, their values as text has them."""
-    lines = [line for line in text[: text.rfind("\n") + 1 or None].splitlines() if line.strip()][:ROWS]
+    with opened(path) as file:
+        lines = [line for line in islice(file, ROWS) if line.strip()]
+    lines = lines if not lines or lines[-1].endswith("\n") else lines[:-1] or lines
     objects = [json.loads(line) for line in lines]
     return [{name: _text(value) for name, value in row.items()} for row in objects if isinstance(row, dict)]
 

@@ -20,6 +20,7 @@ from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
 from ddcli.store.state.manifest import InputFile
 from ddcli.store.tables.lakes import refusal, refuse_lake_tables, table_of
+from ddcli.store.tables.packing import NAMES as PACKINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,11 +37,7 @@ SUFFIXES = (
     ".arrow",
     ".ipc",
     ".feather",
-    ".csv",
-    ".csv.gz",
-    ".ndjson",
-    ".ndjson.gz",
-    ".jsonl",
+    *(text + packing for text in (".csv", ".tsv", ".ndjson", ".jsonl") for packing in ("", *PACKINGS)),
 )
 """Endings of the files that are taken from a directory: a README may lie there too. A file or glob is taken as it is named."""
 HEAD, TAIL = 4 << 10, 64 << 10

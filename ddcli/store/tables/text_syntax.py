@@ -7,13 +7,8 @@ looked at before its rows are read: compiled code passes what is sound, and what
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import json
-import sys
-import zlib
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,14 +23,15 @@ from ddcli.engine.kernels.text_syntax import (
     csv_is_sound,
     doubtful_lines,
 )
-from ddcli.store.files.objects import ObjectPath
-from ddcli.store.parquet.footers import DAMAGED
+from ddcli.store.tables.csv_records import Damage, DamagedError, delimiter_name, has_bare_quote, opened, records
+from ddcli.store.tables.dialect import DEFAULT, LATIN, Dialect, is_utf_8
 from ddcli.store.tables.json_numbers import ExactColumns
+from ddcli.store.tables.packing import NotWholeError, packing_of, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import NoReturn, TextIO
+    from typing import NoReturn
 
 SMALL = 256 << 10
 """Bytes of text that Python judges sooner than compiled code is loaded."""
@@ -47,89 +43,30 @@ DOUBTS = 1 << 12
 """Doubtful lines of a block that are judged one by one; where there are more, all of the file is."""
 SPACE = " \t\r\n"
 
-csv.field_size_limit(sys.maxsize)  # else 128 KiB of text in a field are an error
 
-
-class Damage(NamedTuple):
-    """What is wrong with a file that can't be read, where, and what to do about it."""
-
-    problem: str
-    place: str
-    hint: str = DAMAGED
-
-
-class CsvRecord(NamedTuple):
-    """A record of a CSV file that is not blank, with its first and last line; `empty`: it has no value, not even empty text."""
-
-    first: int
-    last: int
-    fields: list[str]
-    empty: bool
-
-
-def opened(path: Path) -> TextIO:
-    """Open a file of text, packed or not, whose lines end in a line feed; bytes that are not UTF-8 are U+FFFD."""
-    return io.TextIOWrapper(_unpacked(path), encoding="utf-8", errors="replace", newline="\n")
-
-
-def records(path: Path) -> Iterator[CsvRecord]:
-    """Give the records of a CSV file, the header first. Raises csv.Error, naming the line as its second argument."""
-    lines: list[str] = []
-
-    def fed(file: TextIO) -> Iterator[str]:
-        for line in file:
-            lines.append(line)
-            yield line
-
-    with opened(path) as file:
-        if file.read(1) != "\ufeff":
-            file.seek(0)
-        reader = csv.reader(fed(file), strict=True)
-        first = 1
-        while True:
-            try:
-                fields = next(reader, None)
-            except csv.Error as error:
-                raise csv.Error(str(error), first) from None
-            if fields is None:
-                return
-            if fields:
-                yield CsvRecord(first, reader.line_num, fields, not any(fields) and '"' not in "".join(lines))
-            first = reader.line_num + 1
-            lines.clear()
-
-
-def judge_csv(path: Path) -> Damage | None:
-    """Return the first thing that is wrong with a CSV file."""
-    wanted = 0
+def judge_csv(path: Path, dialect: Dialect = DEFAULT, bare: set[Path] | None = None) -> Damage | None:
+    """Return the first thing that is wrong with a CSV file; add it to `bare` if a field that isn't in quotes has one."""
+    wanted = len(dialect.names)
     try:
-        for record in records(path):
+        for record in records(path, dialect):
             wanted = wanted or len(record.fields)
+            if bare is not None and path not in bare and has_bare_quote(record, dialect):
+                bare.add(path)
             if len(record.fields) != wanted:
-                more = len(record.fields) > wanted
+                more, delimiter = len(record.fields) > wanted, delimiter_name(dialect)
                 return Damage(
-                    f"the line has {len(record.fields)} fields, the header {wanted}",
+                    f"the line has {len(record.fields)} fields, {'the header' if dialect.header else 'there are'} {wanted}"
+                    + ("" if dialect.header else " columns"),
                     f"{path}:{record.last}",
-                    "quote a value that has a comma"
+                    f"quote a value that has a {delimiter}"
                     if more
-                    else "the line was cut, or a comma is missing: write the file again",
+                    else f"the line was cut, or a {delimiter} is missing: write the file again",
                 )
-    except csv.Error as error:
-        problem, line = error.args
-        message = next((words for begins, words in WORDS.items() if problem.startswith(begins)), problem)
-        return Damage(message, f"{path}:{line}", QUOTES)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        return _not_unpacked(path, error)
+        if dialect.encoding in LATIN and is_utf_8(path):
+            return Damage(f"the file is UTF-8, not {dialect.encoding}", str(path), "leave out `encoding`")
+    except DamagedError as error:
+        return error.damage
     return None
-
-
-QUOTES = "quote a value that has a quote, a comma or a line's end, and write a quote in it twice"
-WORDS = {
-    "new-line character": "a carriage return is in a value that isn't quoted",
-    "unexpected end of data": "a quote is opened and never closed",
-    "',' expected after '\"'": "a closing quote is followed by neither a comma nor the line's end",
-}
-"""What Python's `csv` says, in words of the file."""
 
 
 def judge_json(path: Path, watched: ExactColumns | None = None, marks: np.ndarray | None = None) -> Damage | None:
@@ -141,8 +78,8 @@ def judge_json(path: Path, watched: ExactColumns | None = None, marks: np.ndarra
                     mark(text, watched, marks)
                 if damage := judge_object(text, f"{path}:{line}"):
                     return damage
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        return _not_unpacked(path, error)
+    except NotWholeError as error:
+        return Damage(str(error), str(path))
     return None
 
 
@@ -177,15 +114,19 @@ def judge_object(text: str, place: str) -> Damage | None:
 class Syntax:
     """Looks through files: those of up to `SMALL` bytes in all by Python alone, the others by compiled code first."""
 
-    def __init__(self, watched: ExactColumns | None = None) -> None:
+    def __init__(self, watched: ExactColumns | None = None, dialect: Dialect = DEFAULT) -> None:
         self._left = SMALL
+        self._dialect = dialect
         self._watched = watched or ExactColumns({}, nested=False)
+        self.bare: set[Path] = set()
+        """CSV files in which a field that isn't in quotes has one."""
         self.marks: dict[Path, np.ndarray] = {}
         """What is noted of the lines of NDJSON files that were looked through."""
 
     def csv_damage(self, path: Path) -> Damage | None:
         """Return what is wrong with a CSV file; None if each record is blank or has the fields of the header."""
-        return None if self._is_large(path) and _csv_is_sound(path) else judge_csv(path)
+        plain = self._dialect.is_plain and self._is_large(path)
+        return None if plain and _csv_is_sound(path, self._dialect) else judge_csv(path, self._dialect, self.bare)
 
     def json_damage(self, path: Path) -> Damage | None:
         """Return what is wrong with an NDJSON file; None if each line is blank or an object that has each key once."""
@@ -194,19 +135,20 @@ class Syntax:
         return None if sound else judge_json(path, self._watched, marks)
 
     def _is_large(self, path: Path) -> bool:
-        self._left -= path.stat().st_size * (PACKED if path.suffix == ".gz" else 1)
+        self._left -= path.stat().st_size * (PACKED if packing_of(path.name) else 1)
         return self._left < 0
 
 
-def _csv_is_sound(path: Path) -> bool:
+def _csv_is_sound(path: Path, dialect: Dialect = DEFAULT) -> bool:
     try:
-        wanted = len(next(records(path)).fields)
+        wanted = len(next(records(path, dialect)).fields)
         state = np.array([RECORD, 0], np.int64)
+        delimiter, quote = ord(dialect.separator), ord(dialect.quote) if dialect.quote else -1
         for at, block in enumerate(_blocks(path)):
             data = block.removeprefix(b"\xef\xbb\xbf") if at == 0 else block
-            if not csv_is_sound(np.frombuffer(data, np.uint8), len(data), wanted, state):
+            if not csv_is_sound(np.frombuffer(data, np.uint8), len(data), wanted, delimiter, quote, state):
                 return False
-    except (StopIteration, csv.Error, EOFError, zlib.error, gzip.BadGzipFile):
+    except (StopIteration, DamagedError, NotWholeError):
         return False
     ended, commas = state
     return bool(ended == RECORD or (ended != QUOTED and commas + 1 == wanted))
@@ -226,7 +168,7 @@ def _json_is_sound(path: Path, watched: ExactColumns, marks: np.ndarray) -> bool
                 mark(text, watched, marks)
                 if judge_object(text, ""):
                     return False
-    except (EOFError, zlib.error, gzip.BadGzipFile):
+    except NotWholeError:
         return False
     return True
 
@@ -244,20 +186,9 @@ def whole_lines(path: Path) -> Iterator[bytes]:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    with _unpacked(path) as file:
+    with unpacked(path) as file:
         while block := file.read(BLOCK):
             yield block
-
-
-def _unpacked(path: Path) -> BinaryIO:
-    file: Any = path.reader() if isinstance(path, ObjectPath) else path
-    if path.suffix == ".gz":
-        return cast("BinaryIO", gzip.open(file, "rb"))
-    return file if isinstance(path, ObjectPath) else path.open("rb")
-
-
-def _not_unpacked(path: Path, error: Exception) -> Damage:
-    return Damage(f"the file is not whole gzip: {error}", str(path))
 
 
 class _TwiceError(Exception):

@@ -1,0 +1,175 @@
+"""How an input's CSV files are written: the key `csv`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import dataclass
+from ddcli.expressions.moment_format import FormatError, has_time, parts_of
+from ddcli.spec import model
+from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
+from ddcli.spec.shapes import As, ByKind, Key, Many, Nothing, Record
+from ddcli.spec.tree import Mapping, Node, Scalar
+from ddcli.spec.values import Choice, Flag, Whole
+
+if TYPE_CHECKING:
+    from ddcli.errors import Span
+
+ENCODINGS = (
+    "utf-8",
+    "utf-16",
+    "utf-16-le",
+    "utf-16-be",
+    "latin-1",
+    "iso-8859-2",
+    "iso-8859-15",
+    "windows-1250",
+    "windows-1251",
+    "windows-1252",
+    "windows-1253",
+    "windows-1254",
+    "koi8-r",
+    "cp437",
+    "cp850",
+    "mac-roman",
+    "shift_jis",
+    "euc-jp",
+    "euc-kr",
+    "gb18030",
+    "big5",
+)
+LONGEST = 100
+"""Characters of a text that a file has at a place."""
+MOST_SKIPPED = 1_000_000
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Literally(Shape[str]):
+    """A text of a file as it is written, of at most so many characters. `none` are those that it can't have."""
+
+    wants: str
+    most: int = LONGEST
+    none: str = "\n\r\0"
+    hint: str | None = None
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
+        if not isinstance(node, Scalar) or (node.kind == "null" and not node.text.value):
+            raise notes.mismatch(node, place, self.wants, self.hint)
+        text = node.text.value
+        if not text:
+            raise notes.refuse(place.path, f"wants {self.wants}, found an empty text", node.span, self.hint)
+        if len(text) > self.most or any(each in self.none for each in text) or not (self.most > 1 or text.isascii()):
+            raise notes.refuse(place.path, f"{text[:LONGEST]!r} can't be {self.wants}", node.span, self.hint)
+        return text
+
+    def _schema(self) -> JsonSchema:
+        return {"type": ["string", "integer", "number", "boolean", "null"], "minLength": 1}
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class MomentFormat(Shape[str]):
+    """A format of dates, or of timestamps, in directives of `strptime`."""
+
+    timed: bool
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> str:
+        wants = "a format of timestamps, `%d.%m.%Y %H:%M`" if self.timed else "a format of dates, `%d.%m.%Y`"
+        if not isinstance(node, Scalar) or not node.text.value or node.kind == "null":
+            raise notes.mismatch(node, place, wants)
+        text = node.text.value
+        try:
+            parts_of(text)
+        except FormatError as error:
+            raise notes.refuse(
+                place.path, f"{text!r} is no format: {error}", node.span, f"for example {wants}"
+            ) from None
+        if not self.timed and has_time(text):
+            raise notes.refuse(
+                place.path, f"{text!r} is a format of timestamps", node.span, "name it `timestamp_format`"
+            )
+        return text
+
+    def _schema(self) -> JsonSchema:
+        return {"type": "string", "minLength": 1}
+
+
+ONE = 'one character of ASCII that is no letter and no digit; a tab is "\\t", in double quotes'
+_ALPHANUMERIC = "".join(map(chr, range(128)))
+_ALPHANUMERIC = "".join(each for each in _ALPHANUMERIC if each.isalnum() or each in "\n\r\0")
+_NULL = Literally(
+    "a text that is null", hint="an empty field is null without it; quote what YAML takes for null: `'null'`"
+)
+KEYS = {
+    "delimiter": Key(
+        "delimiter",
+        Literally("a delimiter", 1, _ALPHANUMERIC, ONE),
+        about="between fields; default: a comma, in .tsv a tab",
+    ),
+    "quote": Key(
+        "quote",
+        ByKind(
+            "a character",
+            scalar=Literally("a quote", 1, _ALPHANUMERIC, ONE),
+            nothing=Nothing(lambda _: None),
+            hint="`quote: null` where no field is in quotes",
+        ),
+        about='around fields; null: no field is in quotes; default: "',
+    ),
+    "encoding": Key("encoding", Choice("encoding", ENCODINGS), about="default: utf-8"),
+    "null": Key(
+        "null",
+        ByKind(
+            "a text or a list of texts",
+            scalar=As(_NULL, lambda _, text: (text,)),
+            sequence=Many(_NULL, "a list of texts"),
+            hint=_NULL.hint,
+        ),
+        about="texts that are null, as an empty field is",
+    ),
+    "decimal": Key(
+        "decimal", Choice("decimal sign", (".", ",")), about="the decimal sign of floats and decimals; default: ."
+    ),
+    "date_format": Key("date_format", MomentFormat(timed=False), about="how dates are written: %d.%m.%Y"),
+    "timestamp_format": Key(
+        "timestamp_format", MomentFormat(timed=True), about="how timestamps are written: %d.%m.%Y %H:%M"
+    ),
+    "header": Key("header", Flag(), about="false: the columns are those of `columns`, in order; default: true"),
+    "comment": Key(
+        "comment", Literally("the beginning of a comment"), about="lines that begin with it are passed over"
+    ),
+    "skip": Key("skip", Whole(0, MOST_SKIPPED), about="lines before the header that are passed over"),
+}
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class _Options(Shape[model.CsvOptions]):
+    """The options, none of which is in the way of another."""
+
+    record: Record[model.CsvOptions]
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.CsvOptions:
+        given = self.record.read(node, place, notes)
+        assert isinstance(node, Mapping)
+        delimiters = given.delimiter or ",\t"
+        if given.quote and given.quote in delimiters:
+            raise _clash(node, place, notes, "quote", "delimiter" if given.delimiter else "default delimiter")
+        for name in ("delimiter", "quote"):
+            other = getattr(given, name)
+            if given.comment and other and given.comment.startswith(other):
+                raise _clash(node, place, notes, "comment", name)
+        return given
+
+    def _schema(self) -> JsonSchema:
+        return self.record.schema()
+
+
+def _clash(node: Mapping, place: NodePlace, notes: Notes, name: str, other: str) -> Refused:
+    span: Span = next(value.span for word, value in node.entries if word.value == name)
+    return notes.refuse(f"{place.path}.{name}", f"it begins as the {other} does", span, "they must be different")
+
+
+def _built(_: NodePlace, arguments: dict[str, Any]) -> model.CsvOptions:
+    return model.CsvOptions(**arguments)
+
+
+CSV = _Options(Record(_built, KEYS, "a mapping of options", '{delimiter: ";", decimal: ","}', least=1))

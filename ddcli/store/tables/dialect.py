@@ -1,0 +1,124 @@
+"""How CSV files are written: what parts fields, how texts are encoded, which of them are null, dates and numbers.
+
+UTF-8 with commas, double quotes and a header where the pipeline states nothing else; `.tsv` has tabs.
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.store.tables.packing import bare, unpacked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.store.tables.partitions import Partition
+
+UTF_8 = "utf-8"
+LATIN = ("latin-1", "iso-8859-15", "windows-1252")
+"""Encodings in which any bytes are text, so that nothing but the look of them betrays a wrong one."""
+WIDE = {"utf-16": codecs.BOM_UTF16, "utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
+HEAD = 4096
+"""Bytes at a file's beginning by which its encoding is judged."""
+SAVED = "save the file as UTF-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How CSV is written. `delimiter` None: a comma, in `.tsv` a tab; `quote` None: no field is in quotes.
+
+    `null` are texts that are null beside an empty field. Lines that begin with `comment` are passed over where a record would
+    begin, and the first `skip` lines of a file. Without a `header` a file's columns are `names`, less those that its path has.
+    """
+
+    delimiter: str | None = None
+    quote: str | None = '"'
+    encoding: str = UTF_8
+    null: tuple[str, ...] = ()
+    decimal: str = "."
+    date_format: str | None = None
+    timestamp_format: str | None = None
+    header: bool = True
+    comment: str | None = None
+    skip: int = 0
+    names: tuple[str, ...] = ()
+
+    @property
+    def separator(self) -> str:
+        """What parts the fields of a record."""
+        return self.delimiter or ","
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a file is records of UTF-8 from its header on, as polars reads them."""
+        return self.header and self.encoding == UTF_8 and self.comment is None and not self.skip
+
+    def of(self, path: Path, said: Partition) -> Dialect:
+        """Return how a file is written whose path says some columns."""
+        tabs = self.delimiter is None and bare(path.name).endswith(".tsv")
+        names = () if self.header else tuple(name for name in self.names if name not in said)
+        return replace(self, delimiter="\t", names=names) if tabs else replace(self, names=names)
+
+
+DEFAULT = Dialect()
+
+
+def wrong_encoding(path: Path, encoding: str) -> tuple[str, str] | None:
+    """Return how a file is encoded as its first bytes look, if that is not as it is declared, and what to do. Raises OSError.
+
+    What it doesn't find wrong may still be: see `is_utf_8`.
+    """
+    with unpacked(path) as file:
+        head = file.read(HEAD)
+    declared = encoding.upper()
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "the file is UTF-32", SAVED
+    marked = next((name for name, mark in WIDE.items() if name != "utf-16" and head.startswith(mark)), None)
+    if encoding in WIDE:
+        if head.startswith(codecs.BOM_UTF8):
+            return f"the file is UTF-8, not {declared}", "leave out `encoding`"
+        like = marked or _looks_wide(head)
+        if head and not like and b"\0" not in head:
+            return f"the file is not {declared}: no byte of it is zero", "leave out `encoding`, or name another one"
+        if encoding == "utf-16":
+            written = f"`csv: {{encoding: {like or 'utf-16-le'}}}`"
+            return None if marked or not head else ("the file doesn't begin with a byte order mark of UTF-16", written)
+        return (
+            None
+            if like in (None, encoding)
+            else (f"the file is {like.upper()}, not {declared}", f"`csv: {{encoding: {like}}}`")
+        )
+    if like := "utf-16" if marked else _looks_wide(head):
+        return (
+            f"the file is {like.upper()}, not {declared}",
+            f"{SAVED}, or of CSV name its encoding: `csv: {{encoding: {like}}}`",
+        )
+    if encoding != UTF_8 and head.startswith(codecs.BOM_UTF8):
+        return f"the file is UTF-8, not {declared}", "leave out `encoding`"
+    return None
+
+
+def _looks_wide(head: bytes) -> str | None:
+    """Return which UTF-16 bytes look like that have no mark: of ASCII every other byte is zero."""
+    first, second = head[::2].count(0), head[1::2].count(0)
+    few = len(head) // 8
+    if second > few and not first:
+        return "utf-16-le"
+    return "utf-16-be" if first > few and not second else None
+
+
+def is_utf_8(path: Path) -> bool:
+    """Say whether a file has characters beyond ASCII, all of them as UTF-8 has them. Raises OSError and NotWholeError."""
+    decoder, beyond = codecs.getincrementaldecoder(UTF_8)(), False
+    try:
+        with unpacked(path) as file:
+            while block := file.read(1 << 20):
+                beyond = beyond or not block.isascii()
+                decoder.decode(block)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return beyond

@@ -1,0 +1,89 @@
+"""Packed files: gzip, bzip2 and zstd, unpacked as they are read."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from ddcli.store.files.objects import ObjectPath
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd"}
+"""How a file is packed, by the last ending of its name."""
+
+
+class NotWholeError(Exception):
+    """A packed file that ends too early, or holds something else."""
+
+
+def packing_of(name: str) -> str:
+    """Return the ending that says how a file is packed, in small letters; nothing of one that is not.
+
+    >>> packing_of("a.csv.GZ"), packing_of("a.csv")
+    ('.gz', '')
+    """
+    name = name.lower()
+    return next((ending for ending in NAMES if name.endswith(ending)), "")
+
+
+def bare(name: str) -> str:
+    """Return a name in small letters without the ending of its packing.
+
+    >>> bare("A.csv.gz"), bare("a.csv")
+    ('a.csv', 'a.csv')
+    """
+    return name.lower().removesuffix(packing_of(name))
+
+
+def unpacked(path: Path) -> BinaryIO:
+    """Open a file, unpacking what is read of it. Reading raises NotWholeError where it is damaged."""
+    packing = packing_of(path.name)
+    if not packing:
+        return path.reader() if isinstance(path, ObjectPath) else path.open("rb")
+    file: Any = path.reader() if isinstance(path, ObjectPath) else path
+    return cast("BinaryIO", io.BufferedReader(_Unpacking(_opened(file, packing), NAMES[packing])))
+
+
+def _opened(file: Any, packing: str) -> Any:
+    if packing == ".gz":
+        import gzip
+
+        return gzip.open(file, "rb")
+    if packing == ".bz2":
+        import bz2
+
+        return bz2.open(file, "rb")
+    import pyarrow as pa
+
+    raw = pa.PythonFile(file, "r") if isinstance(file, io.IOBase) else pa.OSFile(str(file), "rb")
+    return pa.CompressedInputStream(raw, "zstd")
+
+
+class _Unpacking(io.RawIOBase):
+    """The content of a packed file, with one error for whatever is wrong with it."""
+
+    def __init__(self, file: Any, packing: str) -> None:
+        self._file, self._packing = file, packing
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        import zlib
+
+        try:
+            data = self._file.read(len(buffer))
+        except (EOFError, zlib.error) as error:
+            raise NotWholeError(f"the file is not whole {self._packing}: {error}") from None
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise NotWholeError(f"the file is not whole {self._packing}: {error}") from None
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
