@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ddcli.cli.arguments import PIPELINE, Renamed
-from ddcli.screen import json_text, say, say_own
+from ddcli.screen import json_text, near, say, say_own
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
 
     \b
     JSON: {ok, pipelines: [{file, name, ok,
-           inputs: {NAME: {columns: {COLUMN: TYPE}, time: {COLUMN: TYPE}, files}}, outputs: {NAME: {COLUMN: TYPE}},
+           inputs: {NAME: {columns: {COLUMN: TYPE}, time: {COLUMN: TYPE}, files, passed: {PATH: WHY}}}, outputs: {NAME: {COLUMN: TYPE}},
            errors: [{file, line, column, length, problem, hint, code}]}]}
 
     \b
@@ -46,7 +46,7 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
       dd check pipelines/*.yaml -o github
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.commands.check import check
-    from ddcli.job.summary import plural
+    from ddcli.job.summary import SHOWN, plural
 
     found = [check(path) for path in pipelines]
     errors = [error for each in found for error in each.errors]
@@ -65,6 +65,11 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
             say(f"{each.file}: ok, {inputs}")
             for name in each.supposed:
                 say(f"{each.file}: note: inputs.{name}: no files here; its columns are as declared", err=True)
+            for name, given in each.inputs.items():
+                for path, why in list(given.passed.items())[:SHOWN]:
+                    say(f"{each.file}: note: inputs.{name}: {near(path)} is passed over: {why}", err=True)
+                if len(given.passed) > SHOWN:
+                    say(f"{each.file}: note: inputs.{name}: and {len(given.passed) - SHOWN:,} more", err=True)
             for name, why in each.unseen.items():
                 say(f"{each.file}: note: `{name}` is checked when it is called: {why}", err=True)
             for name, schema in each.outputs.items():

@@ -38,6 +38,8 @@ class CheckedInput:
     schema: LogSchema
     files: int = 0
     key: tuple[str, ...] = ()
+    passed: dict[str, str] = field(default_factory=dict)
+    """Files that are not read, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,12 @@ class Checked:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         inputs = {
-            name: {"columns": _texts(found.schema.columns), "time": _texts(found.schema.time), "files": found.files}
+            name: {
+                "columns": _texts(found.schema.columns),
+                "time": _texts(found.schema.time),
+                "files": found.files,
+                "passed": found.passed,
+            }
             for name, found in self.inputs.items()
         }
         outputs = {name: _texts(schema) for name, schema in self.outputs.items()}
@@ -135,7 +142,8 @@ def _check_input(given: InputSpec, base: Path) -> CheckedInput:
     for file in listing.new:
         path = listing.path(file)
         check_file(bound, schema, path, bound.footer(path, footers.footer(path)))
-    return CheckedInput(schema, len(listing.new))
+    passed = {str(listing.root / one.path): one.why for one in listing.passed}
+    return CheckedInput(schema, len(listing.new), passed=passed)
 
 
 def _files_of(given: InputSpec, base: Path) -> Listing:

@@ -266,6 +266,7 @@ class _Run:
                 str(late_directory(self.request, name)) if taken[name].put_aside else None,
                 *(facts[name].negatives() if name in facts else (0, None)),
                 bytes=sum(file.size for file in reader.listing.to_read),
+                passed={str(reader.listing.root / one.path): one.why for one in reader.listing.passed},
             )
             for name, reader in self.readers.items()
         }

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from ddcli.engine.counts import Counts
 
 
+SHOWN = 5
+"""Files that are passed over which a summary names."""
+
+
 @dataclass(frozen=True, slots=True)
 class InputSummary:
     """What was taken from an input: updates, and files that were looked into."""
@@ -29,6 +33,8 @@ class InputSummary:
     example: str | None = None
     bytes: int = 0
     """The size of the files."""
+    passed: dict[str, str] = field(default_factory=dict)
+    """Files and directories that are not read, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +177,10 @@ def _warnings(name: str, given: InputSummary) -> list[str]:
     if given.late:
         done = f"put aside -> {near(given.aside)}" if given.aside else "moved up to the first open time"
         lines.append(f"  late   {name}: {given.late:,} {plural(given.late, 'row')} {done}")
+    for path, why in list(given.passed.items())[:SHOWN]:
+        lines.append(f"  passed {name}: {near(path)}: {why}")
+    if len(given.passed) > SHOWN:
+        lines.append(f"  passed {name}: and {len(given.passed) - SHOWN:,} more")
     if given.negative:
         updates = plural(given.negative, "update")
         lines.append(f"  warn   {name}: {given.negative:,} {updates} to negative multiplicities; {given.example}")

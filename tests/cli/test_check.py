@@ -247,6 +247,7 @@ def test_json(orders):
                         "columns": {"region": "string?", "amount": "int64?"},
                         "time": {"time": "int64"},
                         "files": 1,
+                        "passed": {},
                     }
                 },
                 "outputs": {"totals": {"region": "string?", "orders": "int64", "amount": "int64?"}},

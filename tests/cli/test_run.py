@@ -12,7 +12,7 @@ from tests.cli.support import contents, files, read_log, snapshot
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 HEAVY = ("polars", "numba", "llvmlite", "sqlglot", "pyarrow", "numpy")
 
-QUIET = {"late": 0, "aside": None, "negative": 0, "example": None}
+QUIET = {"late": 0, "aside": None, "negative": 0, "example": None, "passed": {}}
 """What a summary says of an input in which nothing is wrong."""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
-from ddcli.expressions.types import INTEGERS, Type
+from ddcli.expressions.types import INTEGERS, Type, from_polars
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.tables.csv_records import DAMAGED, names_of, refuse_encoding
 from ddcli.store.tables.dialect import DEFAULT, Dialect
@@ -24,8 +24,20 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.store.tables.partitions import Partition
 
-PARQUET, IPC, CSV, NDJSON = "Parquet", "Arrow IPC", "CSV", "NDJSON"
-NAMES = {".arrow": IPC, ".ipc": IPC, ".feather": IPC, ".csv": CSV, ".tsv": CSV, ".ndjson": NDJSON, ".jsonl": NDJSON}
+PARQUET, IPC, CSV, NDJSON, ORC, AVRO, EXCEL = "Parquet", "Arrow IPC", "CSV", "NDJSON", "ORC", "Avro", "Excel"
+TEXTS = (CSV, NDJSON, EXCEL)
+"""Kinds of files of which the pipeline states the types of columns."""
+NAMES = {
+    ".arrow": IPC,
+    ".ipc": IPC,
+    ".feather": IPC,
+    ".csv": CSV,
+    ".tsv": CSV,
+    ".ndjson": NDJSON,
+    ".jsonl": NDJSON,
+    ".json": NDJSON,
+}
+NAMES |= {".orc": ORC, ".avro": AVRO, ".xlsx": EXCEL}
 PLAIN = {name: name for name in (*INTEGERS, "bool", "null")} | {"float": "float32", "double": "float64"}
 PLAIN |= dict.fromkeys(("string", "large_string", "string_view"), "string")
 PLAIN |= dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_binary"), "binary")
@@ -104,13 +116,19 @@ class Footers:
     def _own(self, path: Path) -> dict[str, Type | Unfit]:
         """Return the columns that a file has itself."""
         kind, dialect = name_of_kind(path), self.dialect.of(path, self.partitions.get(path, {}))
-        types = columns_of_text(path, self.declared, dialect) if kind in (CSV, NDJSON) else {}
+        types = columns_of_text(path, self.declared, dialect) if kind in TEXTS else {}
         if kind == NDJSON:
             return {name: column.or_null() for name, column in types.items()}
         if not path.stat().st_size:
             raise InputError(EMPTY, place=str(path), hint=DAMAGED)
         if kind == CSV:
             return {name: types.get(name, TEXT).or_null() for name in _names(path, dialect)}
+        if kind == EXCEL:
+            from ddcli.store.tables.sheets import names_of_sheet
+
+            return {name: types.get(name, TEXT).or_null() for name in names_of_sheet(path)}
+        if kind == AVRO:
+            return _read_avro(path)
         with _opened(path) as file:
             return _read_arrow(file, kind, path)
 
@@ -124,7 +142,7 @@ def _proposed(path: Path, dialect: Dialect) -> str:
     from ddcli.store.tables.guess import propose
 
     try:
-        found = propose(path, dialect, json_lines=name_of_kind(path) == NDJSON)
+        found = propose(path, dialect, json_lines=name_of_kind(path) == NDJSON) if name_of_kind(path) != EXCEL else None
     except (OSError, InputError):
         found = None
     return found or "{id: int64, name: string?}"
@@ -147,6 +165,10 @@ def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit
             from pyarrow import parquet
 
             schema = parquet.read_schema(file)
+        elif kind == ORC:
+            from pyarrow import orc
+
+            schema = orc.ORCFile(file).schema
         else:
             schema = pa.ipc.open_file(file).schema
     except pa.ArrowException as error:
@@ -154,6 +176,19 @@ def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit
             f"the file is not whole {kind}: {str(error).splitlines()[0]}", place=str(path), hint=DAMAGED
         ) from None
     return {column.name: _from_arrow(column.type) for column in schema}
+
+
+def _read_avro(path: Path) -> dict[str, Type | Unfit]:
+    """Return the columns of an Avro file, of which polars alone knows."""
+    import polars as pl
+
+    try:
+        with _opened(path) as file:
+            found = pl.read_avro(file, n_rows=1).schema
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        problem = f"the file is not whole {AVRO}: {str(error).splitlines()[0]}"
+        raise InputError(problem, place=str(path), hint=DAMAGED) from None
+    return {name: from_polars(dtype, nullable=True) or Unfit(str(dtype)) for name, dtype in found.items()}
 
 
 def _from_arrow(column: Any) -> Type | Unfit:

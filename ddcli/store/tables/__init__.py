@@ -2,14 +2,20 @@
 
 * csv_records: the records of CSV, with their lines
 * dialect: how CSV is written
+* endings: the kind of a file by its name
 * files: reads tables; an error names file and row
 * guess: likely types of text columns, for messages
 * json_numbers: numbers of NDJSON with all their digits
-* kinds: Parquet, Arrow IPC, CSV, NDJSON
+* json_values: objects that are not one a line
+* kinds: kinds of files; Parquet and Arrow IPC
 * lakes: Delta Lake, Iceberg and Hudi directories, refused
 * listing: the files of an input, and which are new
 * packing: gzip, bzip2, zstd
 * partitions: columns in paths
+* sheets: the rows of Excel workbooks
+* text_kinds: CSV and JSON
 * text_syntax: whether text is whole
+* whole_files: ORC and Avro
 * widening: types that hold every value of another
+* workbooks: Excel
 """

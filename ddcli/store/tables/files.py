@@ -20,7 +20,7 @@ from ddcli.store.parquet.footers import EMPTY, PARQUET, TEXT
 from ddcli.store.parquet.pages import PageReader
 from ddcli.store.tables.csv_records import DAMAGED
 from ddcli.store.tables.dialect import DEFAULT, Dialect
-from ddcli.store.tables.kinds import Footer, Kind, kind_of
+from ddcli.store.tables.endings import kind_of
 from ddcli.store.tables.packing import bare, packing_of
 from ddcli.store.tables.partitions import Partition, types_of_partitions
 from ddcli.store.tables.widening import widen
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.expressions.types import Schema, Type
+    from ddcli.store.tables.kinds import Footer, Kind
 
 READ_ERRORS = (
     pl.exceptions.PolarsError,

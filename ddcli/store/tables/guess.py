@@ -7,7 +7,8 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ddcli.store.tables.csv_records import DamagedError, opened, records
+from ddcli.store.tables.csv_records import DamagedError, records
+from ddcli.store.tables.json_values import numbered_lines
 from ddcli.store.tables.packing import NotWholeError
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ def _records(path: Path, dialect: Dialect) -> list[dict[str, str]]:
 
 def _objects(path: Path) -> list[dict[str, str]]:
     """Return the first objects of NDJSON, their values as text has them."""
-    with opened(path) as file:
-        lines = [line for line in islice(file, ROWS) if line.strip()]
+    lines = [line for _, line in islice(numbered_lines(path), ROWS) if line.strip()]
     lines = lines if not lines or lines[-1].endswith("\n") else lines[:-1] or lines
     objects = [json.loads(line) for line in lines]
     return [{name: _text(value) for name, value in row.items()} for row in objects if isinstance(row, dict)]

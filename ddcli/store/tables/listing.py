@@ -37,9 +37,16 @@ SUFFIXES = (
     ".arrow",
     ".ipc",
     ".feather",
+    ".orc",
+    ".avro",
+    ".xlsx",
     *(text + packing for text in (".csv", ".tsv", ".ndjson", ".jsonl") for packing in ("", *PACKINGS)),
 )
 """Endings of the files that are taken from a directory: a README may lie there too. A file or glob is taken as it is named."""
+ONLY_NAMED = (".json", ".json.gz", ".json.bz2", ".json.zst")
+"""Endings of files that hold data or settings: they are taken where a person names them, by a glob or one by one."""
+OUR_OWN = ("_progress.json", "_SUCCESS", "_metadata", "_common_metadata", "_started", "_committed")
+"""Beginnings of private names that everybody expects beside data."""
 HEAD, TAIL = 4 << 10, 64 << 10
 PUT_BACK = (
     "put the file back as it was: what is new goes into a file of its own; "
@@ -50,16 +57,25 @@ OTHER_CONTENT = "it has the same size and other content"
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A file or directory of an input that is not read, relative to its root, and why."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """The files of an input, each list sorted by path; their paths are relative to `root`.
 
-    `new` have never been taken from; in `waiting` rows were left at or after the last upper; `done` are taken in full.
+    `passed` are those that are not read. `new` have never been taken from; in `waiting` rows were left at or after the last upper; `done` are taken in full.
     """
 
     root: Path
     new: tuple[InputFile, ...]
     waiting: tuple[InputFile, ...] = ()
     done: tuple[InputFile, ...] = ()
+    passed: tuple[PassedOver, ...] = ()
 
     def only(self, ready: Callable[[Path], bool]) -> Listing:
         """Return the listing with those of its new files that are ready to be read."""
@@ -114,8 +130,11 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = ()) -> Lis
     matches nothing, a directory that a table's own log explains, and a consumed file that changed or vanished.
     """
     try:
-        root, found = _find(path, base)
+        passed: list[PassedOver] = []
+        root, found = _find(path, base, passed)
         listing = _sorted_out(root, sorted(found, key=lambda file: file.path), consumed)
+        if passed:
+            listing = replace(listing, passed=tuple(sorted(passed, key=lambda one: one.path)))
         if listing.new and locate(base, path) != listing.path(
             listing.new[0]
         ):  # one file that a person names is that file
@@ -129,7 +148,7 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = ()) -> Lis
 def glimpse(path: str, base: Path) -> list[InputFile]:
     """Return the files of an input as a look at names, sizes and times tells them; none of one that isn't there."""
     try:
-        return list(_find(path, base)[1])
+        return list(_find(path, base, [])[1])
     except (InputError, OSError):
         return []
 
@@ -187,13 +206,13 @@ def fingerprint(path: Path, size: int) -> str:
     return digest.hexdigest()
 
 
-def _find(path: str, base: Path) -> tuple[Path, Iterator[InputFile]]:
-    """Return the root of an input and its files."""
+def _find(path: str, base: Path, passed: list[PassedOver]) -> tuple[Path, Iterator[InputFile]]:
+    """Return the root of an input and its files; those that are not read are added to `passed`."""
     whole = locate(base, path)
     if isinstance(whole, ObjectPath):
-        return _find_objects(path, whole)
+        return _find_objects(path, whole, passed)
     if whole.is_dir():
-        return whole, _walk(str(whole), "")
+        return whole, _walk(str(whole), "", passed)
     if whole.is_file():  # named by a person: taken whatever it is called
         return whole.parent, iter([_entry(whole.name, whole.stat(), whole.parent)])
     if not glob.has_magic(path):
@@ -201,17 +220,18 @@ def _find(path: str, base: Path) -> tuple[Path, Iterator[InputFile]]:
     fixed = whole
     while glob.has_magic(str(fixed)):
         fixed = fixed.parent
-    found = list(_matching(str(whole), f"{fixed}".rstrip("/") + "/"))
+    found = list(_matching(str(whole), f"{fixed}".rstrip("/") + "/", passed))
     if not found:
         raise _nothing(f"the glob '{path}' matches no file", whole)
     return fixed, iter(found)
 
 
-def _matching(pattern: str, fixed: str) -> Iterator[InputFile]:
+def _matching(pattern: str, fixed: str, passed: list[PassedOver]) -> Iterator[InputFile]:
     """Yield the files that a pattern below a directory matches."""
     for match in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - Path.glob takes no absolute pattern
         name = match.removeprefix(fixed)
         if _ignored(name):
+            _note(name, passed)
             continue
         found = os.stat(match)  # noqa: PTH116 - there may be tens of thousands
         if not S_ISDIR(found.st_mode):
@@ -222,7 +242,7 @@ def _nothing(problem: str, whole: Path) -> InputError:
     return InputError(problem, place=str(whole), hint=NOT_THERE)
 
 
-def _find_objects(path: str, whole: ObjectPath) -> tuple[ObjectPath, Iterator[InputFile]]:
+def _find_objects(path: str, whole: ObjectPath, passed: list[PassedOver]) -> tuple[ObjectPath, Iterator[InputFile]]:
     """Return the root of an input in an object store and its files, by the same rules."""
     pattern = glob.has_magic(whole.key)
     root = whole
@@ -236,6 +256,8 @@ def _find_objects(path: str, whole: ObjectPath) -> tuple[ObjectPath, Iterator[In
         matches = _matches(object_path.parts, whole.parts) if pattern else name.lower().endswith(SUFFIXES)
         if matches and not _ignored(name):
             found.append(_object(name, entry))
+        elif matches or not pattern:
+            _note(name, passed)
     if found:
         return root, iter(found)
     if pattern:
@@ -267,16 +289,61 @@ def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
     return bool(names) and fnmatch.fnmatchcase(names[0], pattern[0]) and _matches(names[1:], pattern[1:])
 
 
-def _walk(directory: str, prefix: str) -> Iterator[InputFile]:
+def _walk(
+    directory: str, prefix: str, passed: list[PassedOver], above: tuple[tuple[int, int], ...] = ()
+) -> Iterator[InputFile]:
+    """Give the files below a directory; `above` are the directories that lead to it, where a link is among them."""
     with os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
             if name.startswith(PRIVATE) or name.endswith(UNFINISHED):
-                continue
-            if entry.is_dir():
-                yield from _walk(entry.path, f"{prefix}{name}/")
+                _note(prefix + name, passed)
+            elif entry.is_dir():
+                if entry.is_symlink():
+                    leading = {*above, *_directories(directory, prefix)}
+                    there = entry.stat()
+                    if (there.st_dev, there.st_ino) in leading:
+                        passed.append(PassedOver(prefix + name, "a link to a directory that it lies in"))
+                        continue
+                    yield from _walk(entry.path, f"{prefix}{name}/", passed, (*leading,))
+                else:
+                    yield from _walk(entry.path, f"{prefix}{name}/", passed, above)
             elif name.lower().endswith(SUFFIXES):
                 yield _entry(name, entry.stat(), directory, prefix)
+            else:
+                _note(prefix + name, passed)
+
+
+def _directories(directory: str, prefix: str) -> Iterator[tuple[int, int]]:
+    """Give a directory of an input and those above it up to its root, as the file system knows them."""
+    for _ in range(prefix.count("/") + 1):
+        found = os.stat(directory)  # noqa: PTH116 - as in `_matching`
+        yield found.st_dev, found.st_ino
+        directory = os.path.dirname(directory)  # noqa: PTH120 - as in `_matching`
+
+
+def _note(path: str, passed: list[PassedOver]) -> None:
+    """Add to what is passed over, unless nobody would look for it: what is hidden, and marks that other tools leave beside data."""
+    name = path.rpartition("/")[2]
+    if name.upper().startswith(("README", "LICENSE")):
+        return
+    hidden = any(part.startswith(".") for part in path.split("/"))
+    if hidden or name.startswith(OUR_OWN) or name.endswith(TEMPORARY):
+        return
+    if name.endswith(UNFINISHED):
+        why = "its name is that of a file that isn't finished"
+    elif any(part.startswith("_") for part in path.split("/")):
+        why = "a name that begins with '_' is its writer's own"
+    elif name.lower().endswith(ONLY_NAMED):
+        why = "JSON is read where `path` names it, as in '*.json'"
+    else:
+        ending = name[name.rfind(".") :] if "." in name else ""
+        why = (
+            f"no kind of file that is read ends in '{ending}'"
+            if ending
+            else "its name has no ending of a kind that is read"
+        )
+    passed.append(PassedOver(path, why))
 
 
 def _entry(name: str, stat: os.stat_result, directory: str | Path, prefix: str = "") -> InputFile:

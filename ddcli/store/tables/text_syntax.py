@@ -23,9 +23,10 @@ from ddcli.engine.kernels.text_syntax import (
     csv_is_sound,
     doubtful_lines,
 )
-from ddcli.store.tables.csv_records import Damage, DamagedError, delimiter_name, has_bare_quote, opened, records
+from ddcli.store.tables.csv_records import Damage, DamagedError, delimiter_name, has_bare_quote, records
 from ddcli.store.tables.dialect import DEFAULT, LATIN, Dialect, is_utf_8
 from ddcli.store.tables.json_numbers import ExactColumns
+from ddcli.store.tables.json_values import is_values, numbered_lines
 from ddcli.store.tables.packing import NotWholeError, packing_of, unpacked
 
 if TYPE_CHECKING:
@@ -72,12 +73,13 @@ def judge_csv(path: Path, dialect: Dialect = DEFAULT, bare: set[Path] | None = N
 def judge_json(path: Path, watched: ExactColumns | None = None, marks: np.ndarray | None = None) -> Damage | None:
     """Return the first thing that is wrong with an NDJSON file; of the lines before it `marks` are made, if there are any."""
     try:
-        with opened(path) as file:
-            for line, text in enumerate(file, start=1):
-                if marks is not None and watched is not None:
-                    mark(text, watched, marks)
-                if damage := judge_object(text, f"{path}:{line}"):
-                    return damage
+        for line, text in numbered_lines(path):
+            if marks is not None and watched is not None:
+                mark(text, watched, marks)
+            if damage := judge_object(text, f"{path}:{line}"):
+                return damage
+    except DamagedError as error:
+        return error.damage
     except NotWholeError as error:
         return Damage(str(error), str(path))
     return None
@@ -168,13 +170,16 @@ def _json_is_sound(path: Path, watched: ExactColumns, marks: np.ndarray) -> bool
                 mark(text, watched, marks)
                 if judge_object(text, ""):
                     return False
-    except NotWholeError:
+    except (DamagedError, NotWholeError):
         return False
     return True
 
 
 def whole_lines(path: Path) -> Iterator[bytes]:
-    """Give the content of a file in blocks that end where a line does."""
+    """Give the content of a file in blocks that end where a line does, an object of a `.json` file as a line."""
+    if is_values(path):
+        yield "".join(text for _, text in numbered_lines(path)).encode()
+        return
     rest: list[bytes] = []
     for block in _blocks(path):
         end = block.rfind(b"\n") + 1

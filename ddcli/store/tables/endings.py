@@ -1,0 +1,35 @@
+"""The kind of a file by the ending of its name; a kind is imported when there is a file of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.store.parquet import footers
+from ddcli.store.tables.kinds import Ipc, Kind, Parquet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema
+    from ddcli.store.tables.dialect import Dialect
+
+TABLES: dict[str, Kind] = {kind.name: kind for kind in (Parquet(), Ipc())}
+
+
+def kind_of(path: Path, declared: Schema | None, dialect: Dialect, *, nested: bool = False) -> Kind:
+    """Return the kind of a file; `declared` are the types of the columns that text has, if the pipeline says any."""
+    name = footers.name_of_kind(path)
+    if name in TABLES:
+        return TABLES[name]
+    if name in (footers.ORC, footers.AVRO):
+        from ddcli.store.tables.whole_files import WHOLE
+
+        return WHOLE[name]
+    columns = footers.columns_of_text(path, declared, dialect)
+    if name == footers.EXCEL:
+        from ddcli.store.tables.workbooks import Workbooks
+
+        return Workbooks(columns)
+    from ddcli.store.tables.text_kinds import Csv, Ndjson
+
+    return Csv(columns, dialect) if name == footers.CSV else Ndjson(columns, nested=nested)

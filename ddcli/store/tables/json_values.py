@@ -1,0 +1,89 @@
+"""The objects of a `.json` file, one an array's element or one after the other, as lines: so that all JSON is read in one way.
+
+The file is held in memory as a whole. A line break within an object becomes a space, which JSON takes for the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from ddcli.store.tables.csv_records import Damage, DamagedError, not_text, opened
+from ddcli.store.tables.dialect import UTF_8
+from ddcli.store.tables.packing import bare, unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SPACE = re.compile(r"[ \t\r\n]*")
+BREAKS = str.maketrans("\r\n", "  ")
+
+
+def is_values(path: Path) -> bool:
+    """Say whether a file holds JSON that needn't be one object a line."""
+    return bare(path.name).endswith(".json")
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Give the lines of a file of JSON lines, or the objects of another, each with the number of the line where it begins.
+
+    Raises DamagedError where the objects of a `.json` file can't be told apart, and NotWholeError.
+    """
+    if not is_values(path):
+        with opened(path) as file:
+            yield from enumerate(file, start=1)
+        return
+    with unpacked(path) as raw:
+        data = raw.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DamagedError(not_text(path, data.count(b"\n", 0, error.start) + 1, UTF_8)) from None
+    line = at = 0
+    for start, end in _values(text, path):
+        line += text.count("\n", at, start)
+        at = start
+        yield line + 1, text[start:end].translate(BREAKS) + "\n"
+
+
+def _values(text: str, path: Path) -> Iterator[tuple[int, int]]:
+    """Give where the values of a text begin and end: the elements if it is an array, else one after the other."""
+    decode = json.JSONDecoder().raw_decode
+    at = _after_space(text, 0)
+    in_array = text.startswith("[", at)
+    at = _after_space(text, at + 1) if in_array else at
+    try:
+        if in_array and text.startswith("]", at):
+            at += 1
+        else:
+            while at < len(text) or in_array:
+                _, end = decode(text, at)
+                yield at, end
+                at = _after_space(text, end)
+                if not in_array:
+                    continue
+                if text.startswith("]", at):
+                    at += 1
+                    break
+                at = _after_comma(text, at)
+    except json.JSONDecodeError as error:
+        raise DamagedError(Damage(f"not JSON: {error.msg}", f"{path}:{error.lineno}:{error.colno}")) from None
+    except RecursionError:
+        place = f"{path}:{text.count(chr(10), 0, at) + 1}"
+        raise DamagedError(Damage("values are nested too deep", place, "leave out what nobody reads")) from None
+    if in_array and (rest := _after_space(text, at)) < len(text):
+        place = f"{path}:{text.count(chr(10), 0, rest) + 1}"
+        raise DamagedError(Damage("not JSON: something comes after the array", place))
+
+
+def _after_comma(text: str, at: int) -> int:
+    if not text.startswith(",", at):
+        raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+    return _after_space(text, at + 1)
+
+
+def _after_space(text: str, at: int) -> int:
+    found = SPACE.match(text, at)
+    return found.end() if found else at
