@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddcli.engine.kernels import page_headers
 from ddcli.engine.kernels import pages as kernels
-from ddcli.engine.kernels.pages import END, HEADER, NARROW, NULL, NULLABLE, NUMBERED, PAGE, SLACK, UNSIGNED, VALUES
+from ddcli.engine.kernels.page_headers import END, HEADER, PAGE, VALUES
+from ddcli.engine.kernels.pages import NARROW, NULLABLE, NUMBERED, SLACK, UNSIGNED
+from ddcli.engine.kernels.xxhash import NULL
 from tests.kernels.support import interpreted
 
 ENDS = [0, 1, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 2**57, 2**56 - 1]
@@ -60,13 +63,13 @@ def written(kind, form, values, rows):
     end = sink.tell()
     writer.close()
     data = np.frombuffer(sink.getvalue(), np.uint8)
-    found = np.zeros((len(values) + 1, kernels.SIZE + 1), np.int64)
-    count = kernels.walk_pages(data, 4, end, found)
+    found = np.zeros((len(values) + 1, page_headers.SIZE + 1), np.int64)
+    count = page_headers.walk_pages(data, 4, end, found)
     table, begin, dictionary = [], 4, (0, 0)
     for row in found[:count].tolist():
         body = begin + row[HEADER], row[END]
         begin = row[END]
-        if row[PAGE] == kernels.DICTIONARY_PAGE:
+        if row[PAGE] == page_headers.DICTIONARY_PAGE:
             dictionary = body
         else:
             table.append((*body, row[VALUES], *dictionary))
@@ -148,7 +151,7 @@ def test_damage_is_refused_or_read_as_something_else(column, size, at, bit):
     damaged[begin + at % (end - begin)] ^= 1 << bit % 8
     picked(damaged, table, form)
     picked(damaged, table, form ^ NUMBERED)
-    kernels.walk_pages(damaged, 4, end, np.empty((len(values) + 1, kernels.SIZE + 1), np.int64))
+    page_headers.walk_pages(damaged, 4, end, np.empty((len(values) + 1, page_headers.SIZE + 1), np.int64))
 
 
 @pytest.mark.parametrize("change", [(0, -1), (1, 10**6), (2, 10**6), (2, -1), (3, -5), (4, 10**6)])
@@ -162,11 +165,11 @@ def test_pages_that_are_not_in_the_file_are_refused(change):
 
 
 def test_no_page_is_found_where_none_is():
-    found = np.empty((9, kernels.SIZE + 1), np.int64)
+    found = np.empty((9, page_headers.SIZE + 1), np.int64)
     for data in (b"\x15", b"\x15\x00\x15", b"\xff" * 30, b"\x00", b"\x15\x00\x15\x7f\x15\x7f\x00"):
-        assert kernels.walk_pages(np.frombuffer(data, np.uint8), 0, len(data), found) == -1
-    assert kernels.walk_pages(np.empty(0, np.uint8), 0, 0, found) == 0
-    assert kernels.walk_pages(np.empty(0, np.uint8), 0, 1, found) == -1
+        assert page_headers.walk_pages(np.frombuffer(data, np.uint8), 0, len(data), found) == -1
+    assert page_headers.walk_pages(np.empty(0, np.uint8), 0, 0, found) == 0
+    assert page_headers.walk_pages(np.empty(0, np.uint8), 0, 1, found) == -1
 
 
 def text_pages(values, rows, *, numbered=False):
@@ -178,8 +181,8 @@ def text_pages(values, rows, *, numbered=False):
     end = sink.tell()
     writer.close()
     data = np.frombuffer(sink.getvalue(), np.uint8)
-    found = np.zeros((len(values) + 1, kernels.SIZE + 1), np.int64)
-    count = kernels.walk_pages(data, 4, end, found)
+    found = np.zeros((len(values) + 1, page_headers.SIZE + 1), np.int64)
+    count = page_headers.walk_pages(data, 4, end, found)
     begins = [4, *found[: count - 1, END].tolist()]
     table = [
         (begin + row[HEADER], row[END], row[VALUES], 0, 0)

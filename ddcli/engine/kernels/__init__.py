@@ -6,7 +6,8 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * gather: pick rows by key, lanes by number
 * join: join sorted matrices by key
 * merge: merge sorted matrices
-* pages: pages of Parquet read in place
+* page_headers: where pages of Parquet lie
+* pages: values of pages of Parquet, read in place
 * partition: deal rows to shards
 * pool_table: the hash table of the pool
 * reduce_floats: float sums, rounded once
@@ -41,7 +42,6 @@ from ddcli.engine.kernels.shift import enter_at, join_times, shift
 from ddcli.engine.kernels.sort import consolidate, is_consolidated, is_sorted, sort_by
 from ddcli.engine.kernels.times import advance, rounds_equal
 from ddcli.engine.kernels.walk import walk
-from ddcli.engine.kernels.xxhash import hash_bytes
 
 __all__ = [
     "DiffOverflow",
@@ -56,7 +56,6 @@ __all__ = [
     "exchange",
     "gather",
     "gather_bounds",
-    "hash_bytes",
     "inserted",
     "is_consolidated",
     "is_sorted",

@@ -45,6 +45,24 @@ def find_ranges(m: np.ndarray, keys: np.ndarray, ranges: np.ndarray) -> int:
     return rows
 
 
+@kernel("MMMV")
+def meeting(lows: np.ndarray, highs: np.ndarray, keys: np.ndarray, out: np.ndarray) -> int:
+    """Write the numbers of those ranges [lows[i], highs[i]] that have one of the sorted keys; return how many. `lows` ascend."""
+    lanes = keys.shape[1]
+    count = keys.shape[0]
+    step = count // (8 * lows.shape[0] + 1) + 1
+    found = 0
+    k = 0
+    for i in range(lows.shape[0]):
+        k = seek_by(keys, k, count, lows, i, lanes, step)
+        if k == count:
+            break
+        if compare(keys, k, highs, i, lanes) <= 0:
+            out[found] = i
+            found += 1
+    return found
+
+
 @kernel("MVM")
 def copy_ranges(m: np.ndarray, ranges: np.ndarray, out: np.ndarray) -> int:
     """Copy the rows of ranges, as `find_ranges` has written them, one after the other."""

@@ -1,20 +1,20 @@
-"""Pages of Parquet read in place: where they lie, which of them can have a key, and the integers that they hold.
+"""Values of Parquet's pages, read in place: integers, floats and the places of texts.
 
 https://parquet.apache.org/docs/file-format/data-pages/encodings/ describes the encodings. Data pages are of version 1, without
-compression. A page is checked before it is read (see `hash_ranges`); even so no byte outside of it counts, and no page, whatever it holds,
+compression (`page_headers` finds them). A page is checked before it is read (see `hash_ranges`); even so no byte outside of it counts, and no page, whatever it holds,
 has a kernel read or write where it may not.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
-from ddcli.engine.kernels.rows import compare, seek_by
-from ddcli.engine.kernels.xxhash import half, whole
+from ddcli.engine.kernels.page_headers import LOW_HALF, after_number, integer, number_at, signed
+from ddcli.engine.kernels.xxhash import NULL, U0, U64, half, whole
 
 NARROW: Final = 1
 NULLABLE: Final = 2
@@ -28,154 +28,14 @@ PLAIN: Final = 256
 """The form of a column's pages, a sum: values of 32 bits, nulls, indices into a dictionary, 32 bits without a sign; and what a lane makes
 of 64 bits: the sign bit flipped, a lane before it that says what is null, the order of floats; texts, whose numbers in the dictionary stand
 for them; values as they are, in pages that are compressed."""
-NULL: Final = 2**63 - 1
 SLACK: Final = 8
 """Bytes that follow every page: integers are read eight bytes at a time."""
-PAGE, HEADER, END, VALUES, ENCODING, SIZE = range(6)
-"""What `walk_pages` writes of a page: its type, the size of its header, where it ends, how many values it has, and their encoding, and
-how many bytes these are when they aren't compressed."""
-DICTIONARY_PAGE: Final = 2
-DELTAS: Final = 5
-NUMBERS: Final = 8
-"""Parquet's numbers for the encodings that are read here: differences, and indices into a dictionary."""
-
-TRUE, FALSE, BYTE, I16, I64, DOUBLE, BINARY, STRUCT = 1, 2, 3, 4, 6, 7, 8, 12
-"""Types of values in Thrift's compact protocol."""
-U0: Final = np.uint64(0)
-U1: Final = np.uint64(1)
-U7: Final = np.uint64(7)
-U64: Final = np.uint64(64)
-LOW: Final = np.uint64(0x7F)
 ALL: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
-LOW_HALF: Final = np.uint64(0xFFFFFFFF)
 SIGN_32: Final = np.uint64(0x80000000)
 SIGN_64: Final = np.uint64(0x8000000000000000)
 LOW_BITS: Final = np.uint64(0x7FFFFFFFFFFFFFFF)
 WIDEST_WORD: Final = 57
 """Bits that eight bytes have from any bit of the first byte on."""
-
-
-@inline
-def integer(value: Any) -> Any:
-    """Return the bits of an unsigned word as an integer with a sign."""
-    return np.int64(value)
-
-
-@inline
-def number_at(data: np.ndarray, at: int, end: int) -> np.uint64:
-    """Return the unsigned number of variable length at a position."""
-    value = U0
-    shift = U0
-    while at < end and shift < U64:
-        byte = np.uint64(data[at])
-        value |= (byte & LOW) << shift
-        if byte <= LOW:
-            break
-        shift += U7
-        at += 1
-    return value
-
-
-@inline
-def after_number(data: np.ndarray, at: int, end: int) -> int:
-    """Return where the number of variable length at a position ends: beyond `end` if that comes first."""
-    while at < end and data[at] >= 128:
-        at += 1
-    return at + 1
-
-
-@inline
-def signed(value: np.uint64) -> np.uint64:
-    """Return the bits of the signed number that an unsigned one stands for: 0, -1, 1, -2, ..."""
-    return (value >> U1) ^ (U0 - (value & U1))
-
-
-@kernel("BiiM")
-def walk_pages(data: np.ndarray, start: int, end: int, out: np.ndarray) -> int:
-    """Write what the headers of the pages in data[start:end] say, a row a page; return how many, -1 where no page is."""
-    if start < 0 or end < start or end > data.shape[0]:
-        return -1
-    at = start
-    count = 0
-    while at < end:
-        if count == out.shape[0]:
-            return -1
-        begin = at
-        kind = size = values = encoding = whole_size = -1
-        outer = inner = 0
-        depth = 1
-        while depth > 0:
-            if at >= end:
-                return -1
-            head = integer(data[at])
-            at += 1
-            if head == 0:
-                depth -= 1
-                continue
-            step = head >> 4
-            what = head & 15
-            if step == 0:
-                return -1
-            if depth == 1:
-                outer += step
-            elif depth == 2:
-                inner += step
-            if I16 <= what <= I64:
-                value = integer(signed(number_at(data, at, end)))
-                at = after_number(data, at, end)
-                if depth == 1 and outer == 1:
-                    kind = value
-                elif depth == 1 and outer == 2:
-                    whole_size = value
-                elif depth == 1 and outer == 3:
-                    size = value
-                elif depth == 2 and inner == 1:
-                    values = value
-                elif depth == 2 and inner == 2:
-                    encoding = value
-            elif what == BINARY:
-                length = integer(number_at(data, at, end) & LOW_HALF)
-                at = after_number(data, at, end) + length
-            elif what == STRUCT:
-                depth += 1
-                if depth == 2:
-                    inner = 0
-            elif what == BYTE:
-                at += 1
-            elif what == DOUBLE:
-                at += 8
-            elif what not in (TRUE, FALSE):
-                return -1
-        header = at - begin
-        if size < 0 or size > end - at or values < 0:
-            return -1
-        at += size
-        out[count, PAGE] = kind
-        out[count, HEADER] = header
-        out[count, END] = at
-        out[count, VALUES] = values
-        out[count, ENCODING] = encoding
-        out[count, SIZE] = whole_size
-        count += 1
-    return count
-
-
-@kernel("MMMV")
-def meeting(lows: np.ndarray, highs: np.ndarray, keys: np.ndarray, out: np.ndarray) -> int:
-    """Write the numbers of those ranges [lows[i], highs[i]] that have one of the sorted keys; return how many. `lows` ascend."""
-    lanes = keys.shape[1]
-    count = keys.shape[0]
-    step = count // (8 * lows.shape[0] + 1) + 1
-    found = 0
-    k = 0
-    for i in range(lows.shape[0]):
-        k = seek_by(keys, k, count, lows, i, lanes, step)
-        if k == count:
-            break
-        if compare(keys, k, highs, i, lanes) <= 0:
-            out[found] = i
-            found += 1
-    return found
 
 
 @inline

@@ -43,6 +43,21 @@ def last_bytes(data: np.ndarray, at: np.uint64, left: int) -> np.uint64:
 
 
 @inline
+def mixed(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """Return the four words after a round."""
+    a += b
+    c += d
+    b = rotate(b, R13) ^ a
+    d = rotate(d, R16) ^ c
+    a = rotate(a, U32)
+    c += b
+    a += d
+    b = rotate(b, R17) ^ c
+    d = rotate(d, R21) ^ a
+    return a, b, rotate(c, U32), d
+
+
+@inline
 def siphash13(data: np.ndarray, start: int, length: int, s: np.ndarray) -> np.uint64:
     """Return the SipHash-1-3 of data[start : start + length]; `s` is what `initial_words` makes of the secret."""
     a = s[0]
@@ -53,34 +68,14 @@ def siphash13(data: np.ndarray, start: int, length: int, s: np.ndarray) -> np.ui
     for _ in range(length >> 3):
         word = whole(data, at)
         at += U8
-        d ^= word
-        a += b
-        c += d
-        b = rotate(b, R13) ^ a
-        d = rotate(d, R16) ^ c
-        a = rotate(a, U32)
-        c += b
-        a += d
-        b = rotate(b, R17) ^ c
-        d = rotate(d, R21) ^ a
-        c = rotate(c, U32)
+        a, b, c, d = mixed(a, b, c, d ^ word)
         a ^= word
     word = last_bytes(data, at, length & 7) | np.uint64(length) << np.uint64(56)
-    d ^= word
-    for step in range(4):
-        a += b
-        c += d
-        b = rotate(b, R13) ^ a
-        d = rotate(d, R16) ^ c
-        a = rotate(a, U32)
-        c += b
-        a += d
-        b = rotate(b, R17) ^ c
-        d = rotate(d, R21) ^ a
-        c = rotate(c, U32)
-        if step == 0:
-            a ^= word
-            c ^= LAST
+    a, b, c, d = mixed(a, b, c, d ^ word)
+    a ^= word
+    c ^= LAST
+    for _ in range(3):
+        a, b, c, d = mixed(a, b, c, d)
     h: np.uint64 = a ^ b ^ c ^ d
     return h
 

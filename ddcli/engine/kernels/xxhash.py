@@ -112,11 +112,3 @@ def hash_ranges(starts: np.ndarray, lengths: np.ndarray, data: np.ndarray, out: 
             h = np.int64(xxhash64(data, starts[i], lengths[i]))
             out[i] = h - (h == NULL)
     return 0
-
-
-def hash_bytes(offsets: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """Return the int64 lanes of the ranges between adjacent offsets (n + 1 of them) of uint8 data."""
-    starts = np.ascontiguousarray(offsets[:-1], np.int64)
-    lanes = np.empty(len(starts), np.int64)
-    hash_ranges(starts, np.diff(offsets).astype(np.int64, copy=False), np.ascontiguousarray(data), lanes)
-    return lanes

@@ -15,27 +15,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.kernels.pages import (
+from ddcli.engine.kernels.gather import meeting
+from ddcli.engine.kernels.page_headers import (
     DELTAS,
     DICTIONARY_PAGE,
     ENCODING,
     END,
+    HEADER,
+    NUMBERS,
+    PAGE,
+    SIZE,
+    VALUES,
+    walk_pages,
+)
+from ddcli.engine.kernels.pages import (
     FLAGGED,
     FLIPPED,
     FLOAT,
-    HEADER,
     NARROW,
     NULLABLE,
     NUMBERED,
-    NUMBERS,
-    PAGE,
     PLAIN,
-    SIZE,
     TEXT,
     UNSIGNED,
-    VALUES,
-    meeting,
-    walk_pages,
 )
 from ddcli.engine.kernels.xxhash import hash_ranges
 from ddcli.expressions import types

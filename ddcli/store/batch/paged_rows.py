@@ -13,7 +13,8 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
-from ddcli.engine.kernels.pages import NULL, NUMBERED, PLAIN, TEXT, find_rows, pick_texts, pick_values, split_texts
+from ddcli.engine.kernels.pages import NUMBERED, PLAIN, TEXT, find_rows, pick_texts, pick_values, split_texts
+from ddcli.engine.kernels.xxhash import NULL
 from ddcli.engine.lanes import Layout, encode
 from ddcli.expressions.types import Type
 from ddcli.store.batch.page_file import read_pages, unpacked

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.kernels.pages import meeting
+from ddcli.engine.kernels.gather import meeting
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
