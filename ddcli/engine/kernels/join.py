@@ -16,6 +16,8 @@ from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.rows import (
+    add_row,
+    close_rows,
     compare,
     copy_row,
     difference_overflows,
@@ -176,21 +178,13 @@ def settle(out: np.ndarray, first: int, last: int, lane: int) -> int:
         gap //= 3
     o = first
     for i in range(first, last):
-        if o > first and same_between(out, o - 1, i, lane, d):
-            total = out[o - 1, d] + out[i, d]
-            if sum_overflows(out[o - 1, d], out[i, d], total):
-                copy_row(out, o - 1, out, first)
-                copy_row(out, i, out, first + 1)
-                return OVERFLOW
-            out[o - 1, d] = total
-        else:
-            if o > first and out[o - 1, d] == 0:
-                o -= 1
-            copy_row(out, i, out, o)
-            o += 1
-    if o > first and out[o - 1, d] == 0:
-        o -= 1
-    return o
+        end = add_row(out, i, out, o, first, o > first and same_between(out, o - 1, i, lane, d))
+        if end < 0:
+            copy_row(out, o - 1, out, first)
+            copy_row(out, i, out, first + 1)
+            return OVERFLOW
+        o = end
+    return close_rows(out, first, o)
 
 
 @inline

@@ -9,7 +9,7 @@ import numpy as np
 from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import matrix_of
-from ddcli.engine.kernels.rows import compare, copy_row, copy_rows, same, seek, sum_overflows
+from ddcli.engine.kernels.rows import add_row, close_rows, compare, copy_row, copy_rows, same, seek, sum_overflows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,21 +107,13 @@ def merge_heads(batches: list[np.ndarray], heads: np.ndarray, out: np.ndarray) -
         m = matrix_of(batches, best)
         i = heads[best]
         heads[best] = i + 1
-        if o > 0 and same(out, o - 1, m, i, d):
-            total = out[o - 1, d] + m[i, d]
-            if sum_overflows(out[o - 1, d], m[i, d], total):
-                copy_row(out, o - 1, out, 0)
-                copy_row(m, i, out, 1)
-                return OVERFLOW
-            out[o - 1, d] = total
-        else:
-            if o > 0 and out[o - 1, d] == 0:
-                o -= 1
-            copy_row(m, i, out, o)
-            o += 1
-    if o > 0 and out[o - 1, d] == 0:
-        o -= 1
-    return o
+        end = add_row(m, i, out, o, 0, o > 0 and same(out, o - 1, m, i, d))
+        if end < 0:
+            copy_row(out, o - 1, out, 0)
+            copy_row(m, i, out, 1)
+            return OVERFLOW
+        o = end
+    return close_rows(out, 0, o)
 
 
 class Merge:

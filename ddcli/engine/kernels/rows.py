@@ -107,6 +107,33 @@ def copy_rows(a: np.ndarray, start: int, end: int, out: np.ndarray, o: int) -> N
 
 
 @inline
+def add_row(m: np.ndarray, i: int, out: np.ndarray, o: int, first: int, equal: bool) -> int:
+    """Add row i of `m` to the last row of out[first:o] if the two are `equal`, else append it; return the new end.
+
+    A last row whose diff has become zero is written over; `close_rows` drops the one at the end. Returns -1, and changes nothing, where
+    the diffs can't be added.
+    """
+    d = out.shape[1] - 1
+    if equal:
+        total = out[o - 1, d] + m[i, d]
+        if sum_overflows(out[o - 1, d], m[i, d], total):
+            return -1
+        out[o - 1, d] = total
+        return o
+    o = close_rows(out, first, o)
+    copy_row(m, i, out, o)
+    return o + 1
+
+
+@inline
+def close_rows(out: np.ndarray, first: int, o: int) -> int:
+    """Return the end of out[first:o] without a last row whose diff is zero."""
+    if o > first and out[o - 1, out.shape[1] - 1] == 0:
+        return o - 1
+    return o
+
+
+@inline
 def sum_overflows(x: int, y: int, _total: int) -> bool:
     """Say whether x + y leaves the 64-bit range.
 

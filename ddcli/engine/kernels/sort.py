@@ -13,7 +13,7 @@ import numpy as np
 from ddcli.engine.jit.errors import overflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
-from ddcli.engine.kernels.rows import copy_row, copy_rows, sum_overflows
+from ddcli.engine.kernels.rows import add_row, close_rows, copy_row, copy_rows
 from ddcli.engine.kernels.sort_rows import (
     DIGIT,
     PIECE_BITS,
@@ -64,23 +64,14 @@ def sort_tiny(m: np.ndarray, lanes: np.ndarray, out: np.ndarray, order: np.ndarr
 @kernel("MVM")
 def sum_equal(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
     """Consolidate ordered rows; return the number of rows written, or -1 - row for one that could not be added to the row at out[0]."""
-    d = m.shape[1] - 1
     o = 0
     for i in range(m.shape[0]):
-        if o > 0 and before(out, o - 1, m, i, lanes) == 0:
-            total = out[o - 1, d] + m[i, d]
-            if sum_overflows(out[o - 1, d], m[i, d], total):
-                copy_row(out, o - 1, out, 0)
-                return -1 - i
-            out[o - 1, d] = total
-        else:
-            if o > 0 and out[o - 1, d] == 0:
-                o -= 1
-            copy_row(m, i, out, o)
-            o += 1
-    if o > 0 and out[o - 1, d] == 0:
-        o -= 1
-    return o
+        end = add_row(m, i, out, o, 0, o > 0 and before(out, o - 1, m, i, lanes) == 0)
+        if end < 0:
+            copy_row(out, o - 1, out, 0)
+            return -1 - i
+        o = end
+    return close_rows(out, 0, o)
 
 
 @kernel("MVViVV")

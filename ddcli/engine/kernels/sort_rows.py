@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ddcli.engine.jit.registry import inline
-from ddcli.engine.kernels.rows import copy_row, sum_overflows
+from ddcli.engine.kernels.rows import add_row, close_rows, copy_row
 
 PIECE_BITS: Final = 15
 DIGIT: Final = 11  # most bits of a radix digit
@@ -270,7 +270,6 @@ def emit(
 
     A diff that overflows returns -1 - i, for the place i in the order whose row could not be added to the row at out[0].
     """
-    d = m.shape[1] - 1
     first = o
     if consolidate == 0:
         for i in range(count):
@@ -278,17 +277,9 @@ def emit(
         return o + count
     for i in range(count):
         row = start + row_at(order, i)
-        if o > first and before(out, o - 1, m, row, lanes) == 0:
-            total = out[o - 1, d] + m[row, d]
-            if sum_overflows(out[o - 1, d], m[row, d], total):
-                copy_row(out, o - 1, out, 0)
-                return -1 - i
-            out[o - 1, d] = total
-        else:
-            if o > first and out[o - 1, d] == 0:
-                o -= 1
-            copy_row(m, row, out, o)
-            o += 1
-    if o > first and out[o - 1, d] == 0:
-        o -= 1
-    return o
+        end = add_row(m, row, out, o, first, o > first and before(out, o - 1, m, row, lanes) == 0)
+        if end < 0:
+            copy_row(out, o - 1, out, 0)
+            return -1 - i
+        o = end
+    return close_rows(out, first, o)

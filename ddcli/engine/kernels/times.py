@@ -11,7 +11,7 @@ from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline
 from ddcli.engine.kernels.join import settle
 from ddcli.engine.kernels.reduce_times import compare_at
-from ddcli.engine.kernels.rows import copy_row, same, sum_overflows
+from ddcli.engine.kernels.rows import add_row, close_rows, copy_row, same, sum_overflows
 
 OVERFLOW: Final = -1
 UNCHANGED: Final = -2
@@ -38,24 +38,16 @@ def advance_one(m: np.ndarray, since: np.ndarray, out: np.ndarray) -> int:
     o = 0
     for i in range(m.shape[0]):
         time = max(m[i, d - 1], bound)
-        if o > 0 and out[o - 1, d - 1] == time and same(out, o - 1, m, i, d - 1):
-            total = out[o - 1, d] + m[i, d]
-            if sum_overflows(out[o - 1, d], m[i, d], total):
-                x = m[i, d]
-                copy_row(out, o - 1, out, 0)
-                copy_row(out, 0, out, 1)
-                out[1, d] = x
-                return OVERFLOW
-            out[o - 1, d] = total
-        else:
-            if o > 0 and out[o - 1, d] == 0:
-                o -= 1
-            copy_row(m, i, out, o)
-            out[o, d - 1] = time
-            o += 1
-    if o > 0 and out[o - 1, d] == 0:
-        o -= 1
-    return o
+        end = add_row(m, i, out, o, 0, o > 0 and out[o - 1, d - 1] == time and same(out, o - 1, m, i, d - 1))
+        if end < 0:
+            x = m[i, d]
+            copy_row(out, o - 1, out, 0)
+            copy_row(out, 0, out, 1)
+            out[1, d] = x
+            return OVERFLOW
+        o = end
+        out[o - 1, d - 1] = time
+    return close_rows(out, 0, o)
 
 
 @kernel("MViM")

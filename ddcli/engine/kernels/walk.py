@@ -10,7 +10,7 @@ from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
 from ddcli.engine.kernels.reduce_times import NO_ROOM, gallop, sort_rows
-from ddcli.engine.kernels.rows import copy_row, same, sum_overflows
+from ddcli.engine.kernels.rows import add_row, close_rows, same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,19 +25,10 @@ def sum_group(held: np.ndarray, start: int, end: int) -> int:
     sort_rows(held, start, end, d)
     o = start
     for i in range(start, end):
-        if o > start and same(held, o - 1, held, i, d):
-            total = held[o - 1, d] + held[i, d]
-            if sum_overflows(held[o - 1, d], held[i, d], total):
-                return OVERFLOW
-            held[o - 1, d] = total
-        else:
-            if o > start and held[o - 1, d] == 0:
-                o -= 1
-            copy_row(held, i, held, o)
-            o += 1
-    if o > start and held[o - 1, d] == 0:
-        o -= 1
-    return o
+        o = add_row(held, i, held, o, start, o > start and same(held, o - 1, held, i, d))
+        if o < 0:
+            return OVERFLOW
+    return close_rows(held, start, o)
 
 
 @kernel("MLiMiVVMMVMV")
