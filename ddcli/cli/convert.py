@@ -9,12 +9,10 @@ import click
 
 from ddcli.cli.columns import CSV_OPTION, parse_columns, parse_csv
 from ddcli.screen import json_text, near, say
+from ddcli.spec.model import FORMATS
 
 if TYPE_CHECKING:
     from ddcli.job.summary import RunSummary
-
-FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
-"""As pipeline files have them; a test holds the two together."""
 
 
 @click.command("convert", short_help="Write an input as a change log, or a log as a table.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.plan.logical import Node
 
-OWN = re.compile(r"\$(\d+(\.n)?|value\d+|order\d+(\.\d+)?|from|until|round|all|records)")
+OWN = re.compile(r"\$(\d+(\.n)?|value\d+|order\d*(\.\d+)?|from|until|round|all|records|present)")
 """Columns that the plan adds: the file doesn't name them."""
 SECOND_KEY = re.compile(r"(?P<key>.+)\$\d+", re.DOTALL)
 """A column that stands for two keys is there twice, the second time under such a name."""
@@ -74,6 +74,31 @@ def _step_kind(step: Step) -> str:
     if isinstance(step, UnnestStep | PythonStep):
         return "flat_map"
     return "filter" if isinstance(step, FilterStep) else "explode"
+
+
+def columns(node: Node) -> dict[str, str]:
+    """Return the types of a node's columns by name; columns of the plan's own have what they hold for a name, such as `count(*)`."""
+    texts = _words(node)
+    found: dict[str, str] = {}
+    for name, type_ in node.schema.items():
+        words = name
+        if OWN.fullmatch(name):
+            held = texts.get(quoted(name))
+            words = MADE.get(name, "{}").format(held) if held else name.strip("$.0123456789") or "value"
+        if name != ALL and not _is_copy(name, node.schema):
+            found[words] = str(type_)
+    return found
+
+
+def _words(node: Node) -> dict[str, str]:
+    """Return what the columns of the plan's own hold, in the words of the pipeline file."""
+    if isinstance(node, physical.Accumulate | physical.Group):
+        return _results(node)
+    texts = _words(node.inputs[0]) if len(node.inputs) == 1 else {}
+    if isinstance(node, physical.Linear):
+        for step in node.steps:
+            _step(step, texts)
+    return texts
 
 
 @singledispatch

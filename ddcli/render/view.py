@@ -13,7 +13,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.counts import OUTPUT, RowCounts
 from ddcli.plan import loops, physical
 from ddcli.plan.changes import keeps_state
-from ddcli.plan.descriptions import kind, says
+from ddcli.plan.descriptions import columns, kind, says
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.physical import WAITING
 
@@ -176,7 +176,7 @@ def view_of(
             kind=kind(node),
             names=tuple(called.get(node.fingerprint, ())),
             says=(*says(node), *exported[node.fingerprint]),
-            columns={column: str(type_) for column, type_ in node.schema.items()},
+            columns=columns(node),
             inputs=tuple(inputs[node.fingerprint]),
             readers=tuple(dict.fromkeys(readers[node.fingerprint])),
             loop=_loop_of(node, around),

@@ -10,8 +10,6 @@ import polars as pl
 import pytest
 
 import ddcli
-from ddcli.cli.convert import FORMATS
-from ddcli.spec import model
 from tests.cli.support import snapshot
 from tests.formats.support import WRITERS
 
@@ -249,7 +247,3 @@ def test_wrong_use_is_told_in_the_words_of_the_options(orders):
         assert "options:" not in found.err
         assert "inputs.log" not in found.err
     assert not (orders.folder / "out").exists()
-
-
-def test_the_formats_are_those_of_pipeline_files():
-    assert FORMATS == model.FORMATS

@@ -224,6 +224,9 @@ def test_it_speaks_in_the_file_s_words(shop):
     path = shop.write("p.yaml", OWN_NAMES)
     said = [line for each in explain(path).operators for line in each.says]
     assert [line for line in said if "$" in line] == []
+    columns = [column for each in explain(path).operators for column in each.columns]
+    assert [column for column in columns if "$" in column or not column] == []
+    assert {"avg(v * 2)", "max(v + 1)", "count(*)"} <= {*columns}
     text = "\n".join(said)
     assert "avg(v * 2), max(v + 1), array_agg(s order by s)" in text
     assert "mean: avg(v * 2), most: max(v + 1), all: array_agg(s order by s)" in text
