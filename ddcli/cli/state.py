@@ -59,7 +59,8 @@ def wait_for_the_lock(function: Function) -> Function:
 def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     """List the arrangements and outputs of a state, and the holds of readers in other pipelines.
 
-    JSON: {name, state, manifest, upper, rows, bytes, arrangements: [{name, key, columns, rows, bytes, shards, batches,
+    An arrangement is named by the collection that it is of, and its key, as far as the pipeline file is that of the state.
+    JSON: {name, state, manifest, upper, rows, bytes, arrangements: [{name, of, key, columns, rows, bytes, shards, batches,
     since, upper}], outputs: [{name, path, files, rows, bytes}], holds: [{reader, since, through, manifest}]}. Frontiers
     are texts: times before them are closed.
 
@@ -67,17 +68,20 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
     Example:
       dd state ls pipelines/airborne.yaml
     """  # noqa: D301 - as above
+    from ddcli.commands.arrangements import names_of
     from ddcli.job.summary import size_of
     from ddcli.store.state.upkeep import manifest_of, overview
 
     directory = _directory(pipeline, state)
-    facts = overview(directory, manifest_of(directory))
+    manifest = manifest_of(directory)
+    facts = overview(directory, manifest, names_of(directory, manifest, pipeline))
     if output == "json":
         say(json_text(facts))
         return
     say(f"{facts['name']}: times before {facts['upper']} are closed; {facts['rows']:,} rows, {size_of(facts['bytes'])}")
     rows = [
         (
+            one["of"] or "",
             one["name"],
             ", ".join(one["key"]),
             f"{one['rows']:,}",
@@ -89,7 +93,7 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
         )
         for one in facts["arrangements"]
     ]
-    _table(("arrangement", "key", "rows", "size", "shards", "batches", "since", "upper"), rows, right=range(2, 6))
+    _table(("of", "arrangement", "key", "rows", "size", "shards", "batches", "since", "upper"), rows, right=range(3, 7))
     logs = [
         (one["name"], one["path"], f"{one['rows']:,}", size_of(one["bytes"]), str(one["files"]))
         for one in facts["outputs"]
@@ -99,7 +103,13 @@ def ls(pipeline: Path | None, state: str | None, output: str) -> None:
 
 
 @command.command("show", short_help="Show one arrangement, batch by batch.")
-@click.option("-a", "--arrangement", required=True, metavar="NAME", help="Its name, or an unambiguous beginning of it.")
+@click.option(
+    "-a",
+    "--arrangement",
+    required=True,
+    metavar="NAME",
+    help="What it is of, as in `ls`, or the beginning of its hash.",
+)
 @on_a_state
 def show(pipeline: Path | None, state: str | None, arrangement: str, output: str) -> None:
     """Show one arrangement: its key and columns, and the batches of each shard.
@@ -111,14 +121,18 @@ def show(pipeline: Path | None, state: str | None, arrangement: str, output: str
     Example:
       dd state show pipelines/airborne.yaml --arrangement 45e9      # from `dd state ls`
     """  # noqa: D301 - as above
+    from ddcli.commands.arrangements import names_of
     from ddcli.job.summary import size_of
     from ddcli.store.state.upkeep import details, manifest_of
 
-    facts = details(manifest_of(_directory(pipeline, state)), arrangement)
+    directory = _directory(pipeline, state)
+    manifest = manifest_of(directory)
+    facts = details(manifest, arrangement, names_of(directory, manifest, pipeline))
     if output == "json":
         say(json_text(facts))
         return
-    say(f"arrangement {facts['name']}")
+    of = f": {facts['of']}" if facts["of"] else ""
+    say(f"arrangement {facts['name']}{of}")
     say(f"  key      {', '.join(facts['key']) or 'none'}")
     say(f"  columns  {', '.join(f'{name}: {kind}' for name, kind in facts['columns'].items())}")
     say(f"  holds    {facts['rows']:,} rows, {size_of(facts['bytes'])}, in {facts['batches']} batches")

@@ -1,5 +1,6 @@
 """What `check`, `convert`, `plan` and `explain` do, without click.
 
+* arrangements: what the arrangements of a state are of
 * check: the errors and warnings of a pipeline, without reading a row
 * convert: any input to a change log, and a log as of a time to a table
 * explain: the plan, state and run records that `dd explain` draws

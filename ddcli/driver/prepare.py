@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.job.request import find_inputs
+from ddcli.job.request import find_inputs, find_time
 from ddcli.plan.bound import BoundPipeline
 from ddcli.sources.readers import import_keys, open_logs, time_columns
+from ddcli.store.files.objects import locate
+from ddcli.store.log.schema import LogSchema
+from ddcli.store.state.sharing import find_shared
 
 if TYPE_CHECKING:
     from ddcli.job.request import InputFiles, Request
@@ -22,6 +25,22 @@ class Prepared:
     found: dict[str, InputFiles]
     readers: dict[str, Reader]
     bound: BoundPipeline
+
+
+def remembered(request: Request, manifest: Manifest) -> BoundPipeline:
+    """Return a request's file bound to the columns that a state remembers of its inputs: none is opened."""
+    spec = request.spec
+    schemas = {
+        name: LogSchema.from_json(entry.schema).columns
+        for name, entry in manifest.inputs.items()
+        if name in spec.inputs
+    }
+    keys = {
+        name: find_shared(locate(request.base, given.path.value), given.arrangement.value).entry.key
+        for name, given in spec.inputs.items()
+        if given.arrangement is not None
+    }
+    return BoundPipeline(spec, schemas, find_time(manifest), keys)
 
 
 def prepare(request: Request, manifest: Manifest | None, most: int | None = None, *, whole: bool = False) -> Prepared:

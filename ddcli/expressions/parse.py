@@ -248,6 +248,10 @@ class ExpressionReader:
             self.fail(node, "window functions are not supported", "use `reduce` or `top_k`")
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
             self.fail(node, "subqueries are not supported", "use `join`, `semijoin` or `antijoin`")
+        if isinstance(node, exp.In):
+            self.fail(node, "subqueries are not supported", "use `semijoin`, or `antijoin` for `not in`")
+        if isinstance(node, exp.RegexpLike | exp.RegexpILike):
+            self.fail(node, f"`{self.tree.written(node)}` is not supported", "write `regexp_like(text, pattern)`")
         self.fail(node, f"`{self.tree.written(node)}` is not supported", "see the table of functions for what is")
 
     def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:

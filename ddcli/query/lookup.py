@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ddcli.dataclass import dataclass
+from ddcli.driver.prepare import remembered
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, did_you_mean
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import find_time, newest_of, read_request
-from ddcli.plan.bound import BoundPipeline
 from ddcli.query.answer import Finder
 from ddcli.query.kept import DIFF, StoredArrangements
 from ddcli.query.ways import Ways
-from ddcli.store.files.objects import locate
-from ddcli.store.log.schema import LogSchema
-from ddcli.store.state.sharing import find_shared
 from ddcli.store.time_text import format_frontier, parse_time
 
 if TYPE_CHECKING:
@@ -155,17 +152,7 @@ class Lookup:
     def _read(self) -> None:
         """Find in the plan that the state was made by what is meant."""
         request, manifest, spec = self.request, self.manifest, self.request.spec
-        schemas = {
-            name: LogSchema.from_json(entry.schema).columns
-            for name, entry in manifest.inputs.items()
-            if name in spec.inputs
-        }
-        keys = {
-            name: find_shared(locate(request.base, given.path.value), given.arrangement.value).entry.key
-            for name, given in spec.inputs.items()
-            if given.arrangement is not None
-        }
-        bound = BoundPipeline(spec, schemas, find_time(manifest), keys)
+        bound = remembered(request, manifest)
         self._kinds = bound.kinds
         self._plan = bound.plan(manifest.cache["plan"])
         if self._plan.fingerprint != manifest.plan:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import Text
+from ddcli.errors import Text, did_you_mean
 from ddcli.spec import model
 from ddcli.spec.csv_options import CSV
 from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME, TYPED_COLUMNS
@@ -105,6 +105,12 @@ def _input(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
     return model.InputSpec(place.word, **(default | arguments))
 
 
+def _meant(word: Text) -> str | None:
+    """Return the key of some format that a word is, or is nearest to."""
+    known = {name for keys in (COMMON, *OWN.values()) for name in keys}
+    return word.value if word.value in known else did_you_mean(word.value, sorted(known))
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class _ByFormat(Shape[model.InputSpec]):
     """A mapping whose keys depend on its format."""
@@ -113,7 +119,8 @@ class _ByFormat(Shape[model.InputSpec]):
         assert isinstance(node, Mapping)
         if node.get("import") is not None:
             return _IMPORT.read(node, place, notes)
-        written = node.get("format")
+        # What else is wrong depends on the format, also where its key is misspelt, which the record reports.
+        written = node.get("format") or next((value for word, value in node.entries if _meant(word) == "format"), None)
         known = isinstance(written, Scalar) and written.text.value in OWN
         kind = written.text.value if isinstance(written, Scalar) and known else "updates"
         if written is None or known:

@@ -54,7 +54,9 @@ def test_ls_says_what_is_there(ran):
     assert facts["bytes"] == sum(path.stat().st_size for path in batches(ran))
     assert facts["rows"] == sum(duckdb.sql(f"select count(*) from '{path}'").fetchall()[0][0] for path in batches(ran))
     (totals,) = (one for one in facts["arrangements"] if one["key"] == ["region"])
-    assert list(totals) == ["name", "key", "columns", "rows", "bytes", "shards", "batches", "since", "upper"]
+    assert totals["of"] == "totals"
+    assert asked(ran, "show", "orders.yaml", "-a", "totals")["name"] == totals["name"]
+    assert list(totals) == ["name", "of", "key", "columns", "rows", "bytes", "shards", "batches", "since", "upper"]
     assert (totals["since"], totals["upper"], totals["shards"]) == ("5", "5", 1)
     (output,) = facts["outputs"]
     logs = list((ran.folder / "out/totals").glob("*.parquet"))

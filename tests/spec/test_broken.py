@@ -102,6 +102,11 @@ BROKEN = {
         "1:1 the file is empty",
         "add `inputs: {orders: landing/orders/}`",
     ),
+    "misspelt_format": (
+        "inputs:\n  a: {path: b, fromat: upsert, key: [k]}\noutputs: {a: c}\n",
+        "2:15 inputs.a: unknown key 'fromat'",
+        "did you mean `format`? (keys: path, format, columns, file_name, late, quarantine, time, key, delete_when, order_by)",
+    ),
     "version": (
         HEAD.replace("dd: 1", "dd: 2") + "foo: 1\n",
         "1:5 unknown version '2' of the file's language",

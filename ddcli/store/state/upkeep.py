@@ -26,7 +26,7 @@ from ddcli.store.state.verify import verify_state
 from ddcli.store.time_text import format_frontier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from ddcli.expressions.types import Type
@@ -70,8 +70,8 @@ def files_of(manifest: Manifest) -> list[FileEntry]:
     return [file for entry in manifest.arrangements.values() for shard in entry.shards for file in shard]
 
 
-def overview(directory: Path, manifest: Manifest) -> dict[str, Any]:
-    """Return what is in a state, as plain values: its arrangements, outputs and holds."""
+def overview(directory: Path, manifest: Manifest, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is in a state, as plain values: its arrangements, which are of what `names` has, outputs and holds."""
     paths = output_paths(directory, manifest)
     outputs = [
         {"name": name, "path": str(paths[name]), "files": len(entry.files)}
@@ -86,7 +86,9 @@ def overview(directory: Path, manifest: Manifest) -> dict[str, Any]:
         "upper": _text(manifest, manifest.upper),
         "rows": size.rows,
         "bytes": size.bytes,
-        "arrangements": [_facts(manifest, name, entry) for name, entry in manifest.arrangements.items()],
+        "arrangements": [
+            _facts(manifest, name, entry, names.get(name)) for name, entry in manifest.arrangements.items()
+        ],
         "outputs": outputs,
         "holds": [
             asdict(hold) | {name: _text(manifest, getattr(hold, name)) for name in ("since", "through")}
@@ -95,12 +97,14 @@ def overview(directory: Path, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def details(manifest: Manifest, name: str) -> dict[str, Any]:
-    """Return what is in one arrangement, as plain values. The beginning of its name is enough where it is the only one."""
-    found = [known for known in manifest.arrangements if known.startswith(name)]
+def details(manifest: Manifest, name: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is in one arrangement, as plain values: it is named by what it is of, in `names`, or by its hash's beginning."""
+    found = [known for known in manifest.arrangements if names.get(known) == name]
+    found = found or [known for known in manifest.arrangements if known.startswith(name)]
     if len(found) != 1:
-        near = did_you_mean(name, manifest.arrangements)
-        hint = f"did you mean '{near}'?" if near else f"arrangements: {', '.join(found or manifest.arrangements)}"
+        listed = found or [*names.values(), *manifest.arrangements]
+        near = did_you_mean(name, listed)
+        hint = f"did you mean '{near}'?" if near and not found else f"arrangements: {', '.join(listed)}"
         problem = "several arrangements' names begin with" if found else "no arrangement is named"
         raise UsageError(f"{problem} '{name}'", hint=hint)
     entry = manifest.arrangements[found[0]]
@@ -110,7 +114,7 @@ def details(manifest: Manifest, name: str) -> dict[str, Any]:
         for shard, batches in enumerate(entry.shards)
         for file in batches
     ]
-    return {**_facts(manifest, found[0], entry), "files": files}
+    return {**_facts(manifest, found[0], entry, names.get(found[0])), "files": files}
 
 
 def release_hold(directory: Path, reader: str) -> Hold:
@@ -328,10 +332,11 @@ def _stored(
     return layout, [StoredBatch(folder / file.name, file, layout, Pool(secret)) for file in files]
 
 
-def _facts(manifest: Manifest, name: str, entry: ArrangementEntry) -> dict[str, Any]:
+def _facts(manifest: Manifest, name: str, entry: ArrangementEntry, of: str | None) -> dict[str, Any]:
     size = Size.of([file for shard in entry.shards for file in shard])
     return {
         "name": name,
+        "of": of,
         "key": list(entry.key),
         "columns": entry.schema,
         "rows": size.rows,

@@ -1,0 +1,56 @@
+"""What the arrangements of a state are of, in the names of its pipeline file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.driver.prepare import remembered
+from ddcli.errors import DdError
+from ddcli.job.request import read_request
+from ddcli.plan.changes import describe
+from ddcli.plan.physical import WAITING, Arrangement
+from ddcli.store.state.pipeline_file import file_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.plan.bound import BoundPipeline
+    from ddcli.plan.generations import Plan
+    from ddcli.plan.logical import Node
+    from ddcli.store.state.manifest import Manifest
+
+
+def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict[str, str]:
+    """Return what each arrangement is of, by its identity: `orders by customer`; nothing if the file says something else by now.
+
+    Without a `pipeline` it is the file that the state remembers.
+    """
+    file = pipeline or file_of(directory, manifest)
+    try:
+        if file is None or not file.is_file():
+            return {}
+        bound = remembered(read_request(file, directory, None, lambda _line: None), manifest)
+        plan = bound.plan(manifest.cache["plan"])
+    except (DdError, KeyError):  # a file that is gone, broken, or has other inputs by now
+        return {}
+    if plan.fingerprint != manifest.plan:
+        return {}
+    names = _collections(bound, plan)
+    found = {node.fingerprint: _name(node, names) for node in plan.graph.nodes}
+    return {one: found[bare] for one in manifest.arrangements if (bare := one.removesuffix(WAITING)) in found}
+
+
+def _collections(bound: BoundPipeline, plan: Plan) -> dict[str, str]:
+    """Return the names of inputs and collections by the nodes that have their records."""
+    found: dict[str, str] = {}
+    for name, relation in bound.relations.items():
+        for node in plan.lowered(relation.node):
+            found.setdefault(node.fingerprint, name)
+    return found
+
+
+def _name(node: Node, names: dict[str, str]) -> str:
+    if isinstance(node, Arrangement):
+        below = node.inputs[0].fingerprint
+        return f"{names[below]} by {', '.join(node.key)}" if below in names else describe(node)
+    return names.get(node.fingerprint) or describe(node)
