@@ -8,7 +8,7 @@ from ddcli.driver.prepare import remembered
 from ddcli.errors import DdError
 from ddcli.job.request import read_request
 from ddcli.plan.changes import describe
-from ddcli.plan.physical import WAITING, Arrangement
+from ddcli.plan.physical import WAITING, Arrangement, Linear
 from ddcli.store.state.pipeline_file import file_of
 
 if TYPE_CHECKING:
@@ -41,12 +41,20 @@ def names_of(directory: Path, manifest: Manifest, pipeline: Path | None) -> dict
 
 
 def _collections(bound: BoundPipeline, plan: Plan) -> dict[str, str]:
-    """Return the names of inputs and collections by the nodes that have their records."""
-    found: dict[str, str] = {}
+    """Return the names of inputs and collections by the nodes that have their records, or from which these come row by row.
+
+    Of several collections that come from one node it is the nearest.
+    """
+    found: dict[str, tuple[int, str]] = {}
     for name, relation in bound.relations.items():
         for node in plan.lowered(relation.node):
-            found.setdefault(node.fingerprint, name)
-    return found
+            steps, below = 0, node
+            while True:
+                found[below.fingerprint] = min(found.get(below.fingerprint, (steps, name)), (steps, name))
+                if not isinstance(below, Linear):
+                    break
+                steps, below = steps + 1, below.inputs[0]
+    return {fingerprint: name for fingerprint, (_, name) in found.items()}
 
 
 def _name(node: Node, names: dict[str, str]) -> str:
