@@ -264,7 +264,7 @@ def test_an_export_is_a_state_that_a_run_goes_on_from(ran):
     } == named
     assert sorted(path.name for path in there.keys() - named.keys()) == ["000000003.json", "LOCK"]
     assert found == {"copy": str(copy), "manifest": 3, "files": len(named), "bytes": facts["bytes"]}
-    assert asked(ran, "ls", "--state", copy) == facts | {"state": str(copy)}
+    assert asked(ran, "ls", "orders.yaml", "--state", copy) == facts | {"state": str(copy)}
     assert not asked(ran, "verify", "--state", copy)["bad"]
     # Both go on, each with the outputs of its own folder.
     other = shutil.copytree(ran.folder, ran.folder.with_name("other"), ignore=shutil.ignore_patterns(".dd"))

@@ -117,7 +117,7 @@ class _Copy:
     def _moved(self, manifest: Manifest) -> Manifest:
         """Return the manifest as it is to be written where the copy is: its paths lead to the same places.
 
-        Its registers are whole in it; their segments stay behind.
+        Its registers are whole in it; their segments stay behind. It belongs to the pipeline file that is first run on it.
         """
         paths = output_paths(self._directory, manifest)
         outputs = {
@@ -129,5 +129,9 @@ class _Copy:
             tuple(relative(locate(self._directory, text), self._target) for text in pair) for pair in manifest.publish
         )
         return replace(
-            manifest, inputs=inputs, outputs=outputs, publish=tuple((source, final) for source, final in publish)
+            manifest,
+            inputs=inputs,
+            outputs=outputs,
+            file="",
+            publish=tuple((source, final) for source, final in publish),
         )
