@@ -60,17 +60,24 @@ class Span:
 class Text:
     """A scalar of a spec with its place, so that an error inside an expression can point at its column.
 
-    `inset` is 1 for a quoted scalar (the quote), else 0. In a scalar that spans lines an offset is exact only on the
-    first line; later ones point at the scalar's beginning.
+    `inset` is 1 for a quoted scalar (the quote), else 0. `lines` are the places of later lines, where the file has them as they are, as a
+    block (`|`) has; else an offset is exact only on the first line, and later ones point at the scalar's beginning.
     """
 
     value: str
     span: Span
     inset: int = 0
+    lines: tuple[Span, ...] = ()
 
     def at(self, offset: int, length: int = 1) -> Span:
         """Return the span `offset` characters into the scalar."""
         span = self.span
+        if self.lines and offset > _first_line(self.value):
+            start = self.value.rfind("\n", 0, offset) + 1
+            line = self.value.count("\n", 0, offset)
+            span = self.lines[min(line, len(self.lines)) - 1]
+            left = max(1, len(span.source) - span.column + 1 - (offset - start))
+            return Span(span.file, span.line, span.column + offset - start, min(length, left), span.source)
         if self.inset + offset >= max(span.length, 1) or offset > _first_line(self.value):
             return span
         return Span(span.file, span.line, span.column + self.inset + offset, length, span.source)

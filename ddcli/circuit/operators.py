@@ -19,6 +19,7 @@ from ddcli.engine.operators.groups import Accumulate, Group, Multiplicity
 from ddcli.engine.operators.join import Arrange, Entered, Join
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
 from ddcli.engine.operators.negative import Negative
+from ddcli.engine.operators.once import Once
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
@@ -213,6 +214,10 @@ class Operators:
         trace = self.output_trace(node, node.key or tuple(node.schema), shard)
         return Snapshots(trace, facts.snapshots, twice if node.key else None, facts.deleted)
 
+    @operator.register(physical.StandingRecord)
+    def _(self, node: physical.StandingRecord, shard: int) -> Operator:
+        return Once(self.output_trace(node, tuple(node.schema), shard))
+
     @operator.register(physical.WatchedRecords)
     def _(self, node: physical.WatchedRecords, shard: int) -> Operator:
         facts, pool, layout = self.surroundings.facts[node.name], self.pool(shard), Layout(node.schema)
@@ -350,7 +355,9 @@ def route(node: Node) -> Sequence[int]:
         return Layout(node.inputs[0].schema).take(node.key or node.schema)
     if isinstance(node, physical.Accumulate):
         return range(Layout({name: node.schema[name] for name in node.by}).width)
-    if isinstance(node, physical.Consolidated | physical.Show | physical.Delay | physical.WatchedRecords):
+    if isinstance(
+        node, physical.Consolidated | physical.StandingRecord | physical.Show | physical.Delay | physical.WatchedRecords
+    ):
         return range(Layout(node.schema).width)
     return ()
 

@@ -55,6 +55,7 @@ def _(node: Node) -> Owned:
 @owned.register(physical.Consolidated)
 @owned.register(physical.Show)
 @owned.register(physical.Delay)
+@owned.register(physical.StandingRecord)
 def _(node: Node) -> Owned:
     return _typed(node, node.schema)
 

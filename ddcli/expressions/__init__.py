@@ -29,6 +29,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * signatures: signatures of functions, as text in the table
 * sql: text to sqlglot's tree, every argument used or refused
 * stage: linear steps fused into one
+* statement: SQL statements, and the tables that they name
 * steps: the linear steps
 * tree: the typed tree
 * types: the types of columns

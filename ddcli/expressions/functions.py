@@ -171,6 +171,12 @@ CONDITIONS = [
         "2",
         rules.coalesce,
     ),
+    _plain(
+        "error(message: constant string) -> null",
+        "Fail, with this message: what is reached only where something is wrong.",
+        "case when 1 > 2 then error('too large') else 1 end",
+        "1",
+    ),
     _rule("nullif", "nullif(a, b)", "Null if a equals b, else a.", "nullif(1, 1)", "null", rules.nullif),
     _rule(
         "greatest", "greatest(a, ...)", "The largest; null when one is null.", "greatest(1, 3, 2)", "3", rules.extremum

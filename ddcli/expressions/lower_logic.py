@@ -81,6 +81,13 @@ def _extremum(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(balanced(or_, [value.is_null() for value in nullable])).then(None).otherwise(best)
 
 
+def _error(low: Checks, call: Call, _: list[pl.Expr]) -> pl.Expr:
+    (message,) = call.args
+    assert isinstance(message, Literal)
+    low.fail(call, pl.lit(True), str(message.value))
+    return pl.lit(None, dtype=call.type.to_polars())
+
+
 def _nullif(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     return pl.when(compared("=", *args, constant=not call.args[0].columns())).then(None).otherwise(args[0])
 
@@ -115,6 +122,7 @@ LOWER: dict[str, Lower] = {
     "in": _in,
     "greatest": _extremum,
     "least": _extremum,
+    "error": _error,
     "nullif": _nullif,
     "array": _array,
     "element": _element,

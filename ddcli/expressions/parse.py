@@ -185,8 +185,14 @@ class ExpressionReader:
             return self.like(like, escape)
         if isinstance(node, exp.Case):
             return self.case(node)
-        if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
+        if (
+            isinstance(node, exp.Cast)
+            and isinstance(node.args["to"], exp.DataType)
+            and isinstance(node.this, exp.Literal)
+        ):
             return self.typed_literal(node)
+        if isinstance(node, exp.Cast) and isinstance(node.args["to"], exp.Literal):
+            return self.cast(node, *self.take(node, "this", "to"), tried=False)
         if isinstance(node, exp.Interval):
             return self.interval(node)
         if isinstance(node, exp.Extract) and isinstance(node.this, exp.Var):
@@ -271,7 +277,7 @@ class ExpressionReader:
         name = str(written).lower()
         name = SYNONYMS.get(name, name)
         if name in ("cast", "try_cast"):
-            return self.cast(node, tried=name == "try_cast")
+            return self.cast(node, *node.expressions, tried=name == "try_cast")
         if name == "if" and len(args) in (2, 3):
             condition, value, *default = (self.read(each) for each in args)
             return self.conditional(node, [(condition, value)], default[0] if default else Literal(None, NULL))
@@ -361,14 +367,14 @@ class ExpressionReader:
             return self.negated(node, found, negate)
         return self.unknown_form(node)
 
-    def cast(self, node: exp.Anonymous, *, tried: bool) -> Expression:
-        """Read cast and try_cast."""
-        argument, written = self.read(node.expressions[0]), str(self.literal(node.expressions[1]).value)
+    def cast(self, node: exp.Expr, value: exp.Expr, named: exp.Literal, *, tried: bool) -> Expression:
+        """Read `cast(x as type)`, `try_cast(x as type)` and `x::type`."""
+        argument, written = self.read(value), str(self.literal(named).value)
         span = self.place(node)
         target = parse_type(written)
         if target is None or target.kind == "null":
             meant = did_you_mean(written.lower(), casts.TARGETS)
-            at = self.place(node.expressions[1])
+            at = self.place(named)
             where = replace(at, length=len(written)) if at.length == 1 or at.length != len(written) else at
             raise SpecError(
                 f"no type is named `{written}`", span=where, hint=f"did you mean `{meant}`?" if meant else None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def parse_reduction(text: Text, scope: ColumnScope) -> Reduction:
     """Return the reduction that a text describes; raises SpecError at the place of the mistake."""
-    reader = _ReductionReader(read(text), scope)
+    reader = ReductionReader(read(text), scope)
     result = reader.whole()
     if not reader.calls:
         raise SpecError(
@@ -45,7 +45,7 @@ def parse_reduction(text: Text, scope: ColumnScope) -> Reduction:
     return Reduction(tuple(reader.calls), result)
 
 
-class _ReductionReader(ExpressionReader):
+class ReductionReader(ExpressionReader):
     """Reads the outside of aggregates; columns stand only inside them."""
 
     def __init__(self, tree: Tree, scope: ColumnScope):

@@ -29,6 +29,10 @@ SHOWN = 60
 """How many characters of a part a message has."""
 
 
+BRACKETED = {"datetime", "timestamp", "duration", "list"}
+"""Types whose parameters stand in brackets."""
+
+
 class _Parser(Parser):
     """sqlglot's parser without its functions."""
 
@@ -94,6 +98,22 @@ class _Parser(Parser):
             found.update_positions(opening)
         return found
 
+    def _parse_dcolon(self) -> exp.Expr | None:
+        """Read the type behind `::` as text: a name, and what it has in parentheses or brackets."""
+        first = last = self._curr
+        if not first:
+            self.raise_error("Expected a type")
+        self._advance()
+        closing = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
+        takes = {TokenType.L_PAREN} if first.text.lower() not in BRACKETED else closing.keys()
+        while self._curr and self._curr.token_type in takes:
+            end = closing[self._curr.token_type]
+            while self._curr and self._curr.token_type != end:
+                self._advance()
+            last = self._curr or last
+            self._advance()
+        return exp.Literal.string(self._find_sql(first, last)).update_positions(first)
+
     FUNCTIONS: ClassVar = {}
     FUNCTION_PARSERS: ClassVar = {
         "CAST": lambda self: self._typed_cast("cast"),
@@ -115,8 +135,8 @@ class _Sql(Dialect):
     STRICT_STRING_CONCAT = True
 
 
-def read(text: Text) -> Tree:
-    """Return the syntax tree of one expression; raises SpecError at the place of a mistake."""
+def read(text: Text, what: str = "an expression") -> Tree:
+    """Return the syntax tree of one expression (or of a statement, which `what` says); raises SpecError at the place of a mistake."""
     dialect = _Sql()
     try:
         tokens = _signs_apart(dialect.tokenize(text.value), text.value)
@@ -126,16 +146,16 @@ def read(text: Text) -> Tree:
     except RecursionError:
         raise SpecError("this is nested too deep", span=text.span) from None
     except ParseError as error:
-        _refuse(text, error)
+        _refuse(text, error, what)
     except TokenError:
         start = _open_quote(text.value)
         hint = "text goes in single quotes, names in double quotes; a quote within is doubled"
         raise SpecError("this quote is never closed", span=text.at(start), hint=hint) from None
     found = trees[0] if trees else None
     if found is None:
-        raise SpecError("an expression is missing", span=text.span)
+        raise SpecError(f"{what} is missing", span=text.span)
     if len(trees) > 1 or isinstance(found, exp.Block):
-        raise SpecError("`;` ends an expression, but more follows", span=text.at(text.value.find(";")))
+        raise SpecError(f"`;` ends {what}, but more follows", span=text.at(text.value.find(";")))
     tree = Tree(text, found)
     _check_depth(tree)
     _check_comparisons(tree)
@@ -327,10 +347,10 @@ ELSEWHERE = {
 """What signs of other languages are here."""
 
 
-def _refuse(text: Text, error: ParseError) -> NoReturn:
+def _refuse(text: Text, error: ParseError, what: str) -> NoReturn:
     """Raise a parser's complaint as ours, at the token it stopped at."""
     if not error.errors:
-        raise SpecError("an expression is missing", span=text.span)
+        raise SpecError(f"{what} is missing", span=text.span)
     first = error.errors[0]
     lines = text.value.split("\n")
     line, token = int(first.get("line") or 1), first.get("highlight") or ""

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 SHUFFLES = 3
 MOST_SHARDS = 4
-BOUND_TO_TIME = (physical.UpsertTable, physical.SnapshotTable, physical.Shift, physical.PythonShift)
+BOUND_TO_TIME = (
+    physical.UpsertTable,
+    physical.SnapshotTable,
+    physical.Shift,
+    physical.PythonShift,
+    physical.StandingRecord,
+)
 """What looks at times themselves, so that updates of one time can't be given one after the other."""
 
 

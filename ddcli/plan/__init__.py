@@ -13,6 +13,7 @@
 * logical: the logical graph
 * loops: loop variables and the node that binds them
 * lower: from the logical to the physical graph
+* once: a record that stays, from the first of some inputs
 * operators: the operators over relations, and their errors
 * physical: the physical graph
 * prune: the columns that nothing reads

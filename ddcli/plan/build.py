@@ -85,9 +85,11 @@ def _built(
             errors.append(error)
             return None
 
-    section = _Section(
-        spec.collections, source, Surroundings(tuple(time), folder=str(spec.path.absolute().parent)), errors, {}
-    )
+    def inputs() -> list[logical.Node]:
+        return [relation.node for name in spec.inputs if (relation := source(name)) is not None]
+
+    around = Surroundings(tuple(time), folder=str(spec.path.absolute().parent), inputs=inputs)
+    section = _Section(spec.collections, source, around, errors, {})
     for name in spec.collections:
         section.collection(name)
     return section
@@ -163,11 +165,27 @@ class _Section:
     def _collection(self, collection: model.CollectionSpec) -> dict[str, Relation]:
         if isinstance(collection.sources, model.Iterate):
             left = self._loop(collection.sources)
+        elif isinstance(collection.sources, model.Query):
+            left = [self._query(collection.sources)]
         else:
             left = [self._sum(collection.sources, collection.name.span)]
         if collection.apply:
             left = [apply_operators(left[0], collection.apply, self._source, self.around)]
         return dict(zip(collection.names, left, strict=True))
+
+    def _query(self, query: model.Query) -> Relation:
+        """Return the result of a query. What it names is built before, so that a mistake there is told once."""
+        self._all(query.tables)
+        from ddcli.plan.sql.statement import bind
+
+        def named(name: str) -> Relation:
+            found = self.named(name)
+            assert found is not None, "it was built"
+            return found
+
+        with placing(query.place, query.text.span):
+            found, _ = bind(query.text, named, self.around.inputs, self.around.loop, len(self.around.time))
+        return found
 
     def _sum(self, sources: Sequence[model.Source], span: Span) -> Relation:
         relations = self._all(sources)
@@ -237,6 +255,8 @@ def _references(collection: model.CollectionSpec) -> Iterator[str]:
                 own = {name.value for name, _ in variables} | {name for one in body for name in one.names}
                 left += [(one, inner | own) for one in body]
                 left += [(source, inner) for _, source in variables]
+            elif isinstance(each.sources, model.Query):
+                left += [(table, inner) for table in each.sources.tables]
             else:
                 left += [(source, inner) for source in each.sources]
         elif isinstance(each, model.Concat):

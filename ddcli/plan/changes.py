@@ -164,7 +164,14 @@ def keeps_state(node: Node, times: int) -> bool:
     """Say whether a node keeps something in the state, where times have so many coordinates."""
     if isinstance(node, physical.Filtered) or physical.is_imported(node):
         return False
-    always = physical.Arrangement | physical.Accumulate | physical.Group | physical.PythonGroup | physical.Top
+    always = (
+        physical.Arrangement
+        | physical.Accumulate
+        | physical.Group
+        | physical.PythonGroup
+        | physical.Top
+        | physical.StandingRecord
+    )
     if isinstance(node, always | physical.Delay | RECORDS):
         return True
     # In totally ordered time a count is read off its arrangement, and no join returns updates at future times.

@@ -30,6 +30,7 @@ KINDS: dict[type[Node], str] = {
     physical.UpsertTable: "upserts",
     physical.SnapshotTable: "snapshots",
     physical.WatchedRecords: "watch",
+    physical.StandingRecord: "once",
     physical.Consolidated: "consolidate",
     physical.Show: "inspect",
     physical.Arrangement: "arrange",

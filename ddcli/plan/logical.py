@@ -260,6 +260,15 @@ class Inspect(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Once(Node):
+    """One record, 1, from the first time on at which the input has a record, whatever becomes of that.
+
+    What SQL has rows of that depend on no row: `values`, an aggregate of nothing. A collection that is there without any input can't be written
+    to a log, whose times the inputs' are.
+    """
+
+
+@dataclass(frozen=True, eq=False)
 class Join(Node):
     """Pairs of records with equal, non-null keys; `how` says which records without a partner stay, with nulls.
 

@@ -166,6 +166,10 @@ class _Lowering:
         return conform(applied, schema, fuse=True)
 
     @lowered.register
+    def _(self, node: logical.Once) -> logical.Node:
+        return physical.StandingRecord((self.exactly(node.inputs[0], node.schema),), node.schema)
+
+    @lowered.register
     def _(self, node: logical.Negate) -> logical.Node:
         schema = self.schema(node)
         return physical.SignedSum((self.exactly(node.inputs[0], schema),), schema, (-1,))

@@ -21,7 +21,7 @@ from ddcli.plan.union import concat
 from ddcli.spec import model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ddcli.errors import DdError
     from ddcli.expressions.aggregates import AggregateCall
@@ -35,6 +35,8 @@ class Surroundings:
     time: tuple[Type, ...] = (Type("int64"),)
     loop: logical.LoopName | None = None
     folder: str = ""
+    inputs: Callable[[], Sequence[logical.Node]] = tuple
+    """Returns the nodes of all inputs: rows that depend on no table are there from the first of theirs on."""
     exports: dict[str, logical.Node] = field(default_factory=dict)
     """The arrangements for other pipelines that were met, by name."""
 

@@ -115,6 +115,11 @@ class SignedSum(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class StandingRecord(Node):
+    """The input's record from the first time on at which it is there, for good."""
+
+
+@dataclass(frozen=True, eq=False)
 class Consolidated(Node):
     """At most one update for a record and time."""
 

@@ -1,4 +1,4 @@
-"""Collections, which begin `from` others or as a loop; and loops, whose bodies are collections."""
+"""Collections, which begin `from` others, as a loop or with a query; and loops, whose bodies are collections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddcli.spec.operators import A_SOURCE, FLOW, NAME
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Defined, Key, Many, Pairs, Record
 from ddcli.spec.tree import Mapping, Node
-from ddcli.spec.values import Whole, Words
+from ddcli.spec.values import QueryText, Whole, Words
 
 
 def _iterate(place: NodePlace, arguments: dict[str, Any]) -> model.Iterate:
@@ -78,11 +78,29 @@ LOOPING = Record(
 )
 
 
+QUERYING = Record(
+    _collection,
+    {
+        "sql": Key("sources", QueryText(), required=True, about="a query, over inputs and collections by name"),
+        "apply": FLOW["apply"],
+    }
+    | ON,
+    "a mapping with `sql`",
+    "{sql: select id from orders where amount > 100}",
+)
+
+
 class Beginning(Shape[model.CollectionSpec]):
-    """A collection: with `iterate` a loop, else `from` others."""
+    """A collection: with `iterate` a loop, with `sql` a query, else `from` others."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> model.CollectionSpec:
         words = {word.value: word for word, _ in node.entries} if isinstance(node, Mapping) else {}
+        if isinstance(node, Mapping) and "sql" in words:
+            for other in ("from", "iterate"):
+                if other in words:
+                    problem = f"begins with `{other}` and with `sql`: it is one or the other"
+                    raise notes.refuse(place.path, problem, words[other].span, "name other collections in the query")
+            return QUERYING.read(node, place, notes)
         if not isinstance(node, Mapping) or "iterate" not in words:
             return BEGINNING.read(node, place, notes)
         wrong = "from" in words
@@ -103,7 +121,7 @@ class Beginning(Shape[model.CollectionSpec]):
         return read
 
     def _schema(self) -> JsonSchema:
-        return {"anyOf": [BEGINNING.schema(), LOOPING.schema()]}
+        return {"anyOf": [BEGINNING.schema(), LOOPING.schema(), QUERYING.schema()]}
 
 
 COLLECTION = Beginning()

@@ -346,15 +346,24 @@ class Iterate:
 
 
 @dataclass(frozen=True, slots=True)
+class Query:
+    """An SQL query over the inputs and collections that it names, the `tables`, each where it first does."""
+
+    text: Text
+    tables: tuple[Text, ...]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class CollectionSpec:
-    """A named collection: the sum of its sources, or what leaves a loop, with operators applied in order.
+    """A named collection: the sum of its sources, what leaves a loop, or a query's result, with operators applied in order.
 
     A loop with a list of results has a collection for each, `name.result`; there are no operators then. `on` says which
     engine is to compute it, where the run leaves that open.
     """
 
     name: Text
-    sources: tuple[Source, ...] | Iterate
+    sources: tuple[Source, ...] | Iterate | Query
     apply: tuple[Operator, ...] = ()
     on: Text | None = None
 

@@ -156,7 +156,10 @@ class _Builder:
     def scalar(self, raw: Any) -> Scalar:
         start, end = raw.start_mark, raw.end_mark
         if raw.style in ("|", ">"):
-            return Scalar(Text(raw.value.strip(), self.block_span(start.line, end.line)), "str", plain=False)
+            span = self.block_span(start.line, end.line)
+            value = raw.value.strip()
+            lines = self.block_lines(span, value.count("\n")) if raw.style == "|" else ()
+            return Scalar(Text(value, span, 0, lines), "str", plain=False)
         inset, column = 1 if raw.style else 0, start.column
         line = self.source.line(start.line)
         written = line[start.column : end.column] if start.line == end.line else line[start.column :].rstrip()
@@ -178,6 +181,13 @@ class _Builder:
             if line := self.source.line(index).strip():
                 return self.source.span(index, self.source.line(index).index(line), len(line))
         return self.source.span(first, 0)
+
+    def block_lines(self, first: Span, more: int) -> tuple[Span, ...]:
+        """Return the places of the lines after the first of a block whose lines stay as they are, without their indentation."""
+        lines = range(first.line, first.line + more)
+        return tuple(
+            self.source.span(line, first.column - 1, len(self.source.line(line)) - first.column + 1) for line in lines
+        )
 
     def sequence(self, raw: Any, path: str) -> tuple[Node, int]:
         sized = [self.sized(item, f"{path}[{index}]") for index, item in enumerate(raw.value)]

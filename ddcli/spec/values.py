@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import Text
+from ddcli.errors import SpecError, Text
 from ddcli.expressions.types import ALIASES, SIMPLE, Type, parse_type
+from ddcli.spec.model import Query
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Reference, Shape, suggest
 from ddcli.spec.traps import unfinished
 from ddcli.spec.tree import Node, Scalar, Sequence
@@ -90,6 +91,30 @@ class ExpressionText(Shape[Text]):
 
     def _schema(self) -> JsonSchema:
         return {"type": ["string", "integer", "number", "boolean"], "minLength": 1, "description": "an SQL expression"}
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class QueryText(Shape[Query]):
+    """An SQL query, kept as text with the names that it refers to."""
+
+    def _read(self, node: Node, place: NodePlace, notes: Notes) -> Query:
+        if not isinstance(node, Scalar) or node.kind == "null" or not node.text.value.strip():
+            hint = "write it as a block: `sql: |`, and the query below, indented"
+            raise notes.mismatch(node, place, "a query", hint)
+        if node.comment and node.plain:
+            hint = "write it as a block: `sql: |`, and the query below, indented"
+            raise notes.refuse(place.path, "` #` cuts the query: a comment begins here", node.comment, hint)
+        from ddcli.expressions.statement import read_statement, tables_of
+
+        try:
+            tables = tables_of(read_statement(node.text))
+        except SpecError as error:
+            raise notes.refuse(place.path, error.problem, error.span or node.span, error.hint) from None
+        notes.references += [Reference(table, place.owner) for table in tables]
+        return Query(node.text, tables, place.path)
+
+    def _schema(self) -> JsonSchema:
+        return {"type": "string", "minLength": 1, "description": "an SQL query"}
 
 
 @dataclass(eq=False, repr=False, slots=True)

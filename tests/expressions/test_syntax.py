@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError
 from ddcli.expressions.parse import ExpressionReader
-from ddcli.expressions.reductions import _ReductionReader
+from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.sql import Tree, read
 from tests.expressions.support import reduction, scalar, schema, text, value, values
@@ -77,7 +77,7 @@ def samples() -> Iterator[tuple[exp.Expr, type[ExpressionReader]]]:
     """Give the trees of the texts above; all of them mean something."""
     for written, kind in [
         *((each, ExpressionReader) for each in SCALARS),
-        *((each, _ReductionReader) for each in REDUCTIONS),
+        *((each, ReductionReader) for each in REDUCTIONS),
     ]:
         root = read(text(written)).root
         assert outcome(root, kind), written

@@ -125,7 +125,12 @@ def array_contains(_: Call, args: list[Any]) -> bool | None:
     return any(equal(item, args[1]) for item in args[0] if item is not None)
 
 
+def failing(_: Call, args: list[Any]) -> Any:
+    raise Fails(args[0])
+
+
 NULL_TAKING: dict[str, Callable[[Call, list[Any]], Any]] = {
+    "error": failing,
     "is null": lambda _, args: args[0] is None,
     "is distinct from": lambda _, args: not same(*args),
     "is not distinct from": lambda _, args: same(*args),

@@ -36,6 +36,11 @@ Collection = dict[Record, int]
 Update = tuple[Record, Time, int]
 
 
+def sources_of(node: logical.Node) -> list[logical.Source]:
+    """Return the inputs below a node."""
+    return [each for each in logical.Graph({"": node}).nodes() if isinstance(each, logical.Source)]
+
+
 def less_equal(one: Time, other: Time) -> bool:
     """Compare times of a product order: component by component."""
     return all(a <= b for a, b in zip(one, other, strict=True))
@@ -87,8 +92,10 @@ class Model:
 
     depth = 0
 
-    def __init__(self, inputs: Mapping[str, Collection], now: Time) -> None:
+    def __init__(self, inputs: Mapping[str, Collection], now: Time, began: frozenset[str] = frozenset()) -> None:
+        """Take the collections of the inputs now; `began` are those that had a record at some time before."""
         self.inputs = inputs
+        self.began = began
         self.now = now
         self.failed = False
         self._known: dict[str, Collection] = {}
@@ -231,6 +238,11 @@ class Model:
         """Return the keys of which there are more than none."""
         counts = total((key, count) for row, _, count in self._rows(node) if (key := key_of(row, keys)) is not None)
         return {key for key, count in counts.items() if count > 0}
+
+    @_counted.register
+    def _(self, node: logical.Once) -> Collection:
+        began = any(each.name in self.began or self.inputs[each.name] for each in sources_of(node))
+        return {(1,): 1} if began else {}
 
     @_counted.register
     def _(self, node: logical.Semijoin) -> Collection:

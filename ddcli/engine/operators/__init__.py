@@ -7,6 +7,7 @@
 * join: arrange and join
 * linear: map, filter, concat and others that keep nothing
 * negative: watches for negative multiplicities
+* once: a record that stays
 * reduce: the reduction
 * reduce_aggregates: which lanes an aggregate reads and writes
 * reduce_difference: from what is wanted to the updates that lead there

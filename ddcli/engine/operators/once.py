@@ -1,0 +1,38 @@
+"""A record that is there for good from the first time on at which its input has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.operators.base import Delta, Keeping
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.engine.rounds import Interval
+    from ddcli.engine.trace.spine import Trace
+
+
+class Once(Keeping):
+    """Emit the input's one record, once, at the first time at which it is there more than no times.
+
+    Time has one coordinate. The trace holds the record when it was emitted; as long as it is empty, the input has had nothing, so
+    that what is new adds up from none.
+    """
+
+    def __init__(self, trace: Trace):
+        assert trace.nt == 1, "times that are not ordered have no first one"
+        assert trace.nv == 0, "a record is the same only as a whole"
+        super().__init__(trace)
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        if not self.trace.rows:
+            updates = kernels.consolidate(deltas[0].updates)
+            there = np.flatnonzero(np.cumsum(updates[:, -1]) > 0)
+            if len(there):
+                self.batch = updates[there[:1]].copy()
+                self.batch[0, -1] = 1
+        return Delta(self.batch, distinct=True)

@@ -1,0 +1,60 @@
+"""SQL statements as syntax: their tree, and the tables that they name, before anything is known of these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError, Text
+from ddcli.expressions.sql import read
+
+if TYPE_CHECKING:
+    from ddcli.expressions.sql import Tree
+
+
+def read_statement(text: Text) -> Tree:
+    """Return the syntax tree of a query; raises SpecError at the place of a mistake."""
+    tree = read(text, "a query")
+    if not isinstance(tree.root, exp.Query | exp.Values):
+        hint = "a query begins with `select`, `with`, `values` or `from`"
+        raise SpecError("this is no query", span=tree.place(tree.root), hint=hint)
+    return tree
+
+
+def tables_of(tree: Tree) -> tuple[Text, ...]:
+    """Return the inputs and collections that a statement names, each where it first does."""
+    found: dict[str, Text] = {}
+    for node in tree.nodes:
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+            name = table_name(node)
+            if node.args.get("db") or not _is_own(node, name):
+                found.setdefault(name, Text(name, tree.place(node.this)))
+    return tuple(found.values())
+
+
+def table_name(node: exp.Table) -> str:
+    """Return the name of a table as it is written: a loop's result is `loop.result`."""
+    return ".".join(part.name for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part)
+
+
+def _is_own(node: exp.Expr, name: str) -> bool:
+    """Say whether a name means a table that a `with` around the node defines."""
+    inside: exp.Expr = node
+    around = node.parent
+    while around is not None:
+        if isinstance(around, exp.With):
+            seen = around.expressions if around.args.get("recursive") else _before(around.expressions, inside)
+        else:
+            defined = around.args.get("with_")
+            seen = [] if defined is None or defined is inside else defined.expressions
+        if any(each.alias.lower() == name.lower() for each in seen):
+            return True
+        inside, around = around, around.parent
+    return False
+
+
+def _before(each: list[exp.Expr], last: exp.Expr) -> list[exp.Expr]:
+    """Return the parts of a list before one of them."""
+    at = next((index for index, one in enumerate(each) if one is last), len(each))
+    return each[:at]

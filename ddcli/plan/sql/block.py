@@ -1,0 +1,258 @@
+"""A block: the relation of one `select` while it is built, and the subqueries that its expressions attach to it.
+
+A subquery is a function of the columns around that it reads. It is lowered over the distinct rows of just these, as a relation that
+has them beside its own columns, and joined back on them, null being equal to null. This is all there is for a subquery anywhere; where a
+condition of a `where` is `[not] exists` or `in` alone, that join is a semijoin or an antijoin.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import SpecError
+from ddcli.expressions.aggregates import AggregateCall
+from ddcli.expressions.coerce import BOOL, INT64, STRING
+from ddcli.expressions.parse import BINARY
+from ddcli.expressions.tree import Call, Case, Column, Expression, Literal
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.context import Environment, Outer
+from ddcli.plan.sql.names import renamed
+from ddcli.plan.sql.nodes import TRUE, Pair, call, column
+from ddcli.plan.sql.reader import GroupReader, RowReader, contains_query
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.logical import Node
+    from ddcli.plan.sql.context import Groups, QueryLowering, QueryResult
+    from ddcli.plan.sql.names import Names
+
+NOT_ONE = "a subquery that stands for a value returned more than one row"
+UNKNOWN = Literal(None, BOOL.or_null())
+
+
+@dataclass(eq=False)
+class Block:
+    """A relation while it is built: its node, and the names in scope."""
+
+    statement: QueryLowering
+    environment: Environment
+    scope: Names
+    node: Node
+    groups: Groups | None = None
+
+    @property
+    def schema(self) -> Schema:
+        return self.node.schema
+
+    @cached_property
+    def reader(self) -> RowReader:
+        """Reads expressions over the relation."""
+        return (GroupReader if self.groups else RowReader)(self.statement.tree, self)
+
+    def where(self, condition: exp.Expr) -> None:
+        """Keep the records for which a condition is true."""
+        for part in split(condition, self.statement):
+            if not (contains_query(part) and self._semijoin(part)):
+                found = self.reader.condition(part, "a condition")
+                self.node = nodes.filtered(self.node, found)
+
+    # --- subqueries -------------------------------------------------------------------------------------------------
+
+    def scalar(self, query: exp.Expr) -> Expression:
+        """Return the value of a subquery: null of no row, an error of two."""
+        result, pairs = self._lowered(query, value=True)
+        if len(result.columns) != 1:
+            span = self.statement.tree.place(query)
+            raise SpecError(
+                f"a subquery that stands for a value has one column, this one has {len(result.columns)}", span=span
+            )
+        if result.value is not None:
+            self._join(result.node, pairs)
+            return result.value
+        ((_, name),) = result.columns
+        found = result.node
+        if result.single:
+            self._join(found, pairs)
+            return column(self.node, name)
+        kind = found.schema[name]
+        if kind.kind in ("list", "null"):
+            problem = f"a subquery that stands for a value returns a {kind.required()} here, and may return several"
+            raise SpecError(problem, span=self.statement.tree.place(query), hint="add `limit 1`")
+        count, value = renamed(("#rows", name), self.schema.keys() | found.schema.keys() - {name}).values()
+        by = nodes.every(found, [pair.right.name for pair in pairs if isinstance(pair.right, Column)])
+        calls = [
+            AggregateCall("count", (), False, (), INT64),
+            AggregateCall("max", (column(found, name),), False, (), kind),
+        ]
+        self._join(nodes.reduced(found, by, calls, [count, value]), pairs)
+        several = call(">", column(self.node, count), Literal(1, INT64))
+        wrong = Call("error", (Literal(NOT_ONE, STRING),), kind.or_null(), span=self.statement.tree.place(query))
+        return Case(((several, wrong),), column(self.node, value), kind.or_null(), span=wrong.span)
+
+    def exists(self, query: exp.Expr) -> Expression:
+        """Say of each record whether a subquery has rows."""
+        result, pairs = self._lowered(query)
+        return self._marked(result.node, pairs)
+
+    def among(self, values: Sequence[Expression], query: exp.Expr) -> Expression:
+        """Say of each record whether values are one of a subquery's rows: null where that is not known."""
+        result, pairs = self._members(values, query)
+        found = result.node
+        members = [column(found, name) for _, name in result.columns]
+        some_null = any(each.type.nullable for each in (*values, *members))
+        if len(values) > 1 and some_null:
+            equal = nodes.all_of([call("=", *each) for each in zip(values, members, strict=True)])
+            return self._quantified(equal, values, result, pairs, every=False)
+        matches = [*pairs, *(Pair(*each) for each in zip(values, members, strict=True))]
+        branches: list[tuple[Expression, Expression]] = [(self._marked(found, matches), TRUE)]
+        if members[0].type.nullable:
+            missing = nodes.filtered(found, call("is null", members[0]))
+            branches.append((self._marked(missing, pairs), UNKNOWN))
+        if values[0].type.nullable:
+            some = self._marked(found, pairs)
+            branches.append((call("and", call("is null", values[0]), some), UNKNOWN))
+        return Case(tuple(branches), Literal(False, BOOL), BOOL.or_null(some_null))
+
+    def quantified(self, node: exp.Expr, left: Expression, query: exp.Expr, *, every: bool) -> Expression:
+        """Say of each record whether a comparison is true of some, or of every row of a subquery: null where that is not known."""
+        result, pairs = self._members([left], query)
+        right = column(result.node, result.columns[0][1])
+        compared = self.reader.resolve(node, BINARY[type(node)], [left, right])
+        return self._quantified(compared, [left], result, pairs, every=every)
+
+    def _quantified(
+        self,
+        condition: Expression,
+        values: Sequence[Expression],
+        result: QueryResult,
+        pairs: Sequence[Pair],
+        *,
+        every: bool,
+    ) -> Expression:
+        """Do so for a condition over the records' values and a subquery's rows, for the distinct values only."""
+        mine = [pair.left.name for pair in pairs if isinstance(pair.left, Column)]
+        names = renamed([f"#value{at}" for at in range(len(values))], self.schema.keys() | result.node.schema.keys())
+        given = dict(zip(names, values, strict=True))
+        several = nodes.distinct(nodes.mapped(self.node, nodes.every(self.node, mine) | given))
+        compared = condition.substitute({})
+        bound = {each.text(): Column(name, each.type) for name, each in given.items()}
+        compared = _replaced(compared, bound)
+        rows = nodes.joined(several, result.node, [Pair(column(several, pair.left.name), pair.right, null_safe=True) for pair in pairs if isinstance(pair.left, Column)])  # fmt: skip
+        rows = nodes.extended(rows, {"#holds": compared})
+        holds = column(rows, "#holds")
+        kind = BOOL.or_null(holds.type.nullable)
+        calls = [
+            AggregateCall("count", (), False, (), INT64),
+            AggregateCall("count", (holds,), False, (), INT64),
+            AggregateCall("bool_and" if every else "bool_or", (holds,), False, (), kind),
+        ]
+        counted = nodes.reduced(rows, nodes.every(rows, several.schema), calls, ["#all", "#known", "#some"])
+        own = renamed(counted.schema, self.schema)
+        counted = nodes.mapped(counted, {new: column(counted, old) for old, new in own.items()})
+        on = [Pair(column(self.node, name), column(counted, own[name]), null_safe=True) for name in mine]
+        on += [Pair(value, column(counted, own[name]), null_safe=True) for name, value in given.items()]
+        self._join(counted, on)
+        total, known, some = (column(self.node, own[name]) for name in ("#all", "#known", "#some"))
+        decided = call("not", some) if every else some
+        branches = ((decided, Literal(not every, BOOL)), (call("<", known, total), UNKNOWN))
+        return Case(branches, Literal(every, BOOL), BOOL.or_null())
+
+    def _members(self, values: Sequence[Expression], query: exp.Expr) -> tuple[QueryResult, list[Pair]]:
+        result, pairs = self._lowered(query)
+        if len(result.columns) != len(values):
+            span = self.statement.tree.place(query)
+            wants = "one column" if len(values) == 1 else f"{len(values)} columns"
+            raise SpecError(f"this subquery has {len(result.columns)} columns, and is compared with {wants}", span=span)
+        return result, pairs
+
+    def _lowered(self, query: exp.Expr, *, value: bool = False) -> tuple[QueryResult, list[Pair]]:
+        """Return a subquery's result under names that the relation has not, and what it is joined on."""
+        around = Environment(self.environment.tables, Outer(self.scope, self.node), self.environment.taken)
+        result, keys = self.statement.query(query, around, value=value).apart(self.schema)
+        return result, nodes.same(keys, self.node, result.node)
+
+    def _join(self, found: Node, pairs: Sequence[Pair]) -> None:
+        """Put what was found for each record beside it, nulls where there is nothing."""
+        self.node = nodes.joined(self.node, found, pairs, "left")
+
+    def _marked(self, found: Node, pairs: Sequence[Pair]) -> Expression:
+        """Say of each record whether it has a partner."""
+        right = [pair.right.name for pair in pairs if isinstance(pair.right, Column)]
+        (mark,) = renamed(["#found"], self.schema.keys() | found.schema.keys()).values()
+        given = renamed(right, self.schema.keys() | {mark})
+        marked = nodes.extended(
+            nodes.distinct(
+                nodes.mapped(found, {new: column(found, old) for old, new in given.items()} or {mark: TRUE})
+            ),
+            {mark: TRUE} if given else {},
+        )
+        on = [
+            Pair(pair.left, column(marked, given[pair.right.name]), pair.null_safe)
+            for pair in pairs
+            if isinstance(pair.right, Column)
+        ]
+        self._join(marked, on)
+        return call("not", call("is null", column(self.node, mark)))
+
+    def _semijoin(self, condition: exp.Expr) -> bool:
+        """Keep the records for which a condition that is just `[not] exists` or `in` is true; say whether it is one."""
+        node, negated, parts = condition, False, []
+        while isinstance(node, exp.Not | exp.Paren):
+            negated ^= isinstance(node, exp.Not)
+            parts.append(node)
+            node = node.this
+        tree, reader = self.statement.tree, self.reader
+        pairs: list[Pair] = []
+        if isinstance(node, exp.Exists):
+            (query,) = tree.take(node, "this")
+            result, pairs = self._lowered(query)
+        elif (
+            isinstance(node, exp.In)
+            and isinstance(node.args.get("query"), exp.Query)
+            and not isinstance(node.this, exp.Tuple)
+        ):
+            written, query = tree.take(node, "this", "query")
+            value = reader.expression(written)
+            result, pairs = self._members([value], query)
+            member = column(result.node, result.columns[0][1])
+            if negated and (value.type.nullable or member.type.nullable):
+                return False
+            pairs.append(Pair(value, member, span=tree.place(node)))
+        else:
+            return False
+        for part in parts:
+            tree.take(part, "this")
+        found = result.node
+        self.node = nodes.semijoined(self.node, found, pairs, anti=negated)
+        return True
+
+
+def _replaced(expression: Expression, by_text: Mapping[str, Expression]) -> Expression:
+    """Return an expression with parts replaced, by their text."""
+    found = by_text.get(expression.text())
+    if found is not None:
+        return found
+    return expression.with_children(tuple(_replaced(child, by_text) for child in expression.children))
+
+
+def split(condition: exp.Expr, statement: QueryLowering) -> list[exp.Expr]:
+    """Return the conditions that `and` connects, as syntax."""
+    left, found = [condition], []
+    while left:
+        node = left.pop()
+        inner = node
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        if isinstance(inner, exp.And):
+            while node is not inner:
+                (node,) = statement.tree.take(node, "this")
+            left += reversed(statement.tree.take(inner, "this", "expression"))
+        else:
+            found.append(node)
+    return found

@@ -1,0 +1,155 @@
+"""What the parts of a statement know of each other: what is around a query, what it returns, and what its reader asks of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ddcli.dataclass import dataclass
+from ddcli.expressions.tree import Column
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.names import renamed
+from ddcli.plan.sql.nodes import column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sqlglot import exp
+
+    from ddcli.errors import Span
+    from ddcli.expressions.sql import Tree
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Schema
+    from ddcli.plan.logical import LoopName, Node
+    from ddcli.plan.relation import Relation
+    from ddcli.plan.sql.names import Names
+
+
+@dataclass(frozen=True, eq=False)
+class Outer:
+    """What is around a subquery: the names that it may use, and the node with the columns that these mean."""
+
+    scope: Names
+    node: Node
+
+
+@dataclass(frozen=True, eq=False)
+class QueryResult:
+    """A query's relation: for each row of the `keys`, columns of the query around, its rows of `columns`, (name, column) in order.
+
+    `single`: at most one row for each row of the keys. `value`: computed of the columns where there is a row, and of nulls where there is none,
+    it is what the query, which is one value, returns.
+    """
+
+    node: Node
+    keys: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    single: bool = False
+    value: Expression | None = None
+
+    def apart(self, taken: Mapping[str, object]) -> tuple[QueryResult, dict[str, str]]:
+        """Return the result under column names that are not taken, and the new name of each key."""
+        given = renamed(self.node.schema, taken)
+        node = nodes.mapped(self.node, {new: column(self.node, old) for old, new in given.items()})
+        value = None
+        if self.value is not None:
+            types = {each.name: each.type for each in self.value.walk() if isinstance(each, Column)}
+            own = {old: new for old, new in given.items() if old in types and old not in self.keys}
+            value = self.value.substitute({old: Column(new, types[old]) for old, new in own.items()})
+        columns = tuple((name, given[each]) for name, each in self.columns)
+        return QueryResult(node, self.keys, columns, self.single, value), {key: given[key] for key in self.keys}
+
+
+@dataclass(frozen=True, eq=False)
+class Environment:
+    """What a query may refer to: tables of a `with`, by name in small letters, and the query around it, None where it reads nothing of that.
+
+    `taken` are the names of all columns around, which those inside don't get.
+    """
+
+    tables: Mapping[str, QueryResult]
+    outer: Outer | None = None
+    taken: frozenset[str] = frozenset()
+
+
+class QueryLowering(Protocol):
+    """A statement while it is lowered, as its clauses see it."""
+
+    tree: Tree
+    loop: LoopName | None
+    coordinates: int
+
+    @property
+    def named(self) -> Callable[[str], Relation]:
+        """Returns what the name of an input or a collection means."""
+
+    @property
+    def inputs(self) -> Callable[[], Sequence[Node]]:
+        """Returns the nodes of all inputs."""
+
+    def query(self, node: exp.Expr, environment: Environment, *, value: bool = False) -> QueryResult:
+        """Return the relation of a query, for each row of the columns around that it reads."""
+
+    def definition(self, table: exp.CTE) -> tuple[exp.Expr, list[exp.Expr], exp.Expr]:
+        """Return the name, the columns' names and the query of a table of a `with`."""
+
+    def columns_named(
+        self, columns: Sequence[tuple[str, str]], names: Sequence[exp.Expr], table: str, place: exp.Expr
+    ) -> tuple[tuple[str, str], ...]:
+        """Return columns under the names that a list behind a table's name has for them."""
+
+    def identifier(self, node: exp.Expr) -> str:
+        """Return a name that stands alone."""
+
+    def one(self, environment: Environment, below: Node | None, span: Span) -> Node:
+        """Return a record for each row of what is around; without that, one."""
+
+    def note(self, node: exp.Expr, text: str) -> None:
+        """Note something that is worth knowing."""
+
+
+class Reading(Protocol):
+    """What reads expressions over rows."""
+
+    def read(self, node: exp.Expr) -> Expression:
+        """Return the typed tree of an expression."""
+
+    def named(self, qualifier: str | None, name: str, node: exp.Expr, *, quoted: bool) -> Expression:
+        """Return the column that a name means."""
+
+
+@dataclass(eq=False)
+class Groups:
+    """What expressions over groups may use: expressions that were grouped by, by their text, and aggregates, by their syntax nodes.
+
+    `reader` reads expressions over the rows before they were grouped, of the columns `schema`, under the names `scope`.
+    """
+
+    reader: Reading
+    scope: Names
+    schema: Schema
+    keys: dict[str, Expression]
+    aggregates: dict[int, Expression]
+    aliases: dict[str, exp.Expr]
+
+
+class Rows(Protocol):
+    """A relation while it is built, as a reader of expressions over it sees it."""
+
+    scope: Names
+    groups: Groups | None
+
+    @property
+    def schema(self) -> Schema:
+        """The columns."""
+
+    def scalar(self, query: exp.Expr) -> Expression:
+        """Return the value of a subquery."""
+
+    def exists(self, query: exp.Expr) -> Expression:
+        """Say of each record whether a subquery has rows."""
+
+    def among(self, values: Sequence[Expression], query: exp.Expr) -> Expression:
+        """Say of each record whether values are one of a subquery's rows."""
+
+    def quantified(self, node: exp.Expr, left: Expression, query: exp.Expr, *, every: bool) -> Expression:
+        """Say of each record whether a comparison is true of some, or of every row of a subquery."""

@@ -1,0 +1,206 @@
+"""`group by` and aggregates: one reduction for each set of expressions that rows are grouped by, and a row for nothing."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError
+from ddcli.expressions.coerce import INT64
+from ddcli.expressions.tree import Column, Expression, Literal
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.block import Block
+from ddcli.plan.sql.context import Groups
+from ddcli.plan.sql.names import Names, renamed
+from ddcli.plan.sql.nodes import call, column
+from ddcli.plan.sql.reader import AggregateReader, RowReader, find_aggregates
+from ddcli.plan.sql.top import position_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.plan.logical import Node
+    from ddcli.plan.sql.context import QueryLowering
+    from ddcli.plan.sql.entries import Entry
+
+MOST = 64
+"""Sets of expressions that a `cube` and its like may stand for."""
+
+
+def is_grouped(node: exp.Select, written: list[exp.Expr]) -> bool:
+    """Say whether a `select` is over groups."""
+    if node.args.get("group") is not None or node.args.get("having") is not None:
+        return True
+    order = node.args.get("order")
+    return bool(find_aggregates([*written, *([order] if order is not None else [])]))
+
+
+def grouped(
+    statement: QueryLowering, block: Block, node: exp.Select, entries: Sequence[Entry], *, deferred: bool
+) -> tuple[Block, bool]:
+    """Return the block of the groups, and whether there is exactly one for each row around.
+
+    With `deferred`, a group of no rows is missing, and aggregates are read as what they are then where they are null.
+    """
+    keys, sets = _sets(statement, block, node, entries)
+    having, order = node.args.get("having"), node.args.get("order")
+    written = [entry.written for entry in entries if entry.written is not None]
+    written += [clause for clause in (having, order) if clause is not None]
+    reader = AggregateReader(statement.tree, block)
+    calls: dict[str, AggregateCall] = {}
+    found: dict[int, str] = {}
+    for aggregate in find_aggregates(written):
+        call_ = reader.called(aggregate)
+        calls.setdefault(call_.text(), call_)
+        found[id(aggregate)] = call_.text()
+    around = tuple(block.environment.outer.node.schema) if block.environment.outer is not None else ()
+    plain = {text: key.name for text, key in keys.items() if isinstance(key, Column)}
+    others = [text for text in keys if text not in plain]
+    fresh_names = renamed([f"#key{at}" for at in range(len(others))], block.schema)
+    names = plain | dict(zip(others, fresh_names.values(), strict=True))
+    results = list(renamed([f"#value{at}" for at in range(len(calls))], [*block.schema, *names.values()]))
+    named = dict(zip(calls, results, strict=True))
+    whole = len(sets) == 1 and not sets[0]
+    parts = []
+    for members in sets:
+        by: dict[str, Expression] = {key: column(block.node, key) for key in around}
+        by |= {names[text]: keys[text] for text in members}
+        part = nodes.reduced(block.node, by, list(calls.values()), results)
+        if not members and not deferred:
+            part = _with_nothing(statement, node, block, part, around)
+        parts.append(_spread(part, around, names, keys))
+    joined = nodes.concat(parts) if not deferred else parts[0]
+    scope = Names([each for each in block.scope.names if each.column in joined.schema], block.scope.outer)
+    scope.hint = "columns that are grouped by, and aggregates"
+    over: dict[str, Expression] = {text: column(joined, name) for text, name in names.items()}
+    values = {
+        number: _or_nothing(
+            calls[text], Column(named[text], joined.schema[named[text]].or_null(deferred)), deferred=deferred
+        )
+        for number, text in found.items()
+    }
+    rows = RowReader(statement.tree, block)
+    aliases = {each.name.lower(): each.written for each in entries if each.written is not None}
+    groups = Groups(rows, block.scope, block.schema, over, values, aliases)
+    return Block(statement, block.environment, scope, joined, groups), whole
+
+
+def _or_nothing(call_: AggregateCall, found: Expression, *, deferred: bool) -> Expression:
+    """Return an aggregate's value, which may be missing where `deferred`: then a count is 0."""
+    if deferred and not call_.type.nullable and call_.function == "count":
+        return call("coalesce", found, Literal(0, INT64))
+    return found
+
+
+def _with_nothing(
+    statement: QueryLowering, node: exp.Select, block: Block, part: Node, around: tuple[str, ...]
+) -> Node:
+    """Return groups of all rows with those of no rows: counts are 0 there, other aggregates null."""
+    every = statement.one(block.environment, block.node, statement.tree.place(node))
+    given = renamed(part.schema, [*every.schema, *part.schema])
+    moved = nodes.mapped(part, {given[name]: column(part, name) for name in part.schema})
+    whole = nodes.joined(every, moved, nodes.same({key: given[key] for key in around}, every, moved), "left")
+    columns: dict[str, Expression] = {key: column(whole, key) for key in around}
+    for name, kind in part.schema.items():
+        if name not in around:
+            value: Expression = column(whole, given[name])
+            is_count = not kind.nullable and _counts(part, name)
+            columns[name] = call("coalesce", value, Literal(0, INT64)) if is_count else value
+    return nodes.mapped(whole, columns)
+
+
+def _counts(part: Node, name: str) -> bool:
+    """Say whether a column of a reduction is a count."""
+    from ddcli.plan import logical
+
+    assert isinstance(part, logical.Reduce)
+    at = [each for each, _ in part.results].index(name)
+    return part.calls[at].function == "count"
+
+
+def _spread(part: Node, around: tuple[str, ...], names: dict[str, str], keys: dict[str, Expression]) -> Node:
+    """Return the groups of one set with the columns of all, null for those that are not in it."""
+    columns: dict[str, Expression] = {key: column(part, key) for key in around}
+    for text, name in names.items():
+        columns[name] = column(part, name) if name in part.schema else Literal(None, keys[text].type.or_null())
+    columns |= {name: column(part, name) for name in part.schema if name not in columns}
+    return nodes.mapped(part, columns)
+
+
+def _sets(
+    statement: QueryLowering, block: Block, node: exp.Select, entries: Sequence[Entry]
+) -> tuple[dict[str, Expression], list[list[str]]]:
+    """Return the expressions that are grouped by, by their text, and the sets of these that make groups."""
+    keys: dict[str, Expression] = {}
+    group = node.args.get("group")
+    if group is None:
+        return keys, [[]]
+
+    def key(written: exp.Expr) -> list[str]:
+        if isinstance(written, exp.Paren):
+            return key(statement.tree.take(written, "this")[0])
+        if isinstance(written, exp.Tuple):
+            return [text for part in statement.tree.take(written, "expressions")[0] or () for text in key(part)]
+        found = _key(statement, block, written, entries)
+        if found.type.kind in ("null", "months"):
+            raise SpecError(f"can't group by {found.type.required()}", span=statement.tree.place(written))
+        keys.setdefault(found.text(), found)
+        return [found.text()]
+
+    def sets(written: exp.Expr) -> list[list[str]]:
+        if not isinstance(written, exp.GroupingSets | exp.Rollup | exp.Cube):
+            return [key(written)]
+        (inner,) = statement.tree.take(written, "expressions")
+        if isinstance(written, exp.GroupingSets):
+            return [each for part in inner for each in sets(part)]
+        parts = [key(part) for part in inner]
+        if isinstance(written, exp.Rollup):
+            return [[text for part in parts[:end] for text in part] for end in range(len(parts), -1, -1)]
+        kept = list(product((True, False), repeat=min(len(parts), 7)))
+        return [[text for part, is_in in zip(parts, each, strict=True) if is_in for text in part] for each in kept]
+
+    written, everything = statement.tree.take(group, "expressions", "all")
+    if everything:
+        listed = [each for each in entries if each.written is None or not find_aggregates([each.written])]
+        written = [each.written for each in listed if each.written is not None]
+        for each in listed:
+            if each.written is None:
+                plain = column(block.node, each.column)
+                keys.setdefault(plain.text(), plain)
+    found = [list(keys)]
+    for each in written or ():
+        found = [[*one, *other] for one in found for other in sets(each)]
+        if len(found) > MOST:
+            raise SpecError(f"more than {MOST} sets of columns are grouped by", span=statement.tree.place(group))
+    return keys, [list(dict.fromkeys(each)) for each in found]
+
+
+def _key(statement: QueryLowering, block: Block, written: exp.Expr, entries: Sequence[Entry]) -> Expression:
+    """Return what is grouped by: an entry of the list by its position, an expression over the rows, or an entry by its name."""
+    position = position_of(statement, written, len(entries))
+    if position is not None:
+        entry = entries[position]
+        if entry.written is None:
+            return column(block.node, entry.column)
+        if find_aggregates([entry.written]):
+            raise SpecError("an aggregate can't be grouped by", span=statement.tree.place(written))
+        return block.reader.expression(entry.written)
+    if isinstance(written, exp.Column) and not written.args.get("table"):
+        same = [
+            each.written for each in entries if each.written is not None and each.name.lower() == written.name.lower()
+        ]
+        try:
+            return block.reader.expression(written)
+        except SpecError:
+            if not same or isinstance(same[0], exp.Column):
+                raise
+        statement.identifier(written)
+        if find_aggregates([same[0]]):
+            raise SpecError("an aggregate can't be grouped by", span=statement.tree.place(written))
+        return block.reader.expression(same[0])
+    if found := find_aggregates([written]):
+        raise SpecError("an aggregate can't be grouped by", span=statement.tree.place(found[0]))
+    return block.reader.expression(written)

@@ -1,0 +1,127 @@
+"""The names that a query's expressions may use, and the columns of its relation that they mean.
+
+Each item of a `from` brings its columns under names that no other column of the statement's part has, so that relations can be
+joined without a clash. What a name means is looked up from inside out: a query's own `from`, then the query around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import SpecError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+
+    from ddcli.errors import Span
+
+
+@dataclass(frozen=True)
+class Name:
+    """A column as expressions call it: `table.name`, or only `name`; `bare` says that it may stand without its table."""
+
+    table: str | None
+    name: str
+    column: str
+    bare: bool = True
+
+
+@dataclass(eq=False)
+class Names:
+    """The names of a query's `from`, in order, and the scope of the query around it. `used` collects the columns that are found there."""
+
+    names: list[Name] = field(default_factory=list)
+    outer: Names | None = None
+    used: dict[str, None] = field(default_factory=dict)
+    hint: str = ""
+    """What to write where a name is not in scope that was before the query was grouped."""
+
+    def find(self, table: str | None, name: str, span: Span) -> str:
+        """Return the column that a name means, SpecError if it means none, or several."""
+        found = self._found(table, name)
+        if len(found) > 1:
+            listed = ", ".join(f"`{each.table}.{each.name}`" for each in found)
+            written = f"{table}.{name}" if table else name
+            hint = (
+                f"qualify it: {listed}"
+                if not table and len({each.table for each in found}) > 1
+                else "give them different names with `as`"
+            )
+            raise SpecError(f"`{written}` may be any of {len(found)} columns", span=span, hint=hint)
+        if found:
+            return found[0].column
+        if self.outer is not None:
+            column = self.outer.find(table, name, span)
+            self.used[column] = None
+            return column
+        raise self._unknown(table, name, span)
+
+    def note(self, column: str) -> None:
+        """Note that a column is read, where it is of a query around."""
+        if self.outer is not None and not self.owns(column):
+            self.used[column] = None
+            self.outer.note(column)
+
+    def owns(self, column: str) -> bool:
+        """Say whether a column is of the query's own `from`."""
+        return any(each.column == column for each in self.names)
+
+    def of(self, table: str | None) -> list[Name]:
+        """Return the columns that `*`, or `table.*`, stands for."""
+        if table is None:
+            return [each for each in self.names if each.bare]
+        tables = {each.table for each in self.names if each.table}
+        exact = table if table in tables else next((one for one in tables if one.lower() == table.lower()), None)
+        return [each for each in self.names if exact is not None and each.table == exact]
+
+    def visible(self) -> Iterator[Name]:
+        """Yield all names, from inside out."""
+        yield from self.names
+        if self.outer is not None:
+            yield from self.outer.visible()
+
+    def _found(self, table: str | None, name: str) -> list[Name]:
+        """Return what is called so: as it is spelt, else without regard to case."""
+        known = [each for each in self.names if each.name.lower() == name.lower()]
+        if table is None:
+            known = [each for each in known if each.bare]
+        else:
+            known = [each for each in known if each.table is not None and each.table.lower() == table.lower()]
+            known = [each for each in known if each.table == table] or known
+        return [each for each in known if each.name == name] or known
+
+    def _unknown(self, table: str | None, name: str, span: Span) -> SpecError:
+        listed = list(
+            dict.fromkeys(
+                f"{each.table}.{each.name}" if table and each.table else each.name
+                for each in self.visible()
+                if table is None or each.table
+            )
+        )
+        written = f"{table}.{name}" if table else name
+        lowered = {each.lower(): each for each in listed}
+        meant = lowered.get(did_you_mean(written.lower(), lowered) or "")
+        hint = self.hint or f"in scope: {', '.join(sorted(listed)) or 'nothing'}"
+        if meant:
+            hint = f"did you mean `{meant}`? ({hint})"
+        return SpecError(f"no column is named `{written}`", span=span, hint=hint)
+
+
+def fresh(name: str, taken: Container[str]) -> str:
+    """Return a name like this one that is not taken."""
+    at, found = 2, name
+    while found in taken:
+        found, at = f"{name}#{at}", at + 1
+    return found
+
+
+def renamed(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+    """Return a name that is not taken for each of these, all different."""
+    given: dict[str, str] = {}
+    used = set(taken)
+    for name in names:
+        given[name] = fresh(name, used)
+        used.add(given[name])
+    return given

@@ -1,0 +1,298 @@
+"""Logical nodes as SQL needs them: joins on expressions, null-safe ones, products, and what is missing padded with nulls."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import SpecError
+from ddcli.expressions.coerce import BOOL, INT64, Mismatch, meet, unify
+from ddcli.expressions.functions import FUNCTIONS
+from ddcli.expressions.steps import FilterStep, MapStep
+from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.plan import logical
+from ddcli.plan.join import comparable
+from ddcli.plan.sql.names import fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ddcli.errors import Span
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.types import Schema, Type
+
+TRUE = Literal(True, BOOL)
+ONE = Literal(1, INT64)
+
+
+def call(name: str, *args: Expression) -> Expression:
+    """Return the call of a function of the table; the arguments must suit it."""
+    converted, kind, canonical = FUNCTIONS[name].resolve(args)
+    return Call(canonical, tuple(converted), kind)
+
+
+def column(node: logical.Node, name: str) -> Column:
+    """Return a column of a node."""
+    return Column(name, node.schema[name])
+
+
+def every(node: logical.Node, names: Iterable[str] | None = None) -> dict[str, Expression]:
+    """Return columns of a node under their names."""
+    return {name: column(node, name) for name in (node.schema if names is None else names)}
+
+
+def mapped(node: logical.Node, columns: Mapping[str, Expression]) -> logical.Node:
+    """Return a node with just these columns."""
+    if list(columns) == list(node.schema) and all(
+        isinstance(each, Column) and each.name == name and each.type == node.schema[name]
+        for name, each in columns.items()
+    ):
+        return node
+    schema = {name: each.type for name, each in columns.items()}
+    return logical.Apply((node,), schema, MapStep(tuple(columns.items())))
+
+
+def extended(node: logical.Node, added: Mapping[str, Expression]) -> logical.Node:
+    """Return a node with more columns."""
+    return mapped(node, every(node) | dict(added)) if added else node
+
+
+def projected(node: logical.Node, names: Iterable[str]) -> logical.Node:
+    """Return a node with these of its columns, in this order."""
+    return mapped(node, every(node, names))
+
+
+def filtered(node: logical.Node, condition: Expression) -> logical.Node:
+    """Return the records for which a condition is true."""
+    return logical.Apply((node,), node.schema, FilterStep(condition))
+
+
+def distinct(node: logical.Node) -> logical.Node:
+    """Return each record once."""
+    return logical.Threshold((node,), node.schema, None)
+
+
+def concat(nodes: Sequence[logical.Node]) -> logical.Node:
+    """Return the sum of nodes with columns of the same names; their types may differ in nulls."""
+    if len(nodes) == 1:
+        return nodes[0]
+    schema: Schema = {}
+    for name, kind in nodes[0].schema.items():
+        schema[name] = kind.or_null(any(node.schema[name].nullable for node in nodes))
+    alike = [
+        mapped(node, {name: Column(name, kind) for name, kind in schema.items()})
+        if list(node.schema.items()) != list(schema.items())
+        else node
+        for node in nodes
+    ]
+    return logical.Concat(tuple(alike), schema)
+
+
+def conjuncts(condition: Expression) -> list[Expression]:
+    """Return the conditions that `and` connects; of alternatives those that all of them have, and the rest."""
+    if isinstance(condition, Call) and condition.function == "and":
+        return [part for arg in condition.args for part in conjuncts(arg)]
+    if isinstance(condition, Call) and condition.function == "or":
+        alternatives = [conjuncts(each) for each in _alternatives(condition)]
+        shared = {part.text() for part in alternatives[0]}.intersection(
+            *({part.text() for part in each} for each in alternatives[1:])
+        )
+        common = [part for part in alternatives[0] if part.text() in shared]
+        rests = [[part for part in each if part.text() not in shared] for each in alternatives]
+        if common and all(is_certain(part) for part in common):
+            if not all(rests):
+                return common
+            return [*common, any_of([all_of(rest) for rest in rests])]
+    return [condition]
+
+
+def _alternatives(condition: Expression) -> list[Expression]:
+    if isinstance(condition, Call) and condition.function == "or":
+        return [part for arg in condition.args for part in _alternatives(arg)]
+    return [condition]
+
+
+def all_of(conditions: Sequence[Expression]) -> Expression:
+    """Return conditions connected by `and`, in their order."""
+    return _connected("and", conditions)
+
+
+def any_of(conditions: Sequence[Expression]) -> Expression:
+    """Return conditions connected by `or`, in their order."""
+    return _connected("or", conditions)
+
+
+def _connected(name: str, conditions: Sequence[Expression]) -> Expression:
+    if len(conditions) == 1:
+        return conditions[0]
+    half = len(conditions) // 2
+    return call(name, _connected(name, conditions[:half]), _connected(name, conditions[half:]))
+
+
+CERTAIN = {
+    "=",
+    "<>",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "is distinct from",
+    "is not distinct from",
+    "is null",
+    "in",
+    "and",
+    "or",
+    "not",
+}
+CERTAIN |= {"coalesce", "like", "ilike", "starts_with", "ends_with", "contains", "upper", "lower", "length"}
+CERTAIN |= {"year", "quarter", "month", "day"}
+
+
+def is_certain(expression: Expression) -> bool:
+    """Say whether an expression fails on no record: such a condition may be asked earlier than it is written."""
+    return all(
+        isinstance(each, Column | Literal) or (isinstance(each, Call) and each.function in CERTAIN)
+        for each in expression.walk()
+    )
+
+
+# --- joins ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Expressions over the left and the right side that must be equal; with `null_safe` null equals null."""
+
+    left: Expression
+    right: Expression
+    null_safe: bool = False
+    span: Span | None = None
+
+
+def zero(kind: Type) -> Literal | None:
+    """Return some value of a type, to stand beside the statement that there is none; None where there is no constant of it."""
+    required = kind.required()
+    values: dict[str, object] = {
+        "bool": False,
+        "string": "",
+        "date": dt.date(1970, 1, 1),
+        "time": dt.time(0),
+        "duration": dt.timedelta(0),
+        "decimal": Decimal(0),
+    }
+    if required.is_integer:
+        return Literal(0, required)
+    if required.is_float:
+        return Literal(0.0, required)
+    if required.kind == "datetime":
+        moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC if required.zone else None)
+        return Literal(moment, required)
+    return Literal(values[required.kind], required) if required.kind in values else None  # type: ignore[arg-type]
+
+
+class _Sides:
+    """The two sides of a join with the columns that it compares: those that are there, and computed ones beside them."""
+
+    def __init__(self, left: logical.Node, right: logical.Node, pairs: Sequence[Pair]):
+        self.left, self.right = left, right
+        self.added: tuple[dict[str, Expression], dict[str, Expression]] = ({}, {})
+        self.on: list[tuple[str, str]] = []
+        for pair in pairs:
+            for one, other in _compared(pair):
+                self.on.append((self._named(one, 0), self._named(other, 1)))
+        if not self.on:  # all records meet
+            self.on.append((self._named(ONE, 0), self._named(ONE, 1)))
+        self.on = list(dict.fromkeys(self.on))
+
+    def _named(self, expression: Expression, side: int) -> str:
+        node, added = (self.left, self.right)[side], self.added[side]
+        if isinstance(expression, Column):
+            return expression.name
+        for name, known in added.items():
+            if known == expression:
+                return name
+        name = fresh("#left" if side == 0 else "#right", node.schema.keys() | added.keys())
+        added[name] = expression
+        return name
+
+    @property
+    def nodes(self) -> tuple[logical.Node, logical.Node]:
+        return extended(self.left, self.added[0]), extended(self.right, self.added[1])
+
+
+def _compared(pair: Pair) -> list[tuple[Expression, Expression]]:
+    """Return expressions of comparable types, of which the join compares the values: null equals nothing there."""
+    left, right = pair.left, pair.right
+    if not comparable(left.type, right.type):
+        try:
+            (left, right), _ = unify([left, right], "`=`")
+        except Mismatch as mismatch:
+            raise SpecError(mismatch.problem, span=pair.span, hint=mismatch.hint) from None
+    if not (pair.null_safe and left.type.nullable and right.type.nullable):
+        return [(left, right)]
+    kind = meet(left.type, right.type) or left.type
+    nothing = zero(kind)
+    if nothing is None:
+        problem = f"a {kind.required()} that may be null can't be compared here, where null equals null"
+        raise SpecError(problem, span=pair.span, hint="leave the column out of what subqueries and outer joins compare")
+    return [
+        (call("is null", left), call("is null", right)),
+        (call("coalesce", left, nothing), call("coalesce", right, nothing)),
+    ]
+
+
+def same(names: Mapping[str, str], left: logical.Node, right: logical.Node) -> list[Pair]:
+    """Return pairs of columns of both sides that must be equal, null being equal to null."""
+    return [Pair(column(left, one), column(right, other), null_safe=True) for one, other in names.items()]
+
+
+def joined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], how: str = "inner") -> logical.Node:
+    """Return pairs of records that have equal values, all columns of both; names must differ. `how` is `inner` or `left`."""
+    assert not left.schema.keys() & right.schema.keys(), "columns of joined relations have different names"
+    sides = _Sides(left, right, pairs)
+    one, other = sides.nodes
+    inner = how == "inner"
+    keys, partners = {a for a, _ in sides.on}, {b for _, b in sides.on}
+    schema: Schema = {}
+    columns = []
+    for name, kind in left.schema.items():
+        schema[name] = kind.required() if inner and name in keys else kind
+        columns.append((name, "left", name))
+    for name, kind in right.schema.items():
+        schema[name] = (kind.required() if name in partners else kind) if inner else kind.or_null()
+        columns.append((name, "right", name))
+    return logical.Join((one, other), schema, tuple(sides.on), how, tuple(columns))
+
+
+def semijoined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], *, anti: bool = False) -> logical.Node:
+    """Return the left records that have a partner, or with `anti` those that have none."""
+    sides = _Sides(left, right, pairs)
+    one, other = sides.nodes
+    return projected(logical.Semijoin((one, other), one.schema, tuple(sides.on), anti), left.schema)
+
+
+def without(left: logical.Node, found: logical.Node) -> logical.Node:
+    """Return the left records of which none is among those found, which have all columns of the left."""
+    right = distinct(projected(found, left.schema))
+    return semijoined(left, right, same({name: name for name in left.schema}, left, right), anti=True)
+
+
+def padded(node: logical.Node, schema: Schema) -> logical.Node:
+    """Return a node with the columns of a schema, null where it has none."""
+    columns: dict[str, Expression] = {}
+    for name, kind in schema.items():
+        columns[name] = Column(name, kind) if name in node.schema else Literal(None, kind.or_null())
+    return mapped(node, columns)
+
+
+def reduced(
+    node: logical.Node, by: Mapping[str, Expression], calls: Sequence[AggregateCall], names: Sequence[str]
+) -> logical.Node:
+    """Return one record a group: its key, and the values of aggregates under these names."""
+    results = tuple(
+        (name, Column(f"${at}", each.type)) for at, (name, each) in enumerate(zip(names, calls, strict=True))
+    )
+    schema = {name: each.type for name, each in [*by.items(), *results]}
+    return logical.Reduce((node,), schema, tuple(by.items()), tuple(calls), results)

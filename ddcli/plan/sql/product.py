@@ -1,0 +1,98 @@
+"""The join of the items of a `from` by the conditions on them: equal parts become keys, the rest filters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.expressions.tree import Call, Cast, Expression
+from ddcli.plan.join import comparable
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.nodes import Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ddcli.plan.logical import Node
+
+
+def product(items: Sequence[Node], conditions: Sequence[Expression], crossed: Callable[[], None]) -> Node:
+    """Return the records of all combinations of the items' for which all conditions are true; `crossed` notes a join without a key.
+
+    A condition that could fail is asked last, in its place among its like: of no more records than where it is written.
+    """
+    parts = [part for condition in conditions for part in nodes.conjuncts(condition)]
+    early = [part for part in parts if nodes.is_certain(part)]
+    late = [part for part in parts if not nodes.is_certain(part)]
+    left = [_kept(item, early) for item in items]
+    early = [
+        part for part in early if not any(part.columns() <= item.schema.keys() for item in left) or not part.columns()
+    ]
+    constants = [part for part in early if not part.columns()]
+    early = [part for part in early if part.columns()]
+    node = left.pop(0)
+    while left:
+        at, pairs = _next(node, left, early)
+        if not pairs:
+            at, pairs = _next(node, left, late)
+            if not pairs:
+                crossed()
+        other = left.pop(at)
+        node = nodes.joined(node, other, [pair for _, pair in pairs])
+        used = {id(part) for part, _ in pairs}
+        early = [part for part in early if id(part) not in used]
+        late = [part for part in late if id(part) not in used]
+        covered = [part for part in early if part.columns() <= node.schema.keys()]
+        early = [part for part in early if not part.columns() <= node.schema.keys()]
+        if covered:
+            node = nodes.filtered(node, nodes.all_of(covered))
+    if rest := [*constants, *early, *late]:
+        node = nodes.filtered(node, nodes.all_of(rest))
+    return node
+
+
+def equal(condition: Expression) -> Pair | None:
+    """Return the two sides of a condition that is an equality."""
+    if isinstance(condition, Call) and condition.function in ("=", "is not distinct from"):
+        left, right = (_bare(arg) for arg in condition.args)
+        if not comparable(left.type, right.type):
+            left, right = condition.args
+        return Pair(left, right, null_safe=condition.function != "=", span=condition.span)
+    return None
+
+
+def between(condition: Expression, left: Node, right: Node) -> Pair | None:
+    """Return the sides of an equality of which one is computed of the left's columns and one of the right's."""
+    pair = equal(condition)
+    if pair is None or not pair.left.columns() or not pair.right.columns():
+        return None
+    if pair.left.columns() <= left.schema.keys() and pair.right.columns() <= right.schema.keys():
+        return pair
+    if pair.right.columns() <= left.schema.keys() and pair.left.columns() <= right.schema.keys():
+        return Pair(pair.right, pair.left, pair.null_safe, pair.span)
+    return None
+
+
+def _next(
+    node: Node, items: Sequence[Node], conditions: Sequence[Expression]
+) -> tuple[int, list[tuple[Expression, Pair]]]:
+    """Return the first item that an equality connects with a node, and all that do; the first item if there is none."""
+    for at, item in enumerate(items):
+        pairs = [(part, pair) for part in conditions if (pair := between(part, node, item)) is not None]
+        if pairs:
+            return at, pairs
+    return 0, []
+
+
+def _kept(item: Node, conditions: Sequence[Expression]) -> Node:
+    """Return an item with the conditions asked that concern it alone."""
+    own = [part for part in conditions if part.columns() and part.columns() <= item.schema.keys()]
+    return nodes.filtered(item, nodes.all_of(own)) if own else item
+
+
+def _bare(expression: Expression) -> Expression:
+    """Return what is below a widening that keeps the value's lanes."""
+    if isinstance(expression, Cast) and not expression.try_:
+        inner, kind = expression.argument.type, expression.type
+        if (inner.is_integer and kind.kind == "int64" and inner.kind != "uint64") or (inner.is_float and kind.is_float):
+            return expression.argument
+    return expression

@@ -1,0 +1,241 @@
+"""Expressions of a query: columns by the names in scope, aggregates by their groups' columns, subqueries by what they attach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError
+from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
+from ddcli.expressions.parse import BINARY, ExpressionReader, check_depth
+from ddcli.expressions.reductions import ReductionReader
+from ddcli.expressions.scope import ColumnScope
+from ddcli.expressions.tree import Column, Expression, Literal, deep_calls
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.sql import Tree
+    from ddcli.plan.sql.context import Rows
+
+QUERIES = (exp.Query, exp.Exists, exp.Any, exp.All)
+
+
+class RowReader(ExpressionReader):
+    """Reads expressions over the rows of a block's relation."""
+
+    def __init__(self, tree: Tree, block: Rows):
+        super().__init__(tree, ColumnScope({}))
+        self.block = block
+
+    def expression(self, node: exp.Expr) -> Expression:
+        """Return the typed tree of an expression of the statement."""
+        with deep_calls():
+            found = self.read(node)
+        check_depth(found)
+        return found
+
+    def condition(self, node: exp.Expr, what: str) -> Expression:
+        """Return the typed tree of a condition."""
+        found = self.expression(node)
+        if found.type.kind not in ("bool", "null"):
+            hint = "compare it, for example with `= 1` or `is not null`"
+            self.fail(node, f"{what} is a bool, not {found.type.required()}", hint)
+        return found
+
+    def read(self, node: exp.Expr) -> Expression:
+        if isinstance(node, exp.Exists):
+            (query,) = self.take(node, "this")
+            return self.block.exists(query)
+        if isinstance(node, exp.Anonymous) and str(node.this).lower() == "exists":  # of a query in parentheses
+            _, queries = self.take(node, "this", "expressions")
+            if len(queries) == 1 and isinstance(queries[0], exp.Query):
+                return self.block.exists(queries[0])
+        if isinstance(node, exp.Query):
+            return self.block.scalar(node)
+        if isinstance(node, exp.In) and node.args.get("query") is not None:
+            value, query = self.take(node, "this", "query")
+            if isinstance(value, exp.Tuple):
+                (parts,) = self.take(value, "expressions")
+                return self.block.among([self.read(part) for part in parts], query)
+            return self.block.among([self.read(value)], query)
+        if type(node) in BINARY and (word := quantifier(node.args.get("expression"))):
+            left, quantified = self.take(node, "this", "expression")
+            query = self.take(quantified, "this", "expressions")[0 if isinstance(quantified, exp.Any | exp.All) else 1]
+            (query,) = query if isinstance(query, list) and len(query) == 1 else (query,)
+            while isinstance(query, exp.Paren):
+                (query,) = self.take(query, "this")
+            if not isinstance(query, exp.Query):
+                self.fail(quantified, "`any` and `all` take a subquery", "of a list: array_contains(list, value)")
+            return self.block.quantified(node, self.read(left), query, every=word == "all")
+        return super().read(node)
+
+    def column(self, node: exp.Column) -> Expression:
+        named, table, database = self.take(node, "this", "table", "db")
+        if isinstance(named, exp.Star):
+            self.fail(node, "`*` stands only in count(*), and in the list of a `select`")
+        if database:
+            self.fail(
+                node, "a column has at most one qualifier: `orders.id`", "structs are not supported: flatten the input"
+            )
+        name, is_quoted = self.identifier(named)
+        qualifier = self.identifier(table)[0] if table else None
+        return self.named(qualifier, name, node, quoted=is_quoted)
+
+    def named(self, qualifier: str | None, name: str, node: exp.Expr, *, quoted: bool) -> Expression:
+        """Return the column that a name means."""
+        span = self.place(node)
+        try:
+            found = self.block.scope.find(qualifier, name, span)
+        except SpecError as error:
+            if quoted and "may be any" not in error.problem and "did you mean" not in (error.hint or ""):
+                raise SpecError(
+                    error.problem, span=span, hint=f"text goes in single quotes: '{name}' ({error.hint})"
+                ) from None
+            raise
+        return Column(found, self.block.schema[found], span=span)
+
+    def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
+        if is_aggregate(node):
+            hint = "groups have aggregates: in the list, in `having` and in `order by`; else aggregate in a subquery"
+            self.fail(node, f"{name} can't stand here, nor inside another aggregate", hint)
+        super().unknown_function(node, name)
+
+    def unknown_form(self, node: exp.Expr) -> NoReturn:
+        if isinstance(node, exp.Window):
+            self.fail(node, "window functions are not supported", "use `top_k`, or a join with a `group by`")
+        if isinstance(node, exp.Filter):
+            self.fail(node, "`filter (where ...)` stands only behind an aggregate")
+        if isinstance(node, exp.Tuple):
+            self.fail(
+                node,
+                "a row of several values stands only before `in (select ...)`",
+                "compare its values one by one, and join the comparisons by `and`",
+            )
+        super().unknown_form(node)
+
+
+class AggregateReader(ReductionReader):
+    """Reads the aggregate calls of a block: their arguments are expressions over its rows."""
+
+    def __init__(self, tree: Tree, block: Rows):
+        super().__init__(tree, ColumnScope({}))
+        self.inner = RowReader(tree, block)  # type: ignore[assignment]
+        self.block = block
+
+    def called(self, node: exp.Expr) -> AggregateCall:
+        """Return the aggregate that a call, or a call with a filter, describes."""
+        condition = None
+        if isinstance(node, exp.Filter):
+            node, where = self.take(node, "this", "expression")
+            (written,) = self.take(where, "this")
+            condition = self.inner.condition(written, "a filter")  # type: ignore[attr-defined]
+        assert isinstance(node, exp.Anonymous)
+        written = str(node.this).lower()
+        with deep_calls():
+            found = self.aggregate(node, AGGREGATES[AGGREGATE_SYNONYMS.get(written, written)], written)
+        read = found.columns()
+        if read and not any(self.block.scope.owns(name) for name in read):
+            self.fail(
+                node, f"{written} aggregates only columns of the query around this one", "compute it there, and name it"
+            )
+        if condition is None:
+            return found
+        return self.kept(found, condition, node, written)
+
+    def kept(self, call: AggregateCall, condition: Expression, node: exp.Expr, written: str) -> AggregateCall:
+        """Return an aggregate over the rows for which a condition is true: over nulls instead of the others' values."""
+        from dataclasses import replace
+
+        if call.order_by or call.function in ("list", "array_agg", "mode"):
+            self.fail(node, f"`filter` does not go with {written}", "filter the rows in a subquery of the `from`")
+        first = call.args[0] if call.args else Literal(1, call.type)
+        value = self.conditional(node, [(condition, first)], Literal(None, first.type.or_null()))
+        aggregate = AGGREGATES[call.function]
+        kind = aggregate.result(value.type)
+        return replace(call, args=(value, *call.args[1:]), type=kind)
+
+
+class GroupReader(RowReader):
+    """Reads expressions over groups: what was grouped by, aggregates, and columns of the query around."""
+
+    def read(self, node: exp.Expr) -> Expression:
+        groups = self.block.groups
+        assert groups is not None
+        if (known := groups.aggregates.get(id(node))) is not None:
+            return known
+        if (
+            groups.keys
+            and not isinstance(node, exp.Column | exp.Literal)
+            and not find_aggregates([node])
+            and not contains_query(node)
+        ):
+            found = self.key(node)
+            if found is not None:
+                return found
+        return super().read(node)
+
+    def key(self, node: exp.Expr) -> Expression | None:
+        """Return the column of an expression that was grouped by."""
+        groups = self.block.groups
+        assert groups is not None
+        try:
+            found = groups.reader.read(node)
+        except SpecError:
+            return None
+        return groups.keys.get(found.text())
+
+    def named(self, qualifier: str | None, name: str, node: exp.Expr, *, quoted: bool) -> Expression:
+        groups = self.block.groups
+        assert groups is not None
+        try:
+            found = groups.reader.named(qualifier, name, node, quoted=quoted)
+        except SpecError:
+            alias = groups.aliases.get(name.lower()) if qualifier is None else None
+            if alias is None or any(each is node for each in alias.find_all(exp.Column)):
+                raise
+            return self.read(alias)
+        assert isinstance(found, Column)
+        if (key := groups.keys.get(found.text())) is not None:
+            return key
+        if not groups.scope.owns(found.name):
+            return Column(found.name, self.block.schema[found.name], found.span)
+        hint = f"add it to `group by`, or take one of its values: min({name})"
+        return self.fail(node, f"`{name}` may differ from row to row of a group", hint)
+
+
+def quantifier(node: object) -> str:
+    """Return `any` or `all` if a node is such a subquery; sqlglot takes some for calls of functions."""
+    if isinstance(node, exp.Any | exp.All):
+        return "all" if isinstance(node, exp.All) else "any"
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() in ("any", "some", "all"):
+        word = str(node.this).lower()
+        return word.replace("some", "any") if node.expressions and isinstance(node.expressions[0], exp.Query) else ""
+    return ""
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Say whether a node is the call of an aggregate."""
+    if not isinstance(node, exp.Anonymous) or quantifier(node):
+        return False
+    name = str(node.this).lower()
+    return AGGREGATE_SYNONYMS.get(name, name) in AGGREGATES
+
+
+def find_aggregates(nodes: list[exp.Expr]) -> list[exp.Expr]:
+    """Return the aggregate calls in expressions, with their filters, but for those of subqueries."""
+    found, left = [], list(reversed(nodes))
+    while left:
+        node = left.pop()
+        if is_aggregate(node) or (isinstance(node, exp.Filter) and is_aggregate(node.this)):
+            found.append(node)
+        elif not isinstance(node, exp.Query | exp.Window):
+            left += reversed(list(node.iter_expressions()))
+    return found
+
+
+def contains_query(node: exp.Expr) -> bool:
+    """Say whether there is a subquery in an expression."""
+    return node.find(*QUERIES) is not None

@@ -1,0 +1,222 @@
+"""`with recursive` as a loop: tables that refer to themselves, or to each other, are its variables, and their queries its body.
+
+A table is what its query returns when it returns the same again: the least fixed point where rows only lead to more rows. With `union` that is what
+SQL says. With `union all` each row counts as often as it is reached, which the rounds add up as long as rows lead to rows one by one, so nothing else
+is accepted there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import SpecError, Text
+from ddcli.expressions.coerce import BOOL
+from ddcli.expressions.statement import table_name
+from ddcli.expressions.tree import Literal
+from ddcli.plan.iteration import iterate
+from ddcli.plan.relation import Relation
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.context import Environment, QueryResult
+from ddcli.plan.sql.reader import find_aggregates
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddcli.plan.logical import LoopName
+    from ddcli.plan.sql.context import QueryLowering
+
+
+@dataclass(frozen=True, eq=False)
+class Recursive:
+    """A table of a `with recursive`: its name, the names of its columns, its query, and the tables of the `with` that this names."""
+
+    name: str
+    columns: list[exp.Expr]
+    query: exp.Expr
+    place: exp.Expr
+    names: frozenset[str]
+
+
+def recursive(statement: QueryLowering, tables: Sequence[exp.CTE], environment: Environment) -> Environment:
+    """Return the environment with the tables of a `with recursive`, those that refer to each other as one loop."""
+    defined: dict[str, Recursive] = {}
+    words = {each.alias.lower() for each in tables}
+    for each in tables:
+        name, columns, query = statement.definition(each)
+        used = {
+            table_name(table).lower() for table in query.find_all(exp.Table) if isinstance(table.this, exp.Identifier)
+        }
+        word = statement.identifier(name)
+        if word.lower() in defined:
+            raise SpecError(f"two tables are named `{word}`", span=statement.tree.place(name))
+        defined[word.lower()] = Recursive(word, columns, query, name, frozenset(used & words))
+    for group in _groups(defined):
+        known = Environment(environment.tables)
+        if len(group) == 1 and group[0].name.lower() not in group[0].names:
+            (one,) = group
+            found = [statement.query(one.query, known)]
+            named = [
+                replace(found[0], columns=statement.columns_named(found[0].columns, one.columns, one.name, one.place))
+            ]
+        else:
+            named = _loop(statement, group, known)
+        tables_ = dict(environment.tables) | {
+            each.name.lower(): result for each, result in zip(group, named, strict=True)
+        }
+        environment = replace(environment, tables=tables_)
+    return environment
+
+
+def _groups(defined: dict[str, Recursive]) -> list[list[Recursive]]:
+    """Return tables that refer to each other together, each group after those that it names."""
+    reached = {name: set(each.names) for name, each in defined.items()}
+    for middle in defined:
+        for found in reached.values():
+            if middle in found:
+                found |= reached[middle]
+    groups: list[list[Recursive]] = []
+    done: set[str] = set()
+    left = list(defined)
+    while left:
+        name = next(each for each in left if all(one in done or each in reached[one] for one in reached[each]))
+        together = [each for each in left if each == name or (each in reached[name] and name in reached[each])]
+        groups.append([defined[each] for each in together])
+        done |= set(together)
+        left = [each for each in left if each not in done]
+    return groups
+
+
+def _loop(statement: QueryLowering, group: Sequence[Recursive], known: Environment) -> list[QueryResult]:
+    """Return the tables of a group as what leaves a loop."""
+    members = frozenset(each.name.lower() for each in group)
+    for each in group:
+        _check_counts(statement, each, members)
+    begun = _initials(statement, group, members, known)
+    listed = [
+        statement.columns_named(result.columns, each.columns, each.name, each.place)
+        for each, result in zip(group, begun, strict=True)
+    ]
+    around = statement.loop
+
+    def relation(result: QueryResult, names: Sequence[tuple[str, str]]) -> Relation:
+        given = {
+            name: nodes.column(result.node, column)
+            for (name, _), (_, column) in zip(names, result.columns, strict=True)
+        }
+        return Relation(nodes.mapped(result.node, given))
+
+    def bodies(loop: LoopName, variables: Sequence[Relation]) -> tuple[list[Relation], list[Relation]]:
+        statement.loop = loop
+        try:
+            inside = {each.name.lower(): _table(variable) for each, variable in zip(group, variables, strict=True)}
+            environment = Environment({**known.tables, **inside})
+            results = [statement.query(each.query, environment) for each in group]
+        finally:
+            statement.loop = around
+        return [relation(result, names) for result, names in zip(results, listed, strict=True)], []
+
+    for each, names in zip(group, listed, strict=True):
+        if len({name for name, _ in names}) < len(names):
+            raise SpecError(f"two columns of `{each.name}` have one name", span=statement.tree.place(each.place))
+    initials = [
+        (Text(each.name, statement.tree.place(each.place)), relation(result, names))
+        for each, result, names in zip(group, begun, listed, strict=True)
+    ]
+    return [_table(each) for each in iterate(initials, bodies, around)]
+
+
+def _table(relation: Relation) -> QueryResult:
+    return QueryResult(relation.node, (), tuple((name, name) for name in relation.schema))
+
+
+def _initials(
+    statement: QueryLowering, group: Sequence[Recursive], members: frozenset[str], known: Environment
+) -> list[QueryResult]:
+    """Return what tables have before the first round: nothing, of the columns of what they begin with."""
+    found: dict[str, QueryResult] = {}
+    left = list(group)
+    while left:
+        progress = False
+        for each in list(left):
+            begin = _beginning(each.query, members)
+            query = begin if begin is not None else each.query
+            if begin is None and not (each.names & members) <= found.keys():
+                continue
+            result = statement.query(query, Environment({**known.tables, **found}))
+            empty = nodes.filtered(result.node, Literal(False, BOOL))
+            columns = statement.columns_named(result.columns, each.columns, each.name, each.place)
+            found[each.name.lower()] = replace(result, node=empty, columns=columns)
+            left.remove(each)
+            progress = True
+        if not progress:
+            problem = f"`{left[0].name}` refers to itself, and nothing says what it begins with"
+            hint = "write `select ... union select ... from` it: the first part names no table that refers to it"
+            raise SpecError(problem, span=statement.tree.place(left[0].place), hint=hint)
+    return [found[each.name.lower()] for each in group]
+
+
+def _beginning(query: exp.Expr, members: frozenset[str]) -> exp.Expr | None:
+    """Return the first part of a union that names no table of the group."""
+    while True:
+        if not _named(query, members):
+            return query
+        inner = query.this if isinstance(query, exp.Union | exp.Subquery) else None
+        if not isinstance(inner, exp.Query | exp.Values):
+            return None
+        query = inner
+
+
+def _named(query: exp.Expr, members: frozenset[str]) -> list[exp.Table]:
+    tables = [each for each in query.find_all(exp.Table) if isinstance(each.this, exp.Identifier)]
+    return [each for each in tables if table_name(each).lower() in members]
+
+
+def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset[str]) -> None:
+    """Refuse a `union all` that adds up other than row by row."""
+    query = table.query
+    while isinstance(query, exp.Subquery):
+        query = query.this
+    if not isinstance(query, exp.Union) or query.args.get("distinct"):
+        if not isinstance(query, exp.SetOperation):
+            return
+        if isinstance(query, exp.Union):
+            return
+    hint = "write `union`, with which each row counts once"
+    if not isinstance(query, exp.Union):
+        raise SpecError(
+            "`intersect` and `except` don't go with `with recursive`", span=statement.tree.place(table.place), hint=hint
+        )
+    parts: list[exp.Expr] = []
+    left: list[exp.Expr] = [query]
+    while left:
+        each = left.pop()
+        if isinstance(each, exp.Union) and not each.args.get("distinct"):
+            left += [each.expression, each.this]
+        else:
+            parts.append(each)
+    for part in parts:
+        inner = part
+        while isinstance(inner, exp.Subquery):
+            inner = inner.this
+        found = _named(inner, members)
+        if found and not _is_linear(inner, found, table.name):
+            problem = "with `union all`, a recursive part is a plain `select` that names the table itself once, in its own `from`"
+            raise SpecError(problem, span=statement.tree.place(found[0]), hint=hint)
+
+
+def _is_linear(query: exp.Expr, found: Sequence[exp.Table], name: str) -> bool:
+    """Say whether a query's rows are those that it makes of each row of a table by itself."""
+    if not isinstance(query, exp.Select) or len(found) != 1 or table_name(found[0]).lower() != name.lower():
+        return False
+    if any(query.args.get(clause) for clause in ("group", "having", "distinct", "limit", "offset")):
+        return False
+    if find_aggregates(query.expressions):
+        return False
+    joins = query.args.get("joins") or ()
+    if any(join.args.get("side") or join.args.get("kind") in ("SEMI", "ANTI") for join in joins):
+        return False
+    return found[0].parent_select is query and isinstance(found[0].parent, exp.From | exp.Join)

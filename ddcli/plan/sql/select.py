@@ -1,0 +1,191 @@
+"""A `select`: its list over the rows or groups that `from`, `where` and `group by` leave, then `distinct`, order and limit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError
+from ddcli.expressions.tree import Column, Expression
+from ddcli.plan import logical
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.context import QueryResult
+from ddcli.plan.sql.entries import Entry, listed_entries
+from ddcli.plan.sql.groups import grouped, is_grouped
+from ddcli.plan.sql.names import renamed
+from ddcli.plan.sql.reader import contains_query
+from ddcli.plan.sql.tables import From
+from ddcli.plan.sql.top import bounds, first, limited, order_keys, position_of
+
+if TYPE_CHECKING:
+    from ddcli.plan.sql.block import Block
+    from ddcli.plan.sql.context import Environment, QueryLowering
+    from ddcli.plan.sql.top import Key
+
+CLAUSES = ("expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit", "offset", "with_")
+
+
+LISTED = "\0"
+"""Begins the name of a column of the list where columns of the rows stand, too."""
+
+
+def select(statement: QueryLowering, node: exp.Select, environment: Environment, *, value: bool) -> QueryResult:
+    """Return the relation of a `select`."""
+    statement.tree.take(node, *CLAUSES)
+    block = From(statement, environment).block(node)
+    entries = listed_entries(statement, block.scope, node)
+    having, distinct = node.args.get("having"), node.args.get("distinct")
+    limit, offset = bounds(statement, node)
+    keys = tuple(environment.outer.node.schema) if environment.outer is not None else ()
+    single = False
+    if is_grouped(node, [each.written for each in entries if each.written is not None]):
+        plain = having is None and distinct is None and limit is None and not offset and len(entries) == 1
+        deferred = value and plain and not (entries[0].written is not None and contains_query(entries[0].written))
+        block, single = grouped(statement, block, node, entries, deferred=deferred)
+        if having is not None:
+            block.where(statement.tree.take(having, "this")[0])
+        if deferred and single:
+            (found,) = _expressions(block, entries)
+            rest = [name for name in block.node.schema if name not in keys]
+            order = node.args.get("order")
+            if order is not None:
+                order_keys(statement, order, block.reader.expression)
+            return QueryResult(
+                block.node, keys, ((entries[0].name, rest[0] if rest else keys[0]),), single=True, value=found
+            )
+    expressions = _expressions(block, entries)
+    return _listed(statement, node, block, entries, expressions, keys, limit, offset, single=single)
+
+
+def _listed(
+    statement: QueryLowering, node: exp.Select, block: Block, entries: list[Entry], expressions: list[Expression],
+    keys: tuple[str, ...], limit: int | None, offset: int, *, single: bool,
+) -> QueryResult:  # fmt: skip
+    """Return the columns of the list, and the rows that `distinct`, `limit` and `offset` leave."""
+    distinct, order = node.args.get("distinct"), node.args.get("order")
+    names = _apart([each.name for each in entries], keys)
+    columns = tuple((each.name, name) for each, name in zip(entries, names, strict=True))
+    listed = dict(zip(names, expressions, strict=True))
+    on = statement.tree.take(distinct, "on", "expressions")[0] if distinct is not None else None
+    before = block.node
+    order_by = order_keys(
+        statement,
+        order,
+        lambda each: _order_key(statement, block, each, columns, listed, whole=distinct is not None and on is None),
+    )
+    by: list[Expression] = []
+    if on is not None:
+        (written,) = statement.tree.take(on, "expressions")
+        by = [_order_key(statement, block, each, columns, listed, whole=False) for each in written]
+    elif limit is None and not offset:
+        block.node = before  # the order keeps all: what computes it is in nobody's way
+    rows: dict[str, Expression] = {key: nodes.column(block.node, key) for key in keys} | listed
+    if distinct is not None and on is None:
+        found = nodes.distinct(nodes.mapped(block.node, rows))
+        plain = {LISTED + name: nodes.column(found, name) for name in names}
+        order_by = [(_replaced_names(key, plain), descending) for key, descending in order_by]
+        return limited(statement, node, QueryResult(found, keys, columns, single), order_by, limit, offset)
+    if limit is None and not offset and on is None:
+        found = nodes.mapped(block.node, rows)
+        return limited(statement, node, QueryResult(found, keys, columns, single), order_by, None, 0)
+    hidden = renamed([f"#key{at}" for at in range(len(order_by) + len(by))], rows.keys() | before.schema.keys())
+    extra = dict(zip(hidden, [*(key for key, _ in order_by), *by], strict=True))
+    kept: list[Key] = []
+    for name, (key, descending) in zip(hidden, order_by, strict=False):
+        if isinstance(key, Column) and key.name.startswith(LISTED):
+            del extra[name]
+            kept.append((Column(key.name.removeprefix(LISTED), key.type), descending))
+        else:
+            kept.append((Column(name, key.type), descending))
+    extra = {name: _inlined(each, listed) for name, each in extra.items()}
+    result = QueryResult(nodes.mapped(block.node, rows | extra), keys, columns, single)
+    if on is not None:
+        groups = (*keys, *list(hidden)[len(order_by) :])
+        order_columns = tuple((key.name, descending) for key, descending in kept if isinstance(key, Column))
+        result = replace(result, node=logical.TopK((result.node,), result.node.schema, groups, 1, order_columns))
+    if limit is not None or offset:
+        result = first(result, kept, limit, offset)
+    return replace(result, node=nodes.projected(result.node, [*keys, *names]))
+
+
+def _replaced_names(expression: Expression, columns: dict[str, Column]) -> Expression:
+    """Return an expression over the list's columns under their own names."""
+    if isinstance(expression, Column):
+        return columns.get(expression.name, expression)
+    return expression.with_children(tuple(_replaced_names(child, columns) for child in expression.children))
+
+
+def _inlined(expression: Expression, listed: dict[str, Expression]) -> Expression:
+    """Return an expression over the rows in which columns of the list are what these are computed of."""
+    if isinstance(expression, Column) and expression.name.startswith(LISTED):
+        return listed[expression.name.removeprefix(LISTED)]
+    return expression.with_children(tuple(_inlined(child, listed) for child in expression.children))
+
+
+def _order_key(
+    statement: QueryLowering,
+    block: Block,
+    written: exp.Expr,
+    columns: tuple[tuple[str, str], ...],
+    listed: dict[str, Expression],
+    *,
+    whole: bool,
+) -> Expression:
+    """Return what an entry of an `order by` means: a column of the list by position or name, else an expression over the rows.
+
+    A column of the list comes under its own name there; with `whole`, only these are to be had.
+    """
+    position = position_of(statement, written, len(columns))
+    if position is not None:
+        name = columns[position][1]
+        return Column(LISTED + name, listed[name].type)
+    if isinstance(written, exp.Column) and not written.args.get("table") and isinstance(written.this, exp.Identifier):
+        wanted = written.name.lower()
+        same = [name for shown, name in columns if shown.lower() == wanted]
+        if same and len({listed[name].text() for name in same}) == 1:
+            statement.identifier(written)
+            return Column(LISTED + same[0], listed[same[0]].type)
+    found = block.reader.expression(written)
+    for name, each in listed.items():
+        if each.text() == found.text():
+            return Column(LISTED + name, each.type)
+    if whole:
+        hint = "list it, or name a column that is listed"
+        raise SpecError(
+            "with `distinct`, rows are ordered by columns of the list", span=statement.tree.place(written), hint=hint
+        )
+    return found
+
+
+def _apart(names: list[str], taken: tuple[str, ...]) -> list[str]:
+    """Return column names for a list, all different and none of them taken."""
+    from ddcli.plan.sql.names import fresh
+
+    found: list[str] = []
+    for name in names:
+        found.append(fresh(f"{name}", {*taken, *found}))
+    return found
+
+
+def _expressions(block: Block, entries: list[Entry]) -> list[Expression]:
+    """Return what computes each entry of a list."""
+    found: list[Expression] = []
+    for entry in entries:
+        if entry.written is not None:
+            found.append(block.reader.expression(entry.written))
+        elif block.groups is None:
+            found.append(nodes.column(block.node, entry.column))
+        else:
+            plain = Column(entry.column, block.groups.schema[entry.column])
+            key = block.groups.keys.get(plain.text())
+            if key is None:
+                hint = f"add it to `group by`, or take one of its values: min({entry.name})"
+                raise SpecError(
+                    f"`{entry.name}` may differ from row to row of a group",
+                    span=block.statement.tree.text.span,
+                    hint=hint,
+                )
+            found.append(key)
+    return found

@@ -1,0 +1,123 @@
+"""`union`, `intersect` and `except`, with and without `all`: sums, and counts of how often each side has a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError
+from ddcli.expressions.aggregates import AggregateCall
+from ddcli.expressions.coerce import INT64, Mismatch, convert, meet
+from ddcli.expressions.steps import ExplodeStep
+from ddcli.expressions.tree import Column, Expression, Literal
+from ddcli.plan import logical
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.names import renamed
+from ddcli.plan.sql.nodes import call, column
+
+if TYPE_CHECKING:
+    from ddcli.plan.logical import Node
+    from ddcli.plan.sql.context import Environment, QueryLowering, QueryResult
+
+LEFT, RIGHT = "#left", "#right"
+
+
+def set_operation(statement: QueryLowering, node: exp.SetOperation, environment: Environment) -> QueryResult:
+    """Return the rows of both sides as a set operation combines them, under the left side's names."""
+    left, right, distinct = statement.tree.take(
+        node, "this", "expression", "distinct", "with_", "order", "limit", "offset"
+    )[:3]
+    one, other = aligned(
+        statement, node, [statement.query(left, environment), statement.query(right, environment)], environment
+    )
+    return combined(node, one, other, distinct=bool(distinct))
+
+
+def combined(node: exp.SetOperation, one: QueryResult, other: QueryResult, *, distinct: bool) -> QueryResult:
+    """Return the rows of two results with equal columns as a set operation combines them."""
+    from dataclasses import replace
+
+    if isinstance(node, exp.Union):
+        both = nodes.concat([one.node, other.node])
+        return replace(one, node=nodes.distinct(both) if distinct else both)
+    names = list(one.node.schema)
+    sides = [
+        nodes.extended(side.node, {LEFT: Literal(int(at == 0), INT64), RIGHT: Literal(int(at == 1), INT64)})
+        for at, side in enumerate((one, other))
+    ]
+    both = nodes.concat(sides)
+    calls = [AggregateCall("sum", (column(both, name),), False, (), INT64) for name in (LEFT, RIGHT)]
+    counted = nodes.reduced(both, nodes.every(both, names), calls, [LEFT, RIGHT])
+    left, right, none = column(counted, LEFT), column(counted, RIGHT), Literal(0, INT64)
+    if distinct:
+        is_there = call(">" if isinstance(node, exp.Intersect) else "<=", right, none)
+        found = nodes.filtered(counted, call("and", call(">", left, none), is_there))
+    else:
+        wanted = (
+            call("least", left, right)
+            if isinstance(node, exp.Intersect)
+            else call("greatest", call("-", left, right), none)
+        )
+        kept = nodes.filtered(counted, call(">", wanted, none))
+        found = logical.Apply((kept,), kept.schema, ExplodeStep(wanted))
+    return replace(one, node=nodes.projected(found, names))
+
+
+def aligned(
+    statement: QueryLowering, node: exp.Expr, sides: list[QueryResult], environment: Environment
+) -> list[QueryResult]:
+    """Return results with the same columns, in the same order, of common types, for each row of the same keys around."""
+    from ddcli.plan.sql.context import QueryResult
+
+    counts = [len(side.columns) for side in sides]
+    if len(set(counts)) > 1:
+        problem = f"the sides have {counts[0]} and {counts[1]} columns"
+        raise SpecError(problem, span=statement.tree.place(node), hint="list as many columns on both sides")
+    keys = tuple(environment.outer.node.schema) if environment.outer is not None else ()
+    names = list(renamed([name for name, _ in sides[0].columns], keys).values())
+    expressions: list[list[Expression]] = [[column(side.node, each) for _, each in side.columns] for side in sides]
+    for at, (name, _) in enumerate(sides[0].columns):
+        common = expressions[0][at].type
+        for other in expressions[1:]:
+            found = meet(common, other[at].type)
+            if found is None:
+                problem = (
+                    f"column `{name}` is {common.required()} on one side and {other[at].type.required()} on the other"
+                )
+                raise SpecError(problem, span=statement.tree.place(node), hint="cast one of them")
+            common = found
+        for each in expressions:
+            each[at] = converted(each[at], common)
+    made = []
+    for side, own in zip(sides, expressions, strict=True):
+        whole, renames = spread(side, environment)
+        bound = {old: Column(new, whole.schema[new]) for old, new in renames.items()}
+        columns: dict[str, Expression] = {key: column(whole, key) for key in keys}
+        columns |= {name: each.substitute(bound) for name, each in zip(names, own, strict=True)}
+        made.append(nodes.mapped(whole, columns))
+    columns_ = tuple((name, given) for (name, _), given in zip(sides[0].columns, names, strict=True))
+    return [QueryResult(each, keys, columns_) for each in made]
+
+
+def converted(expression: Expression, kind: object) -> Expression:
+    """Return an expression as a common type that holds its values."""
+    from ddcli.expressions.types import Type
+
+    assert isinstance(kind, Type)
+    if expression.type.kind == "null":
+        return Literal(None, kind.or_null())
+    try:
+        return convert(expression, kind)
+    except Mismatch as mismatch:  # pragma: no cover - `meet` found the type
+        raise SpecError(mismatch.problem, hint=mismatch.hint) from None
+
+
+def spread(side: QueryResult, environment: Environment) -> tuple[Node, dict[str, str]]:
+    """Return a result for each row of all that is around, and what its columns are called there."""
+    if environment.outer is None or len(side.keys) == len(environment.outer.node.schema):
+        return side.node, {name: name for name in side.node.schema}
+    around = environment.outer.node
+    result, keys = side.apart(around.schema)
+    renames = dict(zip(side.node.schema, result.node.schema, strict=True))
+    return nodes.joined(around, result.node, nodes.same(keys, around, result.node)), renames

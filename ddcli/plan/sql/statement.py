@@ -1,0 +1,176 @@
+"""A statement bound to the columns of what it names: from its syntax tree to a relation."""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import SpecError
+from ddcli.expressions.statement import read_statement
+from ddcli.plan import logical
+from ddcli.plan.relation import Relation
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.context import Environment, Outer, QueryResult
+from ddcli.plan.sql.names import Names
+from ddcli.plan.sql.select import select
+from ddcli.plan.sql.sets import set_operation
+from ddcli.plan.sql.top import ordered
+from ddcli.plan.sql.values import one_row, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ddcli.errors import Span, Text
+    from ddcli.expressions.sql import Tree
+    from ddcli.plan.logical import LoopName, Node
+
+
+def bind(
+    text: Text,
+    named: Callable[[str], Relation],
+    inputs: Callable[[], Sequence[Node]],
+    loop: LoopName | None = None,
+    coordinates: int = 1,
+) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
+    """Return the relation of a query, and what is worth knowing of it, each at its place.
+
+    `named` returns what a name means, `inputs` the nodes of all inputs, for rows that depend on nothing. `loop` is the loop in whose body the
+    statement stands, `coordinates` how many a time has.
+    """
+    statement = Statement(read_statement(text), named, inputs, loop, coordinates)
+    result = statement.query(statement.tree.root, Environment({}))
+    statement.tree.finish()
+    names: dict[str, str] = {}
+    for name, column in result.columns:
+        if name in names:
+            hint = "give one of them another name with `as`"
+            raise SpecError(f"two columns are named `{name}`", span=text.span, hint=hint)
+        names[name] = column
+    node = nodes.mapped(result.node, {name: nodes.column(result.node, column) for name, column in names.items()})
+    for name, kind in node.schema.items():
+        if kind.kind in ("null", "months"):
+            raise SpecError(f"column `{name}` has no type", span=text.span, hint=f"cast it: cast({name} as int64)")
+    return Relation(node), tuple(dict.fromkeys(statement.notes))
+
+
+@dataclass(eq=False)
+class Statement:
+    """A query while it is lowered."""
+
+    tree: Tree
+    named: Callable[[str], Relation]
+    inputs: Callable[[], Sequence[Node]]
+    loop: LoopName | None = None
+    coordinates: int = 1
+    notes: list[tuple[Span, str]] = field(default_factory=list)
+    _free: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def query(self, node: exp.Expr, environment: Environment, *, value: bool = False) -> QueryResult:
+        """Return the relation of a query, for each row of the columns around that it reads.
+
+        With `value`, a query that is one value may be returned as how to compute that.
+        """
+        outer = environment.outer
+        if outer is not None:
+            taken = frozenset(name.column for name in outer.scope.visible())
+            environment = replace(environment, taken=taken | environment.taken)
+            environment = replace(environment, outer=self._needed(node, outer, environment))
+        return self._query(node, environment, value=value)
+
+    def _needed(self, node: exp.Expr, outer: Outer, environment: Environment) -> Outer | None:
+        """Return what is around a query with no more than the columns that it reads, each of their rows once."""
+        if id(node) not in self._free:
+            scope = Names([], outer.scope)
+            # Just what can be named: what else is there would change the names that columns inside get.
+            known = {name.column for name in outer.scope.visible()}
+            schema = {name: kind for name, kind in outer.node.schema.items() if name in known}
+            stand_in = logical.Source((), schema, "#around")
+            noted = len(self.notes)
+            self._query(node, replace(environment, outer=Outer(scope, stand_in)), value=False)
+            del self.notes[noted:]
+            self._free[id(node)] = tuple(scope.used)
+        used = self._free[id(node)]
+        if not used:
+            return None
+        for name in used:  # whoever records what is read around sees it each time
+            outer.scope.note(name)
+        rows = nodes.distinct(nodes.projected(outer.node, used))
+        return Outer(Names([], outer.scope), rows)
+
+    def _query(self, node: exp.Expr, environment: Environment, *, value: bool) -> QueryResult:
+        environment = self._with(node, environment)
+        if isinstance(node, exp.Select):
+            return select(self, node, environment, value=value)
+        if isinstance(node, exp.SetOperation):
+            found = set_operation(self, node, environment)
+        elif isinstance(node, exp.Values):
+            found = values(self, node, environment)
+        elif isinstance(node, exp.Subquery):
+            (inner,) = self.tree.take(node, "this", "with_", "order", "limit", "offset", "alias")[:1]
+            if not isinstance(inner, exp.Query | exp.Values):
+                raise SpecError("a query is expected here", span=self.tree.place(node))
+            found = self._query(inner, environment, value=value)
+        else:
+            raise SpecError(f"`{self.tree.written(node)}` is not supported", span=self.tree.place(node))
+        return ordered(self, node, found)
+
+    def _with(self, node: exp.Expr, environment: Environment) -> Environment:
+        """Return the environment with the tables that a query defines."""
+        defined = node.args.get("with_")
+        if defined is None:
+            return environment
+        tables, is_recursive = self.tree.take(defined, "expressions", "recursive")
+        if is_recursive:
+            from ddcli.plan.sql.recursion import recursive
+
+            return recursive(self, tables, environment)
+        for table in tables:
+            name, columns, query = self.definition(table)
+            result = self._query(query, Environment(environment.tables), value=False)
+            environment = self.defined(environment, name, columns, result)
+        return environment
+
+    def definition(self, table: exp.CTE) -> tuple[exp.Expr, list[exp.Expr], exp.Expr]:
+        """Return the name, the columns' names and the query of a table of a `with`. Whether it is `materialized` changes no result."""
+        alias, query = self.tree.take(table, "alias", "this", "materialized")[:2]
+        name, columns = self.tree.take(alias, "this", "columns")
+        return name, columns or [], query
+
+    def defined(
+        self, environment: Environment, name: exp.Expr, columns: Sequence[exp.Expr], result: QueryResult
+    ) -> Environment:
+        """Return the environment with one table more."""
+        word = self.identifier(name)
+        named = replace(result, columns=self.columns_named(result.columns, columns, word, name))
+        return replace(environment, tables={**environment.tables, word.lower(): named})
+
+    def columns_named(
+        self, columns: Sequence[tuple[str, str]], names: Sequence[exp.Expr], table: str, place: exp.Expr
+    ) -> tuple[tuple[str, str], ...]:
+        """Return columns under the names that a list behind a table's name has for them, as far as it goes."""
+        if len(names) > len(columns):
+            problem = f"`{table}` has {len(columns)} columns, and {len(names)} names for them"
+            raise SpecError(problem, span=self.tree.place(place))
+        given = [self.identifier(each) for each in names]
+        return tuple((given[at] if at < len(given) else name, column) for at, (name, column) in enumerate(columns))
+
+    def identifier(self, node: exp.Expr) -> str:
+        """Return a name that stands alone."""
+        while isinstance(node, exp.ColumnDef | exp.Column):
+            (node,) = self.tree.take(node, "this")
+        if not isinstance(node, exp.Identifier):
+            raise SpecError(f"`{self.tree.written(node)}` is no name", span=self.tree.place(node))
+        return str(self.tree.take(node, "this", "quoted")[0])
+
+    def one(self, environment: Environment, below: Node | None, span: Span) -> Node:
+        """Return a record for each row of what is around; without that, one that is there from the first row of the inputs below on."""
+        if environment.outer is not None:
+            return environment.outer.node
+        return one_row(self, below, span)
+
+    def note(self, node: exp.Expr, text: str) -> None:
+        """Note something that is worth knowing."""
+        self.notes.append((self.tree.place(node), text))

@@ -1,0 +1,151 @@
+"""`order by`, `limit` and `offset`: with a limit the first rows in an order, without one nothing, for a collection has no order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError
+from ddcli.expressions.tree import Column, Expression
+from ddcli.plan import logical
+from ddcli.plan.sql import nodes
+from ddcli.plan.sql.names import renamed
+from ddcli.plan.sql.nodes import call, column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ddcli.plan.sql.context import QueryLowering, QueryResult
+
+Key = tuple[Expression, bool]
+"""What rows are ordered by, and whether descending; null is the largest value."""
+UNORDERED = "a collection has no order: `order by` without `limit` is only the order in which rows are shown"
+
+
+def order_keys(statement: QueryLowering, order: exp.Order | None, key: Callable[[exp.Expr], Expression]) -> list[Key]:
+    """Return the keys of an `order by`, each read by `key`."""
+    if order is None:
+        return []
+    found: list[Key] = []
+    (keys,) = statement.tree.take(order, "expressions")
+    for each in keys:
+        written, descending, nulls_first = statement.tree.take(each, "this", "desc", "nulls_first")
+        expression = key(written)
+        if expression.type.kind in ("list", "null", "months"):
+            span = statement.tree.place(each)
+            raise SpecError(f"can't order by {expression.type.required()}", span=span)
+        if bool(nulls_first) != bool(descending) and expression.type.nullable:
+            found.append((call("is null", expression), bool(nulls_first)))
+        found.append((expression, bool(descending)))
+    return found
+
+
+def bounds(statement: QueryLowering, node: exp.Expr) -> tuple[int | None, int]:
+    """Return the limit of a query, None without one, and its offset."""
+    limit, offset = node.args.get("limit"), node.args.get("offset")
+    if isinstance(limit, exp.Fetch):
+        written, options = statement.tree.take(limit, "count", "limit_options", "direction")[:2]
+        if options is not None:
+            parts = statement.tree.take(options, "rows", "percent", "with_ties")
+            if parts[1] or parts[2]:
+                raise SpecError("`percent` and `with ties` are not supported", span=statement.tree.place(limit))
+        return _whole(statement, written), _offset(statement, offset)
+    if limit is None:
+        return None, _offset(statement, offset)
+    (written,) = statement.tree.take(limit, "expression")
+    if isinstance(written, exp.Column) and str(written.name).lower() == "all":
+        statement.identifier(written)
+        return None, _offset(statement, offset)
+    return _whole(statement, written), _offset(statement, offset)
+
+
+def _offset(statement: QueryLowering, offset: exp.Expr | None) -> int:
+    return 0 if offset is None else _whole(statement, *statement.tree.take(offset, "expression"))
+
+
+def _whole(statement: QueryLowering, node: exp.Expr | None) -> int:
+    text, is_text = statement.tree.take(node, "this", "is_string") if isinstance(node, exp.Literal) else ("", False)
+    if is_text or not str(text).isdigit() or len(str(text)) > 12:
+        span = statement.tree.place(node) if node is not None else None
+        raise SpecError("`limit` and `offset` take a constant whole number", span=span)
+    return int(str(text))
+
+
+def first(result: QueryResult, keys: Sequence[Key], limit: int | None, offset: int) -> QueryResult:
+    """Return the rows of each group of the keys around from `offset` on, as many as `limit`, in an order; ties by the other columns."""
+    node = result.node
+    names = renamed([f"#order{at}" for at in range(len(keys))], node.schema)
+    hidden = {name: key for name, (key, _) in zip(names, keys, strict=True) if not isinstance(key, Column)}
+    order = tuple(
+        (key.name if isinstance(key, Column) else name, descending)
+        for name, (key, descending) in zip(names, keys, strict=True)
+    )
+    ranked = nodes.extended(node, hidden)
+    if limit == 0:
+        from ddcli.expressions.coerce import BOOL
+        from ddcli.expressions.tree import Literal
+
+        return replace(result, node=nodes.filtered(node, Literal(False, BOOL)))
+
+    def top(count: int) -> logical.Node:
+        return logical.TopK((ranked,), ranked.schema, result.keys, count, order)
+
+    found = ranked if limit is None else top(limit + offset)
+    if offset:
+        skipped = top(offset)
+        found = logical.Concat((found, logical.Negate((skipped,), skipped.schema)), ranked.schema)
+    return replace(result, node=nodes.projected(found, node.schema), single=result.single or limit == 1)
+
+
+def ordered(statement: QueryLowering, node: exp.Expr, result: QueryResult) -> QueryResult:
+    """Return the rows that a query other than a `select` keeps by its `order by`, `limit` and `offset`."""
+    limit, offset = bounds(statement, node)
+    by_name: dict[str, str] = {}
+    for name, each in result.columns:
+        by_name.setdefault(name.lower(), each)
+
+    def key(written: exp.Expr) -> Expression:
+        position = position_of(statement, written, len(result.columns))
+        if position is not None:
+            return column(result.node, result.columns[position][1])
+        if isinstance(written, exp.Column) and not written.args.get("table"):
+            name = statement.identifier(written)
+            if name.lower() in by_name:
+                return column(result.node, by_name[name.lower()])
+        hint = "name a column of the result, or its position"
+        raise SpecError("this is no column of the result", span=statement.tree.place(written), hint=hint)
+
+    keys = order_keys(statement, node.args.get("order"), key)
+    return limited(statement, node, result, keys, limit, offset)
+
+
+def limited(
+    statement: QueryLowering, node: exp.Expr, result: QueryResult, keys: Sequence[Key], limit: int | None, offset: int
+) -> QueryResult:
+    """Return the rows that are kept; note an order that keeps all."""
+    if limit is None and not offset:
+        if keys:
+            statement.note(node.args["order"], UNORDERED)
+        return result
+    return first(result, keys, limit, offset)
+
+
+def position_of(statement: QueryLowering, node: exp.Expr, count: int) -> int | None:
+    """Return the column, from 0, that a whole number stands for in `group by` and `order by`."""
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return None
+    text, _ = statement.tree.take(node, "this", "is_string")
+    if not str(text).isdigit() or not 1 <= int(str(text)) <= count:
+        hint = f"the first is 1, the last {count}"
+        raise SpecError(f"there is no column {text}", span=statement.tree.place(node), hint=hint)
+    return int(str(text)) - 1
+
+
+def places(columns: Sequence[tuple[str, str]]) -> Mapping[str, str]:
+    """Return columns by their names in small letters, the first of several."""
+    found: dict[str, str] = {}
+    for name, each in columns:
+        found.setdefault(name.lower(), each)
+    return found

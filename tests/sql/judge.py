@@ -1,0 +1,164 @@
+"""Statements over small tables with nulls, held against DuckDB after each of several changes of the tables."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from ddcli.errors import DdError, Span, SpecErrors, Text
+from ddcli.expressions.types import parse_type
+from ddcli.plan import logical
+from ddcli.plan.relation import Relation
+from ddcli.plan.sql.statement import bind
+from tests.reference.expressions import Fails
+from tests.reference.model import Model, total
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TABLES = {
+    "t": {"a": "int64", "b": "int64?", "s": "string?"},
+    "u": {"a": "int64?", "c": "int64", "d": "date?"},
+    "v": {"k": "int64?", "x": "int64?"},
+    "w": {"a": "int64", "f": "bool?", "m": "decimal(10, 2)?"},
+}
+SQL_TYPES = {"int64": "bigint", "string": "varchar", "date": "date", "bool": "boolean", "decimal": "decimal(10, 2)"}
+Rows = dict[str, Counter[tuple[Any, ...]]]
+
+
+def schema(name: str) -> dict[str, Any]:
+    return {column: parse_type(kind) for column, kind in TABLES[name].items()}
+
+
+def bound(text: str) -> logical.Node:
+    """Return the node of a statement; DdError if it is refused."""
+    relations = {name: Relation(logical.Source((), schema(name), name)) for name in TABLES}
+    lines = text.split("\n")
+    span, *rest = (Span("query", at, 1, len(line), line) for at, line in enumerate(lines, start=1))
+    more = tuple(rest)
+    relation, _ = bind(
+        Text(text, span, 0, more), lambda name: relations[name], lambda: [each.node for each in relations.values()]
+    )
+    return relation.node
+
+
+def random_value(rng: random.Random, kind: Any) -> Any:
+    """Return a value of few, so that rows meet."""
+    import datetime as dt
+
+    if kind.nullable and rng.random() < 0.25:
+        return None
+    return {
+        "int64": lambda: rng.randrange(4),
+        "string": lambda: rng.choice(["", "x", "xy", "z"]),
+        "date": lambda: dt.date(2020, 1, 1 + rng.randrange(3)),
+        "bool": lambda: rng.random() < 0.5,
+        "decimal": lambda: Decimal(rng.randrange(-5, 6)) / 4,
+    }[kind.kind]()
+
+
+def random_row(rng: random.Random, name: str) -> tuple[Any, ...]:
+    return tuple(random_value(rng, kind) for kind in schema(name).values())
+
+
+def states(rng: random.Random, changes: int = 5) -> Iterator[Rows]:
+    """Yield tables as they are at first and after each of the changes; sometimes one is empty."""
+    rows: Rows = {name: Counter(random_row(rng, name) for _ in range(rng.randrange(1, 8))) for name in TABLES}
+    yield rows
+    for _ in range(changes):
+        rows = {name: Counter(table) for name, table in rows.items()}
+        for name, table in rows.items():
+            if rng.random() < 0.1:
+                table.clear()
+            for _ in range(rng.randrange(4)):
+                present = sorted(table.elements(), key=repr)
+                if present and rng.random() < 0.5:
+                    table[rng.choice(present)] -= 1
+                else:
+                    table[random_row(rng, name)] += 1
+            rows[name] = +table
+        yield rows
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """Return an empty database with the tables."""
+    base = duckdb.connect(":memory:", config={"threads": 1})
+    base.execute("set default_null_order = 'nulls_last_on_asc_first_on_desc'")
+    base.execute("set ieee_floating_point_ops = false")
+    for name in TABLES:
+        columns = ", ".join(f'"{column}" {SQL_TYPES[kind.kind]}' for column, kind in schema(name).items())
+        base.execute(f"create table {name} ({columns})")
+    return base
+
+
+def fill(base: duckdb.DuckDBPyConnection, rows: Rows) -> None:
+    for name, table in rows.items():
+        base.execute(f"delete from {name}")
+        if records := list(table.elements()):
+            base.executemany(f"insert into {name} values ({', '.join('?' * len(records[0]))})", records)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as both sides have it."""
+    if isinstance(value, float):
+        return Fraction(value).limit_denominator(10**6)
+    if isinstance(value, Decimal | int) and not isinstance(value, bool):
+        return Fraction(value)
+    if isinstance(value, list):
+        return tuple(map(plain, value))
+    return value
+
+
+def records(found: Any) -> Counter[tuple[Any, ...]]:
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for record, count in found:
+        counts[tuple(map(plain, record))] += count
+    return Counter({record: count for record, count in counts.items() if count})
+
+
+class Judged:
+    """How many statements were compared, refused and left out, and why."""
+
+    def __init__(self) -> None:
+        self.compared, self.refused, self.left = 0, Counter[str](), Counter[str]()
+        self.examples: dict[str, str] = {}
+
+
+def judge(text: str, seed: int, base: duckdb.DuckDBPyConnection, judged: Judged) -> str | None:
+    """Return how a statement differs from DuckDB, None if it does not or is refused."""
+    try:
+        base.execute(f"explain {text}")
+    except duckdb.Error as error:
+        judged.left[f"DuckDB: {str(error).split(chr(10))[0][:60]}"] += 1
+        return None
+    try:
+        node = bound(text)
+    except (DdError, SpecErrors) as error:
+        found = error.errors[0] if isinstance(error, SpecErrors) else error
+        judged.refused[found.problem] += 1
+        judged.examples.setdefault(found.problem, text)
+        return None
+    for rows in states(random.Random(seed)):
+        fill(base, rows)
+        try:
+            wanted: Any = records((row, 1) for row in base.execute(text).fetchall())
+        except duckdb.Error:
+            judged.left["DuckDB fails on the rows"] += 1  # of a subquery whose value nobody may need
+            continue
+        inputs = {name: total(table.items()) for name, table in rows.items()}
+        try:
+            got: Any = records(Model(inputs, (0,), frozenset(TABLES)).output(node).items())
+        except Fails as error:
+            judged.left["dd fails on the rows"] += 1
+            if "more than one row" in str(error):  # of a subquery whose value DuckDB may not need
+                continue
+            got = f"fails: {error}"
+        if wanted != got:
+            return f"{text}\n  tables {[(name, list(table.elements())) for name, table in rows.items()]}\n  DuckDB {wanted}\n  dd     {got}"
+    judged.compared += 1
+    return None

@@ -1,0 +1,106 @@
+"""Statements are what DuckDB makes of them after each change, or refused; and the engine agrees with the reference on them."""
+
+import random
+
+import pytest
+
+from tests.sql.generate import Statements
+from tests.sql.judge import Judged, connect, judge
+
+STATEMENTS = [
+    "select a, b+1 as x from t where b > 1",
+    "select t.a, u.c from t, u where t.a=u.a and t.b>1",
+    "select t.a, u.c from t left join u on t.a=u.a and t.b>u.c",
+    "select t.a, u.c, u.a as ua from t right join u on t.a=u.a",
+    "select t.a, u.c, u.a as ua from t full join u on t.a=u.a",
+    "select t.a, u.c, u.a as ua from t full join u on t.a=u.a and t.b < u.c",
+    "select t.a, u.c, u.a as ua from t full join u on t.b < u.c",
+    "select * from t full join u using (a)",
+    "select * from t natural left join u",
+    "select * from t natural join w",
+    "select a, sum(b) s, count(*) as n from t group by 1 having count(*)>1",
+    "select a from t where exists (select 1 from u where u.a=t.a) and b in (select c from u)",
+    "select a from t where b not in (select a from u)",
+    "select a from t where not exists (select 1 from u where u.a=t.b)",
+    "select a, (select max(c) from u where u.a = t.b) m from t",
+    "select a, (select count(*) from u where u.a = t.b) m from t",
+    "select a, (select count(*) from u where u.a is not distinct from t.b) m from t",
+    "select a, (select count(*)+t.a from u where u.a is not distinct from t.b or t.b is null) m from t",
+    "select count(*) as n, sum(b) as s from t",
+    "select count(*) as n, sum(b) as s from t where a > 5",
+    "select distinct a from t",
+    "select a, b from t order by a, b, s limit 2",
+    "select a, b from t order by b desc, a, s limit 2 offset 1",
+    "select a from t union select a from u",
+    "select a from t union all select c from u",
+    "select a from t intersect select a from u",
+    "select a from t intersect all select c from u",
+    "select a from t except select a from u",
+    "select a from t except all select c from u",
+    "with x as (select a, count(*) n from t group by a) select x.n, y.n as m from x, x y where x.a = y.n",
+    "select a, b, count(*) as n from t group by rollup (a, b)",
+    "select a, b, sum(a) as n from t group by cube (a, b)",
+    "select a, b, count(*) n from t group by grouping sets ((a), (b), ())",
+    "select a, b in (select c from u where u.a = t.a) as i from t",
+    "select a, b not in (select u.a from u where u.c = t.a) as i from t",
+    "select a, b > all (select c from u where u.a = t.a) as i, b >= any (select a from u) as j from t",
+    "select t.a, l.n from t, lateral (select count(*) as n from u where u.a = t.a) l",
+    "select t.a, l.c from t left join lateral (select c from u where u.a = t.a and u.c > t.b) l on true",
+    "select (select x.a from (select u.a, u.c from u where u.c > t.a) x order by x.c, x.a limit 1) as z from t",
+    "select a, case when exists (select 1 from v where v.k = t.a) then 1 else 0 end as e from t",
+    "select 1 as one, 'x' as y",
+    "values (1, 'a'), (2, null)",
+    "select a from t where a = (select max(a) from t)",
+    "select a from t t1 where a > (select avg(a) from t where t.s = t1.s)",
+    "select sum(x) from (select a + (select count(*) from u) as x from t) q(x)",
+    "select a from t where exists (select 1 from u where exists (select 1 from v where v.k = u.a and v.x = t.b))",
+    "select * exclude (b) from t",
+    "select t.* replace (a+1 as a) from t",
+    "select (select a from u where u.c = t.b) as z from t",
+    "select count(distinct b) filter (where a > 1) as n, sum(a) filter (where b is null) as s from t",
+    "select distinct on (a) a, b from t order by a, b, s",
+    "with recursive r(x) as (select a from t union select c + 1 from u, r where u.a = r.x and r.x < 6) select * from r",
+    "with recursive r(x, n) as (select a, 0 from t union all select c, n + 1 from u, r where u.a = r.x and n < 3) select x, n from r",
+    "with recursive r(x) as (select 1 union all select x + 1 from r where x < 5), s as (select x * 2 as y from r) select y from s where y > 3",
+    "with recursive e as (select k, x from v), p(k, x) as (select k, x from e union select p.k, e.x from p join e on p.x = e.k) select * from p",
+    "select a from t where b = any ((select a from u) union all (select c from u))",
+    "select a, count(*) n from t group by all",
+    "select b as z, a from t order by z, a limit 3",
+    "select distinct b as z from t order by z limit 2",
+    "select t.a + 1 as a2, count(*) as n from t group by a + 1",
+    "select a2, n from (select a + 1 as a2, count(*) as n from t group by a2) where n > 1",
+    "select s, (select count(*) from u where u.a = q.m) as c from (select s, max(a) as m from t group by s) q",
+    "select a::varchar as s, b::decimal(10,2) as d, '2020-01-01'::date as x from t",
+    "select x, y from (values (1, 'a'), (2, 'b')) as q(x, y)",
+    "select i from generate_series(1, 3) as g(i)",
+    "select t.a, i from t, generate_series(1, t.a) as g(i)",
+    "select t.a, i from t left join generate_series(1, t.a) as g(i) on true",
+    "select t.a, x from t, unnest([t.a, t.b]) as g(x)",
+    "select sum(a) from t having count(*) > 100",
+    "select 1 as x from t group by a having max(b) is null",
+    "select a from t where (a, b) in (select c, a from u)",
+    "select a from t where (a, b) not in (select c, a from u)",
+    "select a from t semi join u on t.a = u.c",
+    "select a, b from t anti join u using (a)",
+    "from t select a where b > 0",
+    "with t as (select * from t where a > 1) select * from t",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base():
+    return connect()
+
+
+@pytest.mark.parametrize("text", STATEMENTS)
+def test_a_statement_is_what_duckdb_makes_of_it(text, base):
+    judged = Judged()
+    assert judge(text, 1, base, judged) is None
+    assert judged.compared == 1, judged.refused + judged.left
+
+
+def test_random_statements_are_what_duckdb_makes_of_them_or_refused(base):
+    judged, statements = Judged(), 25
+    for seed in range(statements):
+        assert judge(Statements(random.Random(seed)).statement(), seed, base, judged) is None
+    assert judged.compared > statements * 3 // 4, judged.refused

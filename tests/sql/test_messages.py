@@ -1,0 +1,44 @@
+"""What is not supported, or wrong, is refused at its place, with a hint."""
+
+import pytest
+
+from ddcli.errors import DdError
+from tests.sql.judge import bound
+
+WRONG = {
+    "select x from t": ("1:8", "no column is named `x`"),
+    "select a from t, u": ("1:8", "`a` may be any of 2 columns"),
+    "select a, b from t group by a": ("1:11", "`b` may differ from row to row of a group"),
+    "select *\nfrom t\nwhere a + 1": ("3:7", "a condition is a bool, not int64"),
+    "select a from t\nwhere b = (select a, c from u)": ("2:19", "a subquery that stands for a value has one column"),
+    "select a from t limit b": ("1:23", "`limit` and `offset` take a constant whole number"),
+    "select row_number() over (order by a) as n from t": ("1:8", "window functions are not supported"),
+    "select a from t tablesample (10)": (None, "`sample` is not supported"),
+    "select a from t for update": (None, "`locks` is not supported"),
+    "select a from t qualify a = 1": (None, "`qualify` is not supported"),
+    "select a from t window w as (partition by a)": (None, "`windows` is not supported"),
+    "select * from t pivot (sum(a) for b in (1, 2))": (None, "`pivots` is not supported"),
+    "select a from t union select s from t": (None, "column `a` is int64 on one side and string on the other"),
+    "select a as x, b as x from t": (None, "two columns are named `x`"),
+    "select a from t join t on true": (None, "two tables are named `t`"),
+    "select a from t where max(a) > 1": (
+        None,
+        "max can't stand here",
+    ),
+    "select distinct a from t order by b limit 1": (None, "with `distinct`, rows are ordered by columns of the list"),
+    "with recursive r(x) as (select x + 1 from r) select x from r": (None, "nothing says what it begins with"),
+    "with recursive r(x) as (select 1 union all select count(*) from r) select x from r": (None, "with `union all`"),
+    "insert into t values (1)": (None, "this is no query"),
+    "select a from t; select b from t": (None, "`;` ends a query, but more follows"),
+    "select a from": (None, ""),
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_mistake_is_refused_at_its_place(text):
+    place, problem = WRONG[text]
+    with pytest.raises(DdError) as found:
+        bound(text)
+    assert problem in found.value.problem
+    if place is not None:
+        assert str(found.value.span).partition(":")[2] == place
