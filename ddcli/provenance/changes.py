@@ -269,6 +269,14 @@ class Changes:
     def _one(self, node: Node, record: Record) -> Contents:
         return self.differing(node, dict(zip(node.schema, record, strict=True)))
 
+    @_below.register
+    def _(self, node: logical.Once, record: Record) -> Reason:
+        (child,) = node.inputs
+        says = "from the first row of its inputs on"
+        return self._passed(
+            node, record, says, [(child, self.differing(child, dict(zip(node.schema, record, strict=True))))]
+        )
+
     # --- inputs ---------------------------------------------------------------------------------------------------
 
     @_below.register

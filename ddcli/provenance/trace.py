@@ -146,6 +146,14 @@ class Tracer:
         return self._passed(node, place, record, says, [self.reason(place, node.inputs[0], record, exact=exact)])
 
     @_below.register
+    def _(self, node: logical.Once, place: Place, record: Record, exact: bool) -> Reason:
+        """Return some row of the inputs, if there still is one: it is the first that counts, which may be gone."""
+        (child,) = node.inputs
+        there = place.home(child).contents(child).count(record) > 0
+        reasons = [self.reason(place, child, record, exact=False)] if there else []
+        return self._new(node, place, record, "from the first row of its inputs on").made_of(reasons)
+
+    @_below.register
     def _(self, node: logical.JoinFunction, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         candidates, world = place.home(child).contents(child), self.world

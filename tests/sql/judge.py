@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from ddcli import Dataflow
 from ddcli.errors import DdError, Span, SpecErrors, Text
 from ddcli.expressions.types import parse_type
 from ddcli.plan import logical
@@ -35,9 +36,9 @@ def schema(name: str) -> dict[str, Any]:
     return {column: parse_type(kind) for column, kind in TABLES[name].items()}
 
 
-def bound(text: str) -> logical.Node:
+def bound(text: str, relations: dict[str, Relation] | None = None) -> logical.Node:
     """Return the node of a statement; DdError if it is refused."""
-    relations = {name: Relation(logical.Source((), schema(name), name)) for name in TABLES}
+    relations = relations or {name: Relation(logical.Source((), schema(name), name)) for name in TABLES}
     lines = text.split("\n")
     span, *rest = (Span("query", at, 1, len(line), line) for at, line in enumerate(lines, start=1))
     more = tuple(rest)
@@ -45,6 +46,34 @@ def bound(text: str) -> logical.Node:
         Text(text, span, 0, more), lambda name: relations[name], lambda: [each.node for each in relations.values()]
     )
     return relation.node
+
+
+class Engine:
+    """A statement in a dataflow, fed with the differences of tables."""
+
+    def __init__(self, text: str) -> None:
+        self.dataflow = Dataflow()
+        self.inputs = {name: self.dataflow.input(name, TABLES[name]) for name in TABLES}
+        relations = {name: session.relation for name, session in self.inputs.items()}
+        result = bound(text, relations)
+        self.output = self.dataflow.output_of(Relation(result))
+        self.rows: Rows = {name: Counter() for name in TABLES}
+        self.contents: Counter[tuple[Any, ...]] = Counter()
+        self.now = 0
+
+    def advance(self, rows: Rows) -> Counter[tuple[Any, ...]]:
+        """Return the result over these tables."""
+        for name, table in rows.items():
+            for record in table.keys() | self.rows[name].keys():
+                if change := table[record] - self.rows[name][record]:
+                    self.inputs[name].update(record, change)
+        self.rows, self.now = rows, self.now + 1
+        for session in self.inputs.values():
+            session.advance_to(self.now)
+        self.dataflow.step()
+        for record, _, diff in self.output.updates():
+            self.contents[tuple(record)] += diff
+        return records((record, count) for record, count in self.contents.items() if count)
 
 
 def random_value(rng: random.Random, kind: Any) -> Any:
@@ -129,8 +158,8 @@ class Judged:
         self.examples: dict[str, str] = {}
 
 
-def judge(text: str, seed: int, base: duckdb.DuckDBPyConnection, judged: Judged) -> str | None:
-    """Return how a statement differs from DuckDB, None if it does not or is refused."""
+def judge(text: str, seed: int, base: duckdb.DuckDBPyConnection, judged: Judged, *, engine: bool = True) -> str | None:
+    """Return how a statement differs from DuckDB, None if it does not or is refused; also whether the engine differs."""
     try:
         base.execute(f"explain {text}")
     except duckdb.Error as error:
@@ -143,8 +172,14 @@ def judge(text: str, seed: int, base: duckdb.DuckDBPyConnection, judged: Judged)
         judged.refused[found.problem] += 1
         judged.examples.setdefault(found.problem, text)
         return None
+    running = Engine(text) if engine else None
     for rows in states(random.Random(seed)):
         fill(base, rows)
+        if running is not None:
+            try:
+                there = running.advance(rows)
+            except DdError:
+                running = None
         try:
             wanted: Any = records((row, 1) for row in base.execute(text).fetchall())
         except duckdb.Error:
@@ -158,6 +193,8 @@ def judge(text: str, seed: int, base: duckdb.DuckDBPyConnection, judged: Judged)
             if "more than one row" in str(error):  # of a subquery whose value DuckDB may not need
                 continue
             got = f"fails: {error}"
+        if running is not None and there != got:
+            return f"ENGINE {text}\n  model  {got}\n  engine {there}\n {[(name, list(table.elements())) for name, table in rows.items()]}"
         if wanted != got:
             return f"{text}\n  tables {[(name, list(table.elements())) for name, table in rows.items()]}\n  DuckDB {wanted}\n  dd     {got}"
     judged.compared += 1

@@ -22,7 +22,7 @@ from ddcli.plan.sql import nodes
 from ddcli.plan.sql.context import Environment, Outer
 from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import TRUE, Pair, call, column
-from ddcli.plan.sql.reader import GroupReader, RowReader, contains_query
+from ddcli.plan.sql.reader import GroupExpressions, RowExpressions, contains_query
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,9 +51,9 @@ class Block:
         return self.node.schema
 
     @cached_property
-    def reader(self) -> RowReader:
+    def reader(self) -> RowExpressions:
         """Reads expressions over the relation."""
-        return (GroupReader if self.groups else RowReader)(self.statement.tree, self)
+        return (GroupExpressions if self.groups else RowExpressions)(self.statement.tree, self)
 
     def where(self, condition: exp.Expr) -> None:
         """Keep the records for which a condition is true."""

@@ -107,7 +107,7 @@ class QueryLowering(Protocol):
         """Note something that is worth knowing."""
 
 
-class Reading(Protocol):
+class ExpressionsOver(Protocol):
     """What reads expressions over rows."""
 
     def read(self, node: exp.Expr) -> Expression:
@@ -124,7 +124,7 @@ class Groups:
     `reader` reads expressions over the rows before they were grouped, of the columns `schema`, under the names `scope`.
     """
 
-    reader: Reading
+    reader: ExpressionsOver
     scope: Names
     schema: Schema
     keys: dict[str, Expression]
@@ -132,7 +132,7 @@ class Groups:
     aliases: dict[str, exp.Expr]
 
 
-class Rows(Protocol):
+class SubqueryHost(Protocol):
     """A relation while it is built, as a reader of expressions over it sees it."""
 
     scope: Names

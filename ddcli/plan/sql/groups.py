@@ -15,7 +15,7 @@ from ddcli.plan.sql.block import Block
 from ddcli.plan.sql.context import Groups
 from ddcli.plan.sql.names import Names, renamed
 from ddcli.plan.sql.nodes import call, column
-from ddcli.plan.sql.reader import AggregateReader, RowReader, find_aggregates
+from ddcli.plan.sql.reader import AggregateCalls, RowExpressions, find_aggregates
 from ddcli.plan.sql.top import position_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def grouped(
     having, order = node.args.get("having"), node.args.get("order")
     written = [entry.written for entry in entries if entry.written is not None]
     written += [clause for clause in (having, order) if clause is not None]
-    reader = AggregateReader(statement.tree, block)
+    reader = AggregateCalls(statement.tree, block)
     calls: dict[str, AggregateCall] = {}
     found: dict[int, str] = {}
     for aggregate in find_aggregates(written):
@@ -82,7 +82,7 @@ def grouped(
         )
         for number, text in found.items()
     }
-    rows = RowReader(statement.tree, block)
+    rows = RowExpressions(statement.tree, block)
     aliases = {each.name.lower(): each.written for each in entries if each.written is not None}
     groups = Groups(rows, block.scope, block.schema, over, values, aliases)
     return Block(statement, block.environment, scope, joined, groups), whole

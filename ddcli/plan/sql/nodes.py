@@ -254,16 +254,25 @@ def joined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], how: 
     sides = _Sides(left, right, pairs)
     one, other = sides.nodes
     inner = how == "inner"
-    keys, partners = {a for a, _ in sides.on}, {b for _, b in sides.on}
+    keys = {a for a, _ in sides.on}
+    partners = {b: a for a, b in reversed(sides.on)}
     schema: Schema = {}
     columns = []
+    copies: dict[str, Expression] = {}
     for name, kind in left.schema.items():
-        schema[name] = kind.required() if inner and name in keys else kind
+        schema[name] = kind.required() if inner and name in keys else kind.or_null(how == "full")
         columns.append((name, "left", name))
     for name, kind in right.schema.items():
         schema[name] = (kind.required() if name in partners else kind) if inner else kind.or_null()
-        columns.append((name, "right", name))
-    return logical.Join((one, other), schema, tuple(sides.on), how, tuple(columns))
+        if name not in partners:
+            columns.append((name, "right", name))
+        elif inner and one.schema[partners[name]].required() == kind.required():
+            columns.append((name, "left", partners[name]))
+        else:  # of a key, the joined record has the left side's value
+            copy = fresh(f"#{name}", [*other.schema, *copies])
+            copies[copy] = column(other, name)
+            columns.append((name, "right", copy))
+    return logical.Join((one, extended(other, copies)), schema, tuple(sides.on), how, tuple(columns))
 
 
 def semijoined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], *, anti: bool = False) -> logical.Node:

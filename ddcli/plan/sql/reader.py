@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.sql import Tree
-    from ddcli.plan.sql.context import Rows
+    from ddcli.plan.sql.context import SubqueryHost
 
 QUERIES = (exp.Query, exp.Exists, exp.Any, exp.All)
 
 
-class RowReader(ExpressionReader):
+class RowExpressions(ExpressionReader):
     """Reads expressions over the rows of a block's relation."""
 
-    def __init__(self, tree: Tree, block: Rows):
+    def __init__(self, tree: Tree, block: SubqueryHost):
         super().__init__(tree, ColumnScope({}))
         self.block = block
 
@@ -117,12 +117,12 @@ class RowReader(ExpressionReader):
         super().unknown_form(node)
 
 
-class AggregateReader(ReductionReader):
+class AggregateCalls(ReductionReader):
     """Reads the aggregate calls of a block: their arguments are expressions over its rows."""
 
-    def __init__(self, tree: Tree, block: Rows):
+    def __init__(self, tree: Tree, block: SubqueryHost):
         super().__init__(tree, ColumnScope({}))
-        self.inner = RowReader(tree, block)  # type: ignore[assignment]
+        self.inner = RowExpressions(tree, block)  # type: ignore[assignment]
         self.block = block
 
     def called(self, node: exp.Expr) -> AggregateCall:
@@ -158,7 +158,7 @@ class AggregateReader(ReductionReader):
         return replace(call, args=(value, *call.args[1:]), type=kind)
 
 
-class GroupReader(RowReader):
+class GroupExpressions(RowExpressions):
     """Reads expressions over groups: what was grouped by, aggregates, and columns of the query around."""
 
     def read(self, node: exp.Expr) -> Expression:

@@ -22,7 +22,7 @@ from ddcli.plan.sql.names import Name, Names, renamed
 from ddcli.plan.sql.nodes import call
 from ddcli.plan.sql.outer_join import outer_joined
 from ddcli.plan.sql.product import product
-from ddcli.plan.sql.reader import RowReader, contains_query
+from ddcli.plan.sql.reader import RowExpressions, contains_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ SERIES = ("generate_series", "range")
 
 
 @dataclass(eq=False)
-class Item:
+class FromItem:
     """What an entry of a `from` brings: a node, its names, and conditions that tie it to what is around the query."""
 
     node: Node
@@ -108,7 +108,7 @@ class From:
                 found |= item.schema
         return found | dict.fromkeys(self.environment.taken)
 
-    def reader(self, chain: Chain) -> RowReader:
+    def reader(self, chain: Chain) -> RowExpressions:
         """Return a reader of expressions over a chain's items and all before."""
         schema = {
             name: kind for each in (self.whole, chain) for item in each.items for name, kind in item.schema.items()
@@ -339,7 +339,7 @@ class From:
 
     # --- entries ----------------------------------------------------------------------------------------------------
 
-    def item(self, node: exp.Expr, chain: Chain) -> Item:
+    def item(self, node: exp.Expr, chain: Chain) -> FromItem:
         """Return what a table, a derived table or `values` brings."""
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             return self.table(node, chain)
@@ -351,7 +351,7 @@ class From:
             return self.named(result, alias, None, chain, node)
         raise SpecError(f"`{self.statement.tree.written(node)}` is not supported in `from`", span=self.place(node))
 
-    def table(self, node: exp.Table, chain: Chain) -> Item:
+    def table(self, node: exp.Table, chain: Chain) -> FromItem:
         """Return what an input, a collection, or a table of a `with` brings."""
         _, alias = self.take(node, "this", "alias", "db", "joins")[:2]
         self.take(node.this, "this", "quoted")
@@ -365,7 +365,9 @@ class From:
         columns = tuple((each, each) for each in relation.schema)
         return self.named(QueryResult(relation.node, (), columns), alias, name.rpartition(".")[2], chain, node)
 
-    def named(self, result: QueryResult, alias: exp.Expr | None, name: str | None, chain: Chain, at: exp.Expr) -> Item:
+    def named(
+        self, result: QueryResult, alias: exp.Expr | None, name: str | None, chain: Chain, at: exp.Expr
+    ) -> FromItem:
         """Return a result as an item: under names of columns that no other has, tied to what is around."""
         table, columns = name, result.columns
         if alias is not None:
@@ -395,7 +397,7 @@ class From:
         for key in result.keys:
             assert outer is not None
             ties.append(call("is not distinct from", nodes.column(outer.node, key), nodes.column(node, given[key])))
-        return Item(node, names, ties)
+        return FromItem(node, names, ties)
 
     # --- entries that read those before them --------------------------------------------------------------------------
 
