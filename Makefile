@@ -3,6 +3,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+# What `dd` imports of other packages.
+IMPORTED := click llvmlite numba numpy polars pyarrow rich sqlglot watchfiles yaml
 # Succeeds in a Python that can make our environment.
 SUPPORTED := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
@@ -13,11 +15,11 @@ DEMO_TIMES := 480 540 600 $(DEMO_LAST) $(DEMO_LAST)
 # The Pythons that `make test-pythons` looks for; name others with make PYTHONS='...' test-pythons.
 PYTHONS := $(wildcard $(HOME)/.pyenv/versions/3.1[1-9]*/bin/python) python3.11 python3.12 python3.13 python3.14 python3.15
 
-# Tests run side by side, one process a processor; those of a file in one of them, as they share what is dear to make.
-PARALLEL := -n auto --dist loadfile
+# Tests run side by side, in a process more than there are processors, as some wait for others; tests/conftest.py says which goes where.
+PARALLEL := -n $$(($$(nproc 2>/dev/null || echo 2) + 1)) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test soak check docs format-check lint types layers bench bench-spark format reference test-pythons test-lowest clean
+.PHONY: help demo demo-spark test tests tools soak check docs format-check lint types layers bench bench-spark format reference test-pythons test-lowest clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,17 +54,27 @@ demo-spark: $(READY) ## The same on Spark and here by turns, with Java from PyPI
 	    group by all having sum(diff) != 0) \"\"\").show()"
 	@rm -rf out/airborne-by-turns
 
-test test-lowest: export PYTHONHASHSEED = 0 # sets of texts have the same order each time, as all that tests draw is the same
+test tests test-lowest: export PYTHONHASHSEED = 0 # sets of texts have the same order each time, as all that tests draw is the same
 
-test: $(READY) ## Run the tests
+test: $(READY) tools ## Run the tests, but for slow ones, with a third of the random cases
+	$(BIN)/pytest $(PARALLEL) -m 'not slow' $(ARGS)
+
+# As `test`, with all tests and cases.
+tests: $(READY) tools
+	DD_EFFORT=$(or $(DD_EFFORT),1) $(BIN)/pytest $(PARALLEL) $(ARGS)
+
+tools: $(READY)
 	@$(call find_java,$(VENV))
 	@$(find_chromium)
-	$(BIN)/pytest $(PARALLEL) $(ARGS)
+	@# Else each of the processes compiles all kernels.
+	@$(BIN)/python -c 'from ddcli.engine.jit.cache import addresses, every_module; [*map(addresses, every_module("ddcli.engine.kernels"))]'
 
 soak: $(READY) ## Attack, and run the random tests, with fresh seeds: MINUTES=10; CASE=NAME:SEED attacks as a failure says
 	$(BIN)/python -m tests.soak $(if $(CASE),--case '$(CASE)',--minutes $(or $(MINUTES),10)) $(ARGS)
 
-check: format-check lint types layers docs test ## Run all that CI runs: format, lint, types, layers, documentation, tests
+check: $(READY) ## Run all that CI runs: format, lint, types, layers, documentation, tests with all cases
+	@$(MAKE) --no-print-directory --jobs=2 format-check lint types layers docs tools
+	@$(MAKE) --no-print-directory tests
 
 format-check: $(READY)
 	$(BIN)/ruff format --check .
@@ -114,8 +126,10 @@ clean: ## Remove the set-up, caches, and what the pipelines wrote
 
 $(READY): pyproject.toml
 	@$(call make_venv,$(VENV))
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@$(BIN)/python -m compileall -q ddcli # as pip does for what it installs: else the first run of all does, which takes time and memory
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'
+	@# What `dd` imports is compiled by all processors: else its first run does that, which takes time and memory. The rest can wait.
+	@packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	$(BIN)/python -m compileall -q -j 0 -x '/tests?/' ddcli $$(for name in $(IMPORTED); do echo $$packages/$$name; done)
 	@touch $@
 
 .venv-lowest/ready: pyproject.toml

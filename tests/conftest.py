@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
 from ddcli.engine import secret
-from tests.draws import SEED, chance
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests.draws import SEED, chance, many
+from tests.harness import ROOT, Folder
 
 os.environ.pop("COLUMNS", None)  # the width of the terminal that the tests were started from
 
@@ -22,9 +21,10 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate, *([Phase.shrink, Phase.explain] if os.environ.get("DD_SHRINK") else [])],
+    max_examples=many(100),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
-settings.register_profile("soak", settings.get_profile("same"), derandomize=False, database=None, max_examples=300)
+settings.register_profile("soak", settings.get_profile("same"), derandomize=False, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "same")
 
 if settings.default.derandomize:
@@ -33,8 +33,39 @@ if settings.default.derandomize:
     providers._get_local_constants = lambda: providers._local_constants
 
 
+# fmt: off
+LONGEST = [
+    "cli/test_memory", "spark/test_cluster", "objects/test_runs", "spark/test_tasks", "spark/test_connect", "spark/test_spark",
+    "crash/test_errors", "judge/test_traps", "crash/test_death", "judge/test_changes", "crash/test_power", "crash/test_kill",
+    "cli/test_kept_plan", "expressions/test_sizes", "formats/test_json_numbers", "judge/test_random", "store/test_corruption",
+    "adversary/test_adversary", "pipelines/test_random", "bench/test_bench", "trace/test_machine", "compare/test_memory",
+    "judge/test_operators", "cli/test_size", "judge/test_resharding",
+]
+# fmt: on
+"""The files that take longest, which begin first: else one of them goes on when all others are done."""
+ONE_SPARK = {"tests/spark/test_spark.py", "tests/spark/test_memory.py", "tests/spark/test_doctor.py"}
+"""Files whose tests share a Spark, so that one process starts it."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Return what sends a file's tests to one process, as they share what is dear to make."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", maxsplit=1)[0]
+            return "spark" if file in ONE_SPARK else file
+
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test that draws other cases each time where the profile says the same."""
+    """Begin with the longest; refuse a test that draws other cases each time where the profile says the same."""
+    places = {f"tests/{name}.py": at for at, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.location[0], len(places)))
     for item in items:
         given = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", settings.default)
         if settings.default.derandomize and not given.derandomize:
@@ -46,6 +77,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Have chance be the same each time, and the secrets of states, by which rows are ordered."""
     random.seed(f"{SEED} {item.nodeid}")
     secret.urandom = chance("secrets", item.nodeid).randbytes
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk():
+    """Leave out what makes files outlive a power cut: waiting for the disk would be much of the tests' time."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(os, "fsync", lambda _file: None)
+    yield
+    patch.undo()
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch, capfd):
+    """Return an empty folder in which commands run; it is not on GitHub, where they say more."""
+    for name in [name for name in os.environ if name.startswith("GITHUB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return Folder(tmp_path, capfd)
 
 
 @pytest.fixture(scope="session")

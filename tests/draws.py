@@ -1,16 +1,35 @@
-"""What tests draw at random: the same each time, so that a change is judged by itself; something else with another DD_SEED.
+"""How much the tests try, and what they draw at random: the same each time, so that a change is judged by itself.
 
-Hypothesis draws by its profile, see `conftest`; `make soak` has all of it draw anew.
+DD_EFFORT=1 is what `make check` tries, `make test` a third of it; 100 is for a night. With another DD_SEED something else is
+drawn by `chance`, with HYPOTHESIS_PROFILE=soak by hypothesis, see `conftest`; `make soak` does both.
 """
 
 from __future__ import annotations
 
 import os
 import random
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+T = TypeVar("T")
 SEED = os.environ.get("DD_SEED", "0")
+EFFORT = float(os.environ.get("DD_EFFORT") or 0.3)
+FEWEST = 5
 
 
 def chance(*what: object) -> random.Random:
     """Return random numbers for one purpose."""
     return random.Random(" ".join(map(str, (SEED, *what))))
+
+
+def many(usual: int) -> int:
+    """Return how many cases to try where there are so many of them usually."""
+    return max(min(usual, FEWEST), round(usual * EFFORT))
+
+
+def some(everything: Iterable[T]) -> Iterator[T]:
+    """Give everything that there is to try, or each third where little is tried."""
+    return islice(everything, 0, None, 1 if EFFORT >= 1 else 3)

@@ -17,7 +17,7 @@ import click
 from ddcli.cli.main import cli
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
-from tests.scratch import copy_root, run
+from tests.harness import copy_root, run
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 GROUPS = {

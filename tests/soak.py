@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.adversary.attack import GENERATORS, Attack, attack
 
 ROOT = Path(__file__).resolve().parent.parent
-VARIABLES = {"HYPOTHESIS_PROFILE": "soak", "DD_JUDGE_EXAMPLES": "60"}
+VARIABLES = {"HYPOTHESIS_PROFILE": "soak", "DD_EFFORT": "3"}
 CHANCE = random.SystemRandom()
 
 

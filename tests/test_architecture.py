@@ -12,7 +12,7 @@ import pytest
 
 import ddcli
 from ddcli.cli.main import main
-from tests.scratch import ROOT, copy_root
+from tests.harness import ROOT, copy_root
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 CODE = ROOT / "ddcli"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ddcli.cli import coreutils
-from tests.conftest import ROOT
 from tests.draws import chance
+from tests.harness import ROOT
 
 SYSTEM_DD = shutil.which("dd", path="/usr/bin:/bin")
 SYSTEM_PATH = "/usr/bin:/bin"

@@ -27,7 +27,7 @@ from ddcli.store.files.objects import COPIED
 from ddcli.store.state.runs import KEPT
 from ddcli.store.tables.csv_records import LONGEST_NAME
 from tests import generated, shown
-from tests.scratch import ROOT
+from tests.harness import ROOT
 
 README = (ROOT / "README.md").read_text()
 SECTIONS = shown.sections(README)

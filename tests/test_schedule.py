@@ -2,7 +2,7 @@
 
 What has to happen is found without a schedule, token by token in any order. Then the legs are done as tasks do them, as they are done in
 memory, and in mixtures; each token has to be where it belongs exactly once, in no round that is over, and what is kept of a
-trace is found by all who read it. `DD_JUDGE_EXAMPLES=5000 pytest tests/test_schedule.py` draws so many.
+trace is found by all who read it. `DD_EFFORT=100 pytest tests/test_schedule.py` draws more.
 """
 
 from __future__ import annotations

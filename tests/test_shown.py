@@ -6,7 +6,7 @@ import pytest
 
 from ddcli.errors import SpecErrors
 from tests import shown
-from tests.scratch import copy_root
+from tests.harness import copy_root
 
 RIGHT = {
     "a command and its output": """\

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 
-from tests.scratch import ROOT
+from tests.harness import ROOT
 
 README = """# dd
 

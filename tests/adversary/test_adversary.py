@@ -11,9 +11,9 @@ from tests.adversary.case import SECONDS, Case, Numbered, judge
 from tests.adversary.runner import Ending
 from tests.adversary.shop import commands
 from tests.adversary.yaml_text import yaml
-from tests.draws import chance
+from tests.draws import chance, many
 
-DRAWN = os.environ.get("DD_ADVERSARY", "8")
+DRAWN = os.environ.get("DD_ADVERSARY") or many(8)
 """How many cases of each generator are tried, each with one command; `all`: all, each with every command, where there is an end to them."""
 
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.api import Dataflow
+from tests.draws import many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,7 +111,7 @@ def agree(name: str, ours: object, wanted: float | None) -> bool:
     return ours == wanted
 
 
-@settings(max_examples=40)
+@settings(max_examples=many(40))
 @given(
     epochs=st.lists(
         st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(FLOATS), st.sampled_from([1, 1, 2, -1])), max_size=6),

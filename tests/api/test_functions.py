@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ddcli.api import Dataflow, followed_by
 from ddcli.errors import InputError, UsageError
 from tests.api.support import COLUMNS, SIDE, updates
+from tests.draws import many
 
 
 def run(build, given, step=1, nt=1):
@@ -44,7 +45,7 @@ INSTANCES = {
 
 
 @pytest.mark.parametrize("name", INSTANCES)
-@settings(max_examples=25)
+@settings(max_examples=many(25))
 @given(given=updates(1), step=st.integers(1, SIDE))
 def test_an_instance_of_join_function(name, given, step):
     operator, function = INSTANCES[name]
@@ -52,7 +53,7 @@ def test_an_instance_of_join_function(name, given, step):
     assert one == other
 
 
-@settings(max_examples=25)
+@settings(max_examples=many(25))
 @given(given=updates(1), step=st.integers(1, SIDE))
 def test_followed_by_is_one_after_the_other(given, step):
     def later(r):
@@ -114,7 +115,7 @@ def sum_of(one, other):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@settings(max_examples=15)
+@settings(max_examples=many(15))
 @given(given=updates(1), step=st.integers(1, SIDE))
 def test_a_function_gives_what_an_expression_does(name, given, step):
     one, other = run(FUNCTIONS[name], given, step)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ddcli.api import Dataflow
 from ddcli.errors import EngineError, SpecError, UsageError
 from tests.api.support import COLUMNS, INPUTS, Plan, frontiers, run, updates
+from tests.draws import many
 
 # --- what loops mean, against the reference -----------------------------------------------------------------------
 
@@ -108,7 +109,7 @@ class Looped(Plan):
 
 @pytest.mark.parametrize("nt", [1, 2])
 @pytest.mark.parametrize("name", LOOPS)
-@settings(max_examples=12)
+@settings(max_examples=many(12))
 @given(data=st.data())
 def test_a_loop_gives_what_it_means(name, nt, data):
     given = {each: data.draw(updates(nt, most=6)) for each in INPUTS}
@@ -119,7 +120,7 @@ def test_a_loop_gives_what_it_means(name, nt, data):
     run(Looped(name, given, closing, nt), Dataflow(time=nt), [2])
 
 
-@settings(max_examples=10)
+@settings(max_examples=many(10))
 @given(data=st.data())
 def test_loops_step_in_shards(data):
     given = {each: data.draw(updates(1)) for each in INPUTS}

@@ -11,6 +11,7 @@ from ddcli.api import Dataflow
 from ddcli.engine.times import Frontier
 from ddcli.errors import SpecError, UsageError
 from tests.api.support import COLUMNS, INPUTS, Plan, check, engine, frontiers, plain, times, updates
+from tests.draws import many
 from tests.reference.model import accumulate
 
 
@@ -126,7 +127,7 @@ def test_an_arrangement_enters_a_loop_as_it_is(numbers):
 
 @pytest.mark.parametrize("nt", [1, 2])
 @pytest.mark.parametrize("workers", [1, 2])
-@settings(max_examples=40)
+@settings(max_examples=many(40))
 @given(data=st.data())
 def test_a_handle_reads_every_time_that_it_holds(nt, workers, data):
     """Whatever is merged and advanced meanwhile, for several handles that go forward each at its own pace."""
@@ -315,7 +316,7 @@ READERS = {
 
 @pytest.mark.parametrize("nt", [1, 2])
 @pytest.mark.parametrize("workers", [1, 2])
-@settings(max_examples=25)
+@settings(max_examples=many(25))
 @given(data=st.data())
 def test_an_import_is_the_collection_from_since_on(nt, workers, data):
     """One dataflow goes on while the other reads it, in steps of its own, with an input of its own."""

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ddcli.api import Dataflow
 from ddcli.errors import InputError, UsageError
+from tests.draws import many
 from tests.reference.model import accumulate
 
 TIMES = 6
@@ -19,7 +20,7 @@ def meaning(upserts, time):
     return {(key, value): 1 for key, value in held.items() if value is not None}
 
 
-@settings(max_examples=80)
+@settings(max_examples=many(80))
 @given(
     upserts=st.lists(ROW, max_size=14),
     cuts=st.lists(st.integers(0, TIMES), max_size=3),

@@ -25,6 +25,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("bench")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_case_of_whole_processes_agrees_with_the_peers(name, folder):
     figures = CASES[name](Session(ROWS, 1, folder))

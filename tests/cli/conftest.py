@@ -1,11 +1,7 @@
 """A folder in which the tests of commands write pipelines and run them."""
 
-import os
-
 import polars as pl
 import pytest
-
-from tests.cli.support import Shop
 
 ORDERS = """\
 dd: 1
@@ -20,15 +16,6 @@ collections:
 outputs:
   totals: out/totals/
 """
-
-
-@pytest.fixture
-def shop(tmp_path, monkeypatch, capfd):
-    """Return an empty shop, which is not on GitHub, where commands say more."""
-    for name in [name for name in os.environ if name.startswith("GITHUB_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    return Shop(tmp_path, capfd)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.cli.support import files
+from tests.harness import files
 
 LOG = {"k": pl.String, "v": pl.Int64, "w": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 GOOD = [("a", 1, None, 0, 1), ("b", 2, 5, 1, 1)]

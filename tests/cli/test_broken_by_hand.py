@@ -6,7 +6,7 @@ Each case is an edit of the right pipeline or its data; the answer names the pla
 import pytest
 
 from ddcli.spec.operators import ELSEWHERE, OPERATORS
-from tests.cli.support import contents
+from tests.harness import contents
 
 PIPELINE = """\
 dd: 1

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from ddcli.store.state.manifest import read_newest
-from tests.cli.support import contents, files
+from tests.harness import contents, files
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 REGIONS = """\

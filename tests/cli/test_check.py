@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from ddcli.commands.check import check
 from ddcli.errors import SpecErrors, UsageError
 from ddcli.spec import load_spec
-from tests.cli.support import ROOT, snapshot
 from tests.cli.test_annotations import read as read_annotation
-from tests.scratch import copy_root
+from tests.draws import many
+from tests.harness import ROOT, copy_root, snapshot
 from tests.spec.test_mutilated import mutilated
 
 WRONG = """\
@@ -155,7 +155,7 @@ def copied(tmp_path_factory):
     return copy_root(tmp_path_factory.mktemp("mutilated") / "root")
 
 
-@settings(max_examples=60)
+@settings(max_examples=many(60))
 @given(text=mutilated())
 def test_whatever_is_in_a_file_it_is_said_what_is_wrong(copied, text):
     """A check ends with an answer for each mutilation, and tells at least what reading the file tells."""

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import yaml
 
-from tests.cli.support import ROOT, snapshot
+from tests.harness import ROOT, snapshot
 
 PLAIN = """\
 dd: 1

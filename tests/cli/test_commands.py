@@ -15,7 +15,7 @@ import ddcli.driver.execute
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
 from ddcli.store.state.directory import Transaction
-from tests.cli.support import ROOT, contents, files
+from tests.harness import ROOT, contents, files
 
 LOCKS = Path("/proc/locks")
 needs_locks = pytest.mark.skipif(not LOCKS.exists(), reason="no list of locks in which to see that a process waits")

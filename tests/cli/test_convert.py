@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import ddcli
-from tests.cli.support import snapshot
 from tests.formats.support import WRITERS
+from tests.harness import snapshot
 
 TIMES = range(4)
 COLUMNS = {"k": pl.Int64, "v": pl.Int64, "s": pl.String}

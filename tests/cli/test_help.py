@@ -9,7 +9,7 @@ import click
 import pytest
 
 from ddcli.cli.main import cli
-from tests.scratch import copy_root, parse, run, words_of
+from tests.harness import copy_root, parse, run, words_of
 
 
 def commands(group, path=()):

@@ -9,7 +9,7 @@ import pytest
 
 from ddcli.store.state.manifest import manifest_path, read_newest
 from tests.cli.conftest import ORDERS
-from tests.cli.support import contents, files
+from tests.harness import contents, files
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 TOTALS = {("north", 1, 5): 1, ("south", 1, 7): 1}

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from ddcli.cli.main import main
-from tests.cli.support import ROOT
+from tests.harness import ROOT
 
 
 def test_a_person_sees_columns(orders):

@@ -6,7 +6,7 @@ import networkx as nx
 import polars as pl
 import pytest
 
-from tests.cli.support import contents, files, read_log
+from tests.harness import contents, files, read_log
 
 COMPONENTS = """\
 dd: 1

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from ddcli.store.log.progress import progress_bytes
-from tests.cli.support import files, read_log, snapshot
+from tests.harness import files, read_log, snapshot
 
 LENGTHS = """\
 dd: 1

@@ -13,7 +13,7 @@ import pytest
 from ddcli.errors import UsageError
 from ddcli.query import Lookup
 from ddcli.store.state.manifest import read_newest
-from tests.cli.support import ROOT, write_log
+from tests.harness import ROOT, write_log
 
 SHOP = """\
 dd: 1

@@ -7,7 +7,7 @@ import duckdb
 import polars as pl
 import pytest
 
-from tests.cli.support import contents, files, read_log, snapshot
+from tests.harness import contents, files, read_log, snapshot
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 HEAVY = ("polars", "numba", "llvmlite", "sqlglot", "pyarrow", "numpy")

@@ -17,7 +17,7 @@ from rich.console import Console
 from ddcli.cli.arguments import PIPELINE
 from ddcli.render.live import LiveProgress
 from ddcli.screen import visible
-from tests.cli.support import ROOT, Shop, write_log
+from tests.harness import ROOT, Folder, write_log
 from tests.screens import raw, unfit_for_screen
 
 EVIL = "\x1b[35;5mEVIL\x1b]0;t\x07\n::error ::forged\r\t\x9b31m\x7f\u202egnp\u200b\u2066\U000e0041##[error]x"
@@ -57,7 +57,7 @@ def dd(folder, capfdbinary):
     """Run a command, and have everything that it says looked at; return its code, stdout and stderr."""
 
     def run(*arguments, codes=(0,), annotations=False, csv=False):
-        shop = Shop(folder, capfdbinary)
+        shop = Folder(folder, capfdbinary)
         result = shop(*arguments)
         out, err = result.out.decode(), result.err.decode()
         assert result.code in codes, (result.code, err)

@@ -22,8 +22,8 @@ from ddcli.store.state.holds import reader_name
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.upkeep import rekey
-from tests.cli.support import ROOT, contents, read_log, write_log
 from tests.flooding import meeting
+from tests.harness import ROOT, contents, read_log, write_log
 
 BEFORE = ROOT / "tests/cli/format3.tar.xz"
 """Made by commit e798213, which wrote format 3: `shop.yaml` and `pairs.yaml` after two runs each, and a file of orders to come."""

@@ -14,7 +14,7 @@ from click.shell_completion import BashComplete
 from ddcli.cli import doctor
 from ddcli.cli.main import COMMANDS, COMPLETE, cli
 from ddcli.spec import json_schema
-from tests.cli.support import ROOT, contents, snapshot
+from tests.harness import ROOT, contents, snapshot
 
 MADE = [
     ".github/workflows/dd.yml",

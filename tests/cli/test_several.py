@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from tests.cli.support import contents
+from tests.harness import contents
 
 TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 FILES = {

@@ -11,7 +11,7 @@ from ddcli.store.state.directory import batch_files
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.manifest import manifest_numbers, read_newest
 from ddcli.store.state.sharing import reading
-from tests.cli.support import contents, files
+from tests.harness import contents, files
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 EXPORTER = """\

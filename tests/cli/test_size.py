@@ -10,7 +10,7 @@ import sys
 import polars as pl
 import pytest
 
-from tests.cli.support import contents
+from tests.harness import contents
 
 HEAD = "dd: 1\nname: large\ninputs:\n  a: {path: in/, columns: {k: int64, v: int64}}\ncollections:\n"
 TAIL = "outputs: {o: {path: out/, from: last}}\n"

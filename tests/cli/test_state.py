@@ -16,7 +16,7 @@ from ddcli.store.state.export import export_state
 from ddcli.store.state.holds import Hold, holding, write_hold
 from ddcli.store.state.manifest import manifest_path, read_newest
 from ddcli.store.state.upkeep import compact_state, files_of, verify
-from tests.cli.support import contents, files, write_log
+from tests.harness import contents, files, write_log
 from tests.store.support import LOCKS
 
 NEEDED = {"export": ["copy"], "show": ["-a", "x"], "release": ["--reader", "x"], "reshard": ["--shards", 2]}

@@ -6,7 +6,7 @@ import json
 import polars as pl
 import pytest
 
-from tests.cli.support import read_log, snapshot
+from tests.harness import read_log, snapshot
 
 LOANS = """\
 dd: 1

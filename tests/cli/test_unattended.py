@@ -13,7 +13,7 @@ import yaml
 from ddcli.cli.main import cli
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
-from tests.cli.support import ROOT, contents
+from tests.harness import ROOT, contents
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 

@@ -14,7 +14,7 @@ from ddcli.driver.run import run
 from ddcli.driver.watch import Standing
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
-from tests.cli.support import ROOT, contents, write_log
+from tests.harness import ROOT, contents, write_log
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 SLOW = """\

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from tests.cli.support import files
+from tests.harness import files
 
 BEFORE = """\
 dd: 1

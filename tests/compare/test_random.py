@@ -18,6 +18,7 @@ from ddcli.compare.page import page
 from ddcli.compare.plain_values import json_lines, to_json
 from ddcli.compare.text import text_lines
 from tests.compare.definition import difference, plain
+from tests.draws import many
 
 TYPES = {"id": pl.Int64, "part": pl.String, "amount": pl.Float64, "price": pl.Decimal(9, 2), "count": pl.Int32}
 NAMES = list(TYPES)
@@ -138,7 +139,7 @@ def check_updates(found, a, b):
     assert not any(applied.values())
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(many(30)))
 def test_tables(seed, room):
     rng = random.Random(seed)
     key, tolerant = rng.choice(KEYS), rng.random() < 0.4
@@ -156,7 +157,7 @@ def test_tables(seed, room):
         assert side.rows == len(rows)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(many(12)))
 def test_logs_as_of_a_time(seed, room, tmp_path):
     rng = random.Random(seed)
     a = log(rng, [*records(rng, 9), DULL], tmp_path / "a")

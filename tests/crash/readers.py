@@ -20,12 +20,11 @@ import polars as pl
 import ddcli
 from ddcli.errors import InputError
 from tests.crash.shop import OUTPUTS
+from tests.harness import ROOT
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterator
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def by_duckdb(directory: Path) -> list[tuple]:

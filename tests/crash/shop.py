@@ -7,14 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from ddcli.driver.run import run
 from ddcli.job.sizes import BASE
 from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import RUNS as RECORDS
-from tests.store.support import LOCKS
+from tests.harness import contents, files, read_log, write_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,8 +76,8 @@ class Shop:
         people = [(step, CITIES[step % 3], step, 1)]
         if step:
             people += [(step - 1, CITIES[(step - 1) % 3], step, -1), (step - 1, CITIES[step % 3], step, 1)]
-        write(self.folder / f"in/sales/{step}.parquet", sales, ["person", "amount"])
-        write(self.folder / f"in/people/{step}.parquet", people, ["person", "city"])
+        write_log(self.folder / f"in/sales/{step}.parquet", sales, ["person", "amount", "time", "diff"])
+        write_log(self.folder / f"in/people/{step}.parquet", people, ["person", "city", "time", "diff"])
 
     def copy(self, folder: Path) -> Shop:
         """Return a copy elsewhere."""
@@ -88,12 +86,8 @@ class Shop:
 
     def files(self) -> dict[str, bytes]:
         """Return all that state and outputs consist of: without records of runs, which tell when they were."""
-        return {
-            str(path.relative_to(self.folder)): path.read_bytes()
-            for part in (self.state, self.folder / "out")
-            for path in sorted(part.rglob("*"))
-            if path.is_file() and path.name not in LOCKS and path.parent.name != RECORDS
-        }
+        found = files(self.state, self.folder / "out").items()
+        return {str(path.relative_to(self.folder)): data for path, data in found if path.parent.name != RECORDS}
 
     def settled(self) -> dict[str, bytes]:
         """Return the files after the next run that has something to do has opened the state: a run with nothing new clears nothing away."""
@@ -104,20 +98,18 @@ class Shop:
         """Return the accumulated updates of each output, whatever files they are in. A record's changes at a time are in one row."""
         found = {}
         for name in OUTPUTS:
-            log = pl.read_parquet(self.folder / "out" / name / "*.parquet")
             found[name] = Counter()
-            for *record, diff in log.iter_rows():
+            for *record, diff in read_log(self.folder / "out" / name).iter_rows():
                 found[name][tuple(record)] += diff
         return found
 
     def meant(self, steps: int) -> dict[str, Counter]:
         """Return what the outputs must say at the end of some steps: recomputed from the inputs."""
-        sales, people = (pl.read_parquet(self.folder / f"in/{name}/*.parquet") for name in ("sales", "people"))
         found = {"known": Counter(), "spent": Counter()}
         before = found
         for now in range(steps):
             there = {name: Counter() for name in found}
-            left, right = (collection(log, now) for log in (sales, people))
+            left, right = (contents(self.folder / "in" / name, now + 1) for name in ("sales", "people"))
             for (person, amount), count in left.items():
                 for (other, city), times in right.items():
                     if person == other:
@@ -131,19 +123,6 @@ class Shop:
                         found[name][*record, now] += change
             before = there
         return found
-
-
-def collection(log: pl.DataFrame, now: int) -> Counter:
-    counts = Counter()
-    for *record, time, diff in log.iter_rows():
-        if time <= now:
-            counts[tuple(record)] += diff
-    return Counter({record: count for record, count in counts.items() if count})
-
-
-def write(path: Path, rows: list, names: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame(rows, [*names, "time", "diff"], orient="row").write_parquet(path)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from itertools import count
 import pytest
 
 from tests.crash.nursery import IDENTITY
+from tests.draws import some
 from tests.store.support import Dead, Faulty
 
 
 def test_death_at_every_operation(stage, tmp_path, through):
     committed = set()
-    for at in count():
+    for at in some(count()):
         shop = stage.shop.copy(tmp_path / "shop")
         files = Faulty(at)
         try:
@@ -45,7 +46,7 @@ def test_one_death_after_the_other(stage, tmp_path, through, seed):
 
 
 def test_a_process_that_exits(stage, tmp_path, nursery):
-    for at in (3, 12, 17, 20, 23):
+    for at in some((3, 12, 17, 20, 23)):
         shop = stage.shop.copy(tmp_path / str(at))
         assert nursery.run(shop.folder, {"options": shop.options, "die_at": at, "identity": IDENTITY})[0]["code"] == 9
         assert nursery.run(shop.folder, {"options": shop.options, "identity": IDENTITY})[0]["code"] == 0

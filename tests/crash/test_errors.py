@@ -13,12 +13,13 @@ from ddcli.store.state.export import export_state
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import reshard_state, verify
 from tests.crash.shop import RUNS
+from tests.draws import some
 from tests.store.support import Dead, Faulty, names
 
 
 def test_an_error_at_every_operation(stage, tmp_path, through):
     before = stage.shop.files()
-    for at in count():
+    for at in some(count()):
         code = (errno.ENOSPC, errno.EIO)[(at + stage.step) % 2]
         shop = stage.shop.copy(tmp_path / "shop")
         files = Faulty(at, OSError(code, os.strerror(code)))
@@ -46,7 +47,7 @@ def test_an_error_at_every_operation(stage, tmp_path, through):
 def test_an_error_at_every_operation_of_a_reshard(every_stage, tmp_path, through):
     """The state is the old one or the new one, which say the same: the next run is right."""
     stage, seen = every_stage["merge"], set()
-    for at in count():
+    for at in some(count()):
         shop = stage.shop.copy(tmp_path / "shop")
         before = shop.number
         files = Faulty(at, OSError(errno.EIO, os.strerror(errno.EIO)))
@@ -71,7 +72,9 @@ def test_an_error_or_death_at_every_operation_of_an_export(every_stage, tmp_path
     """An error leaves no file, a death the whole copy or no state: a run there goes on or begins."""
     shop, seen = every_stage["merge"].shop, set()
     before = shop.files()
-    for at, error in ((at, error) for at in count() for error in (OSError(errno.EIO, os.strerror(errno.EIO)), Dead)):
+    for at, error in (
+        (at, error) for at in some(count()) for error in (OSError(errno.EIO, os.strerror(errno.EIO)), Dead)
+    ):
         other = shop.copy(tmp_path / "shop")
         copy = other.folder / "backups/shop"
         try:

@@ -1,12 +1,12 @@
 """Real processes, killed at any moment or racing for one state, with new input arriving in between."""
 
-import os
 import random
 import socket
 
 from tests.crash.shop import Shop
+from tests.draws import many
 
-KILLS = int(os.environ.get("DD_CRASH_KILLS", "200"))
+KILLS = many(200)
 
 
 def test_a_loop_of_kills(tmp_path, nursery):
@@ -35,7 +35,8 @@ def test_a_loop_of_kills(tmp_path, nursery):
 def test_runs_that_race_for_one_state(tmp_path, nursery):
     shop = Shop.make(tmp_path)
     refused = 0
-    for step in range(12):
+    steps = many(12)
+    for step in range(steps):
         shop.supply(step)
         modes = [{"options": {"if_locked": mode}} for mode in ("fail", "wait", "skip")]
         ends = nursery.run(shop.folder, *modes)
@@ -53,4 +54,4 @@ def test_runs_that_race_for_one_state(tmp_path, nursery):
             else:
                 assert end["said"] in {"changed", "nothing new"}
     assert refused
-    assert shop.rows() == shop.meant(12)
+    assert shop.rows() == shop.meant(steps)

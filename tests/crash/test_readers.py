@@ -1,6 +1,5 @@
 """What readers of the outputs see while runs commit and die: contents that were committed, and never a part of them."""
 
-import os
 import random
 import shutil
 
@@ -13,9 +12,10 @@ from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.verify import verify_state
 from tests.crash.readers import contents, look, looping
 from tests.crash.shop import PIPELINE, Shop, changed
+from tests.draws import many, some
 from tests.store.support import Dead, Faulty
 
-KILLS = int(os.environ.get("DD_CRASH_READ_KILLS", "10"))
+KILLS = many(10)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_death_after_the_commit(case, tmp_path, through):
         next(each for each in files.log if each[0] == "rename" and each[1].parent.name == "manifest")
     )
     mixed = 0
-    for at in range(commit, len(files.log) - 1):
+    for at in some(range(commit, len(files.log) - 1)):
         shop = start.copy(tmp_path / "shop")
         with pytest.raises(Dead):
             through(shop, Faulty(at))
@@ -93,7 +93,7 @@ def test_a_log_shows_what_its_progress_covers(tmp_path, through):
 
 
 def test_kills_while_others_read(tmp_path, nursery):
-    """Run `DD_CRASH_READ_KILLS=300 pytest tests/crash/test_readers.py -k kills` for many."""
+    """Run `DD_EFFORT=30 pytest tests/crash/test_readers.py -k kills` for many."""
     draw = random.Random(KILLS)
     shop = sharded(tmp_path / "shop")
     shop.supply(0)

@@ -9,6 +9,7 @@ import ddcli.store.state.removal
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.removal import find_removal, remove
 from tests.crash.shop import OUTPUTS
+from tests.draws import some
 from tests.store.support import LOCKS, Dead, Faulty
 
 REWRITE = {"rewrite": frozenset({"spent"})}
@@ -25,7 +26,7 @@ def test_death_at_every_operation_of_a_rewriting(every_stage, tmp_path, through,
     logs = [name for name in after if name.startswith("out/spent/updates-")]
     assert len(logs) == 2  # the contents so far, and what the run has found new
     committed = set()
-    for at in count():
+    for at in some(count()):
         shop = before.copy(tmp_path / "shop")
         files = Faulty(at)
         try:
@@ -42,7 +43,7 @@ def test_death_at_every_operation_of_a_rewriting(every_stage, tmp_path, through,
 
 def test_death_at_every_operation_of_a_removal(every_stage, tmp_path, monkeypatch):
     before = every_stage["merge"].shop
-    for at in count():
+    for at in some(count()):
         shop = before.copy(tmp_path / "shop")
         files = Faulty(at)
         with monkeypatch.context() as patch:

@@ -14,6 +14,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AGGREGATES, AggregateCall, aggregate_expression
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
+from tests.draws import many
 from tests.expressions.generate import VALUES
 from tests.expressions.support import frame_of, reduction, schema
 from tests.expressions.test_agreement import agree
@@ -71,7 +72,7 @@ GENERAL = [
 
 
 @pytest.mark.parametrize("written", GENERAL)
-@settings(max_examples=60)
+@settings(max_examples=many(60))
 @given(data=st.data())
 def test_general_aggregates_agree(written: str, data: st.DataObject) -> None:
     """Values and multiplicities, by polars and by definition."""

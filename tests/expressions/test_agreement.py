@@ -14,6 +14,7 @@ from ddcli.errors import InputError, SpecError
 from ddcli.expressions import execute, lower
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
+from tests.draws import many
 from tests.expressions.generate import COLUMNS, any_expression, rows
 from tests.expressions.support import frame_of, scalar, schema
 from tests.reference.expressions import Fails, evaluate
@@ -31,7 +32,7 @@ def agree(a: object, b: object) -> bool:
 
 
 @pytest.mark.parametrize("way", ["small", "large", "in steps"])
-@settings(max_examples=200)
+@settings(max_examples=many(200))
 @given(written=any_expression(), records=st.lists(rows(), min_size=1, max_size=4))
 def test_values_and_failures_agree(way: str, written: str, records: list[dict[str, object]]) -> None:
     """Each row alone, so that a failing row is told from the others; the paths of large frames and of deep trees too."""

@@ -14,9 +14,7 @@ from ddcli.errors import SpecError, Text
 from ddcli.expressions import modules
 from ddcli.expressions.definition import define
 from ddcli.expressions.python import Named, load_function, named
-
-CASES = int(os.environ.get("DDCLI_MODULE_CASES", "40"))
-"""Random folders; more of them with DDCLI_MODULE_CASES=2000 pytest tests/expressions/test_modules.py."""
+from tests.draws import many
 
 
 @pytest.fixture(autouse=True)
@@ -223,7 +221,7 @@ def test_many_texts_are_not_read_for_ever(tmp_path, monkeypatch):
     define("m15:f", str(tmp_path))
 
 
-@pytest.mark.parametrize("seed", range(CASES))
+@pytest.mark.parametrize("seed", range(many(40)))
 def test_random_folders(tmp_path, seed):
     """What functions of several folders give, whose modules import each other in any way, is what their texts say."""
     rng = random.Random(seed)

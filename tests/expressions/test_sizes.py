@@ -18,7 +18,7 @@ def run(written: str) -> object:
     return found
 
 
-@pytest.mark.parametrize("number", [300, 2_000])
+@pytest.mark.parametrize("number", [300, pytest.param(2_000, marks=pytest.mark.slow)])
 def test_conditions_in_a_row(number: int) -> None:
     """Any number."""
     for written, wanted in (
@@ -41,7 +41,7 @@ def test_conditions_that_are_not_reached_do_not_fail() -> None:
         run(" or ".join([*zeros, "k = 3"]))
 
 
-@pytest.mark.parametrize("number", [15, 16, 17, 33, 1_000])
+@pytest.mark.parametrize("number", [15, 16, 17, 33, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_many_branches(number: int) -> None:
     """Any number, in a time that grows as they do: the first that holds counts."""
     for hit in (0, number // 2, number - 1):
@@ -74,6 +74,7 @@ def test_branches_that_are_not_taken_do_not_fail(number: int) -> None:
             run(wrong)
 
 
+@pytest.mark.slow
 def test_a_list_of_many() -> None:
     """A null in it makes unknown of what is not found."""
     assert run(f"k in ({', '.join(map(str, range(100, 100_100)))})") is False

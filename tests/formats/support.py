@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,14 @@ import yaml
 from hypothesis import strategies as st
 
 from ddcli.driver.run import run
+from tests.draws import many
 from tests.judge.sizes import cut
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 TIMES = range(6)
-FEW = int(os.environ.get("DD_JUDGE_EXAMPLES", "25"))
+FEW = many(25)
 """Cases of a test that runs pipelines."""
 WRITERS = {
     "parquet": pl.DataFrame.write_parquet,

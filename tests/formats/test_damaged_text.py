@@ -10,7 +10,6 @@ import csv
 import gzip
 import io
 import json
-import os
 import random
 import re
 from decimal import ROUND_HALF_UP, Decimal
@@ -27,9 +26,10 @@ from ddcli.store.formats.base import Append
 from ddcli.store.log.reader import LogReader
 from ddcli.store.tables import text_syntax
 from ddcli.store.tables.listing import list_input
+from tests.draws import many
 from tests.formats.support import Place
 
-CASES = int(os.environ.get("DD_DAMAGED_CASES", "400"))
+CASES = many(400)
 """Files of a kind; 20 000 take some minutes."""
 TYPES = {"id": "int64", "name": "string?", "amount": "decimal(9, 2)?", "note": "string?", "time": "int64"}
 CENT = Decimal("0.01")

@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ddcli.errors import InputError, SpecErrors
+from tests.draws import many
 from tests.formats.support import FEW, TIMES, WRITERS, Place, chances, cuts
 
 COLUMNS = {"id": "int64", "v": "string?"}
@@ -191,7 +192,7 @@ def test_rows_that_are_no_events_are_refused(tmp_path):
 Change = st.sampled_from(["append", "delete", "update", "merge"])
 
 
-@settings(max_examples=6)
+@settings(max_examples=many(6))
 @given(steps=st.lists(st.tuples(Change, st.integers(0, 3), st.sampled_from(["x", "y"])), max_size=5), data=st.data())
 def test_the_change_feed_of_a_delta_table(tmp_path_factory, steps, data):
     place = Place(tmp_path_factory.mktemp("p"), format="delta_cdf")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.draws import many
 from tests.judge.harness import graph_of, judge
 from tests.judge.logs import cases
 from tests.judge.memory import judge_in_memory
 from tests.judge.sizes import AS_THEY_ARE, cut, few
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "20"))
-SEARCH = settings(max_examples=EXAMPLES)
+SEARCH = settings(max_examples=many(20))
 
 
 @SEARCH
@@ -38,7 +37,7 @@ def test_shards_and_memory(case, shards, seed):
         judge(case, Path(folder))
 
 
-@settings(SEARCH, max_examples=EXAMPLES // 2)
+@settings(SEARCH, max_examples=many(10))
 @given(st.sampled_from([2, 2, 3]).flatmap(lambda nt: cases(nt=nt)))
 def test_times_of_several_coordinates(case):
     """Ordered coordinate by coordinate, closed by boxes and by any other frontier that an input's progress says."""
@@ -46,7 +45,7 @@ def test_times_of_several_coordinates(case):
         judge(case, Path(folder))
 
 
-@settings(SEARCH, max_examples=EXAMPLES // 2)
+@settings(SEARCH, max_examples=many(10))
 @given(
     st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)), st.sampled_from([AS_THEY_ARE, 0, 5])
 )
@@ -69,7 +68,7 @@ def test_loops_in_memory(case, most, shards, finely):
         judge_in_memory(case, shards, finely=finely)
 
 
-@settings(SEARCH, max_examples=max(5, EXAMPLES // 4))
+@settings(SEARCH, max_examples=many(5))
 @given(st.booleans().flatmap(lambda looping: cases(looping=looping, fallible=True)))
 def test_a_row_that_an_expression_fails_on_refuses_the_run(case):
     """Divisions and casts that fail on some row: the run is refused and leaves no trace."""
@@ -77,7 +76,7 @@ def test_a_row_that_an_expression_fails_on_refuses_the_run(case):
         judge(case, Path(folder))
 
 
-@settings(SEARCH, max_examples=50)
+@settings(SEARCH, max_examples=many(50))
 @given(st.booleans().flatmap(lambda looping: cases(looping=looping)))
 def test_generated_pipelines_are_valid(case):
     """A search among pipelines that are refused would find nothing."""

@@ -1,9 +1,9 @@
 """Loops in loops, in time of several coordinates, however they are gone through: in memory, as tasks, through files.
 
-Each example is judged by the reference model. `make test` draws a few, the same each time; so many as a change of
+Each example is judged by the reference model. The tests draw a few, the same each time; so many as a change of
 loops is to be judged by are drawn with
 
-    HYPOTHESIS_PROFILE=soak DD_JUDGE_EXAMPLES=5000 pytest tests/judge/test_rounds.py -k nested
+    HYPOTHESIS_PROFILE=soak DD_EFFORT=500 pytest tests/judge/test_rounds.py -k nested
 
 which takes some hours on one processor. What it finds wrong is printed as a `Case`, to be kept below.
 """
@@ -19,14 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddcli.engine import loop, loop_tasks
+from tests.draws import many
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.logs import cases
 from tests.judge.memory import judge_by_rounds, judge_in_memory
 from tests.judge.sizes import AS_THEY_ARE, few
-from tests.judge.test_random import EXAMPLES, SEARCH
+from tests.judge.test_random import SEARCH
 
 
-@settings(SEARCH, max_examples=EXAMPLES if EXAMPLES > 100 else max(4, EXAMPLES // 2))
+@settings(SEARCH, max_examples=many(10))
 @given(
     st.sampled_from([2, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True, nested=True)),
     st.sampled_from([AS_THEY_ARE, 8, 0]),

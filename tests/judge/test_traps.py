@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
+from tests.draws import some
 from tests.judge.case import Arrival, Case, Run, write_file
 from tests.judge.frontiers import closing
 from tests.judge.harness import judge
@@ -34,7 +35,7 @@ def judge_cuts(tmp_path, head: str, logs: dict[str, list], most: int = AS_THEY_A
     times = sorted({time for rows in logs.values() for _, time, _ in rows})
     number = 0
     for order in orders(times):
-        for cut in cuts(order):
+        for cut in some(cuts(order)):
             runs = []
             for start, end in zip((0, *cut), (*cut, len(order)), strict=True):
                 files = tuple(

@@ -14,6 +14,7 @@ from ddcli.engine.kernels import pages as kernels
 from ddcli.engine.kernels.page_headers import END, HEADER, PAGE, VALUES
 from ddcli.engine.kernels.pages import NARROW, NULLABLE, NUMBERED, SLACK, UNSIGNED
 from ddcli.engine.kernels.xxhash import NULL
+from tests.draws import many
 from tests.kernels.support import interpreted
 
 ENDS = [0, 1, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 2**57, 2**56 - 1]
@@ -104,7 +105,7 @@ def test_integers_are_those_that_were_written(column, size, data):
     assert out.reshape(-1).tolist() == expected
 
 
-@settings(max_examples=10)
+@settings(max_examples=many(10))
 @given(columns(), st.integers(1, 50))
 def test_kernels_say_the_same_as_plain_python(column, size):
     kind, form, values = column

@@ -24,6 +24,7 @@ from ddcli.engine.pool import Pool
 from ddcli.errors import InputError
 from ddcli.expressions.types import INTEGERS, Type
 from ddcli.expressions.years import PER_DAY, limits
+from tests.draws import many
 from tests.secret import SECRET
 
 FIXED = [
@@ -115,7 +116,7 @@ def columns(draw: st.DrawFn, types: list[Type] = TYPES) -> tuple[Type, pl.Series
     return column, whole
 
 
-@settings(max_examples=max(25, settings.default.max_examples // 4))
+@settings(max_examples=many(25))
 @given(columns())
 def test_a_column_survives(typed: tuple[Type, pl.Series]) -> None:
     """Encode, then decode: the same values, nulls and dtype."""

@@ -25,6 +25,8 @@ from ddcli.store.state.holds import Hold, holding, read_holds, release, write_ho
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.verify import verify_state
 from tests.crash.shop import Shop
+from tests.draws import some
+from tests.harness import write_log
 from tests.objects.shop import Remote
 from tests.spark.support import Here, started
 from tests.store.support import Dead, Faulty
@@ -36,7 +38,9 @@ def make(tmp_path, bucket, parts=PARTS):
     return Remote(Shop.make(tmp_path / "remote"), bucket, frozenset(parts))
 
 
-@pytest.mark.parametrize("parts", [parts for size in (1, 2, 3) for parts in combinations(PARTS, size)], ids="+".join)
+@pytest.mark.parametrize(
+    "parts", [*some(parts for size in (1, 2, 3) for parts in combinations(PARTS, size))], ids="+".join
+)
 def test_runs_in_an_object_store_write_what_those_in_files_write(tmp_path, bucket, parts):
     here, there = Shop.make(tmp_path / "here"), make(tmp_path, bucket, parts)
     for step in range(4):
@@ -69,14 +73,12 @@ def test_lookups_fetch_only_the_row_groups_that_they_need(tmp_path, bucket, monk
         return get(path, ranges)
 
     monkeypatch.setattr(ObjectPath, "read_ranges", counted)
-    from tests.crash.shop import write
-
     folder = there.local.folder
     for step, sales in enumerate([[(at, at % 7, 0, 1) for at in range(100_000)], [(50_000, 1, 1, 1)]]):
         people = [(at, "Rome" if at % 2 else "Oslo", 0, 1) for at in range(100_000)] if not step else []
         for name, rows, columns in (("sales", sales, ["person", "amount"]), ("people", people, ["person", "city"])):
             if rows:
-                write(folder / f"in/{name}/{step}.parquet", rows, columns)
+                write_log(folder / f"in/{name}/{step}.parquet", rows, [*columns, "time", "diff"])
                 there.place(f"in/{name}/{step}.parquet").put((folder / f"in/{name}/{step}.parquet").read_bytes())
         fetched.clear()
         there.run()
@@ -198,7 +200,7 @@ def test_death_at_every_operation(tmp_path, bucket, monkeypatch):
     before.run()
     before.supply(1)
     meant, names, committed = before.local.meant(2), None, set()
-    for at in count():
+    for at in some(count()):
         shop = before.copy(bucket / str(at))
         files = Faulty(at)
         try:

@@ -25,10 +25,10 @@ from ddcli.engine.operators.reduce_aggregates import (
     maximum,
     minimum,
 )
+from tests.draws import many
 from tests.operators.support import FakeTrace, lattice_join, less_equal, matrix, run
 
 # Each of many aggregates draws a share of the cases; `HYPOTHESIS_PROFILE=search` draws more.
-FEW = max(settings.default.max_examples // 8, 10)
 
 # Values: x nullable in band (lane 0), y nullable with a flag (lanes 1, 2).
 X = LaneRun(0, null="in_band")
@@ -93,14 +93,14 @@ def reduction_of(name, nt, **options):
 
 @pytest.mark.parametrize("name", AGGREGATES)
 @given(batches=line, cuts=st.randoms(use_true_random=False), chunk=st.sampled_from([1, 5, 10**6]))
-@settings(max_examples=FEW)
+@settings(max_examples=many(12))
 def test_total_order(name, batches, cuts, chunk):
     run(reduction_of(name, 1, chunk=chunk), batches, cut=lambda _: cuts.randrange(3))
 
 
 @pytest.mark.parametrize("name", AGGREGATES)
 @given(batches=line, data=st.data())
-@settings(max_examples=FEW)
+@settings(max_examples=many(12))
 def test_times_after_the_batch(name, batches, data):
     """A working trace of a loop holds times after those of a later round's updates: they are interesting too."""
     shuffled = data.draw(st.permutations([update for batch in batches for update in batch]))
@@ -124,7 +124,7 @@ def downsets(nt, draw, steps):
 @pytest.mark.parametrize("nt", [2, 3])
 @pytest.mark.parametrize("name", AGGREGATES)
 @given(data=st.data(), compacting=st.booleans(), cuts=st.randoms(use_true_random=False))
-@settings(max_examples=FEW)
+@settings(max_examples=many(12))
 def test_product_order(name, nt, data, compacting, cuts):
     """Times are a product, batches end at any frontier, history is compacted: pending times come back as seeds."""
     grid, chain = downsets(nt, data.draw, 3)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import polars as pl
 import pytest
 
-from tests.cli.support import ROOT, snapshot
+from tests.harness import ROOT, snapshot
 
 ORDERS = """\
 dd: 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import random
 import tempfile
 from decimal import Decimal
@@ -15,12 +14,12 @@ from hypothesis import strategies as st
 
 from ddcli.pipeline_tests.report import to_json
 from ddcli.pipeline_tests.run import run_tests
+from tests.draws import many
 from tests.judge.harness import Meaning
 from tests.judge.logs import cases
 from tests.reference.values import plain
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "12"))
-SEARCH = settings(max_examples=EXAMPLES)
+SEARCH = settings(max_examples=many(12))
 
 
 def written(value):

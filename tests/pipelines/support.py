@@ -6,16 +6,18 @@ import datetime as dt
 import shutil
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import yaml
 
 from ddcli.driver.run import run
+from tests.harness import ROOT
 from tests.pipelines.meaning import MEANING
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+if TYPE_CHECKING:
+    from pathlib import Path
+
 Time = int | dt.date
 Record = tuple[Any, ...]
 Update = tuple[Record, Time, int]

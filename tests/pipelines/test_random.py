@@ -7,7 +7,6 @@ a loop in one run, and a later run changes what an earlier one has left at round
 from __future__ import annotations
 
 import datetime as dt
-import os
 import tempfile
 from pathlib import Path
 
@@ -15,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.draws import chance
+from tests.draws import chance, many
 from tests.pipelines.support import Copy
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "16"))
 EPOCHS = 6
 NODES = "abcdef"
 DAYS = range(0, 150, 25)  # in and out of the 60 days for which an attendance counts
@@ -67,7 +65,7 @@ def logs_of(draw, name):
     return logs
 
 
-@settings(max_examples=EXAMPLES // 2)
+@settings(max_examples=many(8))
 @pytest.mark.parametrize("name", RECORDS)
 @given(data=st.data())
 def test_random_graphs(name, data):

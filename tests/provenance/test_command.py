@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from ddcli.provenance.trace import MOST
-from tests.cli.support import ROOT, snapshot
+from tests.harness import ROOT, snapshot
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ The reference is run over nothing but the updates of an explanation: that the co
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 from collections import Counter, deque
@@ -24,6 +23,7 @@ from ddcli.provenance.absent import Absence
 from ddcli.provenance.changes import Changes
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Question, leaves_of
+from tests.draws import many
 from tests.judge.case import Arrival, Case, Run, write_file
 from tests.judge.harness import Meaning, graph_of
 from tests.judge.logs import cases
@@ -31,8 +31,7 @@ from tests.reference.expressions import Fails
 from tests.reference.model import LoopDiverges, Model, accumulate
 from tests.reference.values import canonical, plain
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "12"))
-SEARCH = settings(max_examples=EXAMPLES)
+SEARCH = settings(max_examples=many(12))
 SCOPES: Counter[str] = Counter()
 
 
@@ -149,7 +148,7 @@ def test_what_explains_a_change_makes_it(case, seed):
                 assert got == meaning.at(earlier)[0][name].get(canonical(record), 0) + diff, f"{record} {diff:+d}"
 
 
-@settings(SEARCH, max_examples=max(5, EXAMPLES // 2))
+@settings(SEARCH, max_examples=many(6))
 @given(st.booleans().flatmap(lambda looping: cases(looping=looping)), st.integers(0, 2**16))
 def test_what_is_missing_is_followed_to_where_it_ends(case, seed):
     """Records of other times, that are not there now: something is said at the end of each branch."""
@@ -190,7 +189,7 @@ POSITIVE = [
 ]
 
 
-@settings(SEARCH, max_examples=EXAMPLES)
+@SEARCH
 @given(st.lists(st.sampled_from(POSITIVE), min_size=1, max_size=4), st.integers(0, 2**16))
 def test_a_witness_of_a_positive_pipeline_is_minimal(operators, seed):
     """Without any one of its updates the record is not there as often."""

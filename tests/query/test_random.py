@@ -18,12 +18,12 @@ from ddcli.errors import EngineError, InputError, UsageError
 from ddcli.plan.build import build_collections
 from ddcli.query import Lookup
 from ddcli.spec.document import parse_spec
+from tests.draws import many
 from tests.judge.case import write_file
 from tests.judge.columns import VALUES
 from tests.judge.frontiers import is_closed
 from tests.judge.harness import same
 from tests.judge.logs import cases
-from tests.judge.test_random import EXAMPLES, SEARCH
 from tests.reference.expressions import Fails
 from tests.reference.model import LoopDiverges, Model, accumulate
 from tests.reference.values import canonical
@@ -32,7 +32,7 @@ MOST_KEYS = 12
 """Keys that are asked for of a collection at a time."""
 
 
-@settings(SEARCH, max_examples=max(5, EXAMPLES // 2))
+@settings(max_examples=many(10))
 @given(
     st.tuples(st.sampled_from([1, 1, 1, 2]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
     st.sampled_from([None, None, 2, "all"]),

@@ -1,5 +1,5 @@
 """A folder in which the tests of reports run commands."""
 
-from tests.cli.conftest import orders, shop
+from tests.cli.conftest import orders
 
-__all__ = ["orders", "shop"]
+__all__ = ["orders"]

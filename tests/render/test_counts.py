@@ -19,6 +19,7 @@ from ddcli.progress import Progress
 from ddcli.runtime import placement
 from ddcli.store.files.gate import Files
 from ddcli.store.state.runs import KEPT, RUNS, RunRecord, read_runs, write_run
+from tests.draws import many
 from tests.judge.logs import cases
 from tests.judge.memory import judge_in_memory
 from tests.spark.support import Here, started
@@ -129,7 +130,7 @@ def test_rounds_of_a_loop(path):
     assert loop.rows_out == 8 * 9 // 2
 
 
-@settings(max_examples=25)
+@settings(max_examples=many(25))
 @given(
     st.tuples(st.sampled_from([1, 1, 2]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
     st.sampled_from([1, 3]),

@@ -12,9 +12,9 @@ import pytest
 from ddcli.commands.explain import explain
 from ddcli.render.drawing import draw, svg
 from ddcli.render.page import page, sparkline
+from tests.harness import copy_root, run
 from tests.render.chromium import look_at
 from tests.render.graphs import EVIL, evil, view_of_shape
-from tests.scratch import copy_root, run
 
 NEAR = 0.75
 PIPELINES = ("airborne", "components", "delays", "reachable", "risk", "scc", "shortest", "skip_level")

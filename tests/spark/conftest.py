@@ -7,6 +7,7 @@ import pytest
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.job.options import SparkOptions
 from ddcli.runtime.spark.start import start
+from tests.spark.servers import SMALL
 
 MASTER = "local[2,4]"
 """Two tasks at once, each tried four times."""
@@ -15,8 +16,9 @@ SETTINGS = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.driver.extraJavaOptions": SMALL,
 }
-"""What makes SQL quick to start."""
+"""What makes Spark and SQL quick to start."""
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from ddcli.job.request import read_request
 from ddcli.runtime import placement
 from ddcli.runtime.placement import Choosing
 from ddcli.store.state.manifest import read_newest
+from tests.spark.servers import SMALL
 from tests.spark.support import Here, Told, started
 
 PIPELINE = """
@@ -219,8 +220,10 @@ def test_a_setting_without_a_value_is_refused(path):
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_summary_says_what_spark_did(path):
     command = [sys.executable, "-m", "ddcli", "run", path, "--engine", "spark", "-o", "json"]
+    command += ["--conf", f"spark.driver.extraJavaOptions={SMALL}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

@@ -17,8 +17,8 @@ from ddcli.driver.run import run
 from ddcli.store.state.directory import batch_files
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import collect_garbage
-from tests.cli.support import ROOT
-from tests.spark.servers import standalone
+from tests.harness import ROOT
+from tests.spark.servers import SMALL, standalone
 
 pytestmark = [
     pytest.mark.spark,
@@ -127,6 +127,8 @@ for line in sys.stdin:
 """
 SETTINGS = {
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": SMALL,
+    "spark.driver.extraJavaOptions": SMALL,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",

@@ -68,6 +68,7 @@ class Heard(Progress):
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_server_and_this_machine_continue_each_others_states(server, path):
     heard = Heard()
     summary = run(path, engine="spark", remote=server, progress=heard)
@@ -88,6 +89,7 @@ def test_a_server_and_this_machine_continue_each_others_states(server, path):
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_session_of_connect_is_used_and_left(server, path):
     from pyspark.sql.connect.session import SparkSession
 
@@ -99,6 +101,7 @@ def test_a_session_of_connect_is_used_and_left(server, path):
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_errors_are_told_in_a_line(server, path, monkeypatch):
     (path.parent / "odd_function.py").write_text("def odd(record):\n    raise ValueError('unlucky')\n")
     odd = "{map: {function: odd_function:odd, columns: {word: string}}}"

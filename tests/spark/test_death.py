@@ -13,6 +13,7 @@ import pytest
 from ddcli.driver.run import run
 from ddcli.store.state.directory import batch_files
 from ddcli.store.state.manifest import read_newest
+from tests.spark.servers import SMALL
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -63,6 +64,7 @@ def test_a_killed_driver(tmp_path):
         tmp_path / "in/0.parquet"
     )
     command = [sys.executable, "-m", "ddcli", "run", path, "--engine", "spark", "--master", "local[2,4]"]
+    command += ["--conf", f"spark.driver.extraJavaOptions={SMALL}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == -9, done.stderr
     state = tmp_path / ".dd/doomed"

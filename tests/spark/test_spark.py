@@ -17,6 +17,7 @@ from ddcli.runtime import scheduler
 from ddcli.runtime.spark.session import shortened
 from ddcli.store.state.directory import batch_files
 from ddcli.store.state.manifest import read_newest
+from tests.draws import many
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import cut
@@ -91,7 +92,7 @@ def files(path):
     }
 
 
-@settings(SEARCH, max_examples=5)
+@settings(SEARCH, max_examples=many(5))
 @given(
     st.tuples(st.sampled_from([1, 1, 2]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
     st.sampled_from([1, 3]),

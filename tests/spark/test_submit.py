@@ -8,8 +8,8 @@ import subprocess
 import polars as pl
 import pytest
 
-from tests.cli.support import ROOT
-from tests.spark.servers import environment, home
+from tests.harness import ROOT
+from tests.spark.servers import SMALL, environment, home
 
 PIPELINE = """
 dd: 1
@@ -34,7 +34,17 @@ def test_spark_submit(tmp_path):
     (tmp_path / "in").mkdir()
     pl.DataFrame({"k": [at % 10 for at in range(100)], "time": 0, "diff": 1}).write_parquet(tmp_path / "in/0.parquet")
     settings = ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
-    submit = [home() / "bin/spark-submit", "--master", "local[2,4]", *settings, "main.py", "--engine", "spark"]
+    submit = [
+        home() / "bin/spark-submit",
+        "--master",
+        "local[2,4]",
+        "--driver-java-options",
+        SMALL,
+        *settings,
+        "main.py",
+        "--engine",
+        "spark",
+    ]
     places = environment() | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(submit, cwd=tmp_path, env=places, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -17,12 +17,13 @@ from ddcli.engine import loop, loop_tasks
 from ddcli.errors import EngineError
 from ddcli.runtime import placement
 from ddcli.runtime.placement import Choosing, Rule
+from tests.draws import many
 from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import AS_THEY_ARE, cut, few
 from tests.judge.test_changes import edited, judge_changes
-from tests.judge.test_random import EXAMPLES, SEARCH
+from tests.judge.test_random import SEARCH
 from tests.spark.support import Here, Told, started, switching
 
 
@@ -37,7 +38,7 @@ def test_tasks_are_right_whoever_did_the_run_before(case, shards, seed):
         judge(case, Path(folder), switching(seed))
 
 
-@settings(SEARCH, max_examples=max(5, EXAMPLES // 2))
+@settings(SEARCH, max_examples=many(10))
 @given(
     st.tuples(st.sampled_from([1, 1, 1, 2, 3]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
     st.sampled_from([1, 3, 8]),
@@ -52,7 +53,7 @@ def test_stages_are_right_wherever_each_is_done(case, shards, seed):
         judge(case, Path(folder), dict)
 
 
-@settings(SEARCH, max_examples=max(5, EXAMPLES // 2))
+@settings(SEARCH, max_examples=many(10))
 @given(
     st.sampled_from([1, 1, 2, 3]).flatmap(lambda nt: cases(nt=nt, looping=True)),
     st.sampled_from([1, 3, 8]),
@@ -85,7 +86,7 @@ def test_a_changed_pipeline_is_brought_up_by_tasks(found, shards, seed):
         judge_changes(*found, Path(folder), switching(seed, 0.7))
 
 
-@settings(SEARCH, max_examples=max(5, EXAMPLES // 4))
+@settings(SEARCH, max_examples=many(5))
 @given(st.booleans().flatmap(lambda looping: cases(looping=looping, fallible=True)), st.integers(0, 2**32))
 def test_a_row_that_a_task_fails_on_refuses_the_run(case, seed):
     """And nothing of what the other tasks wrote is left."""

@@ -15,6 +15,7 @@ from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.directory import State, batch_directory
 from ddcli.store.state.manifest import ArrangementEntry, Manifest, manifest_path, read_newest
 from ddcli.store.state.verify import verify_state
+from tests.draws import some
 from tests.secret import SECRET
 from tests.store.support import batch_bytes
 
@@ -87,7 +88,7 @@ def test_damage_to_a_batch_is_noticed_or_harmless(state, how):
     whole = path.read_bytes()
     refused = right = 0
     try:
-        for data in damages(whole, 1 if how == "whole" else 7):  # a step that meets every kind of byte
+        for data in some(damages(whole, 1 if how == "whole" else 7)):  # a step that meets every kind of byte
             path.write_bytes(data)
 
             def read():
@@ -140,7 +141,7 @@ def test_verification_notices_every_damage_to_a_batch(state):
     manifest = read_newest(directory)
     whole = path.read_bytes()
     try:
-        for data in damages(whole):
+        for data in some(damages(whole)):
             path.write_bytes(data)
             assert [error.place for error in verify_state(directory, manifest)] == [str(path)]
     finally:
@@ -153,7 +154,7 @@ def test_damage_to_the_manifest_is_noticed(state):
     path = manifest_path(directory, 1)
     whole = path.read_bytes()
     try:
-        for data in damages(whole):
+        for data in some(damages(whole)):
             path.write_bytes(data)
             with pytest.raises(StateError) as caught:
                 read_newest(directory)

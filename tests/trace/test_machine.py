@@ -40,9 +40,9 @@ from ddcli.store.state.holds import Hold, holding, read_claims, write_hold
 from ddcli.store.state.manifest import InputEntry, Manifest, read_newest
 from ddcli.store.state.sharing import Shared
 from ddcli.store.state.upkeep import compact_state, reshard_state
+from tests.draws import many
 from tests.secret import SECRET
 
-EXAMPLES = int(os.environ.get("DD_JUDGE_EXAMPLES", "16"))
 STEPS = int(os.environ.get("DD_MACHINE_STEPS", "50"))
 NAME = "arranged"
 NOTHING = {"generations": [], "outline": {"outputs": {}, "nodes": {}}}
@@ -506,5 +506,5 @@ class Machine(RuleBasedStateMachine):
             assert all(batch.upper.dominates(self.upper) for batch in fresh)
 
 
-Machine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS)
+Machine.TestCase.settings = settings(max_examples=many(16), stateful_step_count=STEPS)
 TestMachine = Machine.TestCase
