@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import field
+from dataclasses import field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -103,8 +103,8 @@ class Node:
 
     @property
     def says(self) -> tuple[Any, ...]:
-        """What distinguishes the node from others of its class over the same inputs, JSON-able."""
-        return ()
+        """What distinguishes the node from others of its class over the same inputs, JSON-able: the texts of its own fields."""
+        return tuple(_plain_value(getattr(self, each.name)) for each in fields(self)[2:])
 
     @inherited
     def fingerprint(self) -> str:
@@ -122,6 +122,15 @@ class Node:
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a field's value as JSON has it: expressions and aggregate calls as text, functions with what identifies them."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain_value, value))
+    if isinstance(value, str):
+        return stage.identity(value)
+    return value.text() if hasattr(value, "text") else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,20 +157,12 @@ class Upsert(Node):
 
     key: tuple[str, ...]
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.key,)
-
 
 @dataclass(frozen=True, eq=False)
 class Snapshots(Node):
     """The current table of an input whose rows of one time are the whole table; with a key, of one record a key."""
 
     key: tuple[str, ...]
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.key,)
 
 
 EXPORT = "export:"
@@ -202,10 +203,6 @@ class JoinFunction(Node):
     function: str
     batch: bool
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (stage.identity(self.function), self.batch)
-
 
 @dataclass(frozen=True, eq=False)
 class Temporal(Node):
@@ -216,10 +213,6 @@ class Temporal(Node):
 
     lower: Expression | None
     upper: Expression | None
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return tuple(bound.text() if bound else None for bound in (self.lower, self.upper))
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,20 +236,12 @@ class Arrange(Node):
 
     by: tuple[str, ...]
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.by,)
-
 
 @dataclass(frozen=True, eq=False)
 class Inspect(Node):
     """The input itself, whose updates are shown to a person under a label."""
 
     label: str
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.label,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,10 +274,6 @@ class Join(Node):
     def right(self) -> Node:
         return self.inputs[1]
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.on, self.how, self.columns)
-
 
 @dataclass(frozen=True, eq=False)
 class Semijoin(Node):
@@ -300,10 +281,6 @@ class Semijoin(Node):
 
     on: tuple[tuple[str, str], ...]
     anti: bool
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.on, self.anti)
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,12 +291,6 @@ class Reduce(Node):
     calls: tuple[AggregateCall, ...]
     results: tuple[tuple[str, Expression], ...]
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        by = [(name, expression.text()) for name, expression in self.by]
-        results = [(name, expression.text()) for name, expression in self.results]
-        return (by, [call.text() for call in self.calls], results)
-
 
 @dataclass(frozen=True, eq=False)
 class PythonReduce(Node):
@@ -329,20 +300,12 @@ class PythonReduce(Node):
     values: tuple[str, ...]
     function: str
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.by, self.values, stage.identity(self.function))
-
 
 @dataclass(frozen=True, eq=False)
 class Threshold(Node):
     """Each record with the multiplicity that `function` (an expression over "count") returns; None is distinct."""
 
     function: Expression | None
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.function.text() if self.function else None,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,10 +317,6 @@ class TopK(Node):
     by: tuple[str, ...]
     k: int
     order_by: tuple[tuple[str, bool], ...]
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.by, self.k, self.order_by)
 
 
 @dataclass(frozen=True)

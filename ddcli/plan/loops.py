@@ -31,10 +31,6 @@ class OfLoop(Node):
     loop: str
     depth: int
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.loop, self.depth)
-
     @inherited
     def free(self) -> frozenset[LoopName]:
         """The loops whose round the collection depends on: this one, and those of the inputs."""
@@ -47,20 +43,12 @@ class LoopVariable(OfLoop):
 
     index: int
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (*super().says, self.index)
-
 
 @dataclass(frozen=True, eq=False)
 class Enter(OfLoop):
     """Each record of the input from the round `max(0, at)` on; `at` is an integer that is never null."""
 
     at: Expression
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (*super().says, self.at.text())
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +68,7 @@ class Iterate(OfLoop):
 
     @property
     def says(self) -> tuple[Any, ...]:
-        return (*super().says, self.variables, self.bound)
+        return (self.loop, self.depth, self.variables, self.bound)
 
     @property
     def initials(self) -> tuple[Node, ...]:
@@ -102,10 +90,6 @@ class Leave(Node):
     """The `which`-th of the bodies of the input, an `Iterate`, after its last round."""
 
     which: int
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.which,)
 
 
 def level(node: Node) -> int:

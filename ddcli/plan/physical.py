@@ -33,10 +33,6 @@ class Scan(Node):
     arranged: tuple[str, ...] = ()
     """The key by which another pipeline keeps it."""
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.name, self.nt, self.meaning, self.arranged)
-
 
 @dataclass(frozen=True, eq=False)
 class UpsertTable(Node):
@@ -44,10 +40,6 @@ class UpsertTable(Node):
 
     key: tuple[str, ...]
     name: str
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.key, self.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,20 +49,12 @@ class SnapshotTable(Node):
     key: tuple[str, ...]
     name: str
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.key, self.name)
-
 
 @dataclass(frozen=True, eq=False)
 class WatchedRecords(Node):
     """An input whose records are watched: none should be there less than no times."""
 
     name: str
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.name,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,10 +93,6 @@ class SignedSum(Node):
 
     signs: tuple[int, ...]
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.signs,)
-
 
 @dataclass(frozen=True, eq=False)
 class StandingRecord(Node):
@@ -130,20 +110,12 @@ class Show(Node):
 
     label: str
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.label,)
-
 
 @dataclass(frozen=True, eq=False)
 class Arrangement(Node):
     """The input indexed by `key`. Its schema is the key columns, then the values. Kept as state under its fingerprint."""
 
     key: tuple[str, ...]
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.key,)
 
     @property
     def value(self) -> tuple[str, ...]:
@@ -191,20 +163,12 @@ class Filtered(Arrangement):
 
     conditions: tuple[Expression, ...]
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.key, [condition.text() for condition in self.conditions])
-
 
 @dataclass(frozen=True, eq=False)
 class EquiJoin(Node):
     """Pairs of two arrangements with equal keys; `columns` has each column's side ("left" or "right") and name there."""
 
     columns: tuple[tuple[str, str, str], ...]
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.columns,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,10 +181,6 @@ class Accumulate(Node):
     by: tuple[str, ...]
     calls: tuple[AggregateCall, ...]
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.by, [call.text() for call in self.calls])
-
 
 @dataclass(frozen=True, eq=False)
 class Group(Node):
@@ -228,10 +188,6 @@ class Group(Node):
 
     by: tuple[str, ...]
     calls: tuple[AggregateCall, ...]
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.by, [call.text() for call in self.calls])
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,20 +198,12 @@ class PythonGroup(Node):
     values: tuple[str, ...]
     function: str
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.by, self.values, stage.identity(self.function))
-
 
 @dataclass(frozen=True, eq=False)
 class Multiplicity(Node):
     """Each record of an `Arrangement` input (all columns the key) as often as `function` of its count says. State."""
 
     function: Expression | None
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.function.text() if self.function else None,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,10 +212,6 @@ class Top(Node):
 
     k: int
     order_by: tuple[tuple[str, bool], ...]
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.k, self.order_by)
 
 
 def lane_columns(name: str, kind: Type) -> Schema:
@@ -283,10 +227,6 @@ class OrderLanes(Node):
     """
 
     lanes: tuple[tuple[str, str, bool], ...]
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.lanes,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,10 +244,6 @@ class Shift(Node):
     lower: bool
     upper: bool
 
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (self.lower, self.upper)
-
 
 @dataclass(frozen=True, eq=False)
 class PythonShift(Node):
@@ -315,10 +251,6 @@ class PythonShift(Node):
 
     function: str
     batch: bool
-
-    @property
-    def says(self) -> tuple[Any, ...]:
-        return (stage.identity(self.function), self.batch)
 
 
 WAITING = "-waiting"
