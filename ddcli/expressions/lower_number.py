@@ -23,7 +23,6 @@ LOW, HIGH = integer_range("int64")
 OVERFLOW_HINT = "cast one side to decimal(38, 0) or float64, or use try_{} for null"
 NAMES = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "divide"}
 ZERO_HINT = "use try_divide(a, b), or nullif(b, 0), for null"
-POWERS_OF_TEN = [10**k for k in range(MAX_PRECISION + 1)]
 
 
 def unscaled(value: pl.Expr) -> pl.Expr:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, StageResult, Step, UnnestStep
-from ddcli.expressions.tree import Column, quoted
+from ddcli.expressions.tree import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,11 +69,6 @@ class FusedSteps:
     def text(self) -> str:
         """Return canonical text: equal text over equal schemas is equal meaning (of Python functions, the name and their own text)."""
         return "; ".join(_step_text(step) for step in self.steps)
-
-    @property
-    def is_projection(self) -> bool:
-        """Whether it only drops, renames, repeats or reorders columns, which needs no run."""
-        return all(isinstance(s, MapStep) and all(isinstance(e, Column) for _, e in s.columns) for s in self.steps)
 
     @cached_property
     def _program(self) -> StageProgram:

@@ -117,26 +117,18 @@ class _Lowering:
     def _(self, node: logical.Source) -> logical.Node:
         return physical.Scan((), self.schema(node), node.name, len(node.time), node.meaning, node.arranged)
 
-    @lowered.register
-    def _(self, node: logical.Upsert) -> logical.Node:
+    @lowered.register(logical.Upsert)
+    @lowered.register(logical.Snapshots)
+    def _(self, node: logical.Upsert | logical.Snapshots) -> logical.Node:
         (source,) = node.inputs
         assert isinstance(source, logical.Source)
         schema = self.schema(node)
-        record = {name: node.schema[name] for name in node.key} | schema
-        rows = record | {name: source.schema[name] for name in (logical.PRESENT, logical.ORDER)}
-        return conform(
-            physical.UpsertTable((self.exactly(source, rows),), record, node.key, source.name), schema, fuse=True
-        )
-
-    @lowered.register
-    def _(self, node: logical.Snapshots) -> logical.Node:
-        (source,) = node.inputs
-        assert isinstance(source, logical.Source)
-        schema = self.schema(node)
-        record = {name: node.schema[name] for name in node.key} | schema
-        return conform(
-            physical.SnapshotTable((self.exactly(source, record),), record, node.key, source.name), schema, fuse=True
-        )
+        rows = record = {name: node.schema[name] for name in node.key} | schema
+        table: type[physical.UpsertTable | physical.SnapshotTable] = physical.SnapshotTable
+        if isinstance(node, logical.Upsert):
+            rows = record | {name: source.schema[name] for name in (logical.PRESENT, logical.ORDER)}
+            table = physical.UpsertTable
+        return conform(table((self.exactly(source, rows),), record, node.key, source.name), schema, fuse=True)
 
     @lowered.register
     def _(self, node: logical.Watched) -> logical.Node:

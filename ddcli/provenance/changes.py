@@ -19,12 +19,12 @@ import numpy as np
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.errors import DdError
-from ddcli.expressions.steps import MapStep, PythonStep, UnnestStep
+from ddcli.expressions.steps import MapStep
 from ddcli.plan import logical, loops
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.reasons import Reason
-from ddcli.provenance.restriction import renamed
+from ddcli.provenance.restriction import ALIKE, before_step, renamed
 from ddcli.provenance.sentences import bare, bounds, show, step_text
 from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
 from ddcli.provenance.worlds import Opaque
@@ -36,17 +36,6 @@ if TYPE_CHECKING:
     from ddcli.circuit.trial import Matrix
     from ddcli.plan.logical import Node
     from ddcli.provenance.contents import Numbers
-
-SAME = (
-    logical.Consolidate,
-    logical.Arrange,
-    logical.Inspect,
-    logical.Watched,
-    logical.Negate,
-    logical.Concat,
-    logical.Threshold,
-)
-"""Nodes whose records change as those of their inputs do, and no others."""
 
 
 @dataclass
@@ -134,7 +123,7 @@ class Changes:
     @singledispatchmethod
     def _below(self, node: Node, record: Record) -> Reason:
         """Return why a record of this kind of node has changed: here, as it has in the inputs."""
-        assert isinstance(node, SAME), type(node)
+        assert isinstance(node, ALIKE), type(node)
         says = ""
         if isinstance(node, logical.Threshold):
             says = "distinct" if node.function is None else f"threshold {bare(node.function)}"
@@ -145,14 +134,8 @@ class Changes:
     @_below.register
     def _(self, node: logical.Apply, record: Record) -> Reason:
         (child,) = node.inputs
-        step, known = node.step, dict(zip(node.schema, record, strict=True))
-        if isinstance(step, MapStep):
-            known = renamed(known, step.columns)
-        elif isinstance(step, UnnestStep):
-            known = {name: value for name, value in known.items() if name != step.name}
-        elif isinstance(step, PythonStep):
-            known = {}
-        changed = self.differing(child, known)
+        step = node.step
+        changed = self.differing(child, before_step(step, dict(zip(node.schema, record, strict=True))))
         if computes(step):
             found, changed = changed.through(step)
             changed = changed.rows(rows_giving(found.frame, found.rows, record, node, self.now.world))

@@ -16,10 +16,11 @@ from ddcli.plan import logical, loops
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ddcli.expressions.steps import Step
     from ddcli.plan.logical import Node
 
 Values = dict[str, Any]
-SAME = (
+ALIKE = (
     logical.Consolidate,
     logical.Arrange,
     logical.Inspect,
@@ -27,9 +28,9 @@ SAME = (
     logical.Negate,
     logical.Concat,
     logical.Threshold,
-    logical.Temporal,
-    loops.Enter,
 )
+"""Nodes whose records change as those of their inputs do, and no others."""
+SAME = (*ALIKE, logical.Temporal, loops.Enter)
 """Nodes whose records are those of their inputs."""
 
 
@@ -79,14 +80,7 @@ class Restrictions:
 
     @_below.register
     def _(self, node: logical.Apply, values: Values) -> None:
-        step = node.step
-        if isinstance(step, MapStep):
-            values = renamed(values, step.columns)
-        elif isinstance(step, UnnestStep):
-            values = {name: value for name, value in values.items() if name != step.name}
-        elif isinstance(step, PythonStep):
-            values = {}
-        self._each(node.inputs, values)
+        self._each(node.inputs, before_step(node.step, values))
 
     @_below.register
     def _(self, node: logical.Reduce, values: Values) -> None:
@@ -116,6 +110,15 @@ class Restrictions:
 
 def _some(values: Values, names: Iterable[str]) -> Values:
     return {name: values[name] for name in names if name in values}
+
+
+def before_step(step: Step, values: Values) -> Values:
+    """Return the values of a step's input that are known, where those of its output are."""
+    if isinstance(step, MapStep):
+        return renamed(values, step.columns)
+    if isinstance(step, UnnestStep):
+        return {name: value for name, value in values.items() if name != step.name}
+    return {} if isinstance(step, PythonStep) else values
 
 
 def renamed(values: Values, columns: Iterable[tuple[str, Any]]) -> Values:

@@ -19,13 +19,13 @@ import numpy as np
 
 from ddcli.circuit.shifts import python_shift
 from ddcli.dataclass import dataclass
-from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
+from ddcli.expressions.steps import FilterStep, MapStep, Step
 from ddcli.expressions.tree import Column
 from ddcli.job.summary import plural
 from ddcli.plan import logical, loops
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.reasons import Reason
-from ddcli.provenance.restriction import renamed
+from ddcli.provenance.restriction import before_step, renamed
 from ddcli.provenance.sentences import bare, bounds, show, step_text
 from ddcli.provenance.updates import SourceRows
 from ddcli.provenance.worlds import Place, Round, World, entered
@@ -126,13 +126,7 @@ class Tracer:
     def _(self, node: logical.Apply, place: Place, record: Record, exact: bool) -> Reason:
         (child,) = node.inputs
         step = node.step
-        known = dict(zip(node.schema, record, strict=True))
-        if isinstance(step, MapStep):
-            known = renamed(known, step.columns)
-        elif isinstance(step, UnnestStep):
-            known = {name: value for name, value in known.items() if name != step.name}
-        elif isinstance(step, PythonStep):
-            known = {}
+        known = before_step(step, dict(zip(node.schema, record, strict=True)))
         candidates = place.home(child).contents(child).where(known)
         if computes(step):
             found, candidates = candidates.through(step)

@@ -20,6 +20,7 @@ from ddcli.screen import JSON_SUSPECT, SUSPECT, as_line, in_actions, json_number
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    import pyarrow as pa
     from polars._typing import PolarsDataType
 
 RowFormat = Literal["text", "json", "jsonl", "csv", "parquet", "arrow"]
@@ -111,42 +112,41 @@ class _Csv(_Writer):
         self.begun = True
 
 
-class _Parquet(_Writer):
+class _Tables(_Writer):
+    """Files of Arrow tables, which pyarrow writes."""
+
     def __init__(self, out: BinaryIO) -> None:
         super().__init__(out)
         self._file: Any = None
 
     def add(self, frame: pl.DataFrame) -> None:
+        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+        if self._file is None:
+            self._file = self._begin(table.schema)
+        self._file.write_table(table)
+
+    def _begin(self, schema: pa.Schema) -> Any:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class _Parquet(_Tables):
+    def _begin(self, schema: pa.Schema) -> Any:
         import pyarrow.parquet as pq
 
-        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-        if self._file is None:
-            self._file = pq.ParquetWriter(self.out, table.schema, compression="zstd")
-        self._file.write_table(table)
-
-    def end(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        return pq.ParquetWriter(self.out, schema, compression="zstd")
 
 
-class _Arrow(_Writer):
+class _Arrow(_Tables):
     """An Arrow IPC file."""
 
-    def __init__(self, out: BinaryIO) -> None:
-        super().__init__(out)
-        self._file: Any = None
-
-    def add(self, frame: pl.DataFrame) -> None:
+    def _begin(self, schema: pa.Schema) -> Any:
         import pyarrow as pa
 
-        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-        if self._file is None:
-            self._file = pa.ipc.new_file(self.out, table.schema)
-        self._file.write_table(table)
-
-    def end(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        return pa.ipc.new_file(self.out, schema)
 
 
 class _TextTable(_Writer):

@@ -188,12 +188,6 @@ def test_what_nothing_needs_is_not_evaluated() -> None:
     assert run(steps, a=[1])[0] == [{"x": 1}]
 
 
-def test_projection() -> None:
-    """A lane permutation is told apart."""
-    assert FusedSteps(SCHEMA, (mapped(x="a", y="a", z="b"),)).is_projection
-    assert not FusedSteps(SCHEMA, (mapped(x="a + 1"),)).is_projection
-
-
 @pytest.fixture(autouse=True)
 def functions() -> Iterator[types.ModuleType]:
     """Offer a module of a user's functions."""

@@ -118,10 +118,6 @@ class Permute(Stateless):
             return self.refuse.step(deltas, interval)
 
 
-Logic = "Callable[[pl.DataFrame], tuple[pl.DataFrame, np.ndarray | None, np.ndarray | None]]"
-"""Computed columns of the result, the input row of each result row (None: each once, in order), a factor for each diff."""
-
-
 class Linear(Stateless):
     """Run `logic` over the columns it needs.
 
