@@ -18,6 +18,7 @@ from ddcli.plan.physical import WAITING
 from ddcli.progress import SILENT, Progress
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.layout import BatchLayout
+from ddcli.store.batch.open_batches import OpenBatches
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.directory import batch_directory
 from ddcli.store.state.holds import Claims
@@ -119,6 +120,8 @@ class StateTraces:
     only: Collection[str] | None = None
     """The nodes whose arrangements are to be kept, by fingerprint; None: all."""
     progress: Progress = SILENT
+    held: OpenBatches | None = None
+    """The batches that are open already, and those that are to be."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """How long writing took, in all threads together, by the fingerprint of the node."""
     _given: dict[int, _Given] = field(default_factory=dict)
@@ -141,7 +144,7 @@ class StateTraces:
         layout, own, pool = BatchLayout(key, value, nt), shard * count // passes, self.pools[shard]
         files = entry.shards[own] if entry else ()
         place = batch_directory(self.directory, identity, own)
-        stored = [StoredBatch(place / file.name, file, layout, pool) for file in files]
+        stored = [self._open(place / file.name, file, layout, pool) for file in files]
         batches: list[Batch] = [*stored]
         if count < passes:
             lanes = tuple(range(key.width)) if by is None else tuple(by)
@@ -150,6 +153,11 @@ class StateTraces:
         self._given[id(trace)] = _Given(trace, identity, own, pool, tuple(stored), count == passes)
         self._arrangement(identity, layout)
         return trace
+
+    def _open(self, path: Path, entry: FileEntry, layout: BatchLayout, pool: Pool) -> StoredBatch:
+        return (
+            StoredBatch(path, entry, layout, pool) if self.held is None else self.held.batch(path, entry, layout)
+        )
 
     def _arrangement(self, identity: str, layout: BatchLayout) -> _Arrangement:
         """Return an arrangement as the run has left it so far."""
@@ -201,7 +209,14 @@ class StateTraces:
         memory.clear()
         stored = given.stored if given.whole else ()
         work = compact(layout, stored, fresh, since=since, through=through)
-        files = work.write(transaction, given.identity, given.shard)
+        added = list(work.added(transaction, given.identity, given.shard))
+        files = in_order([*work.kept, *(entry for entry, _ in added)])
+        if self.held is not None:
+            place, kept = batch_directory(self.directory, given.identity, given.shard), {one.name for one in work.kept}
+            self.held.drop(batch.path for batch in stored if batch.entry.name not in kept)
+            for entry, matrix in added:
+                if matrix is not None:
+                    self.held.add(place / entry.name, entry, layout, matrix)
         self._spent(given.identity, began)
         return ShardFiles(given.identity, given.shard, layout, files, given.whole)
 

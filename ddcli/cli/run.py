@@ -261,9 +261,15 @@ def command(
     (pipeline,) = pipelines
     records = Records(pipeline, partial(put_file, summary_file))
 
+    standby = None
+    if watch:
+        from ddcli.job.standby import Standby
+
+        standby = Standby()
+
     def once(ready: Callable[[Path], bool] | None = None) -> RunSummary:
         nonlocal refreshed, rewritten
-        summary = run_one(pipeline, refresh=refreshed, rewrite=rewritten, ready=ready)
+        summary = run_one(pipeline, refresh=refreshed, rewrite=rewritten, ready=ready, standby=standby)
         refreshed, rewritten = None, frozenset()
         return summary
 

@@ -170,7 +170,10 @@ class _Run:
         # The first run begins where every time is at or after.
         interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
         taken, cut, spread = self._take(before)
-        pools = pools_for(cut, self.secret)
+        held = None
+        if self.request.standby and self.state is not None and not spread and cut.room is None:
+            held = self.request.standby.take(self.request.state, self.manifest, self.secret, self.request.memory)
+        pools = [held.pool] * cut.passes if held else pools_for(cut, self.secret)
         traces = StateTraces(
             self.request.state,
             self.manifest,
@@ -181,6 +184,7 @@ class _Run:
             claims=read_claims(self.request.state),
             past=kept_past(self.request.spec, self.graph, self.kinds),
             progress=self.request.progress,
+            held=held,
         )
         workers = Workers(cut.passes, cut.threads)
         scope = Scope(nt, workers=workers, counted=True, progress=self.request.progress)
@@ -226,6 +230,8 @@ class _Run:
                 committed = transaction.commit(self._manifest(taken, traces, publishing))
         finally:
             workers.close()
+        if held and self.request.standby:
+            self.request.standby.keep(self.request.state, committed, held)
         if self.manifest is None:
             self.planning.keep(committed.cache["plan"]["generations"])
         return self._summary(read, publishing.summaries(), committed, errors)

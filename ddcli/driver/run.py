@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ddcli.job.options import Engine
     from ddcli.job.request import Request
+    from ddcli.job.standby import Standby
     from ddcli.job.summary import RunSummary
     from ddcli.store.files.lock_holder import IfLocked
 
@@ -56,6 +57,7 @@ def run(
     say: Callable[[str], None] | None = None,
     ready: Callable[[Path], bool] | None = None,
     progress: Progress = SILENT,
+    standby: Standby | None = None,
 ) -> RunSummary:
     """Bring the outputs of the pipeline file at `path` up to date and return what was done.
 
@@ -64,7 +66,8 @@ def run(
     `apply`, outputs are given the difference that a change of the pipeline makes; `refresh` names outputs to compute anew,
     none of them: all; `rewrite` those to write from the beginning. `memory` bounds the bytes that the process has resident (default: three quarters of the machine's),
     `workers` are the threads that shards are stepped in (default: as many as processors). `say` gets lines for people,
-    `progress` is notified of how far the run is; `ready` returns whether a new file may be read now.
+    `progress` is notified of how far the run is; `ready` returns whether a new file may be read now. `standby` has what the last of
+    a watch's rounds has left, and takes what this one leaves.
 
     `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, at `remote`, the address
     of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the
@@ -96,6 +99,8 @@ def run(
     )
     refuse_code(request.spec, no_code=no_code)
     request = replace(request, ready=ready)
+    if standby is not None:
+        request = standby.within(request)
     manifest = newest_of(request)
     if manifest is not None and is_idle(request, manifest):
         return nothing_new(request, manifest)

@@ -71,6 +71,11 @@ class Pool:
         """Let go of all values: no lane that was made before can be decoded any more."""
         self._tables.clear()
 
+    @property
+    def size(self) -> int:
+        """Return how many bytes its values take."""
+        return sum(table.size for table in self._tables.values())
+
     def intern(self, series: pl.Series, column: Type | None = None) -> Lanes:
         """Return the lane of each value of a string, binary or list column; null is `NULL`. Raises HashCollision."""
         column = column or from_polars(series.dtype, nullable=True)

@@ -6,5 +6,6 @@
 * options: where a run is computed
 * request: what a run is asked for, and whether there is anything to do
 * sizes: how a run is cut into shards and passes; pure
+* standby: what a watch keeps from one round to the next
 * summary: what a run did
 """

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.kept_plan import KeptPlan
     from ddcli.job.options import Engine
+    from ddcli.job.standby import Standby
     from ddcli.spec.model import Spec
     from ddcli.store.state.manifest import InputEntry, Manifest
     from ddcli.store.state.sharing import Shared
@@ -82,6 +83,8 @@ class Request:
     """The imported arrangements, by input, as they are held while the run reads them."""
     progress: Progress = SILENT
     """Gets notified of how far the run is."""
+    standby: Standby | None = None
+    """What a watch has kept since the last round, and may keep for the next."""
     kept: KeptPlan | None = None
     """What an earlier run kept of the file, where there is one."""
 

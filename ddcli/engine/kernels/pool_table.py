@@ -216,6 +216,11 @@ class PoolTable:
     def __len__(self) -> int:
         return int(self._state[COUNT])
 
+    @property
+    def size(self) -> int:
+        """Return how many bytes it takes."""
+        return self._slots.nbytes + self._entries.nbytes + self._memory.nbytes
+
     def insert(self, lanes: np.ndarray, starts: np.ndarray, lengths: np.ndarray, data: np.ndarray) -> int | None:
         """Insert the ranges data[start : start + length] under their lanes (length -1: null, nothing to insert).
 

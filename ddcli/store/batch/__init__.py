@@ -5,6 +5,7 @@
 * group_index: the index of files of older versions
 * grouped_rows: rows of files of older versions
 * layout: the columns, and their lanes
+* open_batches: batches that stay open, or in memory, from one run to the next
 * page_file: some pages of a column as a Parquet file in memory
 * page_index: where pages lie, and with which key each begins
 * paged_rows: rows of files, whole or of certain keys

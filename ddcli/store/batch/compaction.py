@@ -102,6 +102,8 @@ class NewBatch:
     upper: Frontier
     since: Frontier
     run: int
+    updates: Matrix | None = None
+    """What is in it, where that is in memory as a whole, with its values in the pool of fresh updates."""
 
     def write(self, transaction: Adding, arrangement: str, shard: int) -> FileEntry:
         """Add it to a transaction."""
@@ -155,7 +157,12 @@ class Compaction:
 
     def write(self, transaction: Adding, arrangement: str, shard: int) -> tuple[FileEntry, ...]:
         """Add the new batches to a transaction; return all entries of the shard, in order."""
-        return in_order([*self.kept, *(batch.write(transaction, arrangement, shard) for batch in self.made())])
+        return in_order([*self.kept, *(entry for entry, _ in self.added(transaction, arrangement, shard))])
+
+    def added(self, transaction: Adding, arrangement: str, shard: int) -> Iterator[tuple[FileEntry, Matrix | None]]:
+        """Add the new batches to a transaction; yield the entry of each, and its updates as `NewBatch` has them."""
+        for batch in self.made():
+            yield batch.write(transaction, arrangement, shard), batch.updates
 
 
 def in_order(entries: Iterable[FileEntry]) -> tuple[FileEntry, ...]:
@@ -275,6 +282,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
     writer, before, files = layout.writer(), 0, 1
     for matrix, pool, owned in _ranges(merge, layout, total):
         rows = kernels.advance(matrix, merge.since.as_time(), nt, owned=owned) if merge.since else matrix
+        there = not layout.hashed or (fresh is not None and pool is fresh.pool)
         for at in range(0, len(rows), CHUNK):
             part = rows[at : at + CHUNK]
             append(writer, part, layout, pool)
@@ -283,7 +291,8 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
                 before, files = before + writer.rows, files + 1
                 writer = layout.writer()
     if writer.rows:
-        yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
+        whole = rows if there and len(rows) == writer.rows else None
+        yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run, whole)
 
 
 def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Matrix, Pool, bool]]:

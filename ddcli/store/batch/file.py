@@ -235,14 +235,17 @@ class BatchFile:
     Its size is checked when it is opened, index and footer when the index is first asked for, and all else whenever it is read.
     """
 
-    def __init__(self, path: Path, entry: FileEntry, width: int) -> None:
-        check_size(path, entry)
+    def __init__(self, path: Path, entry: FileEntry, width: int, *, there: bool = True) -> None:
+        if there:
+            check_size(path, entry)
         self.path = path
         self.groups_read = self.pages_read = 0
         self._entry = entry
         self._width = width
         self._index: PageIndex | GroupIndex | None = None
         self._metadata: Any = None
+        self._stays = False
+        self._mapped: mmap.mmap | None = None
         self._fetched = Fetched(path, entry.size) if isinstance(path, ObjectPath) and entry.size else None
 
     @property
@@ -327,10 +330,28 @@ class BatchFile:
         if self._fetched is not None:
             yield self._fetched.data
             return
+        if self._mapped is not None and self._mapped.size() == self._entry.size:
+            yield self._mapped
+            return
         check_size(self.path, self._entry)  # of a file cut short since, mapped pages can't be read
         try:
             with reading(self.path) as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             raise damaged(self.path) from None
+        if self._stays:
+            self._mapped = data
         yield data
+
+    def stay_mapped(self) -> None:
+        """Keep the file mapped from the next use on."""
+        self._stays = True
+
+    @property
+    def is_mapped(self) -> bool:
+        """Say whether the file stays mapped: that takes a descriptor."""
+        return self._mapped is not None
+
+    def close(self) -> None:
+        """Let go of the file until it is used again. It is unmapped when nobody refers to it any more."""
+        self._mapped = None

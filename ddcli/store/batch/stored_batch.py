@@ -37,7 +37,10 @@ class StoredBatch:
     Raises StateError (exit code 4) naming the file when it isn't what was written.
     """
 
-    def __init__(self, path: Path, entry: FileEntry, layout: BatchLayout, pool: Pool) -> None:
+    def __init__(
+        self, path: Path, entry: FileEntry, layout: BatchLayout, pool: Pool, matrix: Matrix | None = None
+    ) -> None:
+        """Open a batch, of which the `matrix` may be known: then its file need not be there yet."""
         self.path = path
         self.entry = entry
         self.rows = entry.rows
@@ -45,9 +48,10 @@ class StoredBatch:
         self.upper = Frontier(entry.upper)
         self.since = Frontier(entry.since or ())
         self.layout = layout
-        self.file = BatchFile(path, entry, layout.record.width)
+        self.file = BatchFile(path, entry, layout.record.width, there=matrix is None)
         self.pool = pool
-        self._matrix: Matrix | None = None
+        self._matrix = matrix
+        self._in_memory = False
         self._starts: dict[int, Strings] = {}
         self._reader: PagedRows | GroupedRows | None = None
 
@@ -66,6 +70,16 @@ class StoredBatch:
         """Forget what `matrix` keeps."""
         self._matrix = None
 
+    def stay_open(self, *, in_memory: bool) -> None:
+        """Keep the file mapped from its first use on, or, `in_memory`, all updates."""
+        self.file.stay_mapped()
+        self._in_memory = in_memory
+
+    @property
+    def held(self) -> int:
+        """Return how many bytes of memory its updates take."""
+        return 0 if self._matrix is None else self._matrix.nbytes
+
     def parts(self) -> Iterator[tuple[Matrix, Pool]]:
         """Yield all updates in order, some 100 000 at a time, with the pool of their values, one for each part; keeps nothing."""
         self._check_secret()
@@ -81,6 +95,8 @@ class StoredBatch:
         Reads the pages that can have one of the keys, and keeps what was looked for: the memory it takes is in proportion to what
         is found, however large the file.
         """
+        if self._in_memory and keys.shape[1]:
+            return kernels.gather(self.matrix(), keys.shape[1], keys)
         if self._matrix is not None or self.layout.leading_column is None:
             return self.matrix()
         self._check_secret()
@@ -107,6 +123,10 @@ class StoredBatch:
 
         Reads no row group that has none of them, keeps nothing, and interns in `pool`.
         """
+        if self._in_memory and (pool is self.pool or not self.layout.hashed):
+            matrix = self.matrix()
+            above = 0 if first is None else place(matrix, first)
+            return matrix[above : len(matrix) if end is None else place(matrix, end)]
         self._check_secret()
         begin, stop, width = 0, self.file.index.groups, self.layout.record.width
         if first is not None:

@@ -1,0 +1,50 @@
+"""What a watch keeps from one round to the next: the batches of the state that are open, or in memory, and the values of their lanes.
+
+A round takes it, and puts it back when it has committed. Whatever else ends a round, and whatever comes between two (another state, another
+secret, somebody else's commit), the next round begins from the manifest, as a new process does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.store.batch.open_batches import SHARE, OpenBatches
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.job.request import Request
+    from ddcli.store.state.manifest import Manifest
+
+    Mark = tuple[Path, str, int, str]
+
+
+@dataclass
+class Standby:
+    """What the last round left, and of which commit of which state that is; nothing at first."""
+
+    _kept: OpenBatches | None = None
+    _mark: Mark | None = None
+
+    def within(self, request: Request) -> Request:
+        """Return the request of a round, whose memory is less what may be kept."""
+        return replace(request, standby=self, memory=request.memory - request.memory // SHARE)
+
+    def take(self, state: Path, manifest: Manifest | None, secret: bytes, memory: int) -> OpenBatches:
+        """Return what is kept of the commit that a round goes on from; if it is of another, nothing. It is not kept any more."""
+        kept, mark = self._kept, self._mark
+        self._kept = self._mark = None
+        if kept is not None and manifest is not None and mark == _mark_of(state, manifest):
+            return kept
+        return OpenBatches(secret, memory // SHARE)
+
+    def keep(self, state: Path, manifest: Manifest, batches: OpenBatches) -> None:
+        """Keep for the next round what a round has left that has committed."""
+        if batches.settle():
+            self._kept, self._mark = batches, _mark_of(state, manifest)
+
+
+def _mark_of(state: Path, manifest: Manifest) -> Mark:
+    return state, manifest.identity, manifest.number, manifest.secret

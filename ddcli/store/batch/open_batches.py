@@ -1,0 +1,98 @@
+"""Stored batches that stay open from one run to the next in one process: small ones are in memory, large ones stay mapped.
+
+A batch never changes, and its entry in the manifest has its checksums: one that is open is used again only where its file is the one that was
+opened, and the manifest names it with the same entry. All share one pool, as their lanes stand for its values.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from ddcli.engine.pool import Pool
+from ddcli.store.batch.stored_batch import StoredBatch
+from ddcli.store.files.objects import ObjectPath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ddcli.store.batch.layout import BatchLayout
+    from ddcli.store.batch.stored_batch import Matrix
+    from ddcli.store.state.manifest import FileEntry
+
+    Stamp = tuple[int, int, int]
+
+SHARE = 16
+"""What part of a run's memory the batches and values that are kept may take."""
+FEW = 1 << 16
+"""Rows of a batch that is kept in memory. Of 10 M rows, changed by 1 000 at a time, the batches up to it are a hundredth."""
+OPEN = 256
+"""Files that stay mapped: a process may have some 1 000 open."""
+
+
+class OpenBatches:
+    """The batches of one state, under one secret, by path. Threads may add some at once."""
+
+    def __init__(self, secret: bytes, room: int) -> None:
+        """Keep nothing yet, and never more than about `room` bytes."""
+        self.pool = Pool(secret)
+        self.room = room
+        self._before: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
+        self._used: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
+        self._lock = threading.Lock()
+
+    def batch(self, path: Path, entry: FileEntry, layout: BatchLayout) -> StoredBatch:
+        """Return the batch that a manifest names, open already where that can be."""
+        stamp = _stamp(path)
+        found, known = self._used.get(path) or self._before.get(path) or (None, None)
+        if found is None or known is None or stamp != known or found.entry != entry or not found.layout.same(layout):
+            found = StoredBatch(path, entry, layout, self.pool)
+            found.stay_open(in_memory=found.rows <= FEW)
+        self._used[path] = found, stamp
+        return found
+
+    def add(self, path: Path, entry: FileEntry, layout: BatchLayout, matrix: Matrix) -> None:
+        """Learn of a batch that is being written: what is in it, with its values in the pool."""
+        if len(matrix) > FEW:
+            return
+        found = StoredBatch(path, entry, layout, self.pool, matrix)
+        found.stay_open(in_memory=True)
+        with self._lock:
+            self._used[path] = found, None
+
+    def drop(self, paths: Iterable[Path]) -> None:
+        """Forget batches that have been merged."""
+        with self._lock:
+            for path in paths:
+                self._used.pop(path, None)
+
+    def settle(self) -> bool:
+        """Let go of what was not used since the last time, and of what there is no room for; say whether anything can be kept."""
+        room = self.room - self.pool.size
+        if room < 0:
+            return False
+        self._before, self._used = self._used, {}
+        mapped = 0
+        for path, (batch, stamp) in sorted(self._before.items(), key=lambda item: item[1][0].rows):
+            room -= batch.held
+            if room < 0:
+                batch.release()
+            mapped += batch.file.is_mapped
+            if mapped > OPEN:
+                batch.file.close()
+            if stamp is None:  # it has its name by now
+                self._before[path] = batch, _stamp(path)
+        return True
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """Return what tells a file from another of its name; None where that can't be known: batches of object stores are opened anew."""
+    if isinstance(path, ObjectPath):
+        return None
+    try:
+        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - as quick as can be: it is asked of each batch
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
