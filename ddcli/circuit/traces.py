@@ -18,7 +18,6 @@ from ddcli.plan.physical import WAITING
 from ddcli.progress import SILENT, Progress
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.layout import BatchLayout
-from ddcli.store.batch.open_batches import OpenBatches
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.directory import batch_directory
 from ddcli.store.state.holds import Claims
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.batch import Batch
     from ddcli.job.sizes import Sizes
     from ddcli.sources.imported import SharedReader
+    from ddcli.store.batch.open_batches import OpenBatches
     from ddcli.store.state.directory import Adding, Transaction
     from ddcli.store.state.manifest import FileEntry, Manifest
 
@@ -155,9 +155,7 @@ class StateTraces:
         return trace
 
     def _open(self, path: Path, entry: FileEntry, layout: BatchLayout, pool: Pool) -> StoredBatch:
-        return (
-            StoredBatch(path, entry, layout, pool) if self.held is None else self.held.batch(path, entry, layout)
-        )
+        return StoredBatch(path, entry, layout, pool) if self.held is None else self.held.batch(path, entry, layout)
 
     def _arrangement(self, identity: str, layout: BatchLayout) -> _Arrangement:
         """Return an arrangement as the run has left it so far."""

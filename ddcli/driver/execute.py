@@ -23,7 +23,7 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.job.functions import load_functions
 from ddcli.job.request import find_upper, is_changed, nothing_new
-from ddcli.job.sizes import Sizes, rows_held
+from ddcli.job.sizes import LEAST_ROWS, Sizes, rows_held
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.runtime.placement import Choosing
 from ddcli.sinks.inspect import seen
@@ -257,7 +257,7 @@ class _Run:
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
         cut, spread = self.choosing.cut(self.graph, len(self.time), rows, kept)
-        most = cut.most or (-(-rows // cut.passes) if cut.passes > 1 else None)
+        most = cut.most or (max(LEAST_ROWS, -(-rows // cut.passes)) if cut.passes > 1 else None)
         if most is not None:
             taken = {name: reader.take(columns[name], before, upper, most) for name, reader in self.readers.items()}
         return taken, cut, spread

@@ -110,7 +110,12 @@ def run(
         nullcontext()
         if dry_run
         else State.open(
-            request.state, request.outputs, written=request.written, anew=request.rewrite, if_locked=if_locked
+            request.state,
+            request.outputs,
+            written=request.written,
+            anew=request.rewrite,
+            if_locked=if_locked,
+            clean=standby.clean(request.state) if standby else None,
         )
     )
     with state_or_none as opened:

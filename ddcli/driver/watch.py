@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
@@ -20,14 +21,13 @@ from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageErr
 from ddcli.job.request import imports, read_request
 from ddcli.store.files.changes import Waker
 from ddcli.store.files.objects import ObjectPath, locate
-from ddcli.store.files.wholeness import QUIET, Wholeness
+from ddcli.store.files.wholeness import QUIET, Wholeness, has_end
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.manifest import manifest_numbers
 from ddcli.store.tables.listing import glimpse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
@@ -35,11 +35,13 @@ if TYPE_CHECKING:
 PATIENCE = 2.0
 """Seconds between two looks, notified or not; of object stores five times that: each look is a request."""
 SETTLING, LONGEST = 0.2, 5.0
-"""Seconds without a change after which a round begins, and for which it waits at most while there are changes."""
+"""Seconds without a change after which a round begins, unless whole files are all that is new; and for which it waits at most."""
 AGAIN, UNLOCKED = 30.0, 3.0
 """Seconds after which a round is tried again that failed of something that may pass without any input changing: here, or in another run."""
 
 Look = frozenset[tuple[Any, ...]]
+FILE = 4
+"""How much a look says of a file of an input: its input, its path there, its size, and when it was changed."""
 
 
 class Stopped(BaseException):
@@ -75,21 +77,23 @@ class Standing:
         """
         whole = Wholeness(self.waiting)
         request, first = self._request(), True
+        seen = look(self.pipeline, request)
         waker = Waker(PATIENCE, self._stop)
         with self._listening():
             while not self._stop.is_set():
-                request = self._again(request)
-                seen = look(self.pipeline, request)
+                before, request = request, self._again(request)
+                if request.digest != before.digest:
+                    seen = look(self.pipeline, request)
                 whole.unsettled = False
                 again = self._one(whole, first=first)
                 first = False
                 if whole.unsettled:
                     again = min(QUIET, again or QUIET)
-                self._wait(waker, request, seen, again)
+                seen = self._wait(waker, request, seen, again)
 
     def _request(self) -> Request:
         """Return what the pipeline file says."""
-        return read_request(self.pipeline, self.state, None, lambda _line: None)
+        return read_request(self.pipeline, self.state, None, lambda _line: None, runs=True)
 
     def _again(self, before: Request) -> Request:
         """Return the request by the pipeline file of now; of a broken one, which the round reports, the request before."""
@@ -116,8 +120,8 @@ class Standing:
         self.done(summary)
         return None
 
-    def _wait(self, waker: Waker, request: Request, seen: Look, again: float | None) -> None:
-        """Return when inputs have changed and then been left alone for a moment, when it is time, or on a signal."""
+    def _wait(self, waker: Waker, request: Request, seen: Look, again: float | None) -> Look:
+        """Return what is there when inputs have changed and then been left alone for a moment, when it is time, or on a signal."""
         end = None if again is None else time.monotonic() + again
         patience = PATIENCE * (5 if any(isinstance(path, ObjectPath) for path in roots(request)) else 1)
         waker.patience = patience
@@ -126,15 +130,18 @@ class Standing:
             if now == seen:
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
-                    return
+                    return now
                 waker.wait(watched(request), left)
                 continue
+            if is_whole(request, seen, now):
+                return now
             latest = time.monotonic() + LONGEST
             while time.monotonic() < latest and not self._stop.wait(SETTLING):
                 before, now = now, look(self.pipeline, request)
                 if now == before:
-                    return
-            return
+                    break
+            return now
+        return seen
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
@@ -176,10 +183,26 @@ def look(pipeline: Path, request: Request) -> Look:
             continue
         root = locate(request.base, given.path.value)
         found.add(_stamp(root / PROGRESS))
-        found.update(
-            (str(root), file.path, file.size, file.mtime_ns) for file in glimpse(given.path.value, request.base)
-        )
+        place, files = glimpse(given.path.value, request.base)
+        found.update((str(place), file.path, file.size, file.mtime_ns) for file in files)
     return frozenset(found)
+
+
+def is_whole(request: Request, seen: Look, now: Look) -> bool:
+    """Say whether all that is new are whole files of inputs, or their progress, and nothing more is to be expected at the same time.
+
+    Several inputs that carry no progress are closed together: what one has is late once the other's file has been taken in.
+    """
+    added, places = now - seen, roots(request)
+    progress = {str(place / PROGRESS) for place in places}
+    if not added or (len(places) > 1 and not progress <= {entry[0] for entry in now if len(entry) > 1}):
+        return False
+    known = progress | {str(state) for state, _ in imports(request).values()}
+    before = {entry[:2] for entry in seen if len(entry) == FILE}
+    return all(
+        has_end(Path(*entry[:2])) and entry[:2] not in before if len(entry) == FILE else entry[0] in known
+        for entry in added
+    )
 
 
 def _stamp(path: Path) -> tuple[Any, ...]:

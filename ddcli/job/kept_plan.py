@@ -15,7 +15,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,17 +59,22 @@ class KeptPlan:
     spec: Spec | None = None
     conditions: str = ""
     tree: object_table.Table = field(default_factory=list)
+    _graphs: dict[tuple[str, str], PhysicalGraph] = field(default_factory=dict, compare=False)
 
     def graph(self, conditions: str, fingerprint: str) -> PhysicalGraph | None:
         """Return the plan if it was made under these conditions and is the one of this identity, which is computed from what it is."""
         if conditions != self.conditions:
             return None
-        try:
-            found: PhysicalGraph = object_table.read(self.tree, LISTED)
-            same = found.fingerprint == fingerprint
-        except WRONG:
-            return None
-        return found if same else None
+        if (conditions, fingerprint) not in self._graphs:
+            try:
+                found: PhysicalGraph = object_table.read(self.tree, LISTED)
+                same = found.fingerprint == fingerprint
+            except WRONG:
+                return None
+            if not same:
+                return None
+            self._graphs[conditions, fingerprint] = found
+        return self._graphs[conditions, fingerprint]
 
     def keep(self, spec: Spec, conditions: str, graph: PhysicalGraph) -> None:
         """Keep a spec and a plan for runs to come, if they may be; where they can't be written they are not kept."""
@@ -95,8 +100,13 @@ def conditions_of(bound: BoundPipeline, generations: object) -> str:
 
 def load(path: Path, text: str) -> KeptPlan:
     """Return what is kept of a pipeline file at `path` with this text."""
+    return _understood(path, text, _read(_place(path)))
+
+
+@lru_cache(maxsize=2)
+def _understood(path: Path, text: str, data: bytes) -> KeptPlan:
+    """Return what the content of a file says of a pipeline file: a watch asks the same each round."""
     nothing = KeptPlan(path, text)
-    data = _read(_place(path))
     body = data[DIGEST:]
     if data[:DIGEST] != hashlib.sha256(body).digest():
         return nothing

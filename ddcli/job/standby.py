@@ -32,6 +32,10 @@ class Standby:
         """Return the request of a round, whose memory is less what may be kept."""
         return replace(request, standby=self, memory=request.memory - request.memory // SHARE)
 
+    def clean(self, state: Path) -> int | None:
+        """Return the number of the commit of a state after which the last round has left nothing behind; None if no round has."""
+        return self._mark[2] if self._mark is not None and self._mark[0] == state else None
+
     def take(self, state: Path, manifest: Manifest | None, secret: bytes, memory: int) -> OpenBatches:
         """Return what is kept of the commit that a round goes on from; if it is of another, nothing. It is not kept any more."""
         kept, mark = self._kept, self._mark

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ddcli.driver import migration, step
+from ddcli.driver import execute, migration, step
 from ddcli.engine import loop, workers
 from ddcli.engine.operators import walk
 from ddcli.engine.operators.reduce import Reduce
@@ -54,6 +54,7 @@ def cut(shards: int, seed: int):
         patch.setattr(placement, "sizes", sizes)
         patch.setattr(migration, "rows_read", lambda _memory: chance.randint(1, 4))
         patch.setattr(workers, "FEW", chance.choice([0, workers.FEW]))
+        patch.setattr(execute, "LEAST_ROWS", chance.choice([1, execute.LEAST_ROWS]))
         for module in (outputs, step):
             patch.setattr(module, "LARGE", chance.choice([2, outputs.LARGE]))
         yield

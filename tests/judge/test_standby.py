@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import ddcli.sources.imported
 import ddcli.store.state.directory
 import ddcli.store.state.register
-from ddcli.store.batch import open_batches as keeping
 from ddcli.driver.run import run
-from ddcli.job.standby import Standby
 from ddcli.errors import DdError, LockedError
 from ddcli.job.sizes import Sizes
+from ddcli.job.standby import Standby
 from ddcli.runtime import placement
+from ddcli.store.batch import open_batches as keeping
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
 from ddcli.store.log.progress import PROGRESS, progress_bytes
@@ -137,11 +137,20 @@ class Watched:
 def alike(seed):
     """Have all states be one, under one secret, and all runs of a number cut alike, so that what they write is the same."""
     chance = random.Random(seed)
-    shards, outside, kept, lately = chance.choice([1, 1, 3]), chance.random() < 0.2, chance.random(), chance.randint(1, 9)
+    shards, outside, kept, lately = (
+        chance.choice([1, 1, 3]),
+        chance.random() < 0.2,
+        chance.random(),
+        chance.randint(1, 9),
+    )
 
     def sizes(rows, _width, kept, *_, **__):
         count = max(kept, default=shards)
-        return Sizes(shards, max(2, count), 2, 3, 100) if outside and rows % 3 == 0 and count == 2 else Sizes(shards, count, 2)
+        return (
+            Sizes(shards, max(2, count), 2, 3, 100)
+            if outside and rows % 3 == 0 and count == 2
+            else Sizes(shards, count, 2)
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ddcli.sources.imported, "new_secret", lambda: SECRET)

@@ -19,6 +19,7 @@ from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file, grouped_rows, paged_rows
 from ddcli.store.batch.layout import BatchLayout, write_batch
+from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.directory import State, batch_directory
 from ddcli.store.state.manifest import ArrangementEntry, Manifest
@@ -38,8 +39,11 @@ def in_order(matrix):
     return np.unique(matrix, axis=0)
 
 
-def store(directory, matrix, layout, pool, group=None, page=None):
-    """Write a batch and commit it; return its path and entry. With pages of no rows it is one of an older version."""
+def store(directory, matrix, layout, pool, group=None, page=None, *, alone=False):
+    """Write a batch and commit it; return its path and entry. With pages of no rows it is one of an older version.
+
+    `alone`: without a library of Parquet, where it has one row group of types for which that can be.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if group:
             patch.setattr(file, "GROUP", group)
@@ -47,7 +51,10 @@ def store(directory, matrix, layout, pool, group=None, page=None):
             patch.setattr(file, "PAGE", page)
         with State.open(directory, {}) as state, state.begin() as transaction:
             old = page == 0
-            data = old_batch_bytes(matrix, layout, pool, group) if old else batch_bytes(matrix, layout, pool)
+            if alone and not old and len(matrix) <= file.GROUP and is_plain(layout):
+                data = row_group_file(matrix, layout, pool)
+            else:
+                data = old_batch_bytes(matrix, layout, pool, group) if old else batch_bytes(matrix, layout, pool)
             entry = write_batch(transaction, "people", 0, data, len(matrix), LOWER, UPPER, SINCE)
             people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {"k": "int64"}, ((entry,),))
             transaction.commit(Manifest("p", ((9,),), arrangements={"people": people}))
@@ -70,9 +77,10 @@ SIZES = st.sampled_from([(3, 0), (3, 1), (3, 2), (4, 2), (8, 3), (64, 64), (64, 
     rows=st.lists(st.lists(st.integers(0, 99), min_size=6, max_size=6), min_size=1, max_size=30),
     nt=st.integers(1, 2),
     sizes=SIZES,
+    alone=st.booleans(),
     data=st.data(),
 )
-def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows, nt, sizes, data):
+def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows, nt, sizes, alone, data):
     place = tmp_path_factory.mktemp("state")
     texts = {f"{'_' if at % 2 else ''}c{at}": text for at, text in enumerate([*keys, *values])}
     record = schema(texts)
@@ -86,7 +94,7 @@ def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows
     if texts:
         encode(frame, layout.record, pool, matrix)
     matrix = in_order(matrix)
-    path, entry = store(place, matrix, layout, pool, *sizes)
+    path, entry = store(place, matrix, layout, pool, *sizes, alone=alone)
     assert (entry.rows, entry.lower, entry.upper, entry.since) == (len(matrix), ((0,),), ((9,),), ((3,),))
     batch = StoredBatch(path, entry, layout, Pool(SECRET))
     assert (batch.rows, batch.lower, batch.upper, batch.since) == (len(matrix), LOWER, UPPER, SINCE)
@@ -141,8 +149,9 @@ ends = st.sampled_from([-(2**63), 2**63 - 1, -1, 0, 1, 255, 256]) | st.integers(
     own=st.integers(1, 3),
     asked=st.integers(1, 2),
     sizes=SIZES,
+    alone=st.booleans(),
 )
-def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys, own, asked, sizes):
+def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys, own, asked, sizes, alone):
     """Also keys that are not there, keys whose first lane alone says little, and more or fewer columns than the batch's key has."""
     place = tmp_path_factory.mktemp("state")
     names = ["a", "b", "v"]
@@ -150,7 +159,7 @@ def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys
     layout = BatchLayout(Layout(schema(key)), Layout(schema(values)), 1)
     keys = [each[:asked] for each in keys]
     matrix = in_order(np.array([(*row, at, 0, 1) for at, row in enumerate(rows)]))
-    path, entry = store(place, matrix, layout, Pool(SECRET), *sizes)
+    path, entry = store(place, matrix, layout, Pool(SECRET), *sizes, alone=alone)
     batch = StoredBatch(path, entry, layout, Pool(SECRET))
     wanted = in_order(np.array(keys, np.int64).reshape(-1, asked))
     check_lookup(batch, matrix, wanted)
@@ -246,19 +255,27 @@ def test_any_reader_sees_real_columns_and_row_groups_with_statistics(place):
 
 
 @pytest.mark.parametrize("text", TYPES)
-@pytest.mark.parametrize("repeated", [0, 256])
+@pytest.mark.parametrize("repeated", [0, 256, None])
 def test_other_readers_read_columns_of_every_type(place, text, repeated, monkeypatch):
-    """Many pages, and values that are numbered or are not."""
-    monkeypatch.setattr(file, "REPEATED", repeated)
+    """Many pages, and values that are numbered or are not; or a file of one row group."""
+    monkeypatch.setattr(file, "REPEATED", repeated or 0)
     layout = BatchLayout(Layout(schema({"k": "int64"})), Layout(schema({"v": text})), 1)
     pool, rows = Pool(SECRET), 3000
     frame = pl.DataFrame([pl.Series("k", range(rows)), column("v", text, list(range(rows)))])
     matrix = np.ones((rows, layout.width), np.int64)
     encode(frame, layout.record, pool, matrix)
-    path, entry = store(place, matrix, layout, pool, group=1000, page=100)
+    alone = repeated is None
+    if alone and not is_plain(layout):
+        return
+    path, entry = store(place, matrix, layout, pool, group=4000 if alone else 1000, page=100, alone=alone)
     expected = decode(matrix, layout.record, pool)
     assert pl.read_parquet(path, columns=["k", "v"]).equals(expected)
     assert pl.from_arrow(pq.read_table(path, columns=["k", "v"])).equals(expected)
+    library = place / "library.parquet"
+    library.write_bytes(batch_bytes(matrix, layout, pool))
+    types = (duckdb.sql(f"describe select * from '{each}'").fetchall() for each in (path, library))
+    assert next(types) == next(types)
+    assert duckdb.sql(f"select * from '{path}' except all select * from '{library}'").fetchall() == []
     batch = StoredBatch(path, entry, layout, Pool(SECRET))
     assert np.array_equal(batch.matrix(), matrix)
     assert np.array_equal(StoredBatch(path, entry, layout, Pool(SECRET)).for_keys(matrix[::7, :1]), matrix[::7])

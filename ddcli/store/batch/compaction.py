@@ -28,6 +28,7 @@ from ddcli.engine.times import Frontier
 from ddcli.engine.trace import policy
 from ddcli.store.batch.file import GROUP, in_byte_order
 from ddcli.store.batch.layout import append, write_batch
+from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import place
 
 if TYPE_CHECKING:
@@ -279,10 +280,16 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
     # A closed upper is beyond all others.
     upper = reduce(Frontier.join, uppers)
     since = merge.since or Frontier(time for frontier in sinces for time in frontier)
+    if total <= GROUP and is_plain(layout):
+        ((matrix, pool, owned),) = _ranges(merge, layout, total)
+        rows = kernels.advance(matrix, merge.since.as_time(), nt, owned=owned) if merge.since else matrix
+        if len(rows):
+            whole = rows if not layout.hashed or (fresh is not None and pool is fresh.pool) else None
+            yield NewBatch(row_group_file(rows, layout, pool), len(rows), lower, upper, since, merge.run, whole)
+        return
     writer, before, files = layout.writer(), 0, 1
     for matrix, pool, owned in _ranges(merge, layout, total):
         rows = kernels.advance(matrix, merge.since.as_time(), nt, owned=owned) if merge.since else matrix
-        there = not layout.hashed or (fresh is not None and pool is fresh.pool)
         for at in range(0, len(rows), CHUNK):
             part = rows[at : at + CHUNK]
             append(writer, part, layout, pool)
@@ -291,8 +298,7 @@ def _merged(merge: _Merge, layout: BatchLayout) -> Iterator[NewBatch]:
                 before, files = before + writer.rows, files + 1
                 writer = layout.writer()
     if writer.rows:
-        whole = rows if there and len(rows) == writer.rows else None
-        yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run, whole)
+        yield NewBatch(writer.finish(), writer.rows, lower, upper, since, merge.run)
 
 
 def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Matrix, Pool, bool]]:

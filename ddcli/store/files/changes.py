@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+STEP = 4
+"""Milliseconds without a change after which a change is reported: files that are renamed together come together."""
+
+
 class Waker:
     """Waits for changes in directories, no longer than `patience` seconds at a time, or until `stop` is set."""
 
@@ -48,7 +52,7 @@ class Waker:
             *directories,
             watch_filter=None,
             debounce=500,
-            step=50,
+            step=STEP,
             stop_event=self.stop,
             rust_timeout=max(1, int(self.patience * 1000)),
             yield_on_timeout=True,

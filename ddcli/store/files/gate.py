@@ -50,7 +50,7 @@ class Written:
     checksum: str
 
 
-MANY, AT_ONCE = 12, 8
+MANY, AT_ONCE = 4, 8
 """Files that are worth threads, and how many of these: a disk flushes eight files in little more time than one."""
 
 

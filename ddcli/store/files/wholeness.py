@@ -50,12 +50,22 @@ class Wholeness:
         return whole
 
     def _is_whole(self, path: Path) -> bool:
-        ending = path.suffix.lower()
-        if ending in PARQUET_ENDINGS:
-            return _is_parquet(path)
-        if ending in ARROW_ENDINGS:
-            return _begins_and_ends(path, ARROW)
+        if path.suffix.lower() in (*PARQUET_ENDINGS, *ARROW_ENDINGS):
+            return _ends(path)
         return abs(time.time() - path.stat().st_mtime) >= QUIET
+
+
+def has_end(path: Path) -> bool:
+    """Say whether a file is of a kind that has an end, and has it; what can't be read has none."""
+    try:
+        return path.suffix.lower() in (*PARQUET_ENDINGS, *ARROW_ENDINGS) and _ends(path)
+    except OSError:
+        return False
+
+
+def _ends(path: Path) -> bool:
+    """Say whether a Parquet or Arrow file has its end."""
+    return _is_parquet(path) if path.suffix.lower() in PARQUET_ENDINGS else _begins_and_ends(path, ARROW)
 
 
 def _is_parquet(path: Path) -> bool:

@@ -20,7 +20,7 @@ from ddcli.store.files.gate import Files, Written, side_by_side, temporary
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import Lock, take_lock
 from ddcli.store.files.lock_holder import IfLocked, is_signed
-from ddcli.store.files.objects import locate, relative
+from ddcli.store.files.objects import ObjectPath, locate, relative
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS
 from ddcli.store.state.holds import holding, read_claims
@@ -72,6 +72,7 @@ class State:
         anew: Collection[str] = (),
         if_locked: IfLocked = "fail",
         files: Files | None = None,
+        clean: int | None = None,
     ) -> Self:
         """Lock a state, read its manifest, and finish or clear away what a run that died has left.
 
@@ -79,6 +80,7 @@ class State:
         and no other updates, else the sums of their rows would be wrong from here on. `written` are all directories outside
         of the state that are written to (default: these): no file is renamed or removed elsewhere, whatever the manifest says.
         The outputs named in `anew` are about to be written from the beginning: of these files may be gone.
+        `clean` is the number of the commit after which this process has left nothing: while it is in force, nobody looks for leavings.
         Raises LockedError (75) and StateError (4: damaged, newer, or state and outputs don't belong together).
         """
         files = files or Files()
@@ -115,7 +117,8 @@ class State:
                 check_files(
                     directory, state.manifest, {name: path for name, path in outputs.items() if name not in anew}
                 )
-            state._clear(outputs)
+            if state.manifest is None or state.manifest.number != clean:
+                state._clear(outputs)
         except BaseException:
             state.close()
             raise
@@ -158,6 +161,20 @@ class State:
         if self.lock.sole:
             clear_scratch(self.directory / SPILL, self.files)
             self.sweep(outputs.values())
+
+    def drop(self, before: Manifest | None) -> None:
+        """Remove what the commit before named and the one in force doesn't; other files only where there may be any that nobody names."""
+        now = self.manifest
+        assert now is not None, "something was committed"
+        if (
+            before is None
+            or before.arrangements.keys() != now.arrangements.keys()
+            or is_directory(self.directory / "holds")
+        ):
+            self.sweep()
+            return
+        self.files.remove(manifest_path(self.directory, before.number))
+        side_by_side(self.files.remove, list(gone(self.directory, before, now)))
 
     def sweep(self, outputs: Iterable[Path] = ()) -> None:
         """Remove every file of the state that the manifest in force doesn't name, and every temporary file of outputs.
@@ -294,24 +311,26 @@ class Transaction:
         renamings = [*self._retired, *self._outputs]
         pairs = tuple((relative(source, directory), relative(target, directory)) for source, target in renamings)
         final = manifest_path(directory, self.number)
+        waiting = temporary(final, self.number)
         try:
             manifest = manifest.settled(self.state.manifest, self._add_segment)
             manifest = manifest.numbered(self.number, pairs, self.state.identity)
-            self._prepare()
             self._made += self._files.make_directory(final.parent)
-            self.state.check_locks()
-            self._files.create(final, manifest.to_bytes(), temporary(final, self.number))
+            self._prepare(manifest.to_bytes(), final, waiting)
         except BaseException as error:
             # Else the rename itself was interrupted, after it was done.
             if isinstance(error, LockedError) or not is_there(final):
                 self.abort()
             raise
         self._open = False
-        self.state.manifest = manifest
+        before, self.state.manifest = self.state.manifest, manifest
         try:
             self._files.sync_directory(final.parent)
             publish(self._files, directory, manifest)
-            self.state.sweep()
+            if self._elsewhere is None:
+                self.state.drop(before)
+            else:
+                self.state.sweep()
         except EngineError as error:
             error.hint = COMMITTED
             raise
@@ -355,13 +374,27 @@ class Transaction:
             pairs.append((waiting, path))  # before the write, so that a torn file is removed too
         return waiting
 
-    def _prepare(self) -> None:
-        """Put every file and its name on the disk. Batches get their final names now: nobody looks before a manifest names them."""
-        side_by_side(self._files.sync, [source for source, _ in self._batches + self._outputs])
+    def _prepare(self, data: bytes, final: Path, waiting: Path) -> None:
+        """Put every file and its name on the disk, then the manifest `data`.
+
+        Batches get their final names first: nobody looks before a manifest names them. What the manifest says is flushed together with
+        what it names, as it counts only under its final name.
+        """
+        alone = isinstance(final, ObjectPath)
+        sources = [source for source, _ in self._batches + self._outputs]
+        if not alone:
+            self._files.write(waiting, data)
+            sources.append(waiting)
+        side_by_side(self._files.sync, sources)
         for source, target in self._batches:
             self._files.rename(source, target)
         directories = {target.parent for _, target in self._batches + self._outputs}
         side_by_side(self._files.sync_directory, sorted(directories))
+        self.state.check_locks()
+        if alone:
+            self._files.create(final, data, waiting)
+        else:
+            self._files.rename(waiting, final)
 
 
 def publish(files: Files, directory: Path, manifest: Manifest) -> None:
@@ -396,6 +429,21 @@ def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, Fil
         for shard, files in enumerate(arrangement.shards):
             for file in files:
                 yield batch_directory(directory, name, shard) / file.name, file
+
+
+def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
+    """Yield the files of the state that one manifest names and the other, of the same arrangements, doesn't."""
+    for identity, entry in before.arrangements.items():
+        shards = now.arrangements[identity].shards
+        for shard, files in enumerate(entry.shards):
+            left = shards[shard] if shard < len(shards) else ()
+            if files != left:
+                kept = {file.name for file in left}
+                yield from (
+                    batch_directory(directory, identity, shard) / file.name for file in files if file.name not in kept
+                )
+    for name in {*before.segments()} - {*now.segments()}:
+        yield directory / SEGMENTS / name
 
 
 def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:

@@ -58,6 +58,9 @@ NAME = re.compile(r"([0-9]{9})\.json")
 LAST = 999_999_999
 RESTORE = "restore the state directory from a backup, or begin anew: `dd reset PIPELINE --outputs`"
 
+_LATELY: dict[Path, tuple[bytes, Manifest]] = {}
+"""The manifest that was read last, and its bytes: a run reads the same several times."""
+
 Times = tuple[tuple[int, ...], ...]
 """A frontier: times as tuples of integers. Empty: closed, no time is at or after it."""
 
@@ -400,6 +403,8 @@ def read_manifest(path: Path) -> Manifest:
     Raises FileNotFoundError if it isn't there (any more).
     """
     data = read_bytes(path)
+    if path in _LATELY and (known := _LATELY[path])[0] == data:
+        return known[1]
     damaged = StateError("the manifest of the state is damaged", place=str(path), hint=RESTORE)
     try:
         tree = json.loads(data)
@@ -434,8 +439,11 @@ def read_manifest(path: Path) -> Manifest:
 
     try:
         check_number(tree["number"], path)
-        return Manifest.from_json(ADDED | tree, read)
+        manifest = Manifest.from_json(ADDED | tree, read)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(
             f"the manifest of the state has content that `dd` never writes: {error}", place=str(path), hint=RESTORE
         ) from None
+    _LATELY.clear()
+    _LATELY[path] = data, manifest
+    return manifest

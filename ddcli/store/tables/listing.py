@@ -145,12 +145,13 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = ()) -> Lis
     return listing
 
 
-def glimpse(path: str, base: Path) -> list[InputFile]:
-    """Return the files of an input as a look at names, sizes and times tells them; none of one that isn't there."""
+def glimpse(path: str, base: Path) -> tuple[Path, list[InputFile]]:
+    """Return where an input lies, and its files as a look at names, sizes and times tells them; none of one that isn't there."""
     try:
-        return list(_find(path, base, [])[1])
+        root, found = _find(path, base, [])
+        return root, list(found)
     except (InputError, OSError):
-        return []
+        return locate(base, path), []
 
 
 def _sorted_out(root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile]) -> Listing:

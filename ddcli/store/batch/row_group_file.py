@@ -1,0 +1,331 @@
+"""A batch file of one row group, as a run of few changes writes for each of its arrangements: a tenth of a millisecond a column.
+
+It is what `file.BatchWriter` writes, with fewer ways to pack: numbers as differences of whole bytes, texts and floats numbered, nothing
+compressed. So no library of Parquet is imported, which takes longer than all the rest of such a run.
+
+https://parquet.apache.org/docs/file-format/ describes the format, its pages and their encodings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ddcli.dataclass import dataclass
+from ddcli.engine import kernels
+from ddcli.engine.columns import NULL, POOLED, SIGN, float_values
+from ddcli.engine.kernels.pages import (
+    DELTAS,
+    DICTIONARY_PAGE,
+    FLIPPED,
+    FLOAT,
+    NARROW,
+    NULLABLE,
+    NUMBERED,
+    NUMBERS,
+    TEXT,
+)
+from ddcli.expressions.types import FLAGGED
+from ddcli.store.batch import file
+from ddcli.store.batch.page_index import (
+    OTHER,
+    UNENCODED,
+    PageColumn,
+    PageIndex,
+    form_of,
+    leaf_length,
+    leaf_of,
+    row_checksums,
+)
+from ddcli.store.parquet.row_groups import GROUPS, MAGIC, ROWS, SCHEMA
+from ddcli.store.parquet.thrift import (
+    BINARY,
+    BYTE,
+    FALSE,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    TRUE,
+    Fields,
+    number_bytes,
+    struct_bytes,
+    structs_bytes,
+    varint_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddcli.engine.pool import Pool
+    from ddcli.expressions.types import Type
+    from ddcli.store.batch.layout import BatchLayout
+
+    Matrix = np.ndarray[Any, np.dtype[np.int64]]
+    Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+BLOCK = 128
+"""Differences of a block, or several times as many."""
+LEVELS = 3
+"""Parquet's number for the encoding of what is null."""
+INT32, INT64, DOUBLE, BYTES = 1, 2, 5, 6
+REQUIRED, OPTIONAL = 0, 1
+WRITER = b"ddcli"
+EMPTY = (STRUCT, b"\0")
+UNITS = {"ms": 1, "us": 2, "ns": 3}
+CONVERTED = {"string": 0, "decimal": 5, "date": 6, "uint8": 11, "uint16": 12, "uint32": 13, "uint64": 14}
+CONVERTED |= {"int8": 15, "int16": 16}
+"""Parquet's older numbers for types, which older readers go by; it has its own types of 32 and 64 bits."""
+
+
+def is_plain(layout: BatchLayout) -> bool:
+    """Say whether the columns of a batch have types that are written here, and read as the same types by any reader."""
+    return all(
+        form_of(kind, numbered=True) != OTHER
+        and kind.kind != "duration"
+        and (kind.kind != "datetime" or kind.zone in (None, "UTC"))
+        for kind in layout.columns.values()
+    )
+
+
+def row_group_file(matrix: Matrix, layout: BatchLayout, pool: Pool) -> memoryview:
+    """Return the content of a file of some updates, sorted: at least one, and no more than a row group has."""
+    rows, keys, page = len(matrix), layout.key.width, file.PAGE
+    assert 0 < rows <= file.GROUP, "as many rows as a row group has"
+    chunks = [_chunk(name, layout, matrix, pool, page) for name in _order(layout)]
+    body, at, described = [MAGIC], len(MAGIC), []
+    for chunk in chunks:
+        described.append(chunk.described(at, rows))
+        body.append(chunk.content)
+        at += len(chunk.content)
+    group = b"".join(body)
+    columns = tuple(chunk.column for chunk in chunks)
+    pages = -(-rows // page)
+    heights = np.minimum(rows - np.arange(pages) * page, page)
+    starts = np.concatenate([matrix[::page, :keys], matrix[-1:, :keys]])
+    forms = [column.form for column in columns]
+    data = np.frombuffer(group, np.uint8)
+    leaf = leaf_of(data, 0, forms, starts, heights, leaf_length(pages, keys, len(columns)))
+    width = layout.record.width
+    index = PageIndex(
+        rows,
+        file.GROUP,
+        page,
+        keys,
+        len(group),
+        matrix[[0, -1], :width],
+        row_checksums(leaf.reshape(1, -1)),
+        columns,
+        layout.constants(matrix),
+        pool.mark if layout.hashed else "",
+    )
+    footer = _footer(rows, [_element(column.name, layout.columns[column.name]) for column in columns], described, at)
+    end = len(footer).to_bytes(4, "little") + MAGIC
+    return memoryview(b"".join([group, leaf.tobytes(), index.to_bytes(), footer, end]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A column's pages, one after the other; the first is a dictionary of so many bytes, or there is none."""
+
+    column: PageColumn
+    content: bytes
+    dictionary: int
+
+    def described(self, at: int, rows: int) -> bytes:
+        """Return what the footer says of it where it begins `at`."""
+        path = self.column.name.encode()
+        form, size = self.column.form, number_bytes(len(self.content))
+        encodings = [UNENCODED, NUMBERS, LEVELS] if form & NUMBERED else [DELTAS, LEVELS]
+        meta: Fields = {
+            1: (I32, number_bytes(_physical(form))),
+            2: (LIST, bytes([len(encodings) << 4 | I32]) + b"".join(map(number_bytes, encodings))),
+            3: (LIST, bytes([1 << 4 | BINARY]) + varint_bytes(len(path)) + path),
+            4: (I32, number_bytes(0)),
+            5: (I64, number_bytes(rows)),
+            6: (I64, size),
+            7: (I64, size),
+            9: (I64, number_bytes(at + self.dictionary)),
+        }
+        if form & NUMBERED:
+            meta[11] = (I64, number_bytes(at))
+        return struct_bytes({2: (I64, number_bytes(at)), 3: (STRUCT, struct_bytes(meta))})
+
+
+def _order(layout: BatchLayout) -> list[str]:
+    """Return the columns in the order of `BatchLayout.to_frame`."""
+    hidden = [*(name for name in layout.columns if name not in layout.stored), *layout.hidden]
+    return [*(name for name in layout.stored if name not in layout.hidden), *hidden]
+
+
+def _chunk(name: str, layout: BatchLayout, matrix: Matrix, pool: Pool, page: int) -> _Chunk:
+    """Return a column's pages."""
+    kind = layout.columns[name]
+    there, lanes = _lanes(name, kind, layout, matrix)
+    numbered = kind.kind in POOLED or kind.kind == "float64"
+    form = form_of(kind, numbered=numbered)
+    column = PageColumn(name, str(kind), form)
+    pages: list[bytes] = []
+    dictionary = 0
+    if numbered:
+        some = np.sort(lanes if there is None else lanes[there])
+        known = kernels.distinct_keys(some.reshape(-1, 1), 1).reshape(-1)
+        pages.append(_dictionary(known, kind, pool))
+        dictionary = len(pages[0])
+        lanes = np.searchsorted(known, lanes)
+        size = 1 if len(known) <= 1 << 8 else 2
+    elif form & FLIPPED:
+        lanes = lanes ^ SIGN
+    for at in range(0, len(lanes), page):
+        values = lanes[at : at + page]
+        count = len(values)
+        levels = b""
+        if form & NULLABLE:
+            here = None if there is None else there[at : at + page]
+            levels = _levels(here, count)
+            values = values if here is None else values[here]
+        body = levels + (_numbers(values, size) if numbered else _differences(values, narrow=bool(form & NARROW)))
+        said: Fields = {
+            1: (I32, number_bytes(count)),
+            2: (I32, number_bytes(NUMBERS if numbered else DELTAS)),
+            3: (I32, number_bytes(LEVELS)),
+            4: (I32, number_bytes(LEVELS)),
+        }
+        pages += [_header(0, 5, said, len(body)), body]
+    return _Chunk(column, b"".join(pages), dictionary)
+
+
+def _lanes(name: str, kind: Type, layout: BatchLayout, matrix: Matrix) -> tuple[Flags | None, Matrix]:
+    """Return which rows have a value in a column, None where all do, and the lanes of the values."""
+    if name not in layout.stored:
+        return None, np.ascontiguousarray(layout.leading(matrix))
+    lane, _, _ = layout.stored[name]
+    if not kind.nullable:
+        return None, np.ascontiguousarray(matrix[:, lane])
+    flagged = kind.kind in FLAGGED
+    there = matrix[:, lane] == 0 if flagged else matrix[:, lane] != NULL
+    return None if there.all() else there, np.ascontiguousarray(matrix[:, lane + flagged])
+
+
+def _dictionary(known: Matrix, kind: Type, pool: Pool) -> bytes:
+    """Return the page of the values that rows are numbers of."""
+    if kind.kind in POOLED:
+        body = b"".join(
+            part
+            for text in pool.bytes_of(known, kind)
+            for part in (len(text or b"").to_bytes(4, "little"), text or b"")
+        )
+    else:
+        body = float_values(known).tobytes()
+    said: Fields = {1: (I32, number_bytes(len(known))), 2: (I32, number_bytes(UNENCODED))}
+    return _header(DICTIONARY_PAGE, 7, said, len(body)) + body
+
+
+def _header(kind: int, field: int, said: Fields, size: int) -> bytes:
+    """Return the header of a page of `size` bytes, of which a struct in this field of it says more."""
+    sizes = (I32, number_bytes(size))
+    return struct_bytes({1: (I32, number_bytes(kind)), 2: sizes, 3: sizes, field: (STRUCT, struct_bytes(said))})
+
+
+def _levels(there: Flags | None, count: int) -> bytes:
+    """Return which rows of a page have a value, as its values are preceded by."""
+    if there is None or there.all():
+        runs = varint_bytes(count << 1) + b"\1"
+    else:
+        runs = varint_bytes(-(-count // 8) << 1 | 1) + np.packbits(there, bitorder="little").tobytes()
+    return len(runs).to_bytes(4, "little") + runs
+
+
+def _numbers(values: Matrix, size: int) -> bytes:
+    """Return numbers of entries of a dictionary, `size` bytes each."""
+    width = bytes([8 * size])
+    if not len(values):
+        return width
+    padded = np.zeros(-(-len(values) // 8) * 8, f"<u{size}")
+    padded[: len(values)] = values
+    return width + varint_bytes(len(padded) // 8 << 1 | 1) + padded.tobytes()
+
+
+def _differences(values: Matrix, *, narrow: bool) -> bytes:
+    """Return numbers as differences of neighbours, in one block, as wide as the largest in whole bytes. They wrap around, as they are read.
+
+    >>> list(_differences(np.array([7, 8, 8]), narrow=False)[:9])
+    [128, 1, 1, 3, 14, 0, 8, 1, 0]
+    """
+    own: Any = values.astype(np.int32 if narrow else np.int64)
+    count = len(own)
+    block = BLOCK * max(1, -(-(count - 1) // BLOCK))
+    head = varint_bytes(block) + b"\1" + varint_bytes(count) + number_bytes(int(own[0]) if count else 0)
+    if count < 2:
+        return head
+    steps = own[1:] - own[:-1]
+    least = steps.min()
+    above = np.zeros(block, own.dtype)
+    np.subtract(steps, least, out=above[: count - 1])
+    size = -(-int(above.view(f"u{above.itemsize}").max()).bit_length() // 8)
+    packed = above.view(np.uint8).reshape(block, -1)[:, :size].tobytes()
+    return head + number_bytes(int(least)) + bytes([8 * size]) + packed
+
+
+def _footer(rows: int, elements: list[bytes], chunks: list[bytes], end: int) -> bytes:
+    """Return Parquet's footer of a file with one row group that ends where these bytes do."""
+    root = struct_bytes({4: _text(b"schema"), 5: (I32, number_bytes(len(elements)))})
+    size = (I64, number_bytes(end - len(MAGIC)))
+    group = {1: (LIST, structs_bytes(chunks)), 2: size, 3: (I64, number_bytes(rows))}
+    return struct_bytes(
+        {
+            1: (I32, number_bytes(2)),
+            SCHEMA: (LIST, structs_bytes([root, *elements])),
+            ROWS: (I64, number_bytes(rows)),
+            GROUPS: (LIST, structs_bytes([struct_bytes(group)])),
+            6: _text(WRITER),
+        }
+    )
+
+
+def _element(name: str, kind: Type) -> bytes:
+    """Return what a footer says of a column's type."""
+    form = form_of(kind, numbered=kind.kind in POOLED or kind.kind == "float64")
+    found: Fields = {
+        1: (I32, number_bytes(_physical(form))),
+        3: (I32, number_bytes(OPTIONAL if kind.nullable else REQUIRED)),
+        4: _text(name.encode()),
+    }
+    if kind.kind in CONVERTED:
+        found[6] = (I32, number_bytes(CONVERTED[kind.kind]))
+    if kind.kind == "decimal":
+        found |= {7: (I32, number_bytes(kind.scale)), 8: (I32, number_bytes(kind.precision))}
+    if (meaning := dict(_meaning(kind))) != {}:
+        found[10] = (STRUCT, struct_bytes(meaning))
+    return struct_bytes(found)
+
+
+def _meaning(kind: Type) -> Iterator[tuple[int, tuple[int, bytes]]]:
+    """Yield the field of Parquet's union of types that a type is, if it is one."""
+    if kind.kind == "string":
+        yield 1, EMPTY
+    elif kind.kind == "decimal":
+        yield 5, (STRUCT, struct_bytes({1: (I32, number_bytes(kind.scale)), 2: (I32, number_bytes(kind.precision))}))
+    elif kind.kind == "date":
+        yield 6, EMPTY
+    elif kind.kind in ("time", "datetime"):
+        unit = UNITS[kind.unit or "ns"]
+        zoned = (TRUE if kind.zone else FALSE, b"")
+        yield (
+            7 if kind.kind == "time" else 8,
+            (STRUCT, struct_bytes({1: zoned, 2: (STRUCT, struct_bytes({unit: EMPTY}))})),
+        )
+    elif kind.is_integer and kind.kind in CONVERTED:
+        bits = int(kind.kind.lstrip("uint"))
+        signed = (FALSE if kind.kind.startswith("u") else TRUE, b"")
+        yield 10, (STRUCT, struct_bytes({1: (BYTE, bytes([bits])), 2: signed}))
+
+
+def _physical(form: int) -> int:
+    """Return Parquet's number for the type in which columns of a form are stored."""
+    return BYTES if form & TEXT else DOUBLE if form & FLOAT else INT32 if form & NARROW else INT64
+
+
+def _text(data: bytes) -> tuple[int, bytes]:
+    return BINARY, varint_bytes(len(data)) + data
