@@ -206,7 +206,7 @@ class _PageReading:
 
     def _numbered(self, column: PageColumn, kind: Type, chosen: _Chosen, numbers: Matrix, pool: Pool) -> Matrix:
         """Return the lanes of texts that dictionaries number, of each text once: only those are hashed that some row has."""
-        there, place = np.unique(chosen.places, return_inverse=True)
+        there, place = _distinct(chosen.places)
         before = self.leaves.dictionaries(self._of.columns[column.name], there)
         sizes = before.ends - before.bodies
         starts, lengths = np.empty((2, int((sizes // 4).sum())), np.int64)
@@ -270,7 +270,7 @@ class _PageReading:
         pages, form = self.leaves.pages(at, places, numbers), self._of.index.columns[at].form
         if form == OTHER or not form & NUMBERED:
             return [pages]
-        return [self.leaves.dictionaries(at, np.unique(places)), pages]
+        return [self.leaves.dictionaries(at, _distinct(places)[0]), pages]
 
     def _check(self, slots: Sequence[Pages]) -> None:
         """Refuse pages that are not what was written."""
@@ -279,3 +279,14 @@ class _PageReading:
         self._of.file.fetch(self._mapped, starts[order], ends[order])
         if not all(pages.sound(self._data) for pages in slots):
             raise damaged(self._of.file.path)
+
+
+def _distinct(places: Matrix) -> tuple[Matrix, Matrix]:
+    """Return the distinct ones of some numbers that ascend, and the place of each among these: `np.unique` imports masked arrays.
+
+    >>> _distinct(np.array([3, 3, 5]))
+    (array([3, 5]), array([0, 0, 1]))
+    """
+    first = np.ones(len(places), np.bool_)
+    np.not_equal(places[1:], places[:-1], out=first[1:])
+    return places[first], np.cumsum(first) - 1
