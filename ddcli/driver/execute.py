@@ -171,8 +171,9 @@ class _Run:
         interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
         taken, cut, spread = self._take(before)
         held = None
-        if self.request.standby and self.state is not None and not spread and cut.room is None:
+        if self.request.standby and self.state is not None:
             held = self.request.standby.take(self.request.state, self.manifest, self.secret, self.request.memory)
+            held = held if not spread and cut.room is None else None
         pools = [held.pool] * cut.passes if held else pools_for(cut, self.secret)
         traces = StateTraces(
             self.request.state,

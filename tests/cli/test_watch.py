@@ -11,9 +11,11 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
-from ddcli.driver.watch import Standing
+from ddcli.driver.watch import Standing, is_whole, look
+from ddcli.job.request import read_request
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
+from ddcli.store.log.progress import progress_bytes
 from tests.harness import ROOT, contents, write_log
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
@@ -217,6 +219,45 @@ def test_another_run_is_let_be_and_its_end_waited_for(orders, monkeypatch):
     standing.run()
     watchdog.cancel()
     assert told == [75, "3"]
+
+
+def test_whole_files_are_taken_in_at_once_others_when_nothing_changes(orders):
+    """Files of several inputs may belong together: if none says how far it is, they are waited for."""
+    pipeline = orders.folder / "orders.yaml"
+    request = read_request(pipeline, None, None, lambda _line: None)
+    before = look(pipeline, request)
+    assert not is_whole(request, before, before)
+
+    def after(change):
+        change()
+        found = is_whole(request, before, now := look(pipeline, request))
+        assert now != before
+        return found
+
+    new = orders.folder / "orders/2.parquet"
+    assert after(lambda: arrive(orders, "orders/2.parquet", ("north", 1, 3, 1)))
+    assert after(lambda: (orders.folder / "orders/_progress.json").write_bytes(progress_bytes(((4,),))))
+    assert not after(lambda: (orders.folder / "orders/3.csv").write_text("region\n"))
+    (orders.folder / "orders/3.csv").unlink()
+    data = new.read_bytes()
+    assert not after(lambda: new.write_bytes(data[:-1]))
+    new.write_bytes(data)
+    before = look(pipeline, request)
+    assert not after(lambda: arrive(orders, "orders/2.parquet", ("north", 1, 3, 1), ("north", 2, 3, 1))), "another"
+    assert not after(new.unlink)
+    text = pipeline.read_text()
+    pipeline.write_text(text + "# changed\n")
+    assert not is_whole(request, before, look(pipeline, request))
+
+    other = "  more: {path: more/, columns: {region: string, amount: int64}}\n"
+    pipeline.write_text(text.replace("inputs:\n", f"inputs:\n{other}"))
+    request = read_request(pipeline, None, None, lambda _line: None)
+    before = look(pipeline, request)
+    assert not after(lambda: arrive(orders, "orders/4.parquet", ("north", 1, 4, 1))), "more/ has no progress"
+    write_log(orders.folder / "more/1.parquet", [("north", 1, 4, 1)], LOG)
+    (orders.folder / "more/_progress.json").write_bytes(progress_bytes(((4,),)))
+    before = look(pipeline, request)
+    assert after(lambda: arrive(orders, "orders/5.parquet", ("north", 1, 4, 1)))
 
 
 def test_wrong_use_ends_at_once(orders):

@@ -78,6 +78,7 @@ class OpenBatches:
         for path, (batch, stamp) in sorted(self._before.items(), key=lambda item: item[1][0].rows):
             room -= batch.held
             if room < 0:
+                batch.stay_open(in_memory=False)
                 batch.release()
             mapped += batch.file.is_mapped
             if mapped > OPEN:
