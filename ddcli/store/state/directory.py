@@ -327,7 +327,7 @@ class Transaction:
         try:
             self._files.sync_directory(final.parent)
             publish(self._files, directory, manifest)
-            if self._elsewhere is None:
+            if self._elsewhere is None and not self._retired:
                 self.state.drop(before)
             else:
                 self.state.sweep()
