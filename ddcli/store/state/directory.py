@@ -166,11 +166,7 @@ class State:
         """Remove what the commit before named and the one in force doesn't; other files only where there may be any that nobody names."""
         now = self.manifest
         assert now is not None, "something was committed"
-        if (
-            before is None
-            or before.arrangements.keys() != now.arrangements.keys()
-            or is_directory(self.directory / "holds")
-        ):
+        if before is None or _shape(before) != _shape(now) or is_directory(self.directory / "holds"):
             self.sweep()
             return
         self.files.remove(manifest_path(self.directory, before.number))
@@ -431,12 +427,15 @@ def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, Fil
                 yield batch_directory(directory, name, shard) / file.name, file
 
 
+def _shape(manifest: Manifest) -> dict[str, int]:
+    """Return how many shards each arrangement has."""
+    return {identity: len(entry.shards) for identity, entry in manifest.arrangements.items()}
+
+
 def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
-    """Yield the files of the state that one manifest names and the other, of the same arrangements, doesn't."""
+    """Yield the files of the state that one manifest names and the other, of the same arrangements and shards, doesn't."""
     for identity, entry in before.arrangements.items():
-        shards = now.arrangements[identity].shards
-        for shard, files in enumerate(entry.shards):
-            left = shards[shard] if shard < len(shards) else ()
+        for shard, (files, left) in enumerate(zip(entry.shards, now.arrangements[identity].shards, strict=True)):
             if files != left:
                 kept = {file.name for file in left}
                 yield from (
