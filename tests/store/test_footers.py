@@ -11,6 +11,7 @@ from ddcli.errors import InputError
 from ddcli.expressions.types import parse_type
 from ddcli.spec import parse_spec
 from ddcli.store.parquet.footers import Footers
+from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.files import Tables
 from ddcli.store.tables.partitions import partition_of
 from ddcli.store.tables.widening import type_of
@@ -134,3 +135,28 @@ def test_what_is_proposed_can_be_declared():
     for text, proposed in [found for name, found in PROPOSED.items() if found[1].startswith("{n:")]:
         spec = f"dd: 1\nname: p\ninputs: {{a: {{path: in/, columns: {proposed}}}}}\noutputs: {{a: out/}}\n"
         assert len(parse_spec(spec, "p.yaml").inputs["a"].columns) == len(proposed.split(": ")) - 1, text
+
+
+def test_the_number_of_rows_is_that_of_polars(tmp_path):
+    """Where the footer is not quickly gone through, or can't be read, nobody tells it."""
+    path = tmp_path / "rows.parquet"
+    for rows, columns in ((0, 1), (1, 3), (5000, 2)):
+        frame = pl.DataFrame({f"c{at}": range(rows) for at in range(columns)})
+        frame.write_parquet(path, row_group_size=1000)
+        assert row_count(path) == rows
+        parquet.write_table(frame.to_arrow(), path)
+        assert row_count(path) == rows
+    data = path.read_bytes()
+    for wrong in (
+        b"",
+        b"PAR1",
+        data[:-1],
+        data[:-8] + b"\xff\xff\xff\x7fPAR1",
+        data[:-20],
+        data[: len(data) // 2] + data[-8:],
+    ):
+        path.write_bytes(wrong)
+        assert row_count(path) is None
+    pl.DataFrame({f"c{at}": [1] for at in range(1000)}).write_parquet(path)
+    assert row_count(path) is None
+    assert row_count(tmp_path / "none.parquet") is None

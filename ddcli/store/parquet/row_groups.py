@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from ddcli.store.files.objects import ObjectPath
 from ddcli.store.parquet.thrift import (
+    I64,
     Fields,
     Shape,
     changed,
@@ -18,6 +21,7 @@ from ddcli.store.parquet.thrift import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 MAGIC = b"PAR1"
 END = 8
@@ -25,6 +29,8 @@ END = 8
 # Numbers of fields in Parquet's footer: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 SCHEMA, ROWS, GROUPS, ORDERS = 2, 3, 4, 7
 LAST_ORDINAL = 2**15 - 1
+SMALL = 16 << 10
+"""Bytes of a footer that is quickly gone through here."""
 
 
 class RowGroups:
@@ -93,3 +99,21 @@ def footer_of(size: int, read: Callable[[int, int], bytes]) -> bytes:
     if len(end) < END or end[4:] != MAGIC or length > size - len(MAGIC):
         raise ValueError("the file does not end as Parquet files do")
     return read(size - length, size)
+
+
+def row_count(path: Path) -> int | None:
+    """Return how many rows the footer of a file says that there are; None where it is large, or can't be read: others read it then."""
+    if isinstance(path, ObjectPath):
+        return None
+    try:
+        with path.open("rb", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - SMALL))
+            tail = file.read(SMALL)
+        length = int.from_bytes(tail[-END : -len(MAGIC)], "little")
+        if tail[-len(MAGIC) :] != MAGIC or length + END > len(tail):
+            return None
+        kind, value = fields(tail[-length - END :])[ROWS]
+        return number(value) if kind == I64 else None
+    except (OSError, IndexError, ValueError, KeyError):
+        return None

@@ -113,11 +113,11 @@ class State:
                 publish(state.files, directory, state.manifest)
             # Before anything is swept away: put back, a lost manifest finds its files again, and outputs may be another state's.
             check_outputs(directory, state.manifest, outputs, anew)
+            known = state.manifest is not None and state.manifest.number == clean
             if state.manifest is not None:
-                check_files(
-                    directory, state.manifest, {name: path for name, path in outputs.items() if name not in anew}
-                )
-            if state.manifest is None or state.manifest.number != clean:
+                appended = {name: path for name, path in outputs.items() if name not in anew}
+                check_files(directory, state.manifest, appended, few=known)
+            if not known:
                 state._clear(outputs)
         except BaseException:
             state.close()

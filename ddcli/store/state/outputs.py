@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 PARQUET = ".parquet"
 """What globs take, whatever the name begins with."""
-NEWEST, OLDER = 500, 50
-"""How many files of an output a run that appends to it looks at."""
+NEWEST, OLDER, LAST = 500, 50, 10
+"""How many files of an output a run that appends to it looks at; of the newest, a process that has written the last itself looks at `LAST`."""
 ANEW = "remove what it wrote with `dd reset PIPELINE --outputs`"
 
 
@@ -148,10 +148,10 @@ def check_outputs(
             raise _orphaned(name, directory, path / PROGRESS)
 
 
-def check_files(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]) -> None:
+def check_files(directory: Path, manifest: Manifest, outputs: Mapping[str, Path], *, few: bool = False) -> None:
     """Refuse outputs some files of which are not what was written (StateError), before a run appends to them.
 
-    Looks at a bounded number of files: at the size of the newest `NEWEST`, and at the footers of those that were changed after the
+    Looks at a bounded number of files: at the size of the newest `NEWEST`, or `few`, and at the footers of those that were changed after the
     last commit had published them; and at size and footer of the `OLDER` others whose turn it is.
     """
     for name, before in same_outputs(directory, manifest, outputs).items():
@@ -159,10 +159,10 @@ def check_files(directory: Path, manifest: Manifest, outputs: Mapping[str, Path]
         keys, published = list(keys_of(files)), _size_and_change(path / PROGRESS)[1]
         if isinstance(path, ObjectPath):  # a request each
             keys = keys[-1:]
-        newest = keys[-NEWEST:]
-        for file in pick(files, newest):
+        last = keys[-(LAST if few else NEWEST) :]
+        for file in pick(files, last):
             _check_file(name, path / file.name, file, published)
-        for file in pick(files, in_turn(keys[: -len(newest) or None], manifest.number)):
+        for file in pick(files, in_turn(keys[: -len(last) or None], manifest.number)):
             _check_file(name, path / file.name, file, 0)
 
 

@@ -18,6 +18,7 @@ from ddcli.expressions.tree import Cast, Literal
 from ddcli.expressions.years import RANGE, leaves_years, year_of
 from ddcli.store.parquet.footers import EMPTY, PARQUET, TEXT
 from ddcli.store.parquet.pages import PageReader
+from ddcli.store.parquet.row_groups import row_count
 from ddcli.store.tables.csv_records import DAMAGED
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.endings import kind_of
@@ -121,6 +122,8 @@ class Tables:
 
     def count_rows(self, path: Path) -> int:
         """Return how many rows a file has."""
+        if self.kind(path).name == PARQUET and (count := row_count(path)) is not None:
+            return count
         rows: int = self._collected([path], (), self.kind(path).scan([path]).select(pl.len())).item()
         return rows
 
