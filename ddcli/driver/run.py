@@ -100,7 +100,7 @@ def run(
     refuse_code(request.spec, no_code=no_code)
     request = replace(request, ready=ready)
     if standby is not None:
-        request = standby.within(request)
+        request = replace(request, standby=standby, memory=standby.left(request.memory))
     manifest = newest_of(request)
     if manifest is not None and is_idle(request, manifest):
         return nothing_new(request, manifest)

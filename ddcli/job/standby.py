@@ -6,7 +6,6 @@ secret, somebody else's commit), the next round begins from the manifest, as a n
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
@@ -15,7 +14,6 @@ from ddcli.store.batch.open_batches import SHARE, OpenBatches
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.job.request import Request
     from ddcli.store.state.manifest import Manifest
 
     Mark = tuple[Path, str, int, str]
@@ -28,9 +26,9 @@ class Standby:
     _kept: OpenBatches | None = None
     _mark: Mark | None = None
 
-    def within(self, request: Request) -> Request:
-        """Return the request of a round, whose memory is less what may be kept."""
-        return replace(request, standby=self, memory=request.memory - request.memory // SHARE)
+    def left(self, memory: int) -> int:
+        """Return what a round has of its memory beside what may be kept."""
+        return memory - memory // SHARE
 
     def clean(self, state: Path) -> int | None:
         """Return the number of the commit of a state after which the last round has left nothing behind; None if no round has."""
