@@ -316,7 +316,7 @@ def _ranges(merge: _Merge, layout: BatchLayout, total: int) -> Iterator[tuple[Ma
     for first, end in pairwise(bounds):
         pool = fresh.pool if fresh and len(bounds) == 2 else Pool(merge.stored[0].pool.secret)
         parts = [batch.between(first, end, pool) for batch in merge.stored]
-        own = any(map(len, parts))
+        own = any(map(len, parts)) and not any(batch.held for batch in merge.stored)
         if fresh:
             begin = 0 if first is None else place(fresh.updates, first)
             part = fresh.updates[begin : len(fresh.updates) if end is None else place(fresh.updates, end)]
