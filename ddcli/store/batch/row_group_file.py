@@ -15,15 +15,13 @@ import numpy as np
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.columns import NULL, POOLED, SIGN, float_values
+from ddcli.engine.kernels.page_headers import DELTAS, DICTIONARY_PAGE, NUMBERS
 from ddcli.engine.kernels.pages import (
-    DELTAS,
-    DICTIONARY_PAGE,
     FLIPPED,
     FLOAT,
     NARROW,
     NULLABLE,
     NUMBERED,
-    NUMBERS,
     TEXT,
 )
 from ddcli.expressions.types import FLAGGED
