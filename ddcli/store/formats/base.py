@@ -55,6 +55,8 @@ class Format:
 
     nested: ClassVar[bool] = False
     """Whether fields of structs are read, as columns named with dots."""
+    enveloped: ClassVar[bool] = False
+    """Whether objects of JSON may be the payload of others, beside a schema."""
     key: ClassVar[tuple[str, ...]] = ()
 
     time: tuple[str, ...] = ("time",)

@@ -33,6 +33,7 @@ class Debezium(Format):
     """
 
     nested: ClassVar[bool] = True
+    enveloped: ClassVar[bool] = True
 
     key: tuple[str, ...] = field(default=(), kw_only=True)  # type: ignore[misc]
     order: str = field(default="source.lsn", kw_only=True)
@@ -142,6 +143,8 @@ def _renamed(side: str, columns: Sequence[str]) -> list[pl.Expr]:
 
 class Flattened(UpsertFormat):
     """Rows as the transform ExtractNewRecordState leaves them: the row after, and what was added under names with `__`."""
+
+    enveloped: ClassVar[bool] = True
 
     def bound(self, columns: Schema, time: Schema) -> Self:
         deletes = {"__deleted": "__deleted = 'true'", "__op": "__op = 'd'"}

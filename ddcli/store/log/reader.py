@@ -120,7 +120,12 @@ class LogReader:
         self.most = most
         self._paths = [listing.path(file) for file in listing.to_read]
         self._tables = Tables(
-            log.declared(), said_by_paths(log, listing), nested=log.nested, times=log.time, dialect=log.dialect
+            log.declared(),
+            said_by_paths(log, listing),
+            nested=log.nested,
+            times=log.time,
+            dialect=log.dialect,
+            enveloped=log.enveloped,
         )
         self._found = [self._tables.footer(path) for path in self._paths]
         self.schema = schema_of(log, listing, self._tables.footer, known)

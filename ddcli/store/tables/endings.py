@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 TABLES: dict[str, Kind] = {kind.name: kind for kind in (Parquet(), Ipc())}
 
 
-def kind_of(path: Path, declared: Schema | None, dialect: Dialect, *, nested: bool = False) -> Kind:
+def kind_of(
+    path: Path, declared: Schema | None, dialect: Dialect, *, nested: bool = False, enveloped: bool = False
+) -> Kind:
     """Return the kind of a file; `declared` are the types of the columns that text has, if the pipeline says any."""
     name = footers.name_of_kind(path)
     if name in TABLES:
@@ -32,4 +34,4 @@ def kind_of(path: Path, declared: Schema | None, dialect: Dialect, *, nested: bo
         return Workbooks(columns)
     from ddcli.store.tables.text_kinds import Csv, Ndjson
 
-    return Csv(columns, dialect) if name == footers.CSV else Ndjson(columns, nested=nested)
+    return Csv(columns, dialect) if name == footers.CSV else Ndjson(columns, nested=nested, enveloped=enveloped)

@@ -51,7 +51,7 @@ class Tables:
 
     `declared` are the types of text's columns. `partitions` says what files' directories do; a column that the file has
     itself is the file's. `nested`: fields of structs are columns too, `source.lsn`, and `before is null` says where a struct is.
-    `dialect` is how CSV is written.
+    `dialect` is how CSV is written. `enveloped`: objects of JSON may be the payload of others, beside a schema.
     """
 
     declared: Schema | None = None
@@ -59,6 +59,7 @@ class Tables:
     nested: bool = False
     times: tuple[str, ...] = ()
     dialect: Dialect = DEFAULT
+    enveloped: bool = False
     _kinds: dict[object, Kind] = field(default_factory=dict)
     _pages: PageReader = field(default_factory=PageReader)
 
@@ -93,7 +94,9 @@ class Tables:
         alike = (packing_of(path.name), bare(path.name).rpartition(".")[2], *said)
         if (known := self._kinds.get(alike)) is None:
             dialect = self.dialect.of(path, said)
-            known = self._kinds[alike] = kind_of(path, self.declared, dialect, nested=self.nested)
+            known = self._kinds[alike] = kind_of(
+                path, self.declared, dialect, nested=self.nested, enveloped=self.enveloped
+            )
         return known
 
     def alike(self, path: Path, found: Footer) -> tuple[object, ...]:

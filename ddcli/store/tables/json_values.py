@@ -78,6 +78,48 @@ def _values(text: str, path: Path) -> Iterator[tuple[int, int]]:
         raise DamagedError(Damage("not JSON: something comes after the array", place))
 
 
+def payload_of(line: bytes) -> bytes:
+    """Return the payload of an object that has nothing but a schema and a payload, as Kafka Connect writes it; another line as it is.
+
+    A payload of null, a tombstone, is nothing. Where the line is no JSON, a reader refuses it before and after.
+
+    >>> payload_of(b'{"schema": {"type": "struct"}, "payload": {"id": 1.0}}'), payload_of(b'{"id": 1, "payload": {}}')
+    (b'{"id": 1.0}', b'{"id": 1, "payload": {}}')
+    """
+    if b'"payload"' not in line:
+        return line
+    try:
+        text = line.decode()
+        found = dict(_entries(text))
+    except (ValueError, RecursionError):
+        return line
+    if not {"payload"} <= found.keys() <= {"payload", "schema"}:
+        return line
+    start, end = found["payload"]
+    payload = text[start:end]
+    return b"" if payload == "null" else payload.encode() if payload.startswith("{") else line
+
+
+def _entries(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Give the keys of an object, and where their values begin and end. Raises ValueError."""
+    decode = json.JSONDecoder().raw_decode
+    at = _after_space(text, 0)
+    if not text.startswith("{", at):
+        return
+    at = _after_space(text, at + 1)
+    while not text.startswith("}", at):
+        key, at = decode(text, at)
+        at = _after_space(text, at)
+        if not isinstance(key, str) or not text.startswith(":", at):
+            raise ValueError("not JSON")
+        start = _after_space(text, at + 1)
+        _, end = decode(text, start)
+        yield key, (start, end)
+        at = _after_space(text, end)
+        if not text.startswith("}", at):
+            at = _after_comma(text, at)
+
+
 def _after_comma(text: str, at: int) -> int:
     if not text.startswith(",", at):
         raise json.JSONDecodeError("Expecting ',' delimiter", text, at)

@@ -36,7 +36,7 @@ from ddcli.store.tables.csv_records import (
 )
 from ddcli.store.tables.dialect import UTF_8
 from ddcli.store.tables.json_numbers import ExactColumns
-from ddcli.store.tables.json_values import is_values, numbered_lines
+from ddcli.store.tables.json_values import is_values, numbered_lines, payload_of
 from ddcli.store.tables.packing import packing_of
 from ddcli.store.tables.text_syntax import BLOCK, SPACE, Syntax, judge_csv, judge_json, whole_lines
 
@@ -254,8 +254,10 @@ class Ndjson(TextKind):
 
     name = footers.NDJSON
 
-    def __init__(self, declared: Schema, *, nested: bool = False) -> None:
+    def __init__(self, declared: Schema, *, nested: bool = False, enveloped: bool = False) -> None:
         super().__init__(declared, nested=nested)
+        self._enveloped = enveloped
+        self._envelopes: dict[Path, bool] = {}
         self._watched = ExactColumns(declared, nested=nested)
         self._syntax = Syntax(self._watched)
 
@@ -273,7 +275,10 @@ class Ndjson(TextKind):
             else:
                 schema[name] = pl.String()
         marks = [self._marks(path) for path in paths]
-        exact = [bool(found[LONG]) or not _is_read_by_polars(path) for path, found in zip(paths, marks, strict=True)]
+        exact = [
+            bool(found[LONG]) or not _is_read_by_polars(path) or self._has_envelopes(path)
+            for path, found in zip(paths, marks, strict=True)
+        ]
         if any(exact):
             return pl.concat(
                 self._exact_scan(path, schema) if by_line else self._plain_scan([path], schema, found[BLANK])
@@ -295,7 +300,10 @@ class Ndjson(TextKind):
             columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None
         ) -> Iterator[pl.DataFrame]:
             for lines in whole_lines(path):
-                exact = b"\n".join(self._watched.exact(line) for line in lines.split(b"\n") if line.strip())
+                objects = [line for line in lines.split(b"\n") if line.strip()]
+                if self._enveloped:
+                    objects = [payload for line in objects if (payload := payload_of(line))]
+                exact = b"\n".join(map(self._watched.exact, objects))
                 frame = pl.read_ndjson(exact, schema=schema) if exact else pl.DataFrame(schema=schema)
                 frame = frame.select(columns or pl.all()).head(frame.height if rows is None else rows)
                 rows = None if rows is None else rows - frame.height
@@ -304,6 +312,12 @@ class Ndjson(TextKind):
                     return
 
         return register_io_source(frames, schema=schema, is_pure=True)
+
+    def _has_envelopes(self, path: Path) -> bool:
+        """Say whether objects of a file may have their events as payload, beside a schema."""
+        if self._enveloped and path not in self._envelopes:
+            self._envelopes[path] = any(b'"payload"' in lines for lines in whole_lines(path))
+        return self._enveloped and self._envelopes[path]
 
     def _marks(self, path: Path) -> np.ndarray:
         """Return what is noted of a file's lines, which are looked through if they were not yet."""
@@ -319,7 +333,10 @@ class Ndjson(TextKind):
         return judge_json(path) or super().why_damaged(path, error)
 
     def _lines(self, path: Path) -> Iterator[int]:
-        yield from (line for line, text in numbered_lines(path) if text.strip(SPACE))
+        enveloped = self._has_envelopes(path)
+        for line, text in numbered_lines(path):
+            if text.strip(SPACE) and (not enveloped or payload_of(text.encode())):
+                yield line
 
 
 def _is_read_by_polars(path: Path) -> bool:
