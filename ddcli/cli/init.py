@@ -14,21 +14,36 @@ IGNORED = ".gitignore"
 
 @click.command("init", short_help="Make a pipeline to start from.")
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False), default=".")
+@click.option(
+    "--from",
+    "data",
+    metavar="DATA",
+    type=click.Path(path_type=Path),
+    help="Write a pipeline over the files in the folder DATA, as they look.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
-def command(directory: Path, output: str) -> None:
+def command(directory: Path, data: Path | None, output: str) -> None:
     """Make a small pipeline over CSV files in DIRECTORY, with a test, a GitHub workflow that checks it, and a
     .gitignore. DIRECTORY is made if it does not exist; the default is the current one.
 
     Overwrites nothing: if one of the files exists, none is made. An existing .gitignore stays as it is.
 
+    With --from, write pipeline files over the files in DATA instead: inputs with their paths, formats, columns, keys and
+    times as the first rows of the files look, and an output for each. What is doubtful is a comment with a question mark.
+    The inputs of a pipeline share one type of time, so there may be several files.
+
     JSON: {directory, files: [FILE]}, the files that were made.
 
     \b
-    Example:
+    Examples:
       dd init sales
+      dd init exports --from fixtures/exports/european
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.errors import UsageError
 
+    if data is not None:
+        _begin(data, directory, output)
+        return
     found = sorted(path for path in STARTER.rglob("*") if path.is_file())
     names = {_name(path.relative_to(STARTER)): path for path in found}
     there = [name for name in names if (directory / name).exists()]
@@ -54,6 +69,29 @@ def command(directory: Path, output: str) -> None:
         say(f"{directory / IGNORED} exists already: it should ignore out/ and .dd/", err=True)
     (pipeline,) = (directory / name for name in names if name.endswith(".yaml"))
     say(f"next: dd run {pipeline}", err=True)
+
+
+def _begin(data: Path, directory: Path, output: str) -> None:
+    """Write pipeline files over the files in a folder."""
+    from ddcli.commands.first_pipeline import begin
+    from ddcli.errors import UsageError
+
+    made = begin(data, directory)
+    if met := [name for name in made if (directory / name).exists()]:
+        hint = "name another directory: `dd init DIRECTORY --from DATA`"
+        raise UsageError(f"these files exist already: {', '.join(met)}", place=str(directory), hint=hint)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in made.items():
+            (directory / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't write there: {error.strerror}", place=str(error.filename or directory)) from None
+    if output == "json":
+        say(json_text({"directory": str(directory), "files": list(made)}))
+        return
+    for name in made:
+        say(str(directory / name))
+    say(f"next: look at the comments with a question mark, then dd run {directory / next(iter(made))}", err=True)
 
 
 def _name(path: Path) -> str:

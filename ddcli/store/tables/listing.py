@@ -45,6 +45,7 @@ SUFFIXES = (
 """Endings of the files that are taken from a directory: a README may lie there too. A file or glob is taken as it is named."""
 ONLY_NAMED = (".json", ".json.gz", ".json.bz2", ".json.zst")
 """Endings of files that hold data or settings: they are taken where a person names them, by a glob or one by one."""
+ONLY_WHERE_NAMED = "JSON is read where `path` names it, as in '*.json'"
 OUR_OWN = ("_progress.json", "_SUCCESS", "_metadata", "_common_metadata", "_started", "_committed")
 """Beginnings of private names that everybody expects beside data."""
 HEAD, TAIL = 4 << 10, 64 << 10
@@ -336,7 +337,7 @@ def _note(path: str, passed: list[PassedOver]) -> None:
     elif any(part.startswith("_") for part in path.split("/")):
         why = "a name that begins with '_' is its writer's own"
     elif name.lower().endswith(ONLY_NAMED):
-        why = "JSON is read where `path` names it, as in '*.json'"
+        why = ONLY_WHERE_NAMED
     else:
         ending = name[name.rfind(".") :] if "." in name else ""
         why = (

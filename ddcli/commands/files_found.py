@@ -1,0 +1,322 @@
+"""The inputs that files in a folder look like, with how they are written: what `dd init --from` begins with."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import field, replace
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any
+
+from ddcli.commands.columns_found import FoundColumns
+from ddcli.dataclass import dataclass
+from ddcli.errors import InputError
+from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
+from ddcli.store.tables.csv_records import DamagedError, names_of, records
+from ddcli.store.tables.dialect import DEFAULT, UTF_8, Dialect, wrong_encoding
+from ddcli.store.tables.json_values import numbered_lines
+from ddcli.store.tables.listing import ONLY_WHERE_NAMED
+from ddcli.store.tables.packing import NotWholeError, bare, unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from ddcli.store.tables.listing import Listing
+
+ROWS, FILES = 5_000, 30
+"""Rows of a file, and files of an input, that are looked at."""
+DELIMITERS = (",", ";", "\t", "|")
+DATED = re.compile(r"(?P<before>.*?)(?P<day>\d{4}-?\d{2}-?\d{2})(?P<after>.*)", re.ASCII)
+NUMBERED = re.compile(r"[-_. ]*\d[\d\-_T]*", re.ASCII)
+NAMED_KEY = re.compile(r"(?i)(.*[_ -])?(id|nr|no|number|nummer|key|code|sku|uuid)|.*Id", re.ASCII)
+NAMED_TIME = re.compile(r"(?i).*(updated|modified|changed|time|date|datum|day|tag|created|_at|\bat)\b.*", re.ASCII)
+TIMES = ("date", "datetime[us]", "datetime[us, UTC]", "datetime[ms]", "datetime[ns]")
+COMMON = 0.5
+"""Share of the keys of a file that the next one must have, too, for them to be whole tables."""
+MOST_SKIPPED = 5
+
+
+@dataclass
+class FoundInput:
+    """An input as its files look: `given` is what the pipeline file has of it, `doubts` are remarks by key, or by column."""
+
+    name: str
+    path: str
+    files: list[Path]
+    given: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
+    why_not: str | None = None
+    """Why there can be no such input as it is."""
+
+
+def find(root: Path, shown: str, listing: Listing) -> list[FoundInput]:
+    """Return the inputs that the files below a folder look like; `shown` is its path as the pipeline file has it.
+
+    Files in a folder below it are one input, others are by their names without dates and numbers.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    named = [one.path for one in listing.passed if one.why == ONLY_WHERE_NAMED]
+    for path in sorted([*(file.path for file in listing.files), *named]):
+        folder, _, rest = path.partition("/")
+        stem, ending = _parts(path.rpartition("/")[2])
+        if rest and "=" not in folder:
+            groups.setdefault((folder, "/*" + ending if is_values_name(ending) else ""), []).append(path)
+        else:
+            groups.setdefault((NUMBERED.sub("", stem).strip("-_. ") or root.name, ending), []).append(path)
+    found: list[FoundInput] = []
+    for (name, ending), paths in groups.items():
+        in_folder = not ending or ending.startswith("/")
+        where = f"{shown}/{name}{ending or '/'}" if in_folder else _glob(shown, paths, ending, alone=len(groups) == 1)
+        made = re.sub(r"\W+", "_", name).strip("_") or "input"
+        names = {one.name for one in found}
+        unique = next(each for at in range(len(groups) + 1) if (each := f"{made}_{at}" if at else made) not in names)
+        given = FoundInput(unique, where, [root / path for path in sorted(paths)])
+        try:
+            _look_at(given)
+        except (InputError, DamagedError, NotWholeError, OSError, ValueError) as error:
+            given.why_not = getattr(error, "problem", None) or str(error)
+        found.append(given)
+    return found
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Return a file's name without endings, and these."""
+    plain = bare(name)
+    kind = plain[plain.rfind(".") :] if "." in plain else ""
+    at = name.lower().rfind(kind) if kind else len(name)
+    return name[:at], name[at:]
+
+
+def _glob(shown: str, paths: Sequence[str], ending: str, *, alone: bool) -> str:
+    if alone and not is_values_name(ending):
+        return f"{shown}/"
+    if len(paths) == 1:
+        return f"{shown}/{paths[0]}"
+    stems = [_parts(path.rpartition("/")[2])[0] for path in paths]
+    common = next(
+        stems[0][:end] for end in range(len(stems[0]), -1, -1) if all(s.startswith(stems[0][:end]) for s in stems)
+    )
+    common = re.split(r"\d", common, maxsplit=1)[0]
+    return f"{shown}/{common}*{ending}"
+
+
+def is_values_name(ending: str) -> bool:
+    """Say whether files with this ending are taken only where a path names them."""
+    return bare(f"a{ending}").endswith(".json")
+
+
+def _look_at(given: FoundInput) -> None:
+    """Find columns, format, key and time of an input."""
+    some = given.files if len(given.files) <= FILES else [*given.files[: FILES // 2], *given.files[-FILES // 2 :]]
+    kind = name_of_kind(given.files[0])
+    if len({name_of_kind(path) for path in given.files}) > 1:
+        given.doubts["path"] = "files of several kinds"
+    if kind == NDJSON and _is_debezium(given, some):
+        return
+    dialect, found = DEFAULT, FoundColumns()
+    if kind == CSV:
+        dialect = _dialect(given, some)
+    tables = [_texts(path, dialect) for path in some]
+    if kind in (CSV, NDJSON, EXCEL):
+        names = list(dict.fromkeys(name for table in tables for name in table))
+        texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
+        found.look_at(texts, is_csv=kind == CSV)
+        given.columns, given.doubts = (
+            dict(found.types),
+            given.doubts | {f"columns.{k}": v for k, v in found.doubts.items()},
+        )
+        if kind == CSV:
+            options = {key: value for key, value in found.options.items() if (key, value) != ("decimal", ".")}
+            if options := given.given.pop("csv", {}) | options:
+                given.given["csv"] = options
+    else:
+        given.columns = _own_columns(given.files[0])
+    _meaning(given, tables, declared=kind in (CSV, NDJSON, EXCEL))
+
+
+def _own_columns(path: Path) -> dict[str, str]:
+    """Return the columns of a file that states them itself."""
+    from ddcli.store.parquet.footers import Footers
+
+    return {name: str(kind).removesuffix("?") for name, kind in Footers(None, {}).footer(path).items()}
+
+
+def _texts(path: Path, dialect: Dialect) -> dict[str, list[str | None]]:
+    """Return the first rows of a file by column, as texts."""
+    kind = name_of_kind(path)
+    rows: list[dict[str, str | None]]
+    if kind == CSV:
+        dialect = dialect.of(path, {})
+        names = names_of(path, dialect)
+        read = islice(records(path, dialect), 1, ROWS)
+        rows = [dict(zip(names, row.fields, strict=False)) for row in read if not row.empty]
+    elif kind == NDJSON:
+        objects = [json.loads(text) for _, text in islice(numbered_lines(path), ROWS) if text.strip()]
+        names = list(dict.fromkeys(name for row in objects for name in row))
+        rows = [{name: _text(value) for name, value in row.items()} for row in objects]
+    elif kind == EXCEL:
+        from ddcli.store.tables.sheets import names_of_sheet, sheet_of
+
+        names = names_of_sheet(path)
+        rows = [dict(zip(names, row.cells, strict=False)) for row in sheet_of(path)[2 : ROWS + 2]]
+    else:
+        from ddcli.store.tables.files import Tables
+
+        tables = Tables()
+        names = list(tables.footer(path))
+        frame = tables.collect([path], names, (0, ROWS))
+        return {name: [None if value is None else str(value) for value in frame[name]] for name in names}
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value)
+
+
+def _is_debezium(given: FoundInput, files: Sequence[Path]) -> bool:
+    """Say whether an input's rows are Debezium's events; then its columns are those of the first row after a change."""
+    events = [json.loads(text) for _, text in islice(numbered_lines(files[0]), ROWS) if text.strip()]
+    bodies = [event.get("payload", event) for event in events if isinstance(event, dict)]
+    bodies = [body for body in bodies if isinstance(body, dict)]
+    if not bodies or not all({"op", "before", "after"} <= body.keys() for body in bodies):
+        return False
+    rows = [row for body in bodies for row in (body["before"], body["after"]) if isinstance(row, dict)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    texts = {name: [_text(row.get(name)) for row in rows] for name in names}
+    given.given["format"] = "debezium"
+    given.columns = FoundColumns().look_at(texts, is_csv=False).types
+    key = next((name for name in names if NAMED_KEY.fullmatch(name)), None)
+    if key is not None:
+        given.given["key"] = [key]
+        given.doubts["key"] = "the table's primary key?"
+        sources = [body.get("source") for body in bodies]
+        if not all(isinstance(source, dict) and "lsn" in source for source in sources):
+            has_pos = all(isinstance(source, dict) and "pos" in source for source in sources)
+            given.given["order_by"] = "source.pos" if has_pos else "ts_ms"
+            given.doubts["order_by"] = "of two changes at one time the one with the greater value is the later"
+    return True
+
+
+def _dialect(given: FoundInput, files: Sequence[Path]) -> Dialect:
+    """Return how CSV files are written, and note what of it is no default."""
+    options: dict[str, Any] = {}
+    encoding = _encoding(given, files)
+    if encoding != UTF_8:
+        options["encoding"] = encoding
+    plain = replace(DEFAULT, encoding=encoding)
+    tabs = bare(files[0].name).endswith(".tsv")
+    tried = [(skip, one) for skip in range(MOST_SKIPPED + 1) for one in DELIMITERS]
+    widths = {(skip, one): _width(files[0], replace(plain, delimiter=one, skip=skip)) for skip, one in tried}
+    for skip in range(MOST_SKIPPED + 1):
+        width, delimiter = max((widths[skip, one], one) for one in DELIMITERS)
+        if width > 1:
+            if delimiter != ("\t" if tabs else ","):
+                options["delimiter"] = delimiter
+            if skip:
+                options["skip"] = skip
+                given.doubts["csv"] = "the first lines don't look like a header"
+            break
+    if options:
+        given.given["csv"] = options
+    return replace(plain, **options)
+
+
+def _width(path: Path, dialect: Dialect) -> int:
+    """Return how many fields all of the first records have; 0 if not all have as many."""
+    try:
+        widths = {len(record.fields) for record in islice(records(path, dialect), 50)}
+    except (DamagedError, NotWholeError):
+        return 0
+    return widths.pop() if len(widths) == 1 else 0
+
+
+def _encoding(given: FoundInput, files: Iterable[Path]) -> str:
+    """Return how files are encoded, as far as their bytes show it."""
+    for path in files:
+        if wrong := wrong_encoding(path, UTF_8):
+            name = re.search(r"encoding: ([\w-]+)", wrong[1])
+            return name[1] if name else UTF_8
+        with unpacked(path) as file:
+            data = file.read(1 << 22)
+        try:
+            data[: data.rfind(b"\n") + 1].decode(UTF_8)
+        except UnicodeDecodeError:
+            given.doubts["csv"] = "the bytes are not UTF-8, and don't state what else they are"
+            return "windows-1252"
+    return UTF_8
+
+
+def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *, declared: bool) -> None:
+    """Choose format, key and time."""
+    day = _named_days(given, declared=declared)
+    names = [name for name in given.columns if name != day]
+    in_each = [name for name in names if _is_key(given, name) and all(_is_unique(table.get(name)) for table in tables)]
+    named = [name for name in names if _is_key(given, name) and NAMED_KEY.fullmatch(name)]
+    key = next((name for name in in_each if name in named), in_each[0] if in_each and in_each[0] == names[0] else None)
+    if day and key and len(tables) > 1 and _are_whole_tables([set(table[key]) for table in tables]):
+        given.given |= {"format": "snapshots", "time": day, "key": [key]}
+        given.doubts["format"] = "each file looks like the whole table of its day; if it has only what is new: append"
+        return
+    times = [name for name in given.columns if given.columns[name] in TIMES]
+    time = day or next((name for name in times if NAMED_TIME.fullmatch(name)), times[0] if times else None)
+    if time is None:
+        given.why_not = "no column is a date or a timestamp, so nothing states the time of a row"
+        return
+    candidate = key or (named[0] if named else None)
+    values = [value for table in tables for value in table.get(candidate, [])] if candidate else []
+    moments = [
+        at if time == day else value for at, table in enumerate(tables) for value in _moments(table, time, candidate)
+    ]
+    if candidate and len(set(values)) < len(values) and len(set(zip(values, moments, strict=True))) < len(values):
+        given.given |= {"format": "append", "time": time}
+        given.doubts["format"] = (
+            f"'{candidate}' occurs several times at one time; for its last row only: upsert, with `key` and `order_by`"
+        )
+        return
+    if candidate and len(set(values)) < len(values):
+        given.given |= {"format": "upsert", "time": time, "key": [candidate]}
+        given.doubts["key"] = f"'{candidate}' occurs several times: a later row replaces an earlier one; if not: append"
+        return
+    given.given |= {"format": "append", "time": time}
+    if candidate:
+        given.doubts["format"] = (
+            f"'{candidate}' occurs once; if later rows are to replace earlier ones: upsert, with `key: [{candidate}]`"
+        )
+
+
+def _moments(table: dict[str, list[str | None]], time: str, beside: str | None) -> list[str | None]:
+    """Return the times of a file's rows; of a column that it doesn't have itself, one for each row."""
+    return table.get(time) or [None] * len(table.get(beside or "", []))
+
+
+def _named_days(given: FoundInput, *, declared: bool) -> str | None:
+    """Return the column of the days in the names of all files, and note their pattern."""
+    matches = [DATED.fullmatch(path.name) for path in given.files]
+    shapes = {(match["before"], match["after"]) for match in matches if match}
+    if None in matches or len(shapes) != 1 or "day" in given.columns:
+        return None
+    ((before, after),) = shapes
+    if any(mark in before + after for mark in "{}"):
+        return None
+    given.given["file_name"] = f"{before}{{day}}{after}"
+    if declared:
+        given.columns["day"] = "date"
+    return "day"
+
+
+def _is_key(given: FoundInput, name: str) -> bool:
+    return given.columns[name] in ("int64", "string", "int32", "uint64", "uint32")
+
+
+def _is_unique(values: Sequence[str | None] | None) -> bool:
+    return values is not None and None not in values and "" not in values and len(set(values)) == len(values)
+
+
+def _are_whole_tables(keys: Sequence[set[str | None]]) -> bool:
+    """Say whether most keys of a file are in the next one again."""
+    shares = [len(one & other) / max(len(one), 1) for one, other in pairwise(keys)]
+    return sum(shares) / len(shares) >= COMMON

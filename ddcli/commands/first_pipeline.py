@@ -1,0 +1,131 @@
+"""Pipeline files over the files of a folder, as they look: each input is copied to an output, and what is doubtful is a comment."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ddcli.commands.files_found import FoundInput, find
+from ddcli.errors import UsageError
+from ddcli.screen import visible
+from ddcli.store.tables.listing import list_input
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+KEYS = ("file_name", "format", "key", "time", "order_by", "csv")
+"""Keys of an input in the order in which they are written."""
+OWN = ("time", "diff")
+"""Columns that an output's log has itself."""
+
+
+def begin(data: Path, directory: Path) -> dict[str, str]:
+    """Return the pipeline files that the files below `data` make, by name; their paths are relative to `directory`.
+
+    The inputs of a pipeline share one type of time, so there is a file for each. Raises UsageError where nothing can be read.
+    """
+    if not data.is_dir():
+        raise UsageError("there is no such directory", place=str(data), hint="name the folder in which the files are")
+    shown = os.path.relpath(data.absolute(), directory.absolute())
+    listing = list_input(str(data.absolute()), data.absolute())
+    found = find(data, shown, listing)
+    good = [one for one in found if one.why_not is None]
+    if not good:
+        why = "; ".join(f"{one.path}: {one.why_not}" for one in found) or "it has no file of a kind that is read"
+        raise UsageError(
+            f"there is nothing to begin with: {why}", place=str(data), hint="see docs/inputs.md for what is read"
+        )
+    name = re.sub(r"[^\w.-]+", "_", data.resolve().name).strip("._-") or "data"
+    kinds = [kind for kind, _ in Counter(map(_time_type, good)).most_common()]
+    named = {
+        kind: name if at == 0 else f"{name}_{re.sub(r'[^a-z0-9]+', '_', kind).strip('_')}"
+        for at, kind in enumerate(kinds)
+    }
+    bad = [one for one in found if one.why_not is not None]
+    return {
+        f"{called}.yaml": "\n".join(
+            _lines(called, shown, [one for one in good if _time_type(one) == kind], bad if kind == kinds[0] else [])
+        )
+        + "\n"
+        for kind, called in named.items()
+    }
+
+
+def _time_type(given: FoundInput) -> str:
+    """Return the type of an input's time."""
+    if given.given["format"] == "debezium":
+        return "int64"
+    time = given.given["time"]
+    return "date" if time not in given.columns else given.columns[time].removesuffix("?")
+
+
+def _lines(name: str, shown: str, good: Sequence[FoundInput], bad: Sequence[FoundInput]) -> Iterator[str]:
+    yield f"# Written by `dd init --from` as the files in {visible(shown)} look. A comment with a question mark is a guess: look at it."
+    yield "dd: 1"
+    yield f"name: {json.dumps(name)}"
+    yield "inputs:"
+    for given in good:
+        yield from _input(given)
+    for given in bad:
+        yield f"  # {given.name}: {_word(given.path)} is left out: {visible(given.why_not or '')}"
+    renamed = {
+        given.name: [column for column in given.columns if column in OWN and column != given.given.get("time")]
+        for given in good
+    }
+    if any(renamed.values()):
+        yield "collections:"
+        for one, columns in renamed.items():
+            if columns:
+                new = ", ".join(f"{column}: {column}_" for column in columns)
+                yield f"  {one}_renamed: {{from: {one}, apply: [rename: {{{new}}}]}}  # a log has columns of these names itself"
+    yield "outputs:"
+    for given in good:
+        log = f"out/{given.name}/"
+        yield f"  {given.name}: " + (f"{{path: {log}, from: {given.name}_renamed}}" if renamed[given.name] else log)
+
+
+def _input(given: FoundInput) -> Iterator[str]:
+    yield f"  {given.name}:"
+    files = f"{len(given.files)} file{'s' if len(given.files) > 1 else ''}"
+    yield _commented(f"    path: {_word(given.path)}", given.doubts.get("path", files))
+    for key in KEYS:
+        if key in given.given:
+            yield _commented(f"    {key}: {_value(given.given[key])}", _doubt(given, key))
+    if given.columns and _declares(given):
+        yield "    columns:"
+        for column, kind in given.columns.items():
+            yield _commented(f"      {_word(column)}: {_word(kind)}", _doubt(given, f"columns.{column}"))
+
+
+def _declares(given: FoundInput) -> bool:
+    """Say whether the pipeline must state the columns: files of text don't."""
+    from ddcli.store.parquet.footers import TEXTS, name_of_kind
+
+    return name_of_kind(given.files[0]) in TEXTS
+
+
+def _doubt(given: FoundInput, key: str) -> str | None:
+    return f"? {given.doubts[key]}" if key in given.doubts else None
+
+
+def _commented(line: str, comment: str | None) -> str:
+    return f"{line}  # {visible(comment)}" if comment else line
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_word, value))}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else _word(value)
+
+
+def _word(text: str) -> str:
+    """Return a text as YAML has it."""
+    return (
+        text
+        if re.fullmatch(r"(?!(?:null|true|false)\b)[A-Za-z_./][\w./?-]*", text, re.IGNORECASE | re.ASCII)
+        else json.dumps(text)
+    )

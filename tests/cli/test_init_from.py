@@ -1,0 +1,207 @@
+# ruff: noqa: DTZ001, DTZ007 - datetimes without zone are a type of their own
+"""`dd init --from`: the pipeline files that it writes over folders of exports run, and hold what the files hold."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import random
+from collections import Counter
+from datetime import date, datetime
+from decimal import Decimal
+
+import openpyxl
+import polars as pl
+import pytest
+import yaml
+
+from ddcli.commands.check import check
+from ddcli.commands.first_pipeline import begin
+from ddcli.driver.run import run
+from ddcli.errors import UsageError
+from tests.cli.support import ROOT
+
+# ruff: noqa: DTZ001 - datetimes without zone are a type of their own
+EXPORTS = ROOT / "fixtures/exports"
+
+
+def begun(tmp_path, data):
+    """Return the inputs of the pipelines over a folder, after they have run."""
+    for name, text in begin(data, tmp_path).items():
+        (tmp_path / name).write_text(text)
+        assert check(tmp_path / name).errors == (), text
+        run(tmp_path / name)
+    return tmp_path
+
+
+def held(tmp_path, name):
+    """Return the collection that an output holds, its time left out."""
+    found = pl.concat(map(pl.read_parquet, sorted((tmp_path / "out" / name).glob("*.parquet"))))
+    count: Counter = Counter()
+    for *row, diff in found.drop("time").iter_rows():
+        count[tuple(row)] += diff
+    return +count
+
+
+def texts(path, encoding, delimiter):
+    return list(csv.DictReader(io.StringIO(path.read_bytes().decode(encoding)), delimiter=delimiter))
+
+
+def amount(text):
+    return Decimal(text.replace(",", ".")) if text and text != "NULL" else None
+
+
+def test_european_csv(tmp_path):
+    rows = [row for path in sorted(EXPORTS.glob("european/*.csv")) for row in texts(path, "utf-8-sig", ";")]
+    wanted = Counter(
+        (int(row["Beleg"]), row["Filiale"], amount(row["Betrag"]), amount(row["Rabatt"]), row["Bemerkung"] or None)
+        for row in rows
+    )
+    assert len(wanted) == 40
+    assert held(begun(tmp_path, EXPORTS / "european"), "kasse") == wanted
+    text = (tmp_path / "european.yaml").read_text()
+    assert 'csv: {"delimiter": ";", "date_format": "%d.%m.%Y", "decimal": ","}' in text
+
+
+def test_latin_tabs(tmp_path):
+    rows = [row for path in sorted(EXPORTS.glob("latin/*.tsv")) for row in texts(path, "cp1252", "\t")]
+    wanted = Counter((int(row["kunde"]), row["name"], row["ort"], row["plz"], amount(row["umsatz"])) for row in rows)
+    assert held(begun(tmp_path, EXPORTS / "latin"), "customers") == wanted
+    text = (tmp_path / "latin.yaml").read_text()
+    assert '"windows-1252", "null": ["NULL"]}  # ? the bytes are not UTF-8' in text
+    assert "plz: string  # ? text, because of leading zeros" in text
+
+
+def test_workbooks(tmp_path):
+    wanted: Counter = Counter()
+    for path in sorted(EXPORTS.glob("excel/*.xlsx")):
+        for number, _, room, nights, price, breakfast in list(openpyxl.load_workbook(path)["Bookings"].values)[1:]:
+            wanted[number, room, nights, Decimal(str(price)).quantize(Decimal("0.01")), breakfast] += 1
+    assert sum(wanted.values()) == 24
+    assert held(begun(tmp_path, EXPORTS / "excel"), "bookings_Q") == wanted
+
+
+def test_events_with_schemas(tmp_path):
+    rows = {}
+    for path in sorted(EXPORTS.glob("debezium/*")):
+        for line in gzip.decompress(path.read_bytes()).decode().splitlines():
+            if event := json.loads(line)["payload"]:
+                row = event["after"]
+                rows[(row or event["before"])["id"]] = row
+    wanted = Counter(
+        (row["id"], row["status"], Decimal(str(row["total"])).quantize(Decimal("0.01"))) for row in rows.values() if row
+    )
+    assert len(wanted) > 3
+    assert held(begun(tmp_path, EXPORTS / "debezium"), "orders") == wanted
+
+
+def test_daily_snapshots_with_gaps(tmp_path):
+    last = max(EXPORTS.glob("snapshots/*.csv"))
+    wanted = Counter((row["article"], int(row["on_hand"])) for row in texts(last, "utf-8", ","))
+    assert held(begun(tmp_path, EXPORTS / "snapshots"), "stock") == wanted
+    assert "format: snapshots  # ? each file looks like" in (tmp_path / "snapshots.yaml").read_text()
+
+
+def test_the_fixtures_are_what_their_script_makes(tmp_path, monkeypatch):
+    from tests.test_fixtures import load_script
+
+    made = load_script("make_exports")
+    monkeypatch.setattr(made, "FOLDER", tmp_path / "exports")
+    made.main()
+    for path in EXPORTS.rglob("*"):
+        if path.is_file() and path.suffix in (".csv", ".tsv", ".gz"):
+            same = (tmp_path / "exports" / path.relative_to(EXPORTS)).read_bytes()
+            assert (
+                (gzip.decompress(same) == gzip.decompress(path.read_bytes()))
+                if path.suffix == ".gz"
+                else same == path.read_bytes()
+            )
+
+
+def test_a_mixed_folder_is_several_inputs_and_times_of_two_types_two_pipelines(tmp_path):
+    data = tmp_path / "data"
+    (data / "orders").mkdir(parents=True)
+    for day in ("2024-01-01", "2024-01-02"):
+        (data / f"orders/{day[-1]}.csv").write_text(f"id,total,time\n1,2.50,{day}\n2,,{day}\n")
+        (data / f"visits-{day}.ndjson").write_text(f'{{"page": "a", "at": "{day} 10:00:00"}}\n')
+    (data / "people.json").write_text(
+        '[{"id": 1, "name": "ann", "born": "2000-01-02"}, {"id": 2, "name": null, "born": "2001-01-01"}]'
+    )
+    (data / "words.csv").write_text("word\na\n")
+    (data / "half.csv").write_text('a,b\n"1')
+    (data / "notes.txt").write_text("nothing")
+    files = begin(data, tmp_path)
+    assert list(files) == ["data.yaml"]
+    text = files["data.yaml"]
+    assert "path: data/orders/" in text
+    assert "path: data/people.json" in text
+    assert 'path: "data/visits-*.ndjson"' in text
+    assert 'file_name: "visits-{day}.ndjson"' in text
+    assert "format: upsert" in text.split("orders:")[1].split("people")[0]
+    assert "# words: data/words.csv is left out: no column is a date" in text
+    assert "# half: data/half.csv is left out: " in text
+    begun(tmp_path, data)
+    assert held(tmp_path, "orders") == {(1, Decimal("2.50")): 1, (2, None): 1}
+    assert held(tmp_path, "visits") == {("a", datetime(2024, 1, 1, 10)): 1, ("a", datetime(2024, 1, 2, 10)): 1}
+    (data / "events.csv").write_text("id,at\n1,2024-01-01 10:00\n")
+    assert list(begin(data, tmp_path)) == ["data.yaml", "data_datetime_us.yaml"]
+
+
+def test_nothing_to_begin_with_and_nothing_overwritten(tmp_path):
+    with pytest.raises(UsageError, match="there is no such directory"):
+        begin(tmp_path / "data", tmp_path)
+    (tmp_path / "data").mkdir()
+    with pytest.raises(UsageError, match="it has no file of a kind that is read"):
+        begin(tmp_path / "data", tmp_path)
+
+
+NAMES = ["id", "a b", "time", "diff", "Größe", "x:y", "null", "# c", "day"]
+
+
+def test_random_tables_run_as_they_are_begun(tmp_path):
+    """What is begun runs, whatever columns are called and hold; and each value is there as the file has it."""
+    for seed in range(25):
+        chance = random.Random(f"init {seed}")
+        names = ["on", *chance.sample(NAMES, chance.randrange(1, 5))]
+        makers = {
+            "int": lambda c=chance: str(c.randrange(10**6)),
+            "text": lambda c=chance: c.choice(["a a", "b;c", "d,e", 'f"g', "é"]),
+            "code": lambda c=chance: f"0{c.randrange(999)}",
+            "dot": lambda c=chance: f"{c.randrange(999)}.{c.randrange(99):02}",
+            "date": lambda c=chance: f"{c.randrange(1, 29):02}.{c.randrange(1, 13):02}.2024",
+        }
+        kinds = {name: "date" if name == "on" else chance.choice(list(makers)) for name in names}
+        rows = [{name: makers[kind]() for name, kind in kinds.items()} for _ in range(chance.randrange(2, 9))]
+        folder = tmp_path / str(seed)
+        (folder / "data").mkdir(parents=True)
+        with (folder / "data/things.csv").open("w", newline="", encoding=chance.choice(["utf-8", "utf-16"])) as file:
+            writer = csv.DictWriter(file, names, delimiter=chance.choice([",", ";", "\t"]))
+            writer.writeheader()
+            writer.writerows(rows)
+        begun(folder, folder / "data")
+        begun_input = yaml.safe_load((folder / "data.yaml").read_text())["inputs"]["things"]
+        if begun_input["format"] == "upsert":
+            continue
+        time = {True: "on"}.get(begun_input["time"], begun_input["time"])  # YAML 1.1 takes `on` for true
+        wanted = Counter(tuple(value_of(kinds[name], row[name]) for name in names if name != time) for row in rows)
+        assert held(folder, "things") == wanted, seed
+
+
+def value_of(kind, text):
+    """Return what a text is in the type that its column gets."""
+    if kind == "date":
+        return datetime.strptime(text, "%d.%m.%Y").date()  # as the file has it
+    return Decimal(text) if kind == "dot" else int(text) if kind == "int" else text
+
+
+def test_days_that_could_be_months_are_a_question(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.csv").write_text("n,day\n1,01/02/2024\n")
+    text = begin(tmp_path / "data", tmp_path)["data.yaml"]
+    assert "day: date  # ? the values fit %d/%m/%Y and %m/%d/%Y: see `date_format`" in text
+    (tmp_path / "data/a.csv").write_text("n,day\n1,01/13/2024\n")
+    assert "%m/%d/%Y" in begin(tmp_path / "data", tmp_path)["data.yaml"]
+    assert held(begun(tmp_path, tmp_path / "data"), "a") == {(1,): 1}
+    assert pl.read_parquet(tmp_path / "out/a/*.parquet")["time"].to_list() == [date(2024, 1, 13)]
