@@ -124,7 +124,7 @@ def test_a_mixed_folder_is_several_inputs_and_times_of_two_types_two_pipelines(t
     data = tmp_path / "data"
     (data / "orders").mkdir(parents=True)
     for day in ("2024-01-01", "2024-01-02"):
-        (data / f"orders/{day[-1]}.csv").write_text(f"id,total,time\n1,2.50,{day}\n2,,{day}\n")
+        (data / f"orders/{day[-1]}.csv").write_text(f"id,total,place,time\n1,2.50,a,{day}\n2,,b,{day}\n")
         (data / f"visits-{day}.ndjson").write_text(f'{{"page": "a", "at": "{day} 10:00:00"}}\n')
     (data / "people.json").write_text(
         '[{"id": 1, "name": "ann", "born": "2000-01-02"}, {"id": 2, "name": null, "born": "2001-01-01"}]'
@@ -143,7 +143,7 @@ def test_a_mixed_folder_is_several_inputs_and_times_of_two_types_two_pipelines(t
     assert "# words: data/words.csv is left out: no column is a date" in text
     assert "# half: data/half.csv is left out: " in text
     begun(tmp_path, data)
-    assert held(tmp_path, "orders") == {(1, Decimal("2.50")): 1, (2, None): 1}
+    assert held(tmp_path, "orders") == {(1, Decimal("2.50"), "a"): 1, (2, None, "b"): 1}
     assert held(tmp_path, "visits") == {("a", datetime(2024, 1, 1, 10)): 1, ("a", datetime(2024, 1, 2, 10)): 1}
     (data / "events.csv").write_text("id,at\n1,2024-01-01 10:00\n")
     assert list(begin(data, tmp_path)) == ["data.yaml", "data_datetime_us.yaml"]
