@@ -16,12 +16,12 @@ import openpyxl
 import polars as pl
 import pytest
 import yaml
+from tests.scratch import ROOT
 
 from ddcli.commands.check import check
 from ddcli.commands.first_pipeline import begin
 from ddcli.driver.run import run
 from ddcli.errors import UsageError
-from tests.cli.support import ROOT
 
 # ruff: noqa: DTZ001 - datetimes without zone are a type of their own
 EXPORTS = ROOT / "fixtures/exports"
