@@ -36,6 +36,7 @@ COMPILING = re.compile(r"^compiling \d+ kernels .*\n", re.MULTILINE)
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
 NOW = "<now>"
 MASKS = [
+    (re.compile(r"\b(?:start|\d{8}T\d{6}(?:f\d+)?)-\d{8}T\d{6}(?:f\d+)?\b"), "<times>"),
     (re.compile(r"\b\d[\d.,]* ?[kMG]? (?:rows|updates|records)/s\b"), "<rate>"),
     (re.compile(r"\b\d[\d.,]* ?(?:µs|us|ms|s|min|h)\b"), "<time>"),
     (re.compile(r"\b\d[\d.,]* ?(?:[kMGT]?B|[KMGT]iB)(?:/s)?(?!\w)"), "<size>"),

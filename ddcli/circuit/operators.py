@@ -20,6 +20,7 @@ from ddcli.engine.operators.join import Arrange, Entered, Join
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
 from ddcli.engine.operators.negative import Negative
 from ddcli.engine.operators.once import Once
+from ddcli.engine.operators.ordered_upsert import OrderedUpsert
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
@@ -200,7 +201,10 @@ class Operators:
             (values,) = decode_records(row[None], key, pool)
             return facts.tied(dict(zip(node.key, values, strict=True)), int(row[-2]))
 
-        return Upsert(self.output_trace(node, node.key, shard), tied, facts.truncations)
+        trace = self.output_trace(node, node.key, shard)
+        if node.lasting:
+            return OrderedUpsert(trace, tied, facts.truncations)
+        return Upsert(trace, tied, facts.truncations)
 
     @operator.register(physical.SnapshotTable)
     def _(self, node: physical.SnapshotTable, shard: int) -> Operator:

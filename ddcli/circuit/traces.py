@@ -8,6 +8,8 @@ from collections import defaultdict
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ddcli.circuit.retention import since as since_of
 from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
@@ -26,8 +28,6 @@ from ddcli.store.state.manifest import ArrangementEntry
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
-
-    import numpy as np
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.trace.batch import Batch
@@ -72,6 +72,8 @@ class ShardFiles:
     layout: BatchLayout
     files: tuple[FileEntry, ...]
     whole: bool
+    due: int | None = None
+    """Of what waits for its time, the first such time."""
 
     def fresh(self, number: int) -> tuple[int, int]:
         """Return how many rows, and bytes, of the files are of the commit with this number."""
@@ -125,6 +127,7 @@ class StateTraces:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """How long writing took, in all threads together, by the fingerprint of the node."""
     _given: dict[int, _Given] = field(default_factory=dict)
+    _dues: list[int] = field(default_factory=list)
     _arrangements: dict[str, _Arrangement] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -195,6 +198,7 @@ class StateTraces:
             return None
         layout = self._arrangements[given.identity].layout
         fresh, memory = None, trace.resident()
+        due = _due(given, memory, upper) if given.identity.endswith(WAITING) else None
         trace.batches.clear()
         since, through = self._since(given.identity, upper), self.claims.through(given.identity)
         if memory:
@@ -216,11 +220,13 @@ class StateTraces:
                 if matrix is not None:
                     self.held.add(place / entry.name, entry, layout, matrix)
         self._spent(given.identity, began)
-        return ShardFiles(given.identity, given.shard, layout, files, given.whole)
+        return ShardFiles(given.identity, given.shard, layout, files, given.whole, due)
 
     def note(self, kept: ShardFiles) -> Rest | None:
         """Learn what became of a trace; return what is to be merged, when all passes over a shard have been there."""
         with self._lock:
+            if kept.due is not None:
+                self._dues.append(kept.due)
             arrangement, shard = self._arrangement(kept.identity, kept.layout), kept.shard
             if kept.whole:
                 arrangement.files[shard] = kept.files
@@ -273,6 +279,10 @@ class StateTraces:
             found[identity] = ArrangementEntry(identity, since, times, layout.key.names, schema, shards)
         return found
 
+    def due(self) -> int | None:
+        """Return the first time for which something waits, when all traces have been written; it may have been taken back since."""
+        return min(self._dues, default=None)
+
     def _is_kept(self, identity: str) -> bool:
         return self.only is None or identity.removesuffix(WAITING) in self.only
 
@@ -281,6 +291,22 @@ class StateTraces:
         entry = self.manifest.arrangements.get(identity) if self.manifest else None
         before = Frontier(entry.since) if entry and entry.since is not None else self.since
         return self.claims.since(identity, since_of(upper, self.past, identity.removesuffix(WAITING), before))
+
+
+def _due(given: _Given, memory: Sequence[np.ndarray], upper: Frontier) -> int | None:
+    """Return the first time at or after `upper` in what waits for it: its time is the first lane."""
+    if given.trace.nt != 1 or not upper:
+        return None
+    ((first,),) = upper.elements
+    found = [first_from(matrix, first) for matrix in memory]
+    found += [first_from(part, first) for batch in given.stored for part in batch.near(first)]
+    return min((each for each in found if each is not None), default=None)
+
+
+def first_from(matrix: np.ndarray, least: int) -> int | None:
+    """Return the first value of a sorted matrix's first lane that is not below `least`."""
+    at = int(np.searchsorted(matrix[:, 0], least))
+    return int(matrix[at, 0]) if at < len(matrix) else None
 
 
 class _Share:

@@ -24,7 +24,8 @@ NOTHING = 1
 @click.option(
     "--as-of",
     metavar="T",
-    help="The collection at T, with the multiplicity of each record; `latest`: after all updates. Of a product: X,Y.",
+    help="The collection at T, with the multiplicity of each record; `latest`: after all updates. Of a product: X,Y. "
+    "A date or timestamp may be `now`, `today`, `yesterday`, or so long ago: `-90m`, `-3d`, `-2w`.",
 )
 @click.option("--since", metavar="T", help="Only updates at T or later.")
 @click.option("--until", metavar="U", help="Only updates before U.")

@@ -54,6 +54,11 @@ def settings(_context: click.Context, _option: click.Parameter, given: Iterable[
     help="Close the times before T: an integer, a date or a timestamp, like the inputs' time. Of a product X,Y: "
     "those before X in the first and before Y in the second coordinate. [default: all complete times]",
 )
+@click.option(
+    "--now",
+    metavar="T",
+    help="Time of the run, a timestamp in UTC, later than the last run's. [default: the present time]",
+)
 @STATE
 @click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
 @click.option(
@@ -150,6 +155,7 @@ def command(
     pipelines: tuple[Path, ...],
     select: tuple[str, ...],
     until: str | None,
+    now: str | None,
     state: str | None,
     dry_run: bool,
     apply: bool,
@@ -183,7 +189,7 @@ def command(
     rejected input or a broken pipeline file and keeps running. An error that needs a decision ends it with that error's exit code.
     Ctrl-C or SIGTERM ends it with 0; in the middle of a run, which is then given up, with 130 or 143.
 
-    JSON: {name, lower, upper, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example}},
+    JSON: {name, lower, upper, time, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example}},
     outputs: {NAME: {rows, inserted, retracted, file}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
     spark}. With --profile it has `operators` too: [{id, kind, names, says,
     rows_in, rows_out, inserted, retracted, seconds, share}].
@@ -212,9 +218,10 @@ def command(
     from ddcli.render.live import LiveProgress
     from ddcli.store.files.objects import locate
 
-    if watch and (dry_run or until is not None):
+    unfit = {"--dry-run": dry_run, "--until": until is not None, "--now": now is not None}
+    if watch and any(unfit.values()):
         raise UsageError(
-            f"--watch and {'--dry-run' if dry_run else '--until'} don't go together",
+            f"--watch and {next(option for option, given in unfit.items() if given)} don't go together",
             hint="leave out one of them: --watch runs again and again, and each run commits",
         )
     if summary_file is not None and not summary_file.absolute().parent.is_dir():
@@ -250,6 +257,7 @@ def command(
         cache_dir=cache_dir,
         say=speaker.say,
         progress=live or SILENT,
+        now=now,
     )
     skips = if_locked == "skip"
     if several:

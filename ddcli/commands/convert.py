@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddcli.driver.execute import execute
 from ddcli.errors import DdError, InputError, SpecErrors, Text, UsageError, did_you_mean
+from ddcli.job.clock import RunClock, time_now
 from ddcli.job.request import Request, problems_of
 from ddcli.job.sizes import default_memory, default_workers
 from ddcli.render.rows import WRITERS, batches
@@ -83,7 +84,7 @@ def convert_files(
     force: bool = False,
 ) -> RunSummary:
     """Write files as a change log, `given` and `csv` being what a pipeline file states of them as an input. See `convert_input`."""
-    tree = {"dd": 1, "name": NAME, "inputs": {NAME: dict(given)}, "outputs": {NAME: str(target)}}
+    tree = {"dd": 1, "name": NAME, "clock": "event", "inputs": {NAME: dict(given)}, "outputs": {NAME: str(target)}}
     with _without_places():
         spec = parse_spec(visible(json.dumps(tree, ensure_ascii=False)), OPTIONS)  # escapes that YAML knows, too
         if csv is not None:
@@ -143,7 +144,7 @@ def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | Non
     given = replace(spec.inputs[name], late="error", quarantine=None)
     with _making(target, force=force) as directory, tempfile.TemporaryDirectory(prefix="dd-convert-") as place:
         output = OutputSpec(spec.name, Text(str(target), given.path.span), Text(name, given.name.span))
-        alone = Spec(spec.name, spec.path, {name: given}, {}, {name: output})
+        alone = Spec(spec.name, spec.path, {name: given}, {}, {name: output}, clock=spec.clock)
         state, directory = real(Path(place)) / "state", real(directory)
         if problems := problems_of(alone, base, state):
             raise SpecErrors(problems)
@@ -158,6 +159,7 @@ def _converted(spec: Spec, name: str, base: Path, target: Path, until: str | Non
             memory=default_memory(),
             workers=default_workers(),
             engine="local",
+            clock=RunClock(spec.clock == "arrival", time_now(None)),
         )
         started = clock.perf_counter()
         with State.open(state, request.outputs) as opened:

@@ -125,13 +125,16 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     from ddcli.driver.migration import find_changes
     from ddcli.driver.prepare import prepare
     from ddcli.engine.times import Frontier
-    from ddcli.sources.readers import largest_seen
+    from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
     from ddcli.store.time_text import format_frontier
 
     ready = prepare(request, manifest)
     wanted = ready.bound.plan(manifest.cache["plan"] if manifest else None)
     before = Frontier(manifest.upper) if manifest else None
-    upper = find_upper(request, ready.bound.time, ready.found, before, largest_seen(manifest, ready.readers))
+    upper = find_upper(request, ready.bound.time, ready.found, manifest, largest_seen(manifest, ready.readers))
+    refuse_ahead(request, ready.found, ready.readers)
+    if manifest is not None and upper == before:
+        upper = late_upper(request, manifest, ready.found, ready.readers) or upper
     changes = (
         find_changes(request, manifest, wanted)
         if manifest and is_changed(request, manifest, wanted.fingerprint)

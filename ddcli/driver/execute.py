@@ -21,6 +21,7 @@ from ddcli.engine.scope import Scope
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
+from ddcli.job.clock import time_text
 from ddcli.job.functions import load_functions
 from ddcli.job.request import find_upper, is_changed, nothing_new
 from ddcli.job.sizes import LEAST_ROWS, Sizes, rows_held
@@ -31,7 +32,7 @@ from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import ErrorLog, error_directory, late_directory, put_aside
 from ddcli.sources.imported import first_secret, imported
 from ddcli.sources.input_format import InputFacts, facts_of
-from ddcli.sources.readers import largest_seen
+from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.state.pipeline_file import relative_file
@@ -92,15 +93,15 @@ def _execute(
         if state is not None:
             planning.keep(manifest.cache["plan"]["generations"])
     before = Frontier(manifest.upper) if manifest else None
+    refuse_ahead(request, ready.found, readers)
     seen = largest_seen(manifest, readers)
-    upper = find_upper(request, time, ready.found, before, seen)
+    upper = find_upper(request, time, ready.found, manifest, seen)
     if upper is None or upper == before:
-        if manifest is not None:
-            for reader in readers.values():
-                # takes nothing, but refuses new files with rows that come too late
-                reader.take((), manifest.upper, manifest.upper)
+        if manifest is None:
+            return RunSummary(request.spec.name.value, None, None, changed=False)
+        upper = late_upper(request, manifest, ready.found, readers)
+        if upper is None:
             return nothing_new(request, manifest)
-        return RunSummary(request.spec.name.value, None, None, changed=False)
     secret = manifest.secret_bytes if manifest else secret or first_secret(ready.found)
     return _Run(request, manifest, state, secret, planning, readers, time, seen, upper, choosing).run()
 
@@ -288,10 +289,7 @@ class _Run:
             plan=self.graph.fingerprint,
             engine=__version__,
             file=relative_file(self.request.state, self.request.spec.path),
-            inputs={
-                name: InputEntry(times, taken[name].files, reader.schema.to_json())
-                for name, reader in self.readers.items()
-            },
+            inputs={name: InputEntry(times, taken[name].files, reader.kept()) for name, reader in self.readers.items()},
             arrangements=traces.entries(self.upper),
             outputs={name: self._output(name, publishing) for name in publishing.layouts},
             exports=self.graph.exports,
@@ -300,12 +298,17 @@ class _Run:
                 "time": {name: str(kind) for name, kind in self.time.items()},
                 "seen": self.seen,
                 "plan": self._outline(),
+                **self._clock(traces),
             },
         )
 
     def _output(self, name: str, publishing: Publishing) -> OutputEntry:
         known = self.manifest.outputs[name] if self.manifest else None
         return publishing.entry(name, known, known.fingerprint if known else self.planning.plan.meanings[name])
+
+    def _clock(self, traces: StateTraces) -> dict[str, Any]:
+        """Return what the next run has to know under the clock of arrivals: that it is this clock, and when something is due."""
+        return {"clock": "arrival", "due": traces.due()} if self.request.clock.arrival else {}
 
     def _outline(self) -> Any:
         return self.manifest.cache["plan"] if self.manifest else self.planning.plan.to_json()
@@ -332,6 +335,7 @@ class _Run:
             lower=format_frontier(Frontier(self.manifest.upper), self.kinds) if self.manifest else None,
             upper=format_frontier(self.upper, self.kinds),
             changed=True,
+            time=time_text(self.request.clock, self.upper),
             inputs=read,
             outputs=wrote,
             state_bytes=size,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddcli.circuit.graph import assemble
 from ddcli.circuit.traces import StateTraces
@@ -24,6 +24,7 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
+from ddcli.job.clock import last_time
 from ddcli.job.request import find_inputs
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.changes import CONTENTS, Known, PlanChanges
@@ -108,6 +109,10 @@ def rebuild(
     found = find_inputs(request, manifest if changes.known.inputs else None)
     if not changes.known.inputs:
         found = {name: given.marked(manifest.inputs.get(name)) for name, given in found.items()}
+    if request.clock.arrival:
+        # What is new in a known input is the next run's; a new input has been there since the last one.
+        last, later = last_time(manifest), last_time(manifest) + 1
+        found = {name: given.arriving(later if name in manifest.inputs else last) for name, given in found.items()}
     return _Rebuild(request, manifest, state, changes, found, time, choosing).run()
 
 
@@ -191,7 +196,7 @@ class _Rebuild:
                     outputs=entries,
                     exports=self.changes.plan.graph.exports,
                     secret=self.secret.hex(),
-                    cache=self.manifest.cache | {"plan": self.changes.plan.to_json()},
+                    cache=self.manifest.cache | {"plan": self.changes.plan.to_json()} | self._due(traces),
                 )
                 return transaction.commit(manifest), publishing.summaries(), counts, where
         finally:
@@ -214,6 +219,13 @@ class _Rebuild:
     def upper(self) -> Frontier:
         """The frontier of the state, at which all is done."""
         return Frontier(self.manifest.upper)
+
+    def _due(self, traces: StateTraces) -> dict[str, Any]:
+        """Return when something is due under the clock of arrivals, in what was built or is kept."""
+        if not self.request.clock.arrival:
+            return {}
+        known = [due for due in (self.manifest.cache.get("due"), traces.due()) if due is not None]
+        return {"due": min(known, default=None)}
 
     # --- what there is --------------------------------------------------------------------------------------------
 
@@ -279,7 +291,7 @@ class _Rebuild:
             columns = tuple(scans[name].schema) if name in scans else ()
             taken = reader.take(columns, None, self.upper.elements, most)
             files = taken.files if name not in known else inputs[name].files
-            inputs[name] = InputEntry(self.upper.elements, files, reader.schema.to_json())
+            inputs[name] = InputEntry(self.upper.elements, files, reader.kept())
             if name in scans:
                 slices = [part if name in keyed else self._settled(part) for part in taken.slices]
                 sources[name] = Fed(tuple(slices), taken.rows)

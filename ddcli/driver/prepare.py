@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
+from ddcli.job.clock import run_time
 from ddcli.job.request import find_inputs, find_time
 from ddcli.plan.bound import BoundPipeline
 from ddcli.sources.readers import import_keys, open_logs, time_columns
@@ -51,6 +52,9 @@ def prepare(request: Request, manifest: Manifest | None, most: int | None = None
     """
     known = None if request.refreshes_all else manifest
     found = find_inputs(request, known)
+    if request.clock.arrival:
+        at = run_time(request.clock, manifest)
+        found = {name: given.arriving(at) for name, given in found.items()}
     if whole:
         found = {name: given.whole() for name, given in found.items()}
         known = manifest = None

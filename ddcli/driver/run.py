@@ -58,6 +58,7 @@ def run(
     ready: Callable[[Path], bool] | None = None,
     progress: Progress = SILENT,
     standby: Standby | None = None,
+    now: str | None = None,
 ) -> RunSummary:
     """Bring the outputs of the pipeline file at `path` up to date and return what was done.
 
@@ -68,6 +69,9 @@ def run(
     `workers` are the threads that shards are stepped in (default: as many as processors). `say` gets lines for people,
     `progress` is notified of how far the run is; `ready` returns whether a new file may be read now. `standby` has what the last of
     a watch's rounds has left, and takes what this one leaves.
+
+    Under the clock of arrivals what is new gets the time `now`, a timestamp in UTC (default: the present time), which is
+    after that of the last run.
 
     `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, at `remote`, the address
     of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the
@@ -96,6 +100,7 @@ def run(
         engine="spark" if spark is not None and engine == "auto" else engine,
         spark=SparkOptions.of(master, remote, conf, spark),
         runs=True,
+        now=now,
     )
     refuse_code(request.spec, no_code=no_code)
     request = replace(request, ready=ready)

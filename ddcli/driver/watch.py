@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageError
+from ddcli.job.clock import time_now
 from ddcli.job.request import imports, read_request
 from ddcli.store.files.changes import Waker
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.files.wholeness import QUIET, Wholeness, has_end
 from ddcli.store.log.progress import PROGRESS
-from ddcli.store.state.manifest import manifest_numbers
+from ddcli.store.state.manifest import manifest_numbers, read_newest
 from ddcli.store.tables.listing import glimpse
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ SETTLING, LONGEST = 0.2, 5.0
 """Seconds without a change after which a round begins, unless whole files are all that is new; and for which it waits at most."""
 AGAIN, UNLOCKED = 30.0, 3.0
 """Seconds after which a round is tried again that failed of something that may pass without any input changing: here, or in another run."""
+
+SECOND, MOMENT = 1_000_000, 0.001
+"""Microseconds in a second; and the seconds by which a round for what is due comes later than that."""
 
 Look = frozenset[tuple[Any, ...]]
 FILE = 4
@@ -87,6 +91,8 @@ class Standing:
                 whole.unsettled = False
                 again = self._one(whole, first=first)
                 first = False
+                if again is None:
+                    again = due_in(request)
                 if whole.unsettled:
                     again = min(QUIET, again or QUIET)
                 seen = self._wait(waker, request, seen, again)
@@ -158,6 +164,18 @@ class Standing:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def due_in(request: Request) -> float | None:
+    """Return after how many seconds something is due in the state under the clock of arrivals; None: nothing waits."""
+    if not request.clock.arrival:
+        return None
+    try:
+        manifest = read_newest(request.state)
+    except DdError:
+        return None  # the next round says what is wrong
+    due = manifest.cache.get("due") if manifest is not None else None
+    return None if due is None else max(0.0, (due - time_now(None)) / SECOND + MOMENT)
 
 
 def roots(request: Request) -> list[Path]:

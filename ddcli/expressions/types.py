@@ -173,3 +173,9 @@ def parse_type(text: str) -> Type | None:
         inner = parse_type(match[1])
         return Type("list", nullable, inner=inner) if inner else None
     return None
+
+
+ARRIVAL = "$arrival"
+"""The name of the time of rows that have the time of the run that takes them in: no column of a file has it."""
+ARRIVAL_TIME = Type("datetime", unit="us")
+"""Its type: microseconds of UTC."""

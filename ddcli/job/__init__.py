@@ -1,5 +1,6 @@
 """What a run is asked for, how it is sized, and what it did.
 
+* clock: the time of a run
 * functions: the Python functions of a pipeline: forbidden, or loaded
 * kept_plan: what a pipeline file means, kept from one run to the next
 * object_table: immutable objects as a table of JSON

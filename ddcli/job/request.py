@@ -17,6 +17,7 @@ from ddcli.engine.times import BEYOND, Frontier, box
 from ddcli.errors import InputError, SpecError, SpecErrors, StateError, UsageError, did_you_mean
 from ddcli.expressions.types import parse_type
 from ddcli.job import kept_plan
+from ddcli.job.clock import RunClock, is_due, run_time, time_now, time_text
 from ddcli.job.options import SparkOptions
 from ddcli.job.sizes import default_memory, default_workers
 from ddcli.job.summary import RunSummary
@@ -87,6 +88,7 @@ class Request:
     """What a watch has kept since the last round, and may keep for the next."""
     kept: KeptPlan | None = None
     """What an earlier run kept of the file, where there is one."""
+    clock: RunClock = field(default_factory=RunClock)
 
     @property
     def refreshes_all(self) -> bool:
@@ -123,6 +125,10 @@ class InputFiles:
         """Return all that there is, to be read from the beginning."""
         return replace(self, listing=self.listing.whole())
 
+    def arriving(self, time: int) -> InputFiles:
+        """Return what there is of an input whose new files have this time."""
+        return replace(self, listing=self.listing.arriving(time))
+
     def marked(self, before: InputEntry | None) -> InputFiles:
         """Return what there is of an input that is taken in anew, without the rows that earlier runs put aside."""
         return self if before is None else replace(self, listing=self.listing.marked(before.files))
@@ -142,6 +148,7 @@ def read_request(
     engine: Engine = "auto",
     spark: SparkOptions | None = None,
     runs: bool = False,
+    now: str | None = None,
 ) -> Request:
     """Read the pipeline file and return what is asked for, or refuse the file and the paths in it.
 
@@ -157,6 +164,11 @@ def read_request(
         raise UsageError("the pipeline has no outputs, so there is nothing to keep up to date", span=spec.name.span)
     if errors := problems_of(spec, base, state.absolute()):
         raise SpecErrors(errors)
+    if spec.clock == "arrival" and until is not None:
+        hint = "`--now T` gives the run's time; `clock: event` has rows keep the times of a column"
+        raise UsageError(
+            "under `clock: arrival` a run closes all times up to its own: `--until` has no meaning", hint=hint
+        )
     digest = hashlib.sha256(text.encode()).hexdigest()
     _check_named(spec, rewrite | (refresh or frozenset()))
     return Request(
@@ -175,6 +187,7 @@ def read_request(
         engine,
         spark_of(spec, spark or SparkOptions()),
         kept=kept,
+        clock=RunClock(spec.clock == "arrival", time_now(now), now is not None),
     )
 
 
@@ -338,15 +351,20 @@ def find_time(manifest: Manifest) -> Schema:
 
 
 def find_upper(
-    request: Request, time: Schema, found: Mapping[str, InputFiles], before: Frontier | None, seen: Time | None
+    request: Request, time: Schema, found: Mapping[str, InputFiles], manifest: Manifest | None, seen: Time | None
 ) -> Frontier | None:
-    """Return the frontier up to which a run closes the times, `before` or one after it; None where there is nothing to go by.
+    """Return the frontier up to which a run closes the times, that of its state or one after it; None where there is nothing to go by.
 
     What `--until` says; else the least upper of the inputs that carry their progress (one that is closed holds nobody
-    back); else the box up to `seen`, the largest value of each coordinate in all files so far.
+    back); else the box up to `seen`, the largest value of each coordinate in all files so far. Under the clock of arrivals
+    that is the time of this run, if a file is new or something is due.
     """
-    carried = [given.progress for given in found.values() if given.progress]
-    if request.until is not None:
+    before = Frontier(manifest.upper) if manifest else None
+    arrival = request.clock.arrival
+    carried = [given.progress for given in found.values() if given.progress and not arrival]
+    if arrival and manifest is not None and is_due(manifest, at := run_time(request.clock, manifest)):
+        asked = box((_after(at),))
+    elif request.until is not None:
         asked = parse_until(request.until, time)
     elif carried:
         asked = reduce(Frontier.meet, carried)
@@ -374,8 +392,9 @@ def find_seen(manifest: Manifest | None) -> Time | None:
 
 def nothing_new(request: Request, manifest: Manifest) -> RunSummary:
     """Return the summary of a run that has nothing to do."""
-    upper = format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))
-    return RunSummary(request.spec.name.value, None, upper, changed=False)
+    upper = Frontier(manifest.upper)
+    told = format_frontier(upper, list(find_time(manifest).values()))
+    return RunSummary(request.spec.name.value, None, told, changed=False, time=time_text(request.clock, upper))
 
 
 def is_idle(request: Request, manifest: Manifest) -> bool:
@@ -397,11 +416,11 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
         return False  # another run has committed since
     time, before = find_time(manifest), Frontier(manifest.upper)
     if request.until is not None:
-        return find_upper(request, time, {}, before, None) == before
+        return find_upper(request, time, {}, manifest, None) == before
     found = find_inputs(request, manifest)
     if any(given.shared and given.shared.identity != manifest.inputs[name].identity for name, given in found.items()):
         return False
     # A row that waits and may be taken would move the upper: it is at or after the old one.
     return not any(given.listing.new for given in found.values()) and (
-        find_upper(request, time, found, before, find_seen(manifest)) == before
+        find_upper(request, time, found, manifest, find_seen(manifest)) == before
     )

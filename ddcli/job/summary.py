@@ -72,7 +72,10 @@ class SparkSummary:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run: the interval of times that it closed, as texts, what it read and what it changed."""
+    """A run: the interval of times that it closed, as texts, what it read and what it changed.
+
+    `time` is that of all it took in, under the clock of arrivals; of a run with nothing new that of the last one.
+    """
 
     name: str
     lower: str | None
@@ -91,6 +94,7 @@ class RunSummary:
     """What a change of the pipeline added to outputs, before what is new was taken in."""
     spark: SparkSummary | None = None
     """What was done on Spark; nothing, where all was done here."""
+    time: str | None = None
     counts: Counts | None = None
     """What went through each operator; it is kept with the run's record, and no part of the summary's JSON."""
 
@@ -103,14 +107,12 @@ class RunSummary:
         """What a run did in one line: which times it closed."""
         if not self.changed:
             at = f" (times before {self.upper} are closed)" if self.upper else ""
-            return f"{self.name}: nothing new{at}"
+            return f"{self.name}: nothing new{f' since {self.time}' if self.time else at}"
         since = f" from {self.lower}" if self.lower else ""
         # Where the pipeline changed, and nothing is new, no time is closed.
-        what = (
-            f"times{since} to before {self.upper}"
-            if self.lower != self.upper
-            else "no new times, a change of the outputs"
-        )
+        closed = f"at {self.time}" if self.time else f"times{since} to before {self.upper}"
+        changed = "no new times, a change of the outputs" if self.rebuilt else "no time closed"
+        what = closed if self.lower != self.upper else changed
         return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
 
     def lines(self, *, rates: bool = False) -> list[str]:

@@ -83,7 +83,7 @@ class Material:
             seen = join(seen, physical(step.time, self.subject)) if None not in step.time else seen
             for name, given in step.given:
                 path = self._write(name, given, f"{number}-{name}")
-                reader = self._reader(name, path)
+                reader = self._reader(name, path, *physical(step.time, self.subject)[:1])
                 largest = reader.largest_time()
                 seen = join(seen, largest) if largest else seen
                 if name in self.layouts:
@@ -144,11 +144,11 @@ class Material:
         log = replace(format_of(given), file_name=None)
         return replace(log, diff=DIFF) if given.format == IMPORT else log
 
-    def _reader(self, name: str, path: Path) -> LogReader:
+    def _reader(self, name: str, path: Path, time: int = 0) -> LogReader:
         log = self._format(name)
         times = dict(zip(log.time, self.subject.kinds, strict=True))
         known = LogSchema(self.subject.inputs[name], times, diff=True)
-        return LogReader(list_input(path.name, path.parent), log, known)
+        return LogReader(list_input(path.name, path.parent).arriving(time), log, known)
 
     def _check(self, name: str, given: GivenRows) -> None:
         """Refuse a row that leaves out what the pipeline reads and what is never null."""

@@ -285,8 +285,9 @@ def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) ->
         watched = logical.Watched((source,), dict(schema)) if given.negative != "allow" else source
         return Relation(watched)
     int64 = Type("int64")
-    rows = replace(source, schema=schema | {logical.PRESENT: int64, logical.ORDER: int64})
-    return Relation(logical.Upsert((rows,), dict(schema), key))
+    beside = (logical.PRESENT, logical.ORDER, *((logical.MOMENT, logical.SEQUENCE) if given.lasting else ()))
+    rows = replace(source, schema=schema | dict.fromkeys(beside, int64))
+    return Relation(logical.Upsert((rows,), dict(schema), key, given.lasting))
 
 
 def _meaning(given: model.InputSpec) -> str:
@@ -295,7 +296,9 @@ def _meaning(given: model.InputSpec) -> str:
     parts = [given.format, *(text.value if text else "" for text in said), "flattened" if given.flattened else ""]
     if given.csv is not None:
         parts += [f"{name}={value!r}" for name, value in given.csv.stated()]
-    return "" if given.format == "updates" and parts[1] == "diff" and given.csv is None else " ".join(parts)
+    if given.arrives:
+        parts.append("arrival")
+    return "" if given.format == "updates" and parts[1:] == ["diff", *[""] * 3] else " ".join(parts)
 
 
 def _met_by_the_log(spec: model.Spec, output: model.OutputSpec, relation: Relation) -> list[DdError]:

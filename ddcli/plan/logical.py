@@ -152,10 +152,16 @@ class Source(Node):
 class Upsert(Node):
     """The current record of each key of an input whose rows say what keys have from their time on.
 
-    The rows have, beside the records, `PRESENT` (0: nothing) and `ORDER`, which decides among those of a key at one time.
+    The rows have, beside the records, `PRESENT` (0: nothing) and `ORDER`, which decides among those of a key at one time. If it is
+    `lasting`, `ORDER` decides among all rows of a key, whatever their times; of equal ones `MOMENT`, then `SEQUENCE`.
     """
 
     key: tuple[str, ...]
+    lasting: bool = False
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.key, "lasting") if self.lasting else (self.key,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +180,7 @@ class Watched(Node):
     """An input whose records are watched: none should be there less than no times."""
 
 
-PRESENT, ORDER = "$present", "$order"
+PRESENT, ORDER, MOMENT, SEQUENCE = "$present", "$order", "$moment", "$sequence"
 """Columns of rows that are upserts, beside their data."""
 
 

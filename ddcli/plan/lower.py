@@ -8,7 +8,9 @@ from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import UsageError
+from ddcli.errors import Span, Text, UsageError
+from ddcli.expressions.parse import parse_scalar
+from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Cast, Column, Expression, Literal
 from ddcli.plan import logical, loops, physical
@@ -124,11 +126,18 @@ class _Lowering:
         assert isinstance(source, logical.Source)
         schema = self.schema(node)
         rows = record = {name: node.schema[name] for name in node.key} | schema
-        table: type[physical.UpsertTable | physical.SnapshotTable] = physical.SnapshotTable
-        if isinstance(node, logical.Upsert):
-            rows = record | {name: source.schema[name] for name in (logical.PRESENT, logical.ORDER)}
-            table = physical.UpsertTable
-        return conform(table((self.exactly(source, rows),), record, node.key, source.name), schema, fuse=True)
+        if not isinstance(node, logical.Upsert):
+            plain = physical.SnapshotTable((self.exactly(source, rows),), record, node.key, source.name)
+            return conform(plain, schema, fuse=True)
+        rows = record | {name: source.schema[name] for name in (logical.PRESENT, logical.ORDER)}
+        if not node.lasting:
+            table = physical.UpsertTable((self.exactly(source, rows),), record, node.key, source.name)
+            return conform(table, schema, fuse=True)
+        rows |= {logical.MOMENT: INT64}
+        fed = self.exactly(source, rows | {logical.SEQUENCE: INT64})
+        table = physical.UpsertTable((fed,), rows, node.key, source.name, lasting=True)
+        present = parse_scalar(Text(f'"{logical.PRESENT}" = 1', Span("", 1, 1)), ColumnScope(rows))
+        return conform(linear(table, [FilterStep(present)], rows, fuse=True), schema, fuse=True)
 
     @lowered.register
     def _(self, node: logical.Watched) -> logical.Node:

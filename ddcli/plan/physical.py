@@ -36,10 +36,19 @@ class Scan(Node):
 
 @dataclass(frozen=True, eq=False)
 class UpsertTable(Node):
-    """The current record of each key, the key's columns first. The input has these columns, then `PRESENT` and `ORDER`."""
+    """The current record of each key, the key's columns first. The input has these columns, then `PRESENT` and `ORDER`.
+
+    Of a `lasting` order the record is the row with the greatest, with `PRESENT`, `ORDER` and `MOMENT` among its columns, also
+    where the key has nothing; the input has `SEQUENCE` behind these columns.
+    """
 
     key: tuple[str, ...]
     name: str
+    lasting: bool = False
+
+    @property
+    def says(self) -> tuple[Any, ...]:
+        return (self.key, self.name, "lasting") if self.lasting else (self.key, self.name)
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,7 +78,8 @@ def _apply(node: logical.Apply, wanted: Columns) -> list[Columns]:
 
 @reads.register
 def _upserts(node: logical.Upsert, wanted: Columns) -> list[Columns]:
-    return [wanted | {*node.key, logical.PRESENT, logical.ORDER}]
+    sequence = {logical.MOMENT, logical.SEQUENCE} if node.lasting else set()
+    return [wanted | {*node.key, logical.PRESENT, logical.ORDER} | sequence]
 
 
 @reads.register

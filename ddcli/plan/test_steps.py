@@ -5,6 +5,7 @@ Raises, or returns, errors with places in the file: what is left for `dd test` t
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 INT64 = Type("int64")
 DIFF = "diff"
+BEGINNING = dt.datetime(2000, 1, 1)  # noqa: DTZ001 - times have no zone: they are in UTC
 
 Nested = dict[str, "Type | dict[str, Type]"]
 """The columns of a file; those of a struct by themselves."""
@@ -132,8 +134,11 @@ class _Reading:
     time: Schema
     relations: Mapping[str, Relation]
     errors: list[DdError]
+    last: dt.datetime = BEGINNING
+    """The time of the last step, where times are those of runs."""
 
     def test(self, test: written.WrittenTest) -> Test:
+        self.last = BEGINNING
         steps = tuple(self.step(step, at) for at, step in enumerate(test.steps))
         return Test(test.name.value, test.span, steps, self.expectations(test.expect))
 
@@ -141,11 +146,15 @@ class _Reading:
         time = self.times(step.time) if step.time is not None else None
         if time is None:
             time = self.default_time(step, at)
+        if self.spec.clock == "arrival" and isinstance(time[0], dt.datetime):
+            self.last = time[0]
         given = [(name.value, self.given(self.spec.inputs[name.value], rows, time)) for name, rows in step.given]
         return Step(step.span, time, tuple(given), self.expectations(step.expect))
 
     def default_time(self, step: written.WrittenStep, at: int) -> tuple[Any, ...]:
-        """Return the number of the step, where times are integers."""
+        """Return the number of the step, where times are integers; a second after the last step's, where they are those of runs."""
+        if self.spec.clock == "arrival":
+            return (self.last + dt.timedelta(seconds=1),)
         if all(kind.kind in INTEGERS for kind in self.time.values()):
             return (at,) * len(self.time)
         if step.time is None:

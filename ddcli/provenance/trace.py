@@ -349,7 +349,11 @@ class Tracer:
         source = self._source(child)
         numbers = source.where({name: values[name] for name in node.key})
         order = source.matrix[numbers, source.layout.lanes(logical.ORDER).start]
-        last = numbers[np.lexsort((order, source.matrix[numbers, -2]))[-1:]]
+        by = [order, source.matrix[numbers, -2]]
+        if node.lasting:
+            lanes = [source.layout.lanes(name).start for name in (logical.SEQUENCE, logical.MOMENT)]
+            by = [*(source.matrix[numbers, lane] for lane in lanes), order]
+        last = numbers[np.lexsort(by)[-1:]]
         listed = ", ".join(f"{name} = {show(values[name])}" for name in node.key)
         return self._leaf(self._new(node, place, record, f"the last row of {listed}"), child, last)
 

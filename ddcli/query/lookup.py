@@ -16,6 +16,7 @@ from ddcli.driver.prepare import remembered
 from ddcli.engine.pool import Pool
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import StateError, UsageError, did_you_mean
+from ddcli.job.clock import kept_clock, last_time, time_now
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import find_time, newest_of, read_request
 from ddcli.query.answer import Finder
@@ -191,6 +192,8 @@ class Lookup:
             )
         words = as_of if isinstance(as_of, tuple | list) else [as_of]
         at = parse_time(",".join(map(str, words)), find_time(self.manifest), "--as-of", "state's")
+        if kept_clock(self.manifest) == "arrival" and upper.less_equal(at) and at <= (time_now(None),):
+            return (last_time(self.manifest),), None  # nothing has arrived since the last run
         if upper.less_equal(at):
             raise UsageError(
                 f"{','.join(map(str, words))} is not closed: the state knows the times before {self.upper}",

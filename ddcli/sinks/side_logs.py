@@ -143,9 +143,11 @@ def put_aside(
 
     Such a log has no progress: what comes late next time may be of any time.
     """
+    # A run with nothing but late rows closes no time: there may be several such.
+    called = f"-change{transaction.number}" if interval[0] == interval[1] else ""
     for name, found in taken.items():
         frames = (_as_updates(piece, times) for piece in found.put_aside)
-        write(transaction, late_directory(request, name), frames, times, interval)
+        write(transaction, late_directory(request, name), frames, times, interval, called)
 
 
 def correct_aside(
@@ -179,7 +181,8 @@ def _as_updates(piece: LogSlice, times: Schema) -> pl.DataFrame:
     lanes = zip(times.items(), piece.reader.schema.time.values(), rows.times, strict=True)
     beside = [time_column(column, lane.to_numpy(), kind) for (column, _), kind, lane in lanes]
     taken_names = {*times, DIFF}
-    data = rows.frame.rename({column: f"{column}_" for column in rows.frame.columns if column in taken_names})
+    own = rows.frame.select([column for column in rows.frame.columns if column in piece.reader.schema.columns])
+    data = own.rename({column: f"{column}_" for column in own.columns if column in taken_names})
     if not data.width:
         return pl.DataFrame([*beside, rows.diffs.alias(DIFF)])
     return data.with_columns(*beside, rows.diffs.alias(DIFF))

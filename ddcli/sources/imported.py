@@ -118,6 +118,10 @@ class SharedReader:
             problem = f"the hold on the imported arrangement '{name}' is gone: the updates that were not read yet are no longer known"
             raise StateError(problem, place=place, hint=hint)
 
+    def kept(self) -> dict[str, Any]:
+        """Return what a manifest keeps of it beside its files."""
+        return self.schema.to_json()
+
     def largest_time(self) -> tuple[int, ...] | None:
         """Return None: the exporter's frontier says what is complete."""
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, SpecError
+from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME
 from ddcli.store.formats.base import Append, Format, Updates
 from ddcli.store.tables.dialect import Dialect
 from ddcli.store.time_text import format_time
@@ -32,10 +33,14 @@ InputReport = tuple[list[tuple[str, int]], Counter[int], Counter[int]]
 def format_of(given: InputSpec) -> Format:
     """Return how an input's rows are to be read."""
     columns = {column: kind for column, (_, kind) in given.columns.items()} if given.columns is not None else None
+    if given.arrives and columns is not None:
+        columns[ARRIVAL] = ARRIVAL_TIME
     every: tuple[Any, ...] = tuple(text.value for text in given.time), columns
-    common: dict[str, Any] = {"file_name": given.file_name.value if given.file_name else None, "late": given.late}
+    file_name = given.file_name.value if given.file_name else None
+    common: dict[str, Any] = {"file_name": file_name, "late": given.late, "ignored": given.ignored}
+    common["lasting"] = given.lasting
     if given.csv is not None:
-        common["dialect"] = dialect_of(given.csv, tuple(columns or ()))
+        common["dialect"] = dialect_of(given.csv, tuple(name for name in columns or () if name != ARRIVAL))
     key = tuple(text.value for text in given.key)
     match given.format:
         case "append":
@@ -47,7 +52,7 @@ def format_of(given: InputSpec) -> Format:
         case "snapshots":
             from ddcli.store.formats.snapshots import SnapshotsFormat
 
-            return SnapshotsFormat(*every, **common, key=key)
+            return SnapshotsFormat(*every, **common, key=key, order_by=given.order_by)
         case "debezium" if not given.flattened:
             from ddcli.store.formats.debezium import Debezium
 

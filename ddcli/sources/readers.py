@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ddcli.engine.times import join
-from ddcli.errors import StateError
+from ddcli.engine.times import Frontier, box, join
+from ddcli.errors import SpecError, StateError
+from ddcli.expressions.types import ARRIVAL_TIME
+from ddcli.job.clock import kept_clock
 from ddcli.job.request import find_seen, find_time
 from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import format_of, shared_time
+from ddcli.store.log.newest_tables import Newest
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
+from ddcli.store.time_text import PER_SECOND, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,9 +24,14 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
     from ddcli.job.request import InputFiles, Request
+    from ddcli.spec.model import InputSpec
     from ddcli.store.state.manifest import Manifest
 
 Reader = LogReader | SharedReader
+SECOND = 1_000_000
+LENGTHS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+AHEAD = "1 day"
+"""How far rows may be ahead of the clock where an input says nothing of it."""
 
 
 def open_logs(
@@ -36,7 +46,8 @@ def open_logs(
             readers[name] = SharedReader(there.shared, [text.value for text in given.time], there.listing, entry)
             continue
         known = LogSchema.from_json(entry.schema) if entry else None
-        readers[name] = LogReader(there.listing, format_of(given), known, most)
+        newest = Newest(*entry.schema["newest"]) if entry and "newest" in entry.schema else None
+        readers[name] = LogReader(there.listing, format_of(given), known, most, newest)
     return readers
 
 
@@ -48,6 +59,14 @@ def import_keys(readers: Mapping[str, Reader]) -> dict[str, tuple[str, ...]]:
 def time_columns(request: Request, manifest: Manifest | None, readers: Mapping[str, Reader]) -> Schema:
     """Return the outputs' time columns and their types, which must be those of earlier runs."""
     time = shared_time(request.spec, {name: reader.schema for name, reader in readers.items()})
+    if manifest is not None and kept_clock(manifest) != request.spec.clock:
+        arrives = request.clock.arrival
+        now, then = ("those of runs", "the inputs' own") if arrives else ("the inputs' own", "those of runs")
+        raise StateError(
+            f"the times are {now} (`clock: {request.spec.clock}`), those of the state and the outputs are {then}",
+            place=str(request.spec.path),
+            hint=f"write `clock: {kept_clock(manifest)}` into the file, or remove the state and the outputs to compute them anew",
+        )
     if manifest is not None and [*(before := find_time(manifest)).items()] != [*time.items()]:
         times = [", ".join(f"{name}: {kind}" for name, kind in one.items()) for one in (time, before)]
         raise StateError(
@@ -56,6 +75,59 @@ def time_columns(request: Request, manifest: Manifest | None, readers: Mapping[s
             hint="write the inputs as they were, or begin anew: `dd reset PIPELINE --outputs`",
         )
     return time
+
+
+def refuse_ahead(request: Request, found: dict[str, InputFiles], readers: Mapping[str, Reader]) -> None:
+    """Refuse rows far ahead of the clock where a run closes the times up to the last one it sees: one such row would close all before."""
+    if request.until is not None or request.clock.arrival or any(given.progress for given in found.values()):
+        return
+    for name, reader in readers.items():
+        if isinstance(reader, LogReader):
+            limits = ahead_limits(request.spec.inputs[name], reader.schema.time, request.clock.now)
+            if any(limit is not None for limit in limits):
+                reader.refuse_after(limits, format_time((request.clock.now // SECOND * SECOND,), [ARRIVAL_TIME]))
+
+
+def ahead_limits(given: InputSpec, time: Schema, now: int) -> tuple[int | None, ...]:
+    """Return the last time of each coordinate that a row may have; None: any."""
+    text = given.max_ahead
+    if text is not None and not any(kind.kind in ("date", "datetime") for kind in time.values()):
+        hint = "leave it out, or declare the time as a date or a timestamp under `columns`"
+        raise SpecError("`max_ahead` is of dates and timestamps, and the time is a number", span=text.span, hint=hint)
+    if text is not None and text.value == "none":
+        return (None,) * len(time)
+    count, unit = re.fullmatch(r"(\d+)\s*(\w+?)s?", text.value if text else AHEAD).groups()  # type: ignore[union-attr]
+    end = now + int(count) * LENGTHS[unit] * SECOND
+    return tuple(
+        end // (86_400 * SECOND)
+        if kind.kind == "date"
+        else end * PER_SECOND[kind.unit or "us"] // SECOND
+        if kind.kind == "datetime"
+        else None
+        for kind in time.values()
+    )
+
+
+def late_upper(
+    request: Request, manifest: Manifest, found: dict[str, InputFiles], readers: Mapping[str, Reader]
+) -> Frontier | None:
+    """Return the frontier up to which a run goes that has nothing but late rows: that of the state where they are put aside, the next
+    one where they are moved up, and where that is not held back by another input's progress. None where no row is late.
+
+    Raises InputError where late rows are refused.
+    """
+    upper = Frontier(manifest.upper)
+    late = [reader for reader in readers.values() if reader.take((), manifest.upper, manifest.upper).late]
+    free = request.until is None and not any(given.progress for given in found.values())
+    moved = [
+        time
+        for reader in readers.values()
+        if isinstance(reader, LogReader) and reader.log.late == "arrive" and manifest.upper and free
+        if (time := reader.late_times(manifest.upper)) is not None
+    ]
+    if moved:
+        return upper.join(box(tuple(value + 1 for value in reduce(join, moved))))
+    return upper if late else None
 
 
 def largest_seen(manifest: Manifest | None, readers: Mapping[str, Reader]) -> Time | None:

@@ -2,6 +2,7 @@
 
 Reading is loaded when it is first asked for: nothing but `load_spec` and `parse_spec` needs a YAML parser.
 
+* clock: whose time rows have
 * csv_options: how CSV is written
 * document: the whole file
 * file: the text of a pipeline file

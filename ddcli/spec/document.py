@@ -7,6 +7,7 @@ from typing import Any
 
 from ddcli.errors import Span, SpecError, SpecErrors, Text
 from ddcli.spec import model
+from ddcli.spec.clock import CLOCKS, default_clock, on_arrival, on_event
 from ddcli.spec.file import read_text
 from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.loops import A_COLLECTION, COLLECTION
@@ -112,6 +113,12 @@ class Version(Shape[str]):
 SECTIONS = {
     "dd": Key("version", Version(), about=f"the version of this language; default: {VERSION}"),
     "name": Key("name", PIPELINE_NAME, about="names the state, .dd/<name>/ beside this file; default: the file's name"),
+    "clock": Key(
+        "clock",
+        Choice("clock", CLOCKS),
+        about="times of rows: of the run that takes them in (arrival), or of a column (event); default: arrival, "
+        "unless an input is a log of changes or names a time",
+    ),
     "inputs": Key("inputs", Pairs(NAME, INPUT, "a mapping of names to inputs", things=True), required=True),
     "collections": Key(
         "collections", Pairs(NAME, A_COLLECTION, "a mapping of names to collections", things=True, least=0)
@@ -191,6 +198,12 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
     if not {"name", "inputs", "outputs"} <= found.keys():
         raise Refused
     found.pop("version", None)
+    inputs = [given for _, given in found["inputs"]]
+    found["clock"] = found.get("clock") or default_clock(inputs)
+    if found["clock"] == "arrival":
+        found["inputs"] = [(name, on_arrival(given, notes)) for name, given in found["inputs"]]
+    for given in inputs if found["clock"] == "event" else ():
+        on_event(given, notes)
     wrong = {".".join(error.problem.partition(":")[0].split(".")[:2]) for error in notes.errors}
     named = {
         part: {text.value: value for text, value in found.get(part, ()) if f"{part}.{text.value}" not in wrong}

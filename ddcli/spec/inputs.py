@@ -33,7 +33,13 @@ NEGATIVE = Key(
     Choice("policy", ("allow", "warn", "error")),
     about="records whose multiplicity is negative; warn and error keep the input in the state; default: allow",
 )
-LATE = ("error", "advance", "quarantine")
+LATE = ("error", "arrive", "quarantine", "advance")
+"""What becomes of rows at closed times; `advance` is the former name of `arrive`."""
+AHEAD = Words(
+    "a length of time",
+    r"none|\d+\s*(second|minute|hour|day|week)s?",
+    "write `2 days` (weeks, hours, minutes, seconds), or `none`",
+)
 _SEVERAL: Shape[tuple[Text, ...]] = ByKind(
     "a column or a list of columns", scalar=As(COLUMN, lambda _, name: (name,)), sequence=COLUMNS
 )
@@ -54,6 +60,9 @@ COMMON = {
     "file_name": Key("file_name", FILE_NAME, about="columns in the names of files: people-{day}.csv"),
     "csv": Key("csv", CSV, about="how CSV files are written"),
     "late": Key("late", Choice("policy", LATE), about="rows at closed times; default: error"),
+    "max_ahead": Key(
+        "max_ahead", AHEAD, about="refuse rows further ahead of the clock; default: 1 day, of dates and timestamps"
+    ),
     "quarantine": Key("quarantine", PATH, about="directory for late rows put aside; default: in the state"),
 }
 TIME = Key("time", _SEVERAL, about="the time column, or several for a product order; default: time")
@@ -75,6 +84,9 @@ OWN: dict[str, dict[str, Key]] = {
     "snapshots": {
         "time": ONE_TIME,
         "key": KEY,
+        "order_by": Key(
+            "order_by", EXPRESSION, about="under the clock of arrivals: rows with the greatest are the newest table"
+        ),
         "max_delete": Key("max_delete", SHARE, about="refuse a snapshot that deletes more: 50%, or a number of rows"),
     },
     "debezium": {
@@ -102,7 +114,10 @@ def _input(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
     default: dict[str, Any] = {"time": (Text(time, place.word.span),)}
     if kind == "updates":
         default["diff"] = Text("diff", place.word.span)
-    return model.InputSpec(place.word, **(default | arguments))
+    named = arguments["time"][0] if "time" in arguments else None
+    if arguments.get("late") == "advance":
+        default["late"] = arguments.pop("late") and "arrive"
+    return model.InputSpec(place.word, **(default | arguments), named=named)
 
 
 def _meant(word: Text) -> str | None:
@@ -148,12 +163,9 @@ class _ByFormat(Shape[model.InputSpec]):
             hint = "declare them under `columns`, in the order that they have in the files"
             notes.refuse(f"{place.path}.csv", "files without a header don't name their columns", place.word.span, hint)
             raise Refused
-        if given.late == "advance" and (given.key or given.format == "snapshots"):
-            hint = "a late row would come after newer ones: set `late: quarantine`"
+        if given.late == "arrive" and (reason := _unmovable(given)):
             span = next(node.span for word, node in node.entries if word.value == "late")
-            notes.refuse(
-                f"{place.path}.late", f"rows of the format '{given.format}' can't be moved to a later time", span, hint
-            )
+            notes.refuse(f"{place.path}.late", reason[0], span, reason[1])
             raise Refused
         if given.negative != "allow" and (given.key or len(given.time) > 1):
             why = "of its keys each has one record" if given.key else "its time has several coordinates"
@@ -182,6 +194,17 @@ class _ByFormat(Shape[model.InputSpec]):
         if kind != "updates":
             schema["required"] = [*schema["required"], "format"]
         return schema
+
+
+def _unmovable(given: model.InputSpec) -> tuple[str, str] | None:
+    """Return why late rows of an input can't be moved to a later time, and what to do; None if they can."""
+    if given.format == "snapshots":
+        hint = "set `late: quarantine`; or `clock: arrival` at the top of the file, under which no table is late"
+        return "a late table can't be moved to a later time: the newer one there is whole", hint
+    if given.key and given.order_by is None and given.format != "debezium":
+        hint = "name what tells which row of a key is newer, `order_by: updated_at`; or set `late: quarantine`"
+        return "a late row that is moved to a later time needs an order among those of its key", hint
+    return None
 
 
 _RECORDS = {

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ddcli.dataclass import dataclass
+from ddcli.expressions.types import ARRIVAL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +26,7 @@ Assignments = tuple[tuple["Text", "Text"], ...]
 """(column, expression) in order; columns are distinct."""
 
 How = Literal["inner", "left", "right", "full"]
+Clock = Literal["arrival", "event"]
 
 GUARD = 10_000
 """After how many rounds a loop without a bound is taken for one that never settles."""
@@ -306,6 +308,9 @@ class InputSpec:
     `key` are the columns of which a record has one value at a time; without it a record is whole. `delete_when` and
     `order_by` are expressions, `max_delete` is `50%` or a number of rows, `file_name` a pattern with columns in braces. Rows that are `late` may be put into the directory `quarantine`.
     Of the format `import` is what another pipeline exports: `path` is its state, `arrangement` the name.
+    Under the clock of arrivals the time is `ARRIVAL`, and the `ignored` columns are the times that a change log has itself.
+    `named` is the time column that the file names, None where it names none. A row further than `max_ahead` after the present time
+    is refused: a length of time, or `none`.
     """
 
     name: Text
@@ -320,11 +325,25 @@ class InputSpec:
     max_delete: Text | None = None
     flattened: bool = False
     file_name: Text | None = None
-    late: Literal["error", "advance", "quarantine"] = "error"
+    late: Literal["error", "arrive", "quarantine"] = "error"
     quarantine: Text | None = None
     negative: Literal["allow", "warn", "error"] = "allow"
     arrangement: Text | None = None
     csv: CsvOptions | None = None
+    named: Text | None = None
+    max_ahead: Text | None = None
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def arrives(self) -> bool:
+        """Whether its rows have the time of the run that takes them in."""
+        return self.time[0].value == ARRIVAL
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the order of a key's rows decides across times: which time a row has says nothing of how new it is."""
+        ordered = self.order_by is not None or self.format == "debezium"
+        return bool(self.key) and ordered and (self.arrives or self.late == "arrive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +425,8 @@ class Spec:
     """A whole pipeline file. Names in it are known to exist and collections refer in circles through variables alone.
 
     `path` is the file; the paths inside are relative to its directory. `history` is how far behind the frontier arrangements
-    tell times apart: a number, a duration, or `all`. `shards` is into how many parts arrangements are cut when they are made.
+    tell times apart: a number, a duration, or `all`. Of the clock `arrival` each row has the time of the run that takes it in, of the clock `event` that
+    of its time column. `shards` is into how many parts arrangements are cut when they are made.
     """
 
     name: Text
@@ -420,3 +440,4 @@ class Spec:
     tests: tuple[WrittenTest, ...] = ()
     errors: Errors | None = None
     spark: SparkSpec | None = None
+    clock: Clock = "event"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 LARGEST = 2**63 - 1
+WORDS = {"now": None, "today": 0, "yesterday": 1}
+"""Moments that have a name: the present one, and days ago the beginning of a day of UTC."""
+AGO = re.compile(r"-(\d{1,6})\s*(s|m|h|d|w)")
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 EXAMPLES = {"date": "2013-01-31", "datetime": "2013-01-31 06:00"}
 
 
@@ -37,6 +42,8 @@ def parse_until(text: str, time: Schema) -> Frontier:
 
 def parse_time(text: str, time: Schema, option: str, whose: str = "inputs'") -> Time:
     """Return the time that a person writes, of a product `x,y`; `option` and `whose` are what a message speaks of.
+
+    A date or timestamp may also be `now`, `today` or `yesterday` (their first moment, in UTC), or so long ago: `-90m`, `-3d`, `-2w`.
 
     >>> from ddcli.expressions.types import Type
     >>> parse_time("1970-01-03,7", {"day": Type("date"), "version": Type("int64")}, "--as-of")
@@ -65,6 +72,8 @@ def _parse(text: str, kind: Type, what: str, hint: str) -> int:
 
 
 def _physical(text: str, kind: Type) -> int:
+    if kind.kind in EXAMPLES and (moment := _relative(text)) is not None:
+        text = str(moment.date()) if kind.kind == "date" else moment.isoformat()
     if kind.kind == "date":
         return (dt.date.fromisoformat(text) - EPOCH.date()).days
     if kind.kind == "datetime":
@@ -73,6 +82,20 @@ def _physical(text: str, kind: Type) -> int:
         microseconds = (moment - EPOCH) // dt.timedelta(microseconds=1)
         return microseconds * PER_SECOND[kind.unit or "us"] // 10**6
     return int(text)
+
+
+def _relative(text: str) -> dt.datetime | None:
+    """Return the moment that a word says relative to the present one; raise ValueError for one that no calendar has."""
+    now = dt.datetime.now(dt.UTC)
+    if (ago := AGO.fullmatch(text)) is not None:
+        try:
+            return now - dt.timedelta(**{UNITS[ago[2]]: int(ago[1])})
+        except OverflowError:
+            raise ValueError(text) from None
+    if text not in WORDS:
+        return None
+    days = WORDS[text]
+    return now if days is None else dt.datetime.combine(now.date(), dt.time(), dt.UTC) - dt.timedelta(days=days)
 
 
 def format_frontier(frontier: Frontier, kinds: Sequence[Type]) -> str:

@@ -79,7 +79,7 @@ EDITS = {
     "text and number": ("'rent'", "12", "13:29", "needs arguments of one type, got string and int64", "cast one"),
     # what files say
     "a column that the file hasn't": ("category: s", "categry: s", "5:11", "no column 'categry'", "mean 'category'?"),
-    "no time": ("    time: day\n", "", "5:11", "no column 'time'", "under the input's `time`"),
+    "no time": ("append\n    time: day\n", "updates\n", "5:11", "no column 'time'", "`clock: arrival`"),
     "types that text doesn't say": (
         PIPELINE.splitlines()[7] + "\n",
         "",

@@ -311,7 +311,7 @@ def test_an_input_of_keys_or_tables_is_read_again_in_its_order(shop, told):
     text = f"""\
 dd: 1
 name: orders
-inputs: {{stock: {{path: stock/, {told}}}}}
+inputs: {{stock: {{path: stock/, time: time, {told}}}}}
 collections:
   sums: {{from: stock, apply: [{{reduce: {{by: [shop], n: sum(n)}}}}]}}
 outputs: {{sums: out/sums/}}

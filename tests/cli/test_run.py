@@ -196,6 +196,7 @@ def test_the_summary_as_json(orders):
         "name": "orders",
         "lower": None,
         "upper": "3",
+        "time": None,
         "changed": True,
         "inputs": {"orders": {"rows": 4, "files": 1, "waiting": 0} | QUIET},
         "failed": 0,

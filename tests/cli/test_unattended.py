@@ -203,4 +203,4 @@ def test_the_workflow_that_init_makes_runs(installed):
             assert done.returncode == 0, done.stderr
             ran.append(step["run"].split()[1])
     assert ran[-1] == "run"
-    assert (root / "page.md").read_text().startswith("### sales: times to before ")
+    assert (root / "page.md").read_text().startswith("### sales: at 20")

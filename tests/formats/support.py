@@ -42,7 +42,7 @@ class Place:
 
     def say(self, **more: Any) -> None:
         """Write the pipeline file, with more keys of the input."""
-        file = {"dd": 1, "name": "p", "inputs": {"a": self.given | more}, "outputs": {"a": "out/"}}
+        file = {"dd": 1, "name": "p", "inputs": {"a": self.given | more}, "clock": "event", "outputs": {"a": "out/"}}
         self.spec.write_text(yaml.safe_dump(file, sort_keys=False))
 
     def write(self, name: str, frame: pl.DataFrame, kind: str = "parquet") -> Path:

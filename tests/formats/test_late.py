@@ -1,5 +1,6 @@
 """Rows at times that were closed: refused, moved up to the first open time, or put aside, and counted."""
 
+import datetime as dt
 from collections import Counter
 
 import polars as pl
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddcli.errors import InputError, SpecErrors
+from ddcli.errors import InputError, SpecError, SpecErrors
 from tests.formats.support import FEW, Place, chances
 
 ROW = pl.Schema({"a": pl.Int64, "time": pl.Int64, "diff": pl.Int64})
@@ -15,28 +16,30 @@ rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.sampled_from(
 
 
 @settings(max_examples=FEW)
-@given(files=st.lists(rows, min_size=1, max_size=4), late=st.sampled_from(["advance", "quarantine"]), chance=chances)
+@given(
+    files=st.lists(rows, min_size=1, max_size=4),
+    late=st.sampled_from(["arrive", "advance", "quarantine"]),
+    chance=chances,
+)
 def test_late_rows_count_once_at_the_first_open_time_or_in_the_side_log(tmp_path_factory, files, late, chance):
     place = Place(tmp_path_factory.mktemp("p"), late=late)
     place.chance = chance
-    held, aside, waiting, upper = Counter(), Counter(), [], 0
+    held, aside, upper = Counter(), Counter(), 0
     for number, new in enumerate(files):
         place.write(str(number), pl.DataFrame(new, ROW, orient="row"))
         before, upper = upper, max(upper, *(time + 1 for _, time, _ in new))
+        if upper == before and late != "quarantine":  # late rows alone close the time to which they are moved
+            upper += 1
         summary = place.run()
-        if upper == before:  # no time is closed, so nothing is taken
-            waiting += new
-            assert not summary.changed
-            continue
-        new, waiting = waiting + new, []
         behind = [row for row in new if row[1] < before]
         assert summary.inputs["a"].late == len(behind)
+        assert not place.run().changed
         for a, time, diff in new:
-            if time >= before or late == "advance":
+            if time >= before or late != "quarantine":
                 held[a, max(time, before)] += diff
             else:
                 aside[a, time] += diff
-    for now in range(6):
+    for now in range(10):
         want = Counter()
         for (a, time), diff in held.items():
             want[a,] += diff if time <= now else 0
@@ -68,7 +71,41 @@ def test_late_upserts_and_snapshots_may_be_put_aside(tmp_path):
     place.write("b", pl.DataFrame({"a": [1, 2], "v": ["old", "x"], "time": [4, 6]}))
     assert place.run().inputs["a"].late == 1
     assert place.at(9, "a", "v") == {(1, "new"): 1, (2, "x"): 1}
-    assert pl.read_parquet(tmp_path / ".dd/p/late/a/*.parquet").select("a", "v", "time").rows() == [(1, "old", 4)]
+    found = pl.read_parquet(tmp_path / ".dd/p/late/a/*.parquet")
+    assert found.columns == ["a", "v", "time", "diff"]  # the input's own columns
+    assert found.rows() == [(1, "old", 4, 1)]
+
+
+UPSERTS = pl.Schema({"k": pl.Int64, "v": pl.String, "n": pl.Int64, "time": pl.Int64})
+upserts = st.lists(
+    st.tuples(st.integers(0, 1), st.sampled_from(["x", "y", None]), st.integers(0, 3), st.integers(0, 4)), max_size=4
+)
+
+
+@settings(max_examples=FEW)
+@given(files=st.lists(upserts, min_size=1, max_size=5), chance=chances, change=st.integers(0, 5))
+def test_of_late_upserts_the_order_decides_which_is_newer(tmp_path_factory, files, chance, change):
+    """They count from the first open time on, unless their key has a row of a greater order; also when all is read again."""
+    seen = set[tuple[int, int, int]]()
+    files = [[r for r in rows if not ((r[0], r[2], r[3]) in seen or seen.add((r[0], r[2], r[3])))] for rows in files]
+    place = Place(tmp_path_factory.mktemp("p"), format="upsert", key="k", order_by="n", late="arrive", time="time")
+    place.chance, upper, came = chance, 0, []
+    for number, new in enumerate(files):
+        place.write(str(number), pl.DataFrame(new, UPSERTS, orient="row"))
+        before, upper = upper, max([upper, *(time + 1 for *_, time in new)])
+        if new and upper == before:
+            upper += 1
+        came += [(max(time, before), row) for row in new for time in [row[3]]]
+        place.run()
+        if number == change:
+            text = place.spec.read_text()
+            place.spec.write_text(text.replace("a: out/", "a: out/\n  more: {path: more/, from: a}"))
+            place.run(apply=True)
+    for now in range(12):
+        has: dict[int, tuple] = {}
+        for _, (k, v, n, own) in [each for each in came if each[0] <= now]:
+            has[k] = max(has.get(k, (n, own, v)), (n, own, v), key=lambda row: row[:2])
+        assert place.at(now, "k", "v", "n") == Counter((k, v, n) for k, (n, _, v) in has.items())
 
 
 def test_by_default_late_rows_are_refused(tmp_path):
@@ -85,10 +122,10 @@ def test_by_default_late_rows_are_refused(tmp_path):
     ("given", "problem"),
     [
         (
-            {"format": "upsert", "key": "a", "late": "advance"},
-            "inputs.a.late: rows of the format 'upsert' can't be moved",
+            {"format": "upsert", "key": "a", "late": "arrive"},
+            "inputs.a.late: a late row that is moved to a later time needs an order",
         ),
-        ({"format": "snapshots", "late": "advance"}, "inputs.a.late: rows of the format 'snapshots' can't be moved"),
+        ({"format": "snapshots", "late": "arrive"}, "inputs.a.late: a late table can't be moved to a later time"),
         ({"quarantine": "late/"}, "inputs.a.quarantine: late rows are not put aside"),
         ({"late": "ignore"}, "inputs.a.late: unknown policy 'ignore'"),
         (
@@ -174,3 +211,35 @@ def aside(place):
         for a, time, diff in pl.read_parquet(file).select("a", "time", "diff").iter_rows():
             found[a, time] += diff
     return {row: count for row, count in found.items() if count}
+
+
+def test_a_row_far_ahead_of_the_clock_closes_nothing(tmp_path):
+    """It is refused before any time is closed; the next run of the corrected file goes on."""
+    place = Place(tmp_path, format="append", time="day", columns={"a": "int64", "day": "date"})
+    place.write("a", pl.DataFrame({"a": [1], "day": [dt.date(2024, 1, 1)]}))
+    place.run()
+    wrong = place.write("b", pl.DataFrame({"a": [2, 3], "day": [dt.date(2024, 1, 2), dt.date(2204, 1, 2)]}))
+    with pytest.raises(
+        InputError, match=r"row 1 .* has the time 2204-01-02, which is far ahead of the clock"
+    ) as caught:
+        place.run()
+    assert caught.value.place == str(wrong)
+    place.write("b", pl.DataFrame({"a": [2, 3], "day": [dt.date(2024, 1, 2), dt.date(2024, 1, 2)]}))
+    place.run()
+    assert place.run(now="2024-01-03").changed is False
+    day = dt.datetime.now(dt.UTC).date()
+    place.write("c", pl.DataFrame({"a": [4], "day": [day + dt.timedelta(days=5)]}))
+    with pytest.raises(InputError, match="far ahead"):
+        place.run()
+    place.say(max_ahead="6 days")
+    assert place.run().changed
+    place.write("d", pl.DataFrame({"a": [5], "day": [dt.date(2204, 1, 2)]}))
+    place.say(max_ahead="none")
+    assert place.run().changed
+
+
+def test_how_far_rows_may_be_ahead_is_of_dates(tmp_path):
+    place = Place(tmp_path, max_ahead="2 days")
+    place.write("a", pl.DataFrame([(1, 5, 1)], ROW, orient="row"))
+    with pytest.raises(SpecError, match="`max_ahead` is of dates"):
+        place.run()

@@ -127,7 +127,7 @@ BROKEN = {
     "unk_key": (
         HEAD + "colections: {}\n" + "outputs: {orders: o/}\n",
         "4:1 unknown key 'colections'",
-        "did you mean `collections`? (keys: dd, name, inputs, collections, outputs, state, history, shards, errors, spark, tests)",
+        "did you mean `collections`? (keys: dd, name, clock, inputs, collections, outputs, state, history, shards, errors, spark, tests)",
     ),
     "unk_op": (
         applied("- fliter: a > 0"),
@@ -194,7 +194,7 @@ BROKEN = {
     "format's key": (
         HEAD.replace("{path: c/}", "{path: c/, order_by: x}") + "outputs: {orders: o/}\n",
         "3:45 inputs.customers: the format 'updates' has no key 'order_by'",
-        "it is a key of the formats upsert, debezium",
+        "it is a key of the formats upsert, snapshots, debezium",
     ),
     "no key": (
         HEAD.replace("{path: c/}", "{path: c/, format: upsert}") + "outputs: {orders: o/}\n",
@@ -410,7 +410,7 @@ BROKEN = {
     "path": (
         HEAD.replace("path: c/", "pth: c/") + "outputs: {orders: o/}\n",
         "3:35 inputs.customers: unknown key 'pth'",
-        "did you mean `path`? (keys: path, format, columns, file_name, csv, late, quarantine, time, diff, negative)",
+        "did you mean `path`? (keys: path, format, columns, file_name, csv, late, max_ahead, quarantine, time, diff, negative)",
     ),
     "pathnull": (
         HEAD.replace("path: c/", "path: ") + "outputs: {orders: o/}\n",

@@ -159,7 +159,7 @@ def test_inputs_of_other_formats():
         "delta_cdf": {"time": ("_commit_version",)},
         "delta_cdf, time: at": {"time": ("at",)},
         "append, late: quarantine, quarantine: late/": {"late": "quarantine", "quarantine": "late/"},
-        "delta_cdf, late: advance, negative: warn": {"late": "advance", "negative": "warn"},
+        "delta_cdf, late: advance, negative: warn": {"late": "arrive", "negative": "warn"},
     }
     for text, want in says.items():
         inputs = parse(HEAD.replace("c/}", given % text) + "outputs: {orders: o/}\n").inputs

@@ -461,7 +461,7 @@ def test_a_file_that_goes_away_meanwhile(log):
 
 def test_late_rows_of_product_times_are_moved_to_the_lattice_join_with_the_first_open_time(log):
     log.write("a.parquet", pl.DataFrame({"a": [1, 2, 3], "x": [0, 2, 5], "y": [1, 0, 1]}))
-    reader = LogReader(log.listing(), Append(("x", "y"), late="advance"))
+    reader = LogReader(log.listing(), Append(("x", "y"), late="arrive"))
     taken = reader.take(["a"], ((3, 0), (0, 4)), ((9, 0),), 2)
     assert taken.late == 2
     assert [row for part in taken.slices for row in part.read().times.rows()] == [(3, 1), (3, 0), (5, 1)]

@@ -8,6 +8,7 @@
 * linear: map, filter, concat and others that keep nothing
 * negative: watches for negative multiplicities
 * once: a record that stays
+* ordered_upsert: values by key, the greatest of an order
 * reduce: the reduction
 * reduce_aggregates: which lanes an aggregate reads and writes
 * reduce_difference: from what is wanted to the updates that lead there

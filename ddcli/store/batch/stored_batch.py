@@ -141,6 +141,17 @@ class StoredBatch:
             parts.append(part[above:below])
         return kernels.concat(parts)
 
+    def near(self, least: int) -> Iterator[Matrix]:
+        """Yield rows among which is the first whose first lane is not below `least`, if there is one: of one row group, or two first records."""
+        if self._matrix is not None:
+            yield self._matrix
+            return
+        records = self.file.index.records
+        after = int(np.searchsorted(records[:, 0], least))
+        yield records[after:][:1]
+        if after:
+            yield from self._rows().parts(range(after - 1, min(after, self.file.index.groups)), self.pool)
+
     def starts(self, lanes: int) -> Strings:
         """Return the first lanes of each row group's first record, then those of the last record, as strings in their order."""
         if lanes not in self._starts:

@@ -38,7 +38,8 @@ class Upserted(NamedTuple):
     """Of rows that say what a key has from then on: whether it has something, and what decides among rows at one time."""
 
     present: pl.Series
-    order: pl.Series
+    order: pl.Series | None
+    """None: the rows say nothing of their order."""
 
 
 class BadRow(Exception):
@@ -57,6 +58,8 @@ class Format:
     """Whether fields of structs are read, as columns named with dots."""
     enveloped: ClassVar[bool] = False
     """Whether objects of JSON may be the payload of others, beside a schema."""
+    tables: ClassVar[bool] = False
+    """Whether all rows of one time are a whole table."""
     key: ClassVar[tuple[str, ...]] = ()
 
     time: tuple[str, ...] = ("time",)
@@ -67,7 +70,11 @@ class Format:
     dialect: Dialect = field(default=DEFAULT, kw_only=True)
     """How CSV files are written."""
     late: str = field(default="error", kw_only=True)
-    """What becomes of rows at times that were closed: `error`, `advance` or `quarantine`."""
+    """What becomes of rows at times that were closed: `error`, `arrive` or `quarantine`."""
+    lasting: bool = field(default=False, kw_only=True)
+    """Whether the order of a key's rows decides across times."""
+    ignored: tuple[str, ...] = field(default=(), kw_only=True)
+    """Columns of files that are no data: the times of a log whose updates have the times of runs."""
 
     @property
     def adds_up(self) -> bool:
@@ -79,7 +86,8 @@ class Format:
         """The declared data columns, if any are declared."""
         if self.columns is None:
             return None
-        return {name: kind for name, kind in self.columns.items() if name not in self.time and name != self.diff}
+        others = {*self.time, self.diff, *self.ignored}
+        return {name: kind for name, kind in self.columns.items() if name not in others}
 
     def declared(self) -> Schema | None:
         """Return the types of the files' own columns, if any are declared; where files are text, they have no others."""

@@ -46,17 +46,7 @@ class UpsertFormat(Format):
                 span=self.delete_when.span,
                 hint="for example `delete_when: op = 'D'`",
             )
-        orders = _parsed(self.order_by, scope)
-        if (
-            orders
-            and self.order_by
-            and (orders.type.required().lanes != 1 or orders.type.kind in ("string", "binary", "list", "null"))
-        ):
-            raise SpecError(
-                f"`order_by` is {orders.type}, by which rows can't be put in order here",
-                span=self.order_by.span,
-                hint=f"order by {ORDERED}",
-            )
+        orders = parsed_order(self.order_by, scope)
         return replace(self, deletes=deletes, orders=orders, kinds=columns | time)
 
     def wanted(self, columns: Sequence[str]) -> list[str]:
@@ -65,11 +55,10 @@ class UpsertFormat(Format):
         return list(dict.fromkeys([*self.key, *columns, *used, *every]))
 
     def upserted(self, frame: pl.DataFrame) -> Upserted | None:
-        import polars as pl
 
         present = ~self.deleted(frame)
         if self.orders is None:
-            return Upserted(present, pl.zeros(frame.height, pl.Int64, eager=True))
+            return Upserted(present, None)
         order = self._value(frame, self.orders)
         if order.null_count():
             row = order.is_null().arg_max() or 0
@@ -88,8 +77,29 @@ class UpsertFormat(Format):
         return frame.select(pl.all_horizontal(pl.col(values).is_null())).to_series()
 
     def _value(self, frame: pl.DataFrame, expression: Expression) -> pl.Series:
-        stage = FusedSteps({name: self.kinds[name] for name in frame.columns}, (MapStep((("value", expression),)),))
-        return stage.run(frame).frame["value"]
+        return value_of(frame, expression, self.kinds)
+
+
+def value_of(frame: pl.DataFrame, expression: Expression, kinds: Schema) -> pl.Series:
+    """Return an expression's values over the rows of a frame, whose columns are of these types."""
+    stage = FusedSteps({name: kinds[name] for name in frame.columns}, (MapStep((("value", expression),)),))
+    return stage.run(frame).frame["value"]
+
+
+def parsed_order(text: Text | None, scope: ColumnScope) -> Expression | None:
+    """Return the expression of an `order_by`; raise SpecError for one by which rows can't be put in order."""
+    orders = _parsed(text, scope)
+    if (
+        orders
+        and text
+        and (orders.type.required().lanes != 1 or orders.type.kind in ("string", "binary", "list", "null"))
+    ):
+        raise SpecError(
+            f"`order_by` is {orders.type}, by which rows can't be put in order here",
+            span=text.span,
+            hint=f"order by {ORDERED}",
+        )
+    return orders
 
 
 def _parsed(text: Text | None, scope: ColumnScope) -> Expression | None:

@@ -1,6 +1,7 @@
 """Change logs: read by interval, written a file a commit.
 
 * joint_file: the one file of a commit, put together from parts
+* newest_tables: which of the tables that arrive together is the newest
 * progress: `_progress.json`: times that no later file touches
 * reader: the rows of an interval, checked, in slices
 * rows: rows as updates

@@ -10,8 +10,9 @@ be held in memory the times are kept, for a larger one only their bounds.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import polars as pl
@@ -20,7 +21,9 @@ from ddcli.dataclass import dataclass
 from ddcli.engine import kernels
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
-from ddcli.store.log.rows import ORDER, RowReader, Rows, joined
+from ddcli.expressions.types import ARRIVAL
+from ddcli.store.log.newest_tables import Newest, NewestTables, by_name, by_order, natural
+from ddcli.store.log.rows import ORDER, Arrived, RowReader, Rows, joined
 from ddcli.store.log.scan import find_damaged, scan_files
 from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_of
 from ddcli.store.log.times import CHUNK, FileTimes, advanced, at_or_after, physical, survey, within
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
     from ddcli.store.formats.base import Format
+    from ddcli.store.formats.snapshots import SnapshotsFormat
     from ddcli.store.log.rows import Matrix
     from ddcli.store.state.manifest import InputFile, Times
     from ddcli.store.tables.listing import Listing
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
 
 
 ROW = "row of the file"
+WITHIN = 33
+"""Bits that number the rows of a file."""
 SAMPLE = 1 << 10
 """Updates by which it is judged whether many are equal."""
 Only = Literal["inside", "late", "advanced"]
@@ -109,12 +115,20 @@ class Taken:
 class LogReader:
     """Reads what is new in one log. Footers are read and checked when it is made, times when they are first asked for.
 
-    `known` is the schema of earlier runs, which new files must have too; a wider time type may be put into it. `most` is how
-    many rows may be in memory at once, None: all. Raises InputError here and in every method.
+    `known` is the schema of earlier runs, which new files must have too; a wider time type may be put into it; `newest` the
+    newest table so far, where their order tells. `most` is how many rows may be in memory at once, None: all. Raises InputError here and in every method.
     """
 
-    def __init__(self, listing: Listing, log: Format, known: LogSchema | None = None, most: int | None = None) -> None:
+    def __init__(
+        self,
+        listing: Listing,
+        log: Format,
+        known: LogSchema | None = None,
+        most: int | None = None,
+        newest: Newest | None = None,
+    ) -> None:
         listing.verify()
+        self._known_newest = newest
         self.listing = listing
         self.log = log
         self.most = most
@@ -141,7 +155,8 @@ class LogReader:
         found = set[tuple[int, ...]]()
         for file, times in zip(self.listing.to_read, self._times(), strict=True):
             found |= times.distinct(file.since if lower is None else lower, upper)
-        return sorted(time for (time,) in found)
+        tables = self.tables
+        return sorted(time for (time,) in found if tables is None or time in tables.times)
 
     def truncations(self, lower: Times | None, upper: Times) -> list[tuple[int, int]]:
         """Return time and order of the rows within an interval that take from all keys what they have."""
@@ -151,7 +166,8 @@ class LogReader:
         column, value, order = truncating
         (name,) = self.schema.time
         found: list[tuple[int, int]] = []
-        for file, path, times in zip(self.listing.to_read, self._paths, self._times(), strict=True):
+        each = zip(self.listing.to_read, self._paths, self._times(), strict=True)
+        for number, (file, path, times) in enumerate(each):
             for first in range(0, times.rows, CHUNK):
                 raw = self._tables.collect([path], [column, order, name], (first, CHUNK))
                 raw = raw.with_row_index(ROW, first).filter(pl.col(column) == value)
@@ -159,6 +175,8 @@ class LogReader:
                     raise self._tables.null(path, raw.filter(pl.col(order).is_null())[ROW][0], "column", order)
                 at = physical(self._tables, [path], raw, self.schema.time)
                 rows = at.with_columns(raw[order].cast(pl.Int64).alias(ORDER))
+                if self.log.late == "arrive" and lower is not None and number >= len(self.listing.waiting):
+                    rows = advanced(at, lower).with_columns(rows[ORDER])
                 found += rows.filter(within([name], file.since if lower is None else lower, upper)).iter_rows()
         return sorted(set(found))
 
@@ -185,6 +203,28 @@ class LogReader:
         largest = [times.largest for times in self._times() if times.largest is not None]
         return tuple(max(values) for values in zip(*largest, strict=True)) or None
 
+    def late_times(self, lower: Times) -> tuple[int, ...] | None:
+        """Return the greatest times that late rows of new files may have when they are moved up to `lower`; None without any."""
+        moved = [
+            tuple(map(max, times.largest, lower[0]))
+            for times in self._times()[len(self.listing.waiting) :]
+            if times.largest is not None and times.any_before(lower)
+        ]
+        return tuple(max(values) for values in zip(*moved, strict=True)) or None
+
+    def refuse_after(self, limits: tuple[int | None, ...], said: str) -> None:
+        """Refuse a row with a coordinate after its limit (None: it has none); `said` tells people the present time."""
+        for times in self._times():
+            if times.largest is None or not _beyond(times.largest, limits):
+                continue
+            row, first = times.first_after(limits)
+            told = format_time(first, list(self.schema.time.values()))
+            raise InputError(
+                f"row {row} (counted from 0) has the time {told}, which is far ahead of the clock, {said}: a run would close all times before",
+                place=self._tables.kind(times.path).place(times.path, row),
+                hint="correct the row, or say how far rows may be ahead, `max_ahead: 30 days` under the input (`none`: any time)",
+            )
+
     def scans(self) -> list[pl.LazyFrame]:
         """Return the rows of each file to read, lazily: data, times, diff. What no row may have is refused now."""
         return scan_files(self._tables, [[path] for path in self._paths], self.schema, self.log.diff)
@@ -206,10 +246,13 @@ class LogReader:
 
     def parts(self, columns: Sequence[str], most: int) -> Iterator[tuple[Path, int, Rows]]:
         """Yield all updates, file by file and at most `most` rows at a time, with the number of the first of these rows in its file."""
-        for path, found, times in zip(self._paths, self._found, self._times(), strict=True):
+        each = zip(self._paths, self._found, self._times(), strict=True)
+        for at, (path, found, times) in enumerate(each):
             for first in range(0, times.rows, most):
                 count = min(most, times.rows - first)
-                yield path, first, self._rows.read([path], found, columns, (first, count), None, None)
+                if self.tables is None or at in self.tables.files:
+                    arrived = self._arrived(_Piece((at,), count, first))
+                    yield path, first, self._rows.read([path], found, columns, (first, count), None, None, arrived)
 
     def place(self, path: Path, row: int) -> str:
         """Return where a person finds a row of a file: of text, its line."""
@@ -234,6 +277,8 @@ class LogReader:
             left = known.any_at_or_after(upper)
             only: Only | None = "inside" if before or left else None
             if before and new and lower is not None:
+                if self.log.late == "arrive" and not _comes_before(lower, upper):
+                    continue  # the time to which they are moved stays open: the file is as new to a later run
                 if self.log.late == "error" or not lower:
                     raise self._late(known, lower)
                 late += known.count(~at_or_after(self.schema.time, lower))
@@ -242,8 +287,8 @@ class LogReader:
                     file = replace(file, since=lower)
                 else:
                     only = "advanced"
-            files.append(replace(file, done=not left))
-            if not known.rows:
+            files.append(replace(file, done=not left, at=None if left else file.at))
+            if not known.rows or (self.tables is not None and at not in self.tables.files):
                 continue
             if only:
                 partly.append((at, only, (since, upper)))
@@ -289,7 +334,7 @@ class LogReader:
             "where earlier runs have closed the times",
             place=self._tables.kind(times.path).place(times.path, row),
             hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
-            "`--until`, or say `late: quarantine` or `late: advance` under the input",
+            "`--until`, or say `late: quarantine` or `late: arrive` under the input",
         )
 
     def _pieces(
@@ -341,8 +386,73 @@ class LogReader:
             (piece.first, piece.count),
             times,
             self._which(piece.only, (lower, upper)) if piece.only else None,
+            self._arrived(piece),
         )
         return rows._replace(times=advanced(rows.times, lower)) if piece.only == "advanced" and lower else rows
+
+    def kept(self) -> dict[str, Any]:
+        """Return what a manifest keeps of the log beside its files."""
+        newest = self.tables.newest if self.tables is not None else None
+        return self.schema.to_json() | ({"newest": [newest.order, newest.at]} if newest is not None else {})
+
+    @cached_property
+    def tables(self) -> NewestTables | None:
+        """The tables that count, of a log of tables that have the time at which they arrived."""
+        if not self.log.tables or ARRIVAL not in self.log.time:
+            return None
+        files, ordered = self.listing.to_read, cast("SnapshotsFormat", self.log).orders is not None
+        return by_order(files, self._greatest_order, self._known_newest) if ordered else by_name(files)
+
+    def _greatest_order(self, at: int) -> int | None:
+        """Return the greatest order of a file's rows; of a file without rows that of its path, None if that has none."""
+        path, names, rows = self._paths[at], cast("SnapshotsFormat", self.log).ordering(), self._times()[at].rows
+        if not rows:
+            said = self._tables.says(path, names)
+            return None if said is None else self._rows.greatest(path, said)
+        frames = (self._tables.collect([path], names, (first, CHUNK)) for first in range(0, rows, CHUNK))
+        return max(self._rows.greatest(path, frame, at * CHUNK) for at, frame in enumerate(frames))
+
+    def _arrived(self, piece: _Piece) -> Arrived | None:
+        """Return what tells the newest of a piece's rows where times don't: how they arrived, or the order of their table."""
+        if self.tables is not None:
+            return Arrived(order=self.tables.files[piece.files[0]])
+        numbers = self._sequence(piece)
+        return None if numbers is None else Arrived(numbers)
+
+    def _sequence(self, piece: _Piece) -> pl.Series | None:
+        """Return the numbers of a piece's rows in the order in which they arrived, where that decides among the rows of a key.
+
+        Rows of one run arrive file by file in the order of their names, numbers in these by size.
+        """
+        if ARRIVAL not in self.log.time or not self.log.key:
+            return None
+        first, counts = piece.first or 0, [self._times()[at].rows for at in piece.files]
+        if piece.first is not None:
+            counts = [piece.count]
+        parts = [
+            pl.arange(first, first + count, eager=True) + (self._rank[at] << WITHIN)
+            for at, count in zip(piece.files, counts, strict=True)
+        ]
+        return pl.concat(parts).cast(pl.Int64)
+
+    @cached_property
+    def _rank(self) -> list[int]:
+        """The place of each file in the order of their names."""
+        order = sorted(range(len(self._paths)), key=lambda at: natural(self.listing.to_read[at].path))
+        rank = [0] * len(order)
+        for place, at in enumerate(order):
+            rank[at] = place
+        return rank
+
+
+def _beyond(time: Time, limits: tuple[int | None, ...]) -> bool:
+    """Say whether a coordinate is after its limit."""
+    return any(limit is not None and value > limit for value, limit in zip(time, limits, strict=True))
+
+
+def _comes_before(lower: Times, upper: Times) -> bool:
+    """Say whether the time to which late rows are moved is closed by `upper`, as far as it is one time."""
+    return not lower or len(lower[0]) > 1 or not Frontier(upper).less_equal(lower[0])
 
 
 def _repeats(matrix: Matrix) -> bool:

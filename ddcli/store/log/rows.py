@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -20,12 +20,13 @@ from ddcli.store.log.schema import INT64
 from ddcli.store.log.times import physical
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ddcli.engine.lanes import Layout
     from ddcli.expressions.types import Type
-    from ddcli.store.formats.base import Format, Turned
+    from ddcli.store.formats.base import Format, Turned, Upserted
+    from ddcli.store.formats.snapshots import SnapshotsFormat
     from ddcli.store.log.schema import LogSchema
     from ddcli.store.tables.files import Tables
     from ddcli.store.tables.kinds import Footer
@@ -33,8 +34,15 @@ if TYPE_CHECKING:
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 
-PRESENT, ORDER = "$present", "$order"
+PRESENT, ORDER, MOMENT, SEQUENCE = BESIDE = "$present", "$order", "$moment", "$sequence"
 """Columns of rows that say what keys have, beside their data: whether they have something, and what decides at one time."""
+
+
+class Arrived(NamedTuple):
+    """What tells the newest of rows of one time: numbers in the order in which they arrived, or the order of the table that counts."""
+
+    sequence: pl.Series | None = None
+    order: int | None = None
 
 
 class Rows(NamedTuple):
@@ -90,13 +98,15 @@ class RowReader:
         piece: tuple[int | None, int],
         times: pl.DataFrame | None,
         inside: pl.Expr | None,
+        arrived: Arrived | None = None,
     ) -> Rows:
         """Return updates of files that are alike: of the rows (first, count), or (None, count) all of them.
 
-        `times` are their times, if they are known already; `inside` says of times which rows to take.
+        `times` are their times, if they are known already; `inside` says of times which rows to take. `arrived` tells
+        which rows are newer, where times don't.
         """
         first, count = piece
-        columns = self.log.wanted([name for name in columns if name not in (PRESENT, ORDER)])
+        columns = self.log.wanted([name for name in columns if name not in BESIDE])
         names = list(dict.fromkeys([*self.log.reads(columns, found), *(self.schema.time if times is None else ())]))
         raw = pl.DataFrame(height=count)
         if names:
@@ -108,15 +118,43 @@ class RowReader:
         if inside is not None:
             mask = times.select(inside).to_series()
             raw, times = raw.filter(mask), times.filter(mask)
+            if arrived is not None and arrived.sequence is not None:
+                arrived = Arrived(arrived.sequence.filter(mask))
         try:
             turned = self.log.turn(raw, columns)
-            rows = self._typed(paths, turned, columns)
+            typed = self._typed(paths, turned, columns, arrived.sequence if arrived else None, times)
+            rows = Rows(*typed, times if turned.rows is None else times[turned.rows], turned.rows)
+            if arrived is None or arrived.order is None:
+                return rows
+            return rows.chosen(self._order(rows.frame) == arrived.order)
         except (BadRow, _Null):
             self._find(paths, found, columns, names)
             raise
-        return Rows(*rows, times if turned.rows is None else times[turned.rows], turned.rows)
 
-    def _typed(self, paths: Sequence[Path], turned: Turned, columns: Sequence[str]) -> tuple[pl.DataFrame, pl.Series]:
+    def greatest(self, path: Path, raw: pl.DataFrame, first: int = 0) -> int:
+        """Return the greatest order of rows of a file of tables; `first` is the number of the first of them there."""
+        columns = raw.columns
+        kinds = self.schema.columns | self.schema.time
+        frame = pl.DataFrame([self.tables.fit([path], raw[name], kinds[name]) for name in columns])
+        try:
+            return int(self._order(frame).max())  # type: ignore[arg-type]
+        except BadRow as bad:
+            row = first + bad.row
+            where = self.tables.kind(path).place(path, row)
+            raise InputError(f"row {row} (counted from 0): {bad.problem}", place=where, hint=bad.hint) from None
+
+    def _order(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the orders of tables' rows as integers of the same order."""
+        return _as_lane(cast("SnapshotsFormat", self.log).ordered(frame))
+
+    def _typed(
+        self,
+        paths: Sequence[Path],
+        turned: Turned,
+        columns: Sequence[str],
+        sequence: pl.Series | None = None,
+        times: pl.DataFrame | None = None,
+    ) -> tuple[pl.DataFrame, pl.Series]:
         """Return data in its types, with what upserts say, and diffs; raises `_Null` and `BadRow` with the row of `turned`."""
         kinds = self.schema.columns | self.schema.time
         beside = [name for name in turned.frame.columns if name not in kinds]
@@ -148,9 +186,30 @@ class RowReader:
                     if not kinds[name].nullable and frame[name].null_count()
                 ),
                 upserted.present.cast(pl.Int64).alias(PRESENT),
-                _as_lane(upserted.order),
+                *self._ordered(frame, turned, upserted, sequence, times),
             )
         return frame, self.tables.fit(paths, diffs, INT64)
+
+    def _ordered(
+        self,
+        frame: pl.DataFrame,
+        turned: Turned,
+        upserted: Upserted,
+        sequence: pl.Series | None,
+        times: pl.DataFrame | None,
+    ) -> Iterator[pl.Series]:
+        """Yield what decides among rows of a key: their own order, their own time, and the order in which they arrived."""
+        none = pl.zeros(frame.height, pl.Int64, eager=True)
+
+        def of_rows(given: pl.Series | None) -> pl.Series:
+            return none if given is None else given if turned.rows is None else given[turned.rows]
+
+        if not self.log.lasting:
+            yield of_rows(sequence).alias(ORDER) if upserted.order is None else _as_lane(upserted.order)
+            return
+        yield none.alias(ORDER) if upserted.order is None else _as_lane(upserted.order)
+        yield of_rows(None if times is None else times.to_series()).alias(MOMENT)
+        yield of_rows(sequence).alias(SEQUENCE)
 
     def _find(self, paths: Sequence[Path], found: Footer, columns: Sequence[str], names: Sequence[str]) -> None:
         """Raise the error of the first file that has a row which means nothing, with its number in that file."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError, did_you_mean
-from ddcli.expressions.types import Schema, Type, parse_type
+from ddcli.expressions.types import ARRIVAL, Schema, Type, parse_type
 from ddcli.store.parquet.footers import CSV, name_of_kind
 from ddcli.store.tables.dialect import DEFAULT
 from ddcli.store.tables.partitions import named_by, partition_of
@@ -55,7 +55,7 @@ class LogSchema:
 
 
 def said_by_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
-    """Return what files' paths say of columns, directories and names, where they say any."""
+    """Return what is known of files' columns beside their content: what paths and names say, and when they arrived."""
     found = {}
     for file in listing.files:
         columns = partition_of(file.path)
@@ -68,6 +68,8 @@ def said_by_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
                     hint="move the file, or correct the input's `file_name`",
                 )
             columns |= named
+        if ARRIVAL in log.time:
+            columns[ARRIVAL] = str(file.at or 0)
         if columns:
             found[listing.path(file)] = columns
     return found
@@ -107,7 +109,7 @@ def _first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
     time = {name: time_type(path, found, name) for name in log.time}
     columns = log.data
     if columns is None:
-        names = [name for name in found if name not in log.time and name != log.diff]
+        names = [name for name in found if name not in log.time and name != log.diff and name not in log.ignored]
         columns = {name: _type(path, found, name, "data") for name in names}
     return LogSchema(columns, time, log.diff in found)
 
@@ -134,7 +136,7 @@ def check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> Non
             hint="write the column in every file of the log (1 where a record is inserted), or in none",
         )
     for name in found:
-        if loose and name not in schema.columns and name not in schema.time and name != log.diff:
+        if loose and name not in {*schema.columns, *schema.time, log.diff, *log.ignored}:
             raise InputError(
                 f"the file has a column '{name}' that the log's other files don't have",
                 place=str(path),
@@ -161,7 +163,7 @@ def _type(path: Path, found: Footer, name: str, role: str) -> Type:
         near = did_you_mean(name, found)
         hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(found)}"
         if role == "time" and not near:
-            hint += "; name the time column under the input's `time`"
+            hint += "; name the time column under the input's `time`, or write `clock: arrival` at the top of the file: the time of a row is then the run that takes it in"
         if len(found) == 1 and (other := re.search(r"[;|\t]", next(iter(found)))):
             hint = f"the header has {other[0]!r} between its names: set `csv: {{delimiter: {json.dumps(other[0])}}}` under the input"
         raise InputError(f"the file has no column '{name}', the log's {role} column", place=str(path), hint=hint)

@@ -94,6 +94,18 @@ class FileTimes:
                 return first + row, frame.row(row)
         raise AssertionError("no row is before the frontier")
 
+    def first_after(self, limits: Sequence[int | None]) -> tuple[int, Time]:
+        """Return the first row with a coordinate after its limit, and its time; there must be one, or none at all."""
+        if not self.rows and self.least is not None:
+            return 0, self.least
+        bounded = [(name, limit) for name, limit in zip(self.schema, limits, strict=True) if limit is not None]
+        for first, frame in self._frames():
+            mask = frame.select(reduce(or_, [pl.col(name) > limit for name, limit in bounded])).to_series()
+            if mask.any():
+                row = mask.arg_max() or 0
+                return first + row, frame.row(row)
+        raise AssertionError("no row is after the limit")
+
     def bounds(self, condition: pl.Expr) -> tuple[int, int]:
         """Return first row and number of rows around all that meet a condition: of kept times just these, else the whole."""
         if self.frame is None:

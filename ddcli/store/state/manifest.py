@@ -116,6 +116,7 @@ class InputFile:
     """One file of an input: its path relative to the input's root, and the facts that show whether it changed.
 
     `done` is false while rows at or after the input's upper still wait in it. Rows before `since` were late and put aside.
+    `at` is the time of the run that took it in, where that is the time of its rows.
     """
 
     path: str
@@ -124,6 +125,7 @@ class InputFile:
     fingerprint: str = ""
     done: bool = False
     since: Times | None = None
+    at: int | None = None
 
     @property
     def key(self) -> str:
@@ -133,14 +135,17 @@ class InputFile:
     def to_row(self) -> list[Any]:
         """Return it as its register has it: a list, as an input may have tens of thousands."""
         row = [self.path, self.size, self.mtime_ns, self.fingerprint, self.done]
+        if self.at is not None:
+            return [*row, self.since, self.at]
         return [*row, self.since] if self.since else row
 
     @classmethod
     def from_row(cls, row: list[Any]) -> Self:
         """Return the file that a register has as `row`."""
-        path, size, changed, fingerprint, done, *since = row
+        path, size, changed, fingerprint, done, *rest = row
         path_inside(path), count_of(size), integer_of(changed), text_of(fingerprint)
-        return cls(path, size, changed, fingerprint, bool(done), *map(times, since))
+        since, at = [*rest, None, None][:2]
+        return cls(path, size, changed, fingerprint, bool(done), times(since), None if at is None else integer_of(at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +165,9 @@ class InputEntry:
             columns_of(schema["columns"]), columns_of(schema["time"])
             if schema["diff"] not in {True, False, None}:
                 raise ValueError(f"no yes or no: {schema['diff']!r:.80}")
+        if "newest" in schema:
+            order, at = schema["newest"]
+            integer_of(order), integer_of(at)
         if "identity" in schema:
             text_of(schema["identity"])
             mandatory(times(schema["begin"]))
@@ -322,6 +330,10 @@ def check_cache(cache: Mapping[str, Any]) -> None:
     time, seen, plan = columns_of(cache["time"]), cache["seen"], cache["plan"]
     if seen is not None and len([integer_of(value) for value in seen]) != len(time):
         raise ValueError("as many times seen as there are coordinates")
+    if cache.get("due") is not None:
+        integer_of(cache["due"])
+    if cache.get("clock", "event") not in {"arrival", "event"}:
+        raise ValueError(f"no clock: {cache['clock']!r:.80}")
     for generation in plan["generations"]:
         texts_of(generation["once"])
         for columns in mapping_of(generation["columns"]).values():

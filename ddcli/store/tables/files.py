@@ -15,6 +15,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
+from ddcli.expressions.types import ARRIVAL
 from ddcli.expressions.years import RANGE, leaves_years, year_of
 from ddcli.store.parquet.footers import EMPTY, PARQUET, TEXT
 from ddcli.store.parquet.pages import PageReader
@@ -240,6 +241,8 @@ class Tables:
 
     def _partition_value(self, path: Path, name: str, text: str | None) -> pl.Expr:
         wanted = self.partitioned[name]
+        if name == ARRIVAL:
+            return pl.lit(int(text or 0), pl.Int64).cast(wanted.to_polars()).alias(name)
         if wanted.kind == "string":
             return pl.lit(text, pl.String).alias(name)
         if wanted.kind == "date" and text is not None and COMPACT.fullmatch(text):

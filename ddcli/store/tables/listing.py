@@ -96,9 +96,25 @@ class Listing:
         return replace(self.past(), new=self.new)
 
     def marked(self, before: Iterable[InputFile]) -> Listing:
-        """Return the listing with rows left out of its new files that had been put aside of the files under their names."""
-        since = {file.path: file.since for file in before}
-        return replace(self, new=tuple(replace(file, since=since.get(file.path)) for file in self.new))
+        """Return the listing with what earlier runs noted of the files under its new files' names: which rows they put aside, and
+        when they took the file in.
+        """
+        known = {file.path: file for file in before}
+        return replace(
+            self,
+            new=tuple(
+                replace(file, since=known[file.path].since, at=known[file.path].at) if file.path in known else file
+                for file in self.new
+            ),
+        )
+
+    def arriving(self, time: int) -> Listing:
+        """Return the listing with this time of arrival for files that have none."""
+        new, waiting = (
+            tuple(file if file.at is not None else replace(file, at=time) for file in files)
+            for files in (self.new, self.waiting)
+        )
+        return replace(self, new=new, waiting=waiting)
 
     def verify(self) -> None:
         """Refuse a file that was taken from, is to be read again, and has another fingerprint; size and time may be as they were."""

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from ddcli.expressions.types import Type
+from ddcli.expressions.types import ARRIVAL, ARRIVAL_TIME, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +55,7 @@ def types_of_partitions(partitions: Iterable[Partition], times: Iterable[str], d
         for name, value in partition.items():
             values.setdefault(name, set()).add(value)
     guessed = {name: Type(_guess(found, may_be_date=name in times), nullable=True) for name, found in values.items()}
-    return guessed | {name: kind.or_null() for name, kind in (declared or {}).items()}
+    return guessed | {name: kind.or_null() for name, kind in (declared or {}).items()} | {ARRIVAL: ARRIVAL_TIME}
 
 
 def _guess(values: set[str | None], *, may_be_date: bool) -> str:

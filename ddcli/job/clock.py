@@ -1,0 +1,85 @@
+"""The time of a run: what all that it takes in under the clock of arrivals has for its time.
+
+One a run, in microseconds of UTC, strictly after those of earlier runs. It becomes known with the commit: a run that dies has had none.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import UsageError
+from ddcli.expressions.types import ARRIVAL_TIME
+from ddcli.store.time_text import format_time, parse_time
+
+if TYPE_CHECKING:
+    from ddcli.engine.times import Frontier
+    from ddcli.store.state.manifest import Manifest, Times
+
+MICROSECOND = 1000
+"""In nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunClock:
+    """The clock of a request: whether rows have the time of the run that takes them in, and the present time, `given` by the caller or not."""
+
+    arrival: bool = False
+    now: int = 0
+    given: bool = False
+
+
+def time_now(given: str | None) -> int:
+    """Return the present time, or the one that a person gives for it."""
+    if given is None:
+        return time.time_ns() // MICROSECOND
+    (at,) = parse_time(given, {"time": ARRIVAL_TIME}, "--now", "clock's")
+    return at
+
+
+def run_time(clock: RunClock, manifest: Manifest | None) -> int:
+    """Return the time of a run after the last one of a state: that of the clock, but always later than earlier runs'.
+
+    Raises UsageError for a time that a person gives and that is not later.
+    """
+    first = None if manifest is None else _first(manifest.upper)
+    if first is None:
+        return clock.now
+    if clock.now < first and clock.given:
+        problem = f"the time of a run is after the last one's: {_text(clock.now)} is before {_text(first)}"
+        raise UsageError(problem, hint="give a later time with `--now`, or leave it out")
+    return max(clock.now, first)
+
+
+def last_time(manifest: Manifest) -> int:
+    """Return the time of the last run of a state."""
+    first = _first(manifest.upper)
+    assert first is not None, "a state without a last run"
+    return first - 1
+
+
+def _first(upper: Times) -> int | None:
+    """Return the first open time, of times of one coordinate."""
+    return upper[0][0] if len(upper) == 1 and len(upper[0]) == 1 else None
+
+
+def time_text(clock: RunClock, upper: Frontier | None) -> str | None:
+    """Return the time of the run that closed the times up to a frontier, as a person reads it; None under another clock."""
+    first = _first(upper.elements) if upper and clock.arrival else None
+    return None if first is None else _text(first - 1)
+
+
+def is_due(manifest: Manifest, at: int) -> bool:
+    """Say whether something in a state waits for a time that is not after this one."""
+    due = manifest.cache.get("due")
+    return due is not None and bool(due <= at)
+
+
+def kept_clock(manifest: Manifest) -> str:
+    """Return the clock by which a state was made."""
+    return str(manifest.cache.get("clock", "event"))
+
+
+def _text(at: int) -> str:
+    return format_time((at,), [ARRIVAL_TIME])

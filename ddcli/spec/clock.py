@@ -1,0 +1,62 @@
+"""The clock of a pipeline: whether rows have the time of the run that takes them in, or that of their time column."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
+
+from ddcli.errors import Text
+from ddcli.expressions.types import ARRIVAL
+from ddcli.spec.model import Clock, InputSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ddcli.spec.reader import Notes
+
+CLOCKS: tuple[str, ...] = get_args(Clock)
+LOGS = ("updates", "debezium", "delta_cdf", "import")
+"""The formats of logs of changes, which come with times of their own."""
+
+
+def default_clock(inputs: Iterable[InputSpec]) -> Clock:
+    """Return the clock of a file that names none: `arrival` where no input is a log of changes and none speaks of times."""
+    return "event" if any(given.format in LOGS or _speaks_of_times(given) for given in inputs) else "arrival"
+
+
+def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
+    """Return an input whose rows have the time of the run that takes them in; note what does not go with that."""
+    path = f"inputs.{given.name.value}"
+    if given.arrangement is not None:
+        hint = "read an output of that pipeline as a log instead, `path: ../out/orders/`: its updates get the times of this one's runs"
+        notes.refuse(
+            path, "an imported arrangement has the times of its pipeline, not those of runs", given.name.span, hint
+        )
+    elif given.named is not None and given.format not in LOGS:
+        hint = f"leave `time` out: '{given.named.value}' is a data column as any other; or write `clock: event`"
+        problem = "under `clock: arrival` the time of a row is the run that takes it in"
+        notes.refuse(f"{path}.time", problem, given.named.span, hint)
+    elif given.max_ahead is not None:
+        problem, hint = (
+            "under `clock: arrival` no row is ahead of the clock",
+            "leave `max_ahead` out, or write `clock: event`",
+        )
+        notes.refuse(f"{path}.max_ahead", problem, given.max_ahead.span, hint)
+    elif given.late != "error":
+        problem, hint = "under `clock: arrival` no row is late", "leave `late` out, or write `clock: event`"
+        notes.refuse(f"{path}.late", problem, given.name.span, hint)
+    ignored = tuple(text.value for text in given.time) if given.format == "updates" else ()
+    return replace(given, time=(Text(ARRIVAL, given.name.span),), ignored=ignored)
+
+
+def on_event(given: InputSpec, notes: Notes) -> None:
+    """Note what does not go with the times of a column."""
+    if given.format == "snapshots" and given.order_by is not None:
+        hint = "leave `order_by` out: the time tells which table is newer; or write `clock: arrival`"
+        notes.refuse(
+            f"inputs.{given.name.value}.order_by", "tables are in the order of their time", given.order_by.span, hint
+        )
+
+
+def _speaks_of_times(given: InputSpec) -> bool:
+    return given.named is not None or given.late != "error" or given.max_ahead is not None
