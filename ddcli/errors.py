@@ -152,6 +152,14 @@ class SpecError(UsageError):
     """One thing wrong in a pipeline file, at a place in it."""
 
 
+class UnknownColumn(SpecError):
+    """A name that no column in scope has: `column`."""
+
+    def __init__(self, problem: str, column: str, *, span: Span | None, hint: str | None):
+        super().__init__(problem, span=span, hint=hint)
+        self.column = column
+
+
 class SpecErrors(UsageError):
     """All that is wrong in a pipeline file, in the order of their places."""
 

@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, did_you_mean
+from ddcli.errors import SpecError, UnknownColumn, did_you_mean
 
 if TYPE_CHECKING:
     from ddcli.errors import Span
@@ -52,7 +52,7 @@ def _unknown(name: str, known: list[str], span: Span, *, quoted: bool = False) -
     hint = f"did you mean `{meant}`? {listed}" if meant else listed.strip("()")
     if quoted and not meant:
         hint = f"text goes in single quotes: '{name}' {listed}"
-    return SpecError(f"no column is named `{name}`", span=span, hint=hint)
+    return UnknownColumn(f"no column is named `{name}`", name, span=span, hint=hint)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@
 * loops: loop variables and the node that binds them
 * lower: from the logical to the physical graph
 * once: a record that stays, from the first of some inputs
+* named_times: time columns that are data, too
 * operators: the operators over relations, and their errors
 * physical: the physical graph
 * prune: the columns that nothing reads

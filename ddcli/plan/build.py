@@ -14,6 +14,7 @@ from ddcli.plan import logical
 from ddcli.plan.engines import Engines, own_nodes
 from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, tell
 from ddcli.plan.iteration import iterate
+from ddcli.plan.named_times import named_times
 from ddcli.plan.operators import HERE, Surroundings, apply_operators
 from ddcli.plan.relation import Relation
 from ddcli.plan.union import concat
@@ -72,7 +73,21 @@ def build_collections(
 def _built(
     spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type], keys: Mapping[str, tuple[str, ...]]
 ) -> _Section:
-    """Return the file's section, in which every collection is built; what is wrong is among its errors."""
+    """Return the file's section, in which every collection is built; what is wrong is among its errors.
+
+    The time column of an input is a data column too where something in the file names it: where without it there are more errors.
+    """
+    section = _built_with(spec, schemas, time, keys)
+    for name, schema in named_times(spec, schemas, time, section.errors).items():
+        tried = _built_with(spec, {**schemas, name: schema}, time, keys)
+        if len(tried.errors) < len(section.errors):
+            section, schemas = tried, {**schemas, name: schema}
+    return section
+
+
+def _built_with(
+    spec: model.Spec, schemas: Mapping[str, Schema], time: Sequence[Type], keys: Mapping[str, tuple[str, ...]]
+) -> _Section:
     errors: list[DdError] = []
 
     @cache

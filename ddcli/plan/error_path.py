@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ddcli.errors import SpecError, SpecErrors
+from ddcli.errors import SpecError, SpecErrors, UnknownColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +47,10 @@ def placing(place: str, span: Span) -> Iterator[None]:
     def placed(error: DdError) -> DdError:
         if error.problem.startswith("collections."):
             return error
-        return SpecError(f"{place}: {error.problem}", span=error.span or span, hint=error.hint)
+        problem, where = f"{place}: {error.problem}", error.span or span
+        if isinstance(error, UnknownColumn):
+            return UnknownColumn(problem, error.column, span=where, hint=error.hint)
+        return SpecError(problem, span=where, hint=error.hint)
 
     try:
         yield

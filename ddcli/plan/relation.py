@@ -6,7 +6,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.errors import SpecError, did_you_mean
+from ddcli.errors import UnknownColumn, did_you_mean
 from ddcli.expressions.aggregates import AggregateCall, Reduction
 from ddcli.expressions.scope import ColumnScope, TableCall
 from ddcli.expressions.tree import PLAIN_NAME, RESERVED, Column
@@ -89,9 +89,8 @@ class Relation:
             return self.qualified[qualifier, rest]
         near = did_you_mean(name, self.schema)
         known = "columns: " + ", ".join(self.schema)
-        raise SpecError(
-            f"there is no column '{name}'", span=text.span, hint=f"did you mean `{near}`? ({known})" if near else known
-        )
+        hint = f"did you mean `{near}`? ({known})" if near else known
+        raise UnknownColumn(f"there is no column '{name}'", name, span=text.span, hint=hint)
 
     def _scope(self) -> ColumnScope:
         columns = {alias: self.schema[column] for alias, column in self.aliases.items()} | self.schema

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from ddcli.errors import Text
 from ddcli.expressions.types import ARRIVAL
-from ddcli.spec.model import Clock, InputSpec
+from ddcli.spec.model import LOGS, Clock, InputSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ddcli.spec.reader import Notes
 
 CLOCKS: tuple[str, ...] = get_args(Clock)
-LOGS = ("updates", "debezium", "delta_cdf", "import")
-"""The formats of logs of changes, which come with times of their own."""
 
 
 def default_clock(inputs: Iterable[InputSpec]) -> Clock:

@@ -298,6 +298,8 @@ class CsvOptions:
 
 
 FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
+LOGS = ("updates", "debezium", "delta_cdf", "import")
+"""The formats of logs of changes, which come with times of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +340,11 @@ class InputSpec:
     def arrives(self) -> bool:
         """Whether its rows have the time of the run that takes them in."""
         return self.time[0].value == ARRIVAL
+
+    @property
+    def retracts(self) -> bool:
+        """Whether it has retractions with times of their own, of records that came at others."""
+        return self.format in LOGS and not (self.format == "debezium" and self.key)
 
     @property
     def lasting(self) -> bool:

@@ -64,8 +64,10 @@ class Debezium(Format):
     def reads(self, columns: Sequence[str], found: Footer) -> list[str]:
         before = self.key or columns
         order = [self.order] if self.key else []
-        images = [*(f"{BEFORE}.{name}" for name in before), *(f"{AFTER}.{name}" for name in columns)]
-        return [OP, NO_BEFORE, NO_AFTER, *order, *images]
+        times = [name for name in columns if name in self.time]
+        rows = [name for name in columns if name not in self.time]
+        images = [*(f"{BEFORE}.{name}" for name in before), *(f"{AFTER}.{name}" for name in rows)]
+        return [OP, NO_BEFORE, NO_AFTER, *order, *times, *images]
 
     def turn(self, raw: pl.DataFrame, columns: Sequence[str]) -> Turned:
         import polars as pl
@@ -86,7 +88,8 @@ class Debezium(Format):
             pl.when(after).then(pl.col(f"{AFTER}.{name}")).otherwise(pl.col(f"{BEFORE}.{name}")).alias(name)
             for name in self.key
         ]
-        others = _renamed(AFTER, [name for name in columns if name not in self.key])
+        others = _renamed(AFTER, [name for name in columns if name not in (*self.key, *self.time)])
+        others += [pl.col(name) for name in columns if name in self.time]
         frame = raw.select(*keys, *others, pl.col(OP).alias(HIDDEN + OP), pl.col(self.order).alias(HIDDEN + self.order))
         return Turned(frame, None, raw[ROW])
 
