@@ -2,7 +2,6 @@
 
 import polars as pl
 import pytest
-
 from tests.cli.support import contents
 
 FILE = """\
