@@ -5,10 +5,10 @@ import json
 
 import polars as pl
 import pytest
-from tests.cli.support import contents, snapshot
 
 import ddcli
 from ddcli.errors import UsageError
+from tests.harness import contents, snapshot
 
 ORDERS = """\
 dd: 1

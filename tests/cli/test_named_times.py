@@ -2,7 +2,8 @@
 
 import polars as pl
 import pytest
-from tests.cli.support import contents
+
+from tests.harness import contents
 
 FILE = """\
 dd: 1
