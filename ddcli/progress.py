@@ -1,4 +1,4 @@
-"""How far a run is: the workers, in one thread or several, only notify; who shows it is above."""
+"""The progress of a run: workers, in one thread or several, only notify; the display is above."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Collection:
     # --- arrangements ---------------------------------------------------------------------------------------------
 
     def arrange_by_key(self, *columns: str) -> Arranged:
-        """Return the collection indexed by columns, which is kept from the first step on, for all who join or reduce by them.
+        """Return the collection indexed by columns, kept from the first step on, for every join or reduction by them.
 
         The key is the columns in the order of their names. Outside of loops `trace` returns handles to read it by. A join leaves
         nulls out of its keys: one by a column that may be null has an arrangement of its own.
@@ -163,7 +163,7 @@ class Collection:
         return self._arranged(sorted(columns))
 
     def arrange_by_self(self) -> Arranged:
-        """Return the collection indexed by whole records, for all who count them or ask whether they are there."""
+        """Return the collection indexed by whole records, for operators that count them or look for them."""
         return self._arranged(list(self.schema))
 
     def _arranged(self, key: Sequence[str]) -> Arranged:

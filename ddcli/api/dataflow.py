@@ -279,7 +279,7 @@ class Dataflow:
                 return
 
     def assemble(self) -> Assembled:
-        """Fix the graph, which the first step does, and the first who reads a trace."""
+        """Fix the graph: the first step does this, and the first reader of a trace."""
         if self._assembled is None:
             scope = Scope(self.clock.count, workers=self._workers)
             indexed = {name: feed.indexed() for name, feed in self._indexed().items()}
@@ -296,7 +296,7 @@ class Dataflow:
         roots = {name: output.relation.node for name, output in self._outputs.items()}
         roots |= {name: relation.node for name, relation in self._watched.items()}
         roots |= {name: kept.relation.node for name, kept in self._kept.items()}
-        # Of sources that come arranged all columns are read, so that whoever asks for the arrangement asks for the whole.
+        # A source that comes arranged is read with all columns, so every reader reads the same arrangement.
         indexed = {name: feed.relation.node for name, feed in self._indexed().items()}
         lowered = lower(logical.Graph(roots | indexed)).outputs
         outputs = {

@@ -128,7 +128,7 @@ def _join(one: Any, other: Any) -> Any:
 
 
 def _named(given: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return what a function gave as a record by columns' names."""
+    """Return a function's result as a record by columns' names."""
     if isinstance(given, tuple) and len(given) == len(names):
         return dict(zip(names, given, strict=True))
     if isinstance(given, Mapping):

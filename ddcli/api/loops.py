@@ -70,7 +70,7 @@ def iterated(
 
 
 def _results(given: Any, variables: list[str]) -> dict[Any, Collection]:
-    """Return what a body gave: a collection for each variable, in their order, then the others that leave."""
+    """Return a body's results: a collection for each variable, in their order, then the others that leave."""
     if hasattr(given, "keys"):
         missing = [name for name in variables if name not in given]
         others = [name for name in given if name not in variables]

@@ -48,7 +48,7 @@ class Output:
         return parts[0] if len(parts) == 1 else kernels.consolidate(kernels.concat(parts))
 
     def parts(self) -> list[np.ndarray]:
-        """Return all updates since the last call as matrices of lanes, as the workers gave them: consolidated, they share no record.
+        """Return all updates since the last call as matrices of lanes, one for each worker: consolidated, they share no record.
 
         Of large results this spares the copy that `lanes` puts together.
         """

@@ -112,7 +112,7 @@ class TraceHandle:
         self._set(self.dataflow.clock.frontier(frontier), self._through)
 
     def set_physical_compaction(self, frontier: Any) -> None:
-        """Keep apart from now on what is before `frontier` and what is not, so that `updates` can tell them.
+        """Keep updates before `frontier` apart from later ones from now on, so that `updates` can separate them.
 
         Batches that reach beyond it are not merged: a handle that stays behind makes them many. A new handle keeps nothing apart. The
         first frontier is at or after the dataflow's, each further one at or after the last; a list of no times ends it.
@@ -137,7 +137,7 @@ class TraceHandle:
             hold.advance(since, through)
 
     def bind(self, shards: list[Trace]) -> None:
-        """Hold the traces, which are there from now on."""
+        """Hold the traces, which exist from now on."""
         if not self._closed:
             self._holds = [trace.hold(self._since, self._through) for trace in shards]
 

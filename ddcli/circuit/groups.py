@@ -321,7 +321,7 @@ def _called(
 def multiplicity(function: Expression | None) -> Callable[[Lanes], Lanes]:
     """Return the function of counts that a threshold applies, vectorised; None is distinct.
 
-    It is asked about records that are there only: of a count of zero it makes zero, whatever the expression would.
+    It is evaluated for existing records only: a count of zero stays zero, whatever the expression would return.
     """
     if function is None:
         return positive

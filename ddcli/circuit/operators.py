@@ -76,7 +76,7 @@ class Facts(Protocol):
         """Return the error for a key that is in a snapshot twice."""
 
     def negative(self, record: dict[str, Any], time: int, count: int, found: int) -> None:
-        """Learn of a record that is there less than no times, the first of those `found` in one shard; may refuse it."""
+        """Receive a record whose multiplicity is negative, the first of those `found` in one shard; may raise InputError."""
 
     def deleted(self, time: int, gone: int, before: int) -> None:
         """Learn how many of the records before a snapshot are not in it, in one shard."""

@@ -1,4 +1,4 @@
-"""Shards of an operator that are made when they are asked for: who takes one shard through a stage makes no others."""
+"""Shards of an operator that are made on first use: a task with one shard of a stage makes no others."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class StateTraces:
     def store(
         self, trace: Trace, transaction: Adding, upper: Frontier, shared: frozenset[int] | None = None
     ) -> ShardFiles | None:
-        """Write what a trace has taken in, and tell of it; None, where others keep the arrangement. See `write`.
+        """Write a trace's new updates and return their files; None if another pipeline keeps the arrangement. See `write`.
 
         `shared` identifies the memory of matrices that others read (see `memory_of`), None: any may be.
         """

@@ -122,7 +122,7 @@ def write_table(log: ChangeLog, as_of: Any, target: Path, *, force: bool = False
 
 
 def _repeated(batch: pl.DataFrame, log: ChangeLog) -> pl.DataFrame:
-    """Return each record as often as it is there."""
+    """Return each record as often as its multiplicity says."""
     import polars as pl
 
     counts = batch[log.diff]

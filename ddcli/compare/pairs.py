@@ -92,11 +92,11 @@ class Matching:
         return sides[0], sides[1]
 
     def _in_order(self, removed: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
-        """Pair the removed rows of each key with the added ones, in order, each as often as it is there.
+        """Pair the removed rows of each key with the added ones, in order, each as often as its multiplicity says.
 
         A row stands for a range of places, up to `END`; where a range of either side ends, a pair ends.
         """
-        # Numbers for the keys, as grouping tells them apart: an inner join of one row with one row finds no NaN.
+        # Numbers for the keys, by grouping: an inner join of one row with one row finds no NaN.
         both = pl.concat([removed, added], how="diagonal").with_row_index(ID)
         both = both.with_columns(pl.col(ID).min().over(self._key))
         sides = []

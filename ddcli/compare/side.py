@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     """The files of a table, each with what its path says of columns."""
 
 WEIGHT = "\0weight"
-"""The column of a side's rows that says how often each is there."""
+"""The column of a side's rows with their multiplicities."""
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ class Stepping:
     ) -> tuple[Counts, SparkSummary | None]:
         """Step task by task, each where it is best done; return what they counted, and where they were done if some were on Spark.
 
-        `widths` says how many bytes of their files rows of inputs are, for those who watch.
+        `widths` are the bytes of their files that rows of inputs take, for the progress display.
         """
         import tempfile
 

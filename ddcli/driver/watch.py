@@ -1,7 +1,7 @@
 """`--watch`: another round whenever inputs change, until a signal or an error ends it.
 
-What has changed is seen by looking at names, sizes and times of files, as a run with nothing new does; that the system tells
-of changes only makes it quick. So links, directories that come later, and file systems that tell of nothing are watched as well.
+Changes are found by names, sizes and times of files, as in a run with nothing new; that the system reports
+changes only makes it quick. So links, later directories, and file systems without such reports are watched as well.
 """
 
 from __future__ import annotations

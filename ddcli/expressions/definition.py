@@ -1,4 +1,4 @@
-"""The definition of a Python function, read from the text of its module: that it is there, what it takes, and what tells it from another.
+"""The definition of a Python function, read from the text of its module: that it exists, its arguments, and its identity.
 
 Nothing is imported, so a pipeline can be checked and planned whose code nobody has looked at. What a text leaves open is let
 pass, with the reason in `unseen`: a name that is assigned, decorated, imported from compiled code, or bound in several places.
@@ -76,7 +76,7 @@ def define(name: str, folder: str) -> Definition:
     module = find(module_name, folder)
     if not module.beside or module.file is None:
         return _defined(module, function, folder, set())
-    # First the digest: whoever runs another text than that is refused, so none that is changed from here on is run.
+    # First the digest: a run refuses any other text, so a change from here on doesn't run.
     text = digest(read(module.file))
     _check_imports(module, folder, text)
     return replace(_defined(module, function, folder, set()), text=text)
@@ -84,7 +84,7 @@ def define(name: str, folder: str) -> Definition:
 
 @lru_cache(maxsize=64)
 def _check_imports(module: Module, folder: str, _text: str) -> None:
-    """Raise SpecError where what a module imports is not certain. Once for all functions of a text: who loads it looks again."""
+    """Raise SpecError where what a module imports is not certain. Once for all functions of a text: loading checks again."""
     reached(module, folder)
 
 

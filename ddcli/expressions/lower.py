@@ -1,4 +1,4 @@
-"""The tree to polars: a value for every row, and checks that tell which rows fail.
+"""The tree to polars: a value for every row, and checks that find the rows that fail.
 
 polars returns null (or wraps) where our meaning is an error, so a lowered expression has two parts: the value, which never raises,
 and `Check`s, boolean expressions that are true where the row fails (see `checks`). A branch of `case` not taken, a later argument

@@ -163,7 +163,7 @@ def reached(module: Module, folder: str) -> Reached:
 
 
 def digest(data: bytes) -> str:
-    """Return what tells texts of modules apart."""
+    """Return a digest of a module's text."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -286,7 +286,7 @@ class _TextLoader(SourceFileLoader):
 
 
 def _finder(folder: str) -> FileFinder:
-    """Return what finds the modules in a folder; made anew it knows all files that are there."""
+    """Return the finder of modules in a folder; a new one knows all its files."""
     return FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_TextLoader, SOURCE_SUFFIXES))
 
 
@@ -407,7 +407,7 @@ def _first(name: str) -> str:
 
 
 def _try(name: str) -> None:
-    """Import a module for functions that do so when called; what goes wrong they see themselves."""
+    """Import a module for functions that import when called; they raise its errors themselves."""
     try:
         importlib.import_module(name)
     except (Exception, SystemExit):  # noqa: BLE001 - a user's module may raise anything, and a function may be ready for it

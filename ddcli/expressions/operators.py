@@ -78,7 +78,7 @@ def _number_hint(type_: Type, operator: str) -> str | None:
 
 
 def decimal_arithmetic(operator: str, left: Expression, right: Expression) -> tuple[list[Expression], Type]:
-    """Bring both sides to decimals and tell the result's digits."""
+    """Bring both sides to decimals; return the result's digits."""
     sides = [convert(arg, INT64) if arg.type.kind == "null" else arg for arg in (left, right)]
     # A constant integer needs only its own digits: `price * 2` must not claim 19 of the 38.
     sides = [

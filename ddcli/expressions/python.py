@@ -22,7 +22,7 @@ RAISED = (Exception, SystemExit)
 class AtHand(str):
     """The name of a function that a program passes as an object: nothing is imported.
 
-    The name tells functions apart as long as they are held, which `held` is, the object that the program made.
+    The name identifies the function as long as `held`, the program's object, lives.
     """
 
     __slots__ = ("function", "held")
@@ -30,7 +30,7 @@ class AtHand(str):
     held: object
 
     def __new__(cls, function: Callable[..., Any], role: str, held: object) -> Self:
-        """Return the name of `function`, which plays a `role` for what the program gave."""
+        """Return the name of `function`, which plays a `role` for the program's object."""
         called = getattr(held, "__qualname__", type(held).__qualname__)
         named = super().__new__(cls, f"{called} at {id(held):#x} ({role})")
         named.function = function

@@ -1,6 +1,6 @@
 """`dd test`: the tests of a pipeline file, run in memory, replayed in other cuts, and held against what they expect.
 
-* expectation: the expected records against those that are there
+* expectation: the expected records against the actual ones
 * replay: the same updates in other cuts
 * report: results as text, JSON, workflow commands, JUnit
 * rows: the rows of a test as updates of inputs

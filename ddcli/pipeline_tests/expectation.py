@@ -1,4 +1,4 @@
-"""What is expected held against what is there: records with counts, floats within a tolerance, the order never counts."""
+"""The comparison of expected and actual records: with counts, floats within a tolerance, in any order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Record = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class FailureRow:
-    """A row of a failure's table: "-" is expected and not there, "+" is there and not expected; so many times."""
+    """A row of a failure's table: "-" is missing, "+" is not expected; so many times."""
 
     mark: str
     values: Record
@@ -159,7 +159,7 @@ class Seen:
     def _filled(self, expected: Expected, *, timed: bool) -> Expected:
         """Return expected rows, those of a file read."""
         if expected.file is None:
-            # Where no row is expected, no columns are named: all are shown of what is there.
+            # Without an expected row no columns are named: the actual rows are shown with all.
             return expected if expected.columns else replace(expected, columns=tuple(self.layout.schema))
         subject, schema = self.subject, self.layout.schema
         path = locate(subject.request.base, expected.file.value)
@@ -210,7 +210,7 @@ def projected(collection: Counter[Record], places: Sequence[int]) -> Counter[Rec
 def apart(
     wanted: Counter[Record], there: Counter[Record], tolerance: float | None
 ) -> tuple[Counter[Record], Counter[Record]]:
-    """Return what is wanted and not there, and what is there and not wanted. Records with near numbers are taken for the same.
+    """Return the missing and the unexpected records. Records with near numbers count as the same.
 
     >>> apart(Counter({("a", 0.3): 1, ("b", 1.0): 2}), Counter({("a", 0.1 + 0.2): 1, ("b", 1.0): 1}), None)
     (Counter({('b', 1.0): 1}), Counter())

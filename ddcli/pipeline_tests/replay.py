@@ -52,7 +52,7 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Replays:
-    """The replays of a test over a graph; `logs` are the outputs that the steps gave."""
+    """The replays of a test over a graph; `logs` are the outputs of the steps."""
 
     material: Material
     graph: PhysicalGraph

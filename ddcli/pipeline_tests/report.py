@@ -55,7 +55,7 @@ def _done(one: Outcome) -> str:
 
 
 def table(failure: Failure) -> Iterator[str]:
-    """Yield a failure's rows under their columns: - what was expected, + what is there."""
+    """Yield a failure's rows under their columns: - expected, + actual."""
     if not failure.rows:
         return
     counts = [row.count for row in failure.rows]

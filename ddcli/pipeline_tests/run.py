@@ -148,7 +148,7 @@ class _Stepping:
         return lower(logical.Graph({name: self.subject.relation(name).node for name in named}))
 
     def _placed(self, failure: Failure, number: int) -> Failure:
-        """Return a failure that tells in which step it was found."""
+        """Return a failure with the step that it was found in."""
         step = f"step {number + 1}: " if len(self.test.steps) > 1 else ""
         return replace(failure, problem=f"{step}{failure.problem}")
 

@@ -6,7 +6,7 @@
 * descriptions: names and short descriptions of physical nodes
 * engines: the engine that the file asks for, by node
 * error_path: errors with the path of what they are about
-* generations: lowering that keeps what is there
+* generations: lowering that keeps the nodes of a state
 * iteration: closing a loop: types, body, identity
 * join: the columns that a join pairs and returns
 * literals: values of the file in the types of columns

@@ -12,7 +12,7 @@ from ddcli.errors import SpecError, SpecErrors, Text, did_you_mean
 from ddcli.expressions.types import Type
 from ddcli.plan import logical
 from ddcli.plan.engines import Engines, own_nodes
-from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, tell
+from ddcli.plan.error_path import Unbuilt, each_of, noting, placing, raise_all
 from ddcli.plan.iteration import iterate
 from ddcli.plan.named_times import named_times
 from ddcli.plan.operators import HERE, Surroundings, apply_operators
@@ -221,7 +221,7 @@ class _Section:
         for source in sources:
             with noting(errors), suppress(Unbuilt):
                 found.append(self._source(source))
-        tell(errors)
+        raise_all(errors)
         if len(found) < len(sources):
             raise Unbuilt
         return found

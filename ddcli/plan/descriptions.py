@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OWN = re.compile(r"\$(\d+(\.n)?|value\d+|order\d*(\.\d+)?|from|until|round|all|records|present)")
 """Columns that the plan adds: the file doesn't name them."""
 SECOND_KEY = re.compile(r"(?P<key>.+)\$\d+", re.DOTALL)
-"""A column that stands for two keys is there twice, the second time under such a name."""
+"""A column that stands for two keys exists twice, the second time under such a name."""
 MADE = {"$from": "from {}", "$until": "until {}", "$round": "at round {}"}
 NOT_NULL = re.compile(r'not \(([\w.]+|"[^"]*") is null\)')
 KINDS: dict[type[Node], str] = {

@@ -26,7 +26,7 @@ def noting(errors: list[DdError]) -> Iterator[None]:
         errors.extend(each_of(error))
 
 
-def tell(errors: Sequence[DdError]) -> None:
+def raise_all(errors: Sequence[DdError]) -> None:
     """Raise what was noted, if anything was."""
     if errors:
         raise errors[0] if len(errors) == 1 else SpecErrors(errors)

@@ -150,7 +150,7 @@ class Plan:
 
 
 def known_generations(cached: Mapping[str, Any] | None) -> tuple[Generation, ...]:
-    """Return the generations of what `Plan.to_json` gave, if there is any."""
+    """Return the generations in a result of `Plan.to_json`, if it has any."""
     return tuple(Generation.from_json(tree) for tree in cached["generations"]) if cached else ()
 
 

@@ -197,7 +197,7 @@ class Apply(Node):
 
 @dataclass(frozen=True, eq=False)
 class FilterOnRead(Apply):
-    """A filter of an `Arrange`, or of another such: who joins by the arrangement's key reads that, and asks the condition then."""
+    """A filter of an `Arrange`, or of another such: a join by the arrangement's key reads the arrangement and evaluates the condition."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +238,7 @@ class Consolidate(Node):
 
 @dataclass(frozen=True, eq=False)
 class Arrange(Node):
-    """The input itself, indexed by key for all who join or reduce by it."""
+    """The input itself, indexed by key for every join or reduction by it."""
 
     by: tuple[str, ...]
 

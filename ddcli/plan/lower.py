@@ -364,7 +364,7 @@ def ranked(child: logical.Node, key: tuple[str, ...], order_by: tuple[tuple[str,
 def keyed(child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.Arrangement:
     """Return the arrangement of `child` by join keys. Null equals nothing, so records with a null key stay out.
 
-    A column that stands for two keys is there twice.
+    A column that stands for two keys exists twice.
     """
     names: list[str] = []
     extra: dict[str, str] = {}

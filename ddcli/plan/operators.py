@@ -13,7 +13,7 @@ from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep
 from ddcli.expressions.tree import Column
 from ddcli.expressions.types import INTEGERS, Schema, Type
 from ddcli.plan import logical, loops
-from ddcli.plan.error_path import Unbuilt, noting, placing, tell
+from ddcli.plan.error_path import Unbuilt, noting, placing, raise_all
 from ddcli.plan.join import join, match_keys
 from ddcli.plan.relation import Relation
 from ddcli.plan.temporal import bound
@@ -67,11 +67,11 @@ def apply_operators(
             with noting(errors), placing(operator.place, operator.span):
                 relation = apply.operator(operator, relation)
         except Unbuilt:
-            tell(errors)
+            raise_all(errors)
             raise
         if len(errors) > before and not isinstance(operator, KEEPING):
             break
-    tell(errors)
+    raise_all(errors)
     return relation
 
 
@@ -194,7 +194,7 @@ class _Apply:
                     calls.setdefault(call.text(), call)
                     places[f"${at}"] = Column(f"${list(calls).index(call.text())}", call.type)
                 results.append((name.value, reduction.result.substitute(places)))
-        tell(errors)
+        raise_all(errors)
         schema = {name: expression.type for name, expression in [*by, *results]}
         return Relation(logical.Reduce((relation.node,), schema, by, tuple(calls.values()), tuple(results)))
 
@@ -338,7 +338,7 @@ def _parse_all(relation: Relation, columns: model.Assignments) -> list[tuple[str
     for name, text in columns:
         with noting(errors):
             parsed.append((name.value, relation.scalar(text)))
-    tell(errors)
+    raise_all(errors)
     return parsed
 
 
@@ -358,5 +358,5 @@ def _keys(relation: Relation, keys: Iterable[model.GroupColumn]) -> tuple[tuple[
             else:
                 column = relation.column(key.name)
                 by.append((key.name.value, Column(column, relation.schema[column])))
-    tell(errors)
+    raise_all(errors)
     return tuple(by)

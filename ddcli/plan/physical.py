@@ -61,7 +61,7 @@ class SnapshotTable(Node):
 
 @dataclass(frozen=True, eq=False)
 class WatchedRecords(Node):
-    """An input whose records are watched: none should be there less than no times."""
+    """An input whose records are watched for negative multiplicities."""
 
     name: str
 
@@ -247,7 +247,7 @@ class EnterAt(OfLoop):
 class Shift(Node):
     """Each record of the input from the time "$from" to the time "$until", its last columns; without these.
 
-    `lower` and `upper` say which of the two are there. Gives updates at future times, so a `Delay` reads it.
+    `lower` and `upper` say which of the two exist. Its updates may lie at future times, so a `Delay` reads it.
     """
 
     lower: bool

@@ -151,7 +151,7 @@ def lower_reduction(node: logical.Reduce, child: Node, *, fuse: bool) -> Node:
 class _Arguments:
     """The columns that the calls read, each computed once; a plain column keeps its name, so that arrangements are shared.
 
-    A key that is aggregated is there again, as a value: aggregates read nothing but values.
+    An aggregated key is also a value: aggregates read nothing but values.
     """
 
     def __init__(self, by: dict[str, Expression]):

@@ -1,4 +1,4 @@
-"""When a record is there: bounds in the unit of the pipeline's time."""
+"""The times at which a record exists: bounds in the unit of the pipeline's time."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Values:
 
 
 class Contents:
-    """Records and how often each is there, as a matrix `[data lanes | count]`, consolidated."""
+    """Records with their multiplicities, as a matrix `[data lanes | count]`, consolidated."""
 
     def __init__(self, matrix: Matrix, schema: Schema, values: Values) -> None:
         self.matrix = matrix
@@ -78,7 +78,7 @@ class Contents:
         return np.flatnonzero(same)
 
     def count(self, record: Record) -> int:
-        """Return how often a record is there."""
+        """Return a record's multiplicity."""
         found = self.where(dict(zip(self.layout.names, record, strict=True)))
         return int(found.matrix[:, -1].sum())
 
@@ -109,7 +109,7 @@ class Contents:
         return decode_records(self.matrix, self.layout, self.values.pool)
 
     def counts(self) -> list[int]:
-        """Return how often each is there, in the order of `records`."""
+        """Return the multiplicities, in the order of `records`."""
         counts: list[int] = self.matrix[:, -1].tolist()
         return counts
 

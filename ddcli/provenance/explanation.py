@@ -47,7 +47,7 @@ class NotThere(DdError):
 
 @dataclass(frozen=True)
 class Answer:
-    """The records that were asked for, the first of `matching`, each explained, as of the time `at`: why they are there, or their `change`."""
+    """The records in question, the first of `matching`, each explained as of the time `at`: why it exists, or its `change`."""
 
     inputs: Inputs
     collection: str
@@ -84,7 +84,7 @@ def explain(
     limit: int = 5,
     no_code: bool = False,
 ) -> Answer:
-    """Return why the records of a collection that have the values `keys` (`column=value`) are there at the time `at`.
+    """Return why a collection has records with the values `keys` (`column=value`) at the time `at`.
 
     Without a time, at the last that runs have closed, or if there were none, at the last in the inputs. With `change`, why they
     changed at that time, or without one at the last at which any of them did. At most `limit` records are explained, and of a group so
@@ -144,7 +144,7 @@ Found = tuple[Question, int, tuple[Explained, ...], Missing | None]
 
 
 def _there(question: Question) -> Found:
-    """Find the records that are there."""
+    """Find the records that exist."""
     found = question.there()
     if not len(found):
         return question, 0, (), Absence(question).of(question.node, question.values)
@@ -160,7 +160,7 @@ def _until(question: Question) -> Time | None:
 
 
 def not_there(answer: Answer) -> NotThere:
-    """Return the answer that no such record is there as an error, which tells when there was one."""
+    """Return the error for an answer without a record; its hint has the last time at which one existed."""
     kinds = answer.inputs.kinds
     hint = "none was ever there before"
     if answer.until is not None:

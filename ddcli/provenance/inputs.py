@@ -154,7 +154,7 @@ def _near(place: str) -> str:
 
 
 def _where(place: str, path: Path, row: int) -> Where:
-    """Return where a row is, of which the reader tells the `place`."""
+    """Return the file and line of a row, by the reader's `place`."""
     return Where(_near(place), row if place == str(path) else None)
 
 

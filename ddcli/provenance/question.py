@@ -38,7 +38,7 @@ PRUNED = 16
 
 @dataclass(frozen=True)
 class Explained:
-    """A record, how often it is there, and why. `scope` says what the explanation holds: `witness` (enough of what it is made of),
+    """A record, its multiplicity, and why it exists. `scope` says what the explanation holds: `witness` (enough of what it is made of),
     `whole` (all that it is made of) or `everything` (all updates that may matter); `checked`: run alone, they give the record.
     """
 
@@ -94,7 +94,7 @@ class Question:
         return Contents(found, self.node.schema | times, self.known).where(self.values)
 
     def explained(self, record: Record, count: int) -> Explained:
-        """Return why a record is there, by the smallest explanation that passes the check."""
+        """Return why a record exists, by the smallest explanation that passes the check."""
         reason = self._traced(self.world, record, count, witnesses=True)
         if self.reproduces(reason, record, count):
             reason = self._pruned(reason, record, count)

@@ -39,7 +39,7 @@ def bare(expression: Expression) -> str:
 
 
 def bounds(node: logical.Temporal) -> str:
-    """Return when a record is there, in words."""
+    """Return the times at which a record exists, in words."""
     lower = f"{bare(node.lower)} <= " if node.lower is not None else ""
     upper = f" < {bare(node.upper)}" if node.upper is not None else ""
     return f"{lower}now{upper}"

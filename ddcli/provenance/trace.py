@@ -77,13 +77,13 @@ class Tracer:
         return Reason(node, says, record, place.contents(node).count(record), number)
 
     def _best(self, witnesses: Sequence[tuple[Place, Node, Record]]) -> Reason:
-        """Return the reason why one of the witnesses is there: the one with the fewest leaves of the first few."""
+        """Return the reason of one of the witnesses: the one with the fewest leaves of the first few."""
         tried = witnesses[: TRIED if len(self._known) < PATIENCE else 1]
         reasons = [self.reason(*witness, exact=False) for witness in tried]
         return min(reasons, key=lambda reason: (reason.everything, len(reason.leaves)))
 
     def _some(self, place: Place, node: Node, found: Contents, *, exact: bool) -> list[Reason]:
-        """Return the reasons of records of a node: of all, or of one that is there."""
+        """Return the reasons of records of a node: of all, or of one that exists."""
         if exact:
             return [self.reason(place, node, record) for record in found.records()]
         there = [r for r, count in zip(found.records(), found.counts(), strict=True) if count > 0]
@@ -292,7 +292,7 @@ class Tracer:
         own = group.where(values)
         if self.witnesses and own.counts() == [reason.count]:
             return reason.made_of(self._some(place, child, own, exact=exact))
-        # The record is there more often than it is among the first: those before it are what cuts it.
+        # Not all copies of the record are among the first: the records before it cut them off.
         first = place.contents(node).where(key)
         return reason.made_of([self.reason(place, child, each) for each in first.records()], self.shown)
 
@@ -378,7 +378,7 @@ class Tracer:
 
 
 def computes(step: Step) -> bool:
-    """Say whether a step has to be run to know which records give one: a filter lets them through as they are, a projection tells."""
+    """Return whether a step must run to find the records behind one: a filter and a projection need not."""
     if isinstance(step, MapStep):
         return not all(isinstance(expression, Column) for _, expression in step.columns)
     return not isinstance(step, FilterStep)

@@ -43,7 +43,7 @@ class SourceRows:
         return numbers[np.flatnonzero(self._there[numbers])]
 
     def last(self, numbers: Numbers, *, exact: bool) -> Numbers:
-        """Return the last of a record's updates that add up to how often it is there; or one that alone has it there."""
+        """Return the last of a record's updates that add up to its multiplicity; or one update that alone makes it exist."""
         ordered = numbers[np.argsort(self.matrix[numbers, -2], kind="stable")]
         diffs = self.matrix[ordered, -1]
         if not exact:

@@ -175,7 +175,7 @@ class Rounds:
         return self._known[at]
 
     def first(self, node: Node, record: Record, number: int) -> int:
-        """Return the first round from which on to `number` a record is there as often as it is there then."""
+        """Return the first round from which a record has the multiplicity that it has in round `number`."""
         layout = Layout(node.schema)
         history = Contents(self._updates[node.fingerprint], {**node.schema, "$round": ROUND}, self.values)
         found = history.where(dict(zip(layout.names, record, strict=True))).matrix
@@ -264,7 +264,7 @@ class Rounds:
         return _source(f"entering {node.fingerprint}", node)
 
     def _there(self, node: logical.Temporal) -> Expression:
-        """Return the condition under which a record is there now."""
+        """Return the condition under which a record exists now."""
         (now,) = self.around.world.now
         conditions: list[Expression] = []
         if node.lower is not None:

@@ -86,7 +86,7 @@ class Lookup:
 
     @property
     def diff(self) -> str:
-        """What the column is called that says how often a record is there."""
+        """The name of the column with a record's multiplicity."""
         return DIFF if "diff" in self.columns else "diff"
 
     @property
@@ -100,7 +100,7 @@ class Lookup:
         return any(self._ways.answers(node, known) for node in self._nodes)
 
     def rows(self, key: Mapping[str, Any], *, as_of: Any = None) -> pl.DataFrame:
-        """Return the records that have these values, and how often each is there, in the last column.
+        """Return the records with these values; the last column is their multiplicity.
 
         As of the newest commit, or of an earlier time `as_of` that the state still tells apart. Takes as long as to read
         the parts of files that can have the key, whatever the size of the state.

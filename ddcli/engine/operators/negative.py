@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Negative(Keeping):
-    """Pass updates on, and tell `found` of those after which a record's multiplicity is negative: rows `[record | time | count]`.
+    """Pass updates on, and call `found` with those after which a record's multiplicity is negative: rows `[record | time | count]`.
 
     The trace holds the whole collection, all of a record being its key. Time has one coordinate.
     """
