@@ -139,7 +139,9 @@ class FilesGiven:
         return replace(side, notes=(*side.notes, origin)) if origin else side
 
     def _table(self, declared: Schema | None) -> Side:
-        partitions = {self.listing.path(file): said for file in self.listing.files if (said := partition_of(file.path))}
+        partitions = {
+            self.listing.path(file): named for file in self.listing.files if (named := partition_of(file.path))
+        }
         tables = Tables(declared, partitions, dialect=self.reading.dialect)
         found = [tables.footer(path) for path in self.paths]
         for path, columns in zip(self.paths, found, strict=True):

@@ -189,7 +189,7 @@ class _Section:
         return dict(zip(collection.names, left, strict=True))
 
     def _query(self, query: model.Query) -> Relation:
-        """Return the result of a query. What it names is built before, so that a mistake there is told once."""
+        """Return the result of a query. The collections that it names are built first, so that a mistake in one is reported once."""
         self._all(query.tables)
         from ddcli.plan.sql.statement import bind
 
@@ -307,8 +307,8 @@ def _input(given: model.InputSpec, schema: Schema, arranged: tuple[str, ...]) ->
 
 def _meaning(given: model.InputSpec) -> str:
     """Return what the results of reading an input depend on, beside its columns."""
-    said = [given.diff, given.delete_when, given.order_by]
-    parts = [given.format, *(text.value if text else "" for text in said), "flattened" if given.flattened else ""]
+    texts = [given.diff, given.delete_when, given.order_by]
+    parts = [given.format, *(text.value if text else "" for text in texts), "flattened" if given.flattened else ""]
     if given.csv is not None:
         parts += [f"{name}={value!r}" for name, value in given.csv.stated()]
     if given.arrives:

@@ -184,13 +184,13 @@ def _chunk(name: str, layout: BatchLayout, matrix: Matrix, pool: Pool, page: int
             levels = _levels(here, count)
             values = values if here is None else values[here]
         body = levels + (_numbers(values, size) if numbered else _differences(values, narrow=bool(form & NARROW)))
-        said: Fields = {
+        header: Fields = {
             1: (I32, number_bytes(count)),
             2: (I32, number_bytes(NUMBERS if numbered else DELTAS)),
             3: (I32, number_bytes(LEVELS)),
             4: (I32, number_bytes(LEVELS)),
         }
-        pages += [_header(0, 5, said, len(body)), body]
+        pages += [_header(0, 5, header, len(body)), body]
     return _Chunk(column, b"".join(pages), dictionary)
 
 
@@ -216,14 +216,14 @@ def _dictionary(known: Matrix, kind: Type, pool: Pool) -> bytes:
         )
     else:
         body = float_values(known).tobytes()
-    said: Fields = {1: (I32, number_bytes(len(known))), 2: (I32, number_bytes(UNENCODED))}
-    return _header(DICTIONARY_PAGE, 7, said, len(body)) + body
+    header: Fields = {1: (I32, number_bytes(len(known))), 2: (I32, number_bytes(UNENCODED))}
+    return _header(DICTIONARY_PAGE, 7, header, len(body)) + body
 
 
-def _header(kind: int, field: int, said: Fields, size: int) -> bytes:
+def _header(kind: int, field: int, header: Fields, size: int) -> bytes:
     """Return the header of a page of `size` bytes, of which a struct in this field of it says more."""
     sizes = (I32, number_bytes(size))
-    return struct_bytes({1: (I32, number_bytes(kind)), 2: sizes, 3: sizes, field: (STRUCT, struct_bytes(said))})
+    return struct_bytes({1: (I32, number_bytes(kind)), 2: sizes, 3: sizes, field: (STRUCT, struct_bytes(header))})
 
 
 def _levels(there: Flags | None, count: int) -> bytes:

@@ -42,5 +42,5 @@ def check_pipeline(state: Path, manifest: Manifest, file: Path) -> None:
         raise StateError(
             f"the state of '{manifest.name}' belongs to another pipeline file, {near(str(other))}",
             place=str(file),
-            hint="give this pipeline another `name`, or another `state`; `dd state adopt` gives it the state that is there",
+            hint="give this pipeline another `name`, or another `state`; `dd state adopt` binds the existing state to it",
         )

@@ -149,9 +149,9 @@ def delimiter_name(dialect: Dialect) -> str:
 
 def _worded(problem: str, dialect: Dialect, place: str) -> Damage:
     name = delimiter_name(dialect)
-    said = next((words for part, words in WORDS.items() if part in problem), problem)
+    message = next((words for part, words in WORDS.items() if part in problem), problem)
     hint = QUOTES if dialect.quote else "leave out `quote`: fields in quotes may have line ends"
-    return Damage(said.format(name), place, hint.format(name))
+    return Damage(message.format(name), place, hint.format(name))
 
 
 def not_text(path: Path, line: int, encoding: str) -> Damage:
@@ -213,7 +213,7 @@ def names_of(path: Path, dialect: Dialect) -> list[str]:
 
 
 def refuse_long_names(names: list[str], path: Path, line: int = 1) -> None:
-    """Raise InputError if a name in the header of a CSV file is none that a person gives: each message would have it, and each table."""
+    """Raise InputError if a name in the header of a CSV file is absurdly long: each message would have it, and each table."""
     longest = max(map(len, names), default=0)
     if longest > LONGEST_NAME:
         raise InputError(

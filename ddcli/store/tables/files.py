@@ -91,10 +91,10 @@ class Tables:
 
     def kind(self, path: Path) -> Kind:
         """Return the kind of a file."""
-        said = {} if self.dialect.header else self.partitions.get(path, {})
-        alike = (packing_of(path.name), bare(path.name).rpartition(".")[2], *said)
+        partition = {} if self.dialect.header else self.partitions.get(path, {})
+        alike = (packing_of(path.name), bare(path.name).rpartition(".")[2], *partition)
         if (known := self._kinds.get(alike)) is None:
-            dialect = self.dialect.of(path, said)
+            dialect = self.dialect.of(path, partition)
             known = self._kinds[alike] = kind_of(
                 path, self.declared, dialect, nested=self.nested, enveloped=self.enveloped
             )

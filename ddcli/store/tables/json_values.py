@@ -29,7 +29,7 @@ def is_values(path: Path) -> bool:
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Give the lines of a file of JSON lines, or the objects of another, each with the number of the line where it begins.
 
-    Raises DamagedError where the objects of a `.json` file can't be told apart, and NotWholeError.
+    Raises DamagedError where the objects of a `.json` file can't be separated, and NotWholeError.
     """
     if not is_values(path):
         with opened(path) as file:
