@@ -16,7 +16,7 @@ import openpyxl
 import polars as pl
 import pytest
 import yaml
-from tests.scratch import ROOT
+from tests.harness import ROOT
 
 from ddcli.commands.check import check
 from ddcli.commands.first_pipeline import begin
