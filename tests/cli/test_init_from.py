@@ -16,12 +16,12 @@ import openpyxl
 import polars as pl
 import pytest
 import yaml
-from tests.harness import ROOT
 
 from ddcli.commands.check import check
 from ddcli.commands.first_pipeline import begin
 from ddcli.driver.run import run
 from ddcli.errors import UsageError
+from tests.harness import ROOT
 
 # ruff: noqa: DTZ001 - datetimes without zone are a type of their own
 EXPORTS = ROOT / "fixtures/exports"
@@ -125,7 +125,7 @@ def test_a_mixed_folder_is_several_inputs_and_times_of_two_types_two_pipelines(t
     (data / "orders").mkdir(parents=True)
     for day in ("2024-01-01", "2024-01-02"):
         (data / f"orders/{day[-1]}.csv").write_text(f"id,total,place,time\n1,2.50,a,{day}\n2,,b,{day}\n")
-        (data / f"visits-{day}.ndjson").write_text(f'{{"page": "a", "at": "{day} 10:00:00"}}\n')
+        (data / f"visits-{day}.ndjson").write_text(f'{{"page": "p{day}", "at": "{day} 10:00:00"}}\n')
     (data / "people.json").write_text(
         '[{"id": 1, "name": "ann", "born": "2000-01-02"}, {"id": 2, "name": null, "born": "2001-01-01"}]'
     )
@@ -144,7 +144,7 @@ def test_a_mixed_folder_is_several_inputs_and_times_of_two_types_two_pipelines(t
     assert "# half: data/half.csv is left out: " in text
     begun(tmp_path, data)
     assert held(tmp_path, "orders") == {(1, Decimal("2.50"), "a"): 1, (2, None, "b"): 1}
-    assert held(tmp_path, "visits") == {("a", datetime(2024, 1, 1, 10)): 1, ("a", datetime(2024, 1, 2, 10)): 1}
+    assert held(tmp_path, "visits") == {(f"p2024-01-0{n}", datetime(2024, 1, n, 10)): 1 for n in (1, 2)}
     (data / "events.csv").write_text("id,at\n1,2024-01-01 10:00\n")
     assert list(begin(data, tmp_path)) == ["data.yaml", "data_datetime_us.yaml"]
 
