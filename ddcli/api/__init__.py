@@ -17,6 +17,7 @@ Expressions are those of pipeline files. Nothing is emitted for a time until the
 * imported: arrangements of other dataflows
 * loops: loop variables and what closes over them
 * outputs: the updates of a collection, as a program reads them
+* queries: SQL queries over collections
 * program: a dataflow as its parts see it
 * sessions: where a program's updates enter
 * traces: handles on arrangements: read as of a time, import elsewhere

@@ -268,6 +268,17 @@ class Collection:
         left: Collection = self.dataflow.leave(self)
         return left
 
+    def sql(self, query: str, **others: Collection) -> Collection:
+        """Return the result of an SQL query, in which this collection is `self` and others have the names that they are given by.
+
+        >>> from ddcli import Dataflow
+        >>> edges = Dataflow().input("edges", {"src": "int64", "dst": "int64"})
+        >>> list(edges.sql("select src, count(*) as degree from self group by src").schema)
+        ['src', 'degree']
+        """
+        found: Collection = self.dataflow.sql(query, self=self, **others)
+        return found
+
     # --- looking --------------------------------------------------------------------------------------------------
 
     def inspect(self, show: str | Callable[[tuple[Any, Any, int]], Any] = "") -> Collection:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ddcli.api.arguments import schema as schema_of
 from ddcli.api.clock import Clock
-from ddcli.api.collection import Arranged
+from ddcli.api.collection import Arranged, Collection
 from ddcli.api.imported import ImportedArrangement
 from ddcli.api.loops import Loop, iterated
 from ddcli.api.outputs import Output
+from ddcli.api.queries import queried
 from ddcli.api.sessions import Input, UpdateSource, Upserts
 from ddcli.api.traces import KeptTraces
 from ddcli.circuit.graph import Assembled, assemble
@@ -39,11 +40,10 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from ddcli.api.collection import Collection
     from ddcli.api.outputs import Update
     from ddcli.api.traces import TraceHandle
     from ddcli.expressions.types import Type
-    from ddcli.plan.logical import LoopName
+    from ddcli.plan.logical import LoopName, Node
 
 
 SHARDS = 2
@@ -78,7 +78,7 @@ class Dataflow:
         self.clock = Clock(time)
         self.pool = Pool(SECRET)
         self.frontier = Frontier([self.clock.start])
-        self.surroundings = Surroundings(self.clock.kinds)
+        self.surroundings = Surroundings(self.clock.kinds, inputs=self._inputs)
         self.written_loop: Loop | None = None
         self.workers = workers
         self._workers = Workers(SHARDS * workers if workers > 1 else 1, workers)
@@ -119,6 +119,23 @@ class Dataflow:
             raise UsageError(f"there is an input '{name}' already")
         columns = schema_of(schema, f"input '{name}'")
         return Relation(logical.Source((), columns, name, tuple(self.clock.names)))
+
+    def sql(self, query: str, /, **collections: Collection) -> Collection:
+        """Return the result of an SQL query over collections, by the names that they are given by.
+
+        >>> df = Dataflow()
+        >>> edges = df.input("edges", {"src": "int64", "dst": "int64"})
+        >>> two = df.sql("select a.src, b.dst from edges a join edges b on a.dst = b.src", edges=edges)
+        >>> list(two.schema)
+        ['src', 'dst']
+        """
+        if any(each.dataflow is not self for each in collections.values()):
+            raise UsageError("`sql` is given a collection of another dataflow")
+        return Collection(self, queried(self, query, {name: each.relation for name, each in collections.items()}))
+
+    def _inputs(self) -> list[Node]:
+        """Return the nodes of all inputs."""
+        return [each.relation.node for each in self._feeds.values() if isinstance(each, Collection)]
 
     def iterate(
         self,

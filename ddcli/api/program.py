@@ -36,6 +36,9 @@ class Program(Protocol):
     def leave(self, collection: Any) -> Any:
         """Return the `Collection` that leaves the loop that is being written step by step."""
 
+    def sql(self, query: str, /, **collections: Any) -> Any:
+        """Return the `Collection` that a query over these, by name, returns."""
+
     def arranged(self, relation: Relation) -> Any:
         """Return the `Arranged` whose node is that of `relation`."""
 

@@ -70,6 +70,8 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
                     say(f"{each.file}: note: inputs.{name}: {near(path)} is passed over: {why}", err=True)
                 if len(given.passed) > SHOWN:
                     say(f"{each.file}: note: inputs.{name}: and {len(given.passed) - SHOWN:,} more", err=True)
+            for span, text in each.bound.graph.notes if each.bound is not None else ():
+                say(f"{span}: note: {text}", err=True)
             for name, why in each.unseen.items():
                 say(f"{each.file}: note: `{name}` is checked when it is called: {why}", err=True)
             for name, schema in each.outputs.items():

@@ -47,9 +47,8 @@ def build(
             errors.extend(_met_by_the_log(spec, output, relation))
     if errors:
         raise SpecErrors(errors)
-    return logical.Graph(
-        outputs | {logical.EXPORT + name: node for name, node in around.exports.items()}, section.engines
-    )
+    exports = {logical.EXPORT + name: node for name, node in around.exports.items()}
+    return logical.Graph(outputs | exports, section.engines, tuple(around.notes))
 
 
 def build_collections(
@@ -199,7 +198,8 @@ class _Section:
             return found
 
         with placing(query.place, query.text.span):
-            found, _ = bind(query.text, named, self.around.inputs, self.around.loop, len(self.around.time))
+            found, notes = bind(query.text, named, self.around.inputs, self.around.loop, len(self.around.time))
+        self.around.notes.extend(notes)
         return found
 
     def _sum(self, sources: Sequence[model.Source], span: Span) -> Relation:

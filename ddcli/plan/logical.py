@@ -19,6 +19,7 @@ from ddcli.expressions import stage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ddcli.errors import Span
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
@@ -327,10 +328,14 @@ class TopK(Node):
 
 @dataclass(frozen=True)
 class Graph:
-    """A pipeline's named outputs over its sources. `engines` has the engines of nodes for which the file chooses one."""
+    """A pipeline's named outputs over its sources. `engines` has the engines of nodes for which the file chooses one.
+
+    `notes` are what is worth knowing of its queries, each at its place.
+    """
 
     outputs: dict[str, Node]
     engines: dict[str, frozenset[str]] = field(default_factory=dict)
+    notes: tuple[tuple[Span, str], ...] = ()
 
     @cached_property
     def fingerprint(self) -> str:

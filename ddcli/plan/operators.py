@@ -23,7 +23,7 @@ from ddcli.spec import model
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ddcli.errors import DdError
+    from ddcli.errors import DdError, Span
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.tree import Expression
 
@@ -39,6 +39,8 @@ class Surroundings:
     """Returns the nodes of all inputs: rows that depend on no table are there from the first of theirs on."""
     exports: dict[str, logical.Node] = field(default_factory=dict)
     """The arrangements for other pipelines that were met, by name."""
+    notes: list[tuple[Span, str]] = field(default_factory=list)
+    """What is worth knowing of queries, each at its place."""
 
 
 HERE = Surroundings()

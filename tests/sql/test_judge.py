@@ -4,6 +4,8 @@ import random
 
 import pytest
 
+from ddcli import Dataflow
+from ddcli.errors import UsageError
 from tests.sql.generate import Statements
 from tests.sql.judge import Judged, connect, judge
 
@@ -104,3 +106,17 @@ def test_random_statements_are_what_duckdb_makes_of_them_or_refused(base):
     for seed in range(statements):
         assert judge(Statements(random.Random(seed)).statement(), seed, base, judged) is None
     assert judged.compared > statements * 3 // 4, judged.refused
+
+
+def test_a_collection_can_be_queried():
+    dataflow = Dataflow()
+    edges = dataflow.input("edges", {"src": "int64", "dst": "int64"})
+    two = edges.sql("select a.src, b.dst from self a join others b on a.dst = b.src", others=edges).output()
+    edges.insert((1, 2))
+    edges.insert((2, 3))
+    edges.advance_to(1)
+    dataflow.step()
+    assert two.updates() == [((1, 3), 0, 1)]
+    with pytest.raises(UsageError, match="no collection is named `edge`") as found:
+        dataflow.sql("select src\nfrom edge", edges=edges)
+    assert str(found.value.span) == "query:2:6"
