@@ -39,7 +39,7 @@ MOST, LARGEST = 500, 1 << 26
 DIGEST = 32
 WRONG = (OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError, RecursionError)
 """What reading raises of a file that holds something else than we write."""
-SOURCES = ("spec", "expressions", "plan")
+SOURCES = ("spec", "expressions", "plan", "plan/sql")
 """The packages that decide what a file means, and how what is kept is made again."""
 LIBRARIES = ("sqlglot", "yaml")
 

@@ -36,7 +36,12 @@ collections:
   both: {from: per, apply: [{join: {with: rows, on: [k]}}, {top_k: {k: 2, order_by: [v desc], by: [k]}}]}
   reached:
     iterate: {variables: {x: rows}, body: {x: {from: [x, rows], apply: [distinct]}}, result: x}
-outputs: {per: out/per/, both: out/both/, reached: out/reached/}
+  asked:
+    sql: |
+      select r.k, count(*) as n from rows r
+      where exists (select 1 from some s where s.k = r.k) and r.v < (select max(total) from per)
+      group by r.k
+outputs: {per: out/per/, both: out/both/, reached: out/reached/, asked: out/asked/}
 """
 TYPES = {"k": pl.Int64, "v": pl.Int64, "day": pl.Date, "time": pl.Int64, "diff": pl.Int64}
 
