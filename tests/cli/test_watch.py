@@ -1,5 +1,6 @@
 """`dd run --watch`: rounds as inputs change, files that are still being written, errors that pass, and how it ends."""
 
+import datetime as dt
 import json
 import os
 import signal
@@ -269,3 +270,22 @@ def test_wrong_use_ends_at_once(orders):
         assert (found.code, said in found.err) == (2, True)
     orders.write("orders.yaml", "dd: 1\nname: orders\n")
     assert orders("run", "orders.yaml", "--watch").code == 2
+
+
+def test_a_round_begins_when_something_is_due(tmp_path, watch):
+    """Under the clock of arrivals records leave by themselves: no file comes, and none changes."""
+    (tmp_path / "orders").mkdir()
+    end = dt.datetime.now(dt.UTC).replace(tzinfo=None) + dt.timedelta(seconds=8)
+    (tmp_path / "orders/1.csv").write_text(f"id,until\n1,{end}\n2,2999-01-01 00:00:00\n")
+    (tmp_path / "orders.yaml").write_text("""\
+inputs: {a: {path: orders/, format: append, columns: {id: int64, until: "datetime[us]"}}}
+collections: {c: {from: a, apply: [{temporal_filter: {until: until}}, {project: [id]}]}}
+outputs: {c: out/}
+""")
+    one = watch(tmp_path)
+    one.run()
+    assert contents(tmp_path / "out") == {(1,): 1, (2,): 1}
+    assert one.run()["outputs"]["c"]["retracted"] == 1
+    assert dt.datetime.now(dt.UTC).replace(tzinfo=None) >= end
+    assert contents(tmp_path / "out") == {(2,): 1}
+    assert one.end(signal.SIGTERM)[0] == 0
