@@ -7,7 +7,8 @@ import statistics
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.bench import files, states
+from tests.bench import files, states, tpch
+from tests.bench.batches import in_batches
 from tests.bench.differences import differences
 from tests.bench.files import size
 from tests.bench.lookups import lookups
@@ -86,5 +87,8 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "state-on-disk": states.disk,
     "diff": differences,
     "query": lookups,
+    "lookups": in_batches,
+    "tpch": tpch.each,
+    "tpch-all": tpch.all_in_one,
     **{f"loops-{name}": case.figures for name, case in LOOPS.items()},
 }

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.bench import loops
+from ddcli.spec import parse_spec
+from tests.bench import loops, tpch
 from tests.bench.__main__ import main
 from tests.bench.cases import CASES
 from tests.bench.engine import CASES as ENGINE_CASES
@@ -17,7 +18,7 @@ from tests.bench.table import Asked, Figure, duration, render
 
 ROWS = 2_000
 # Cases in memory run in this process below, and compiling all kernels anew takes long; the tests of kernels do that.
-WHOLE = [name for name in CASES if name != "compile" and not name.startswith(("engine", "loops"))]
+WHOLE = [name for name in CASES if name != "compile" and not name.startswith(("engine", "loops", "tpch"))]
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,22 @@ def test_a_case_of_whole_processes_agrees_with_the_peers(name, folder):
         assert figure.seconds > 0
         assert set(figure.peers) in ({"polars", "duckdb"}, {"polars"}, set())
         assert figure.case in render([figure], "text")
+
+
+@pytest.mark.slow
+def test_queries_of_tpch_agree_with_duckdb(folder):
+    names = ["q06", "q13", "q18"]
+    load, batch, state = tpch.one(Session(20_000, 1, folder), names, "some", Asked())
+    assert min(load.seconds, batch.seconds, state.seconds) > 0
+    assert set(batch.peers) == {"duckdb"}
+    text = tpch.query("q06", 0.002).replace("sum(", "1 + sum(")
+    with pytest.raises(AssertionError, match="q06: dd has 1 records, DuckDB 1"):
+        tpch.compare("q06", text, folder / "work/tpch-some/out/q06", folder / "tpch-0.002/now")
+
+
+def test_all_queries_of_tpch_are_one_pipeline():
+    assert list(tpch.QUERIES) == [f"q{number:02d}" for number in range(1, 23)]
+    assert parse_spec(tpch.pipeline(list(tpch.QUERIES), 1.0), "all.yaml").outputs.keys() == tpch.QUERIES.keys()
 
 
 @pytest.mark.parametrize("name", ENGINE_CASES)
