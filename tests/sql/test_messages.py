@@ -42,3 +42,11 @@ def test_a_mistake_is_refused_at_its_place(text):
     assert problem in found.value.problem
     if place is not None:
         assert str(found.value.span).partition(":")[2] == place
+
+
+def test_deep_queries_are_bound():
+    inner = "select a from t"
+    for _ in range(30):
+        inner = f"select a from t where a in ({inner}) and exists (select 1 from u where u.a = t.a)"
+    assert list(bound(inner).schema) == ["a"]
+    assert list(bound(" union ".join(["select a from t"] * 300)).schema) == ["a"]

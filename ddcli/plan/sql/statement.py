@@ -10,6 +10,7 @@ from sqlglot import exp
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
 from ddcli.expressions.statement import read_statement
+from ddcli.expressions.tree import deep_calls
 from ddcli.plan import logical
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
@@ -41,7 +42,12 @@ def bind(
     statement stands, `coordinates` how many a time has.
     """
     statement = Statement(read_statement(text), named, inputs, loop, coordinates)
-    result = statement.query(statement.tree.root, Environment({}))
+    try:
+        with deep_calls():
+            result = statement.query(statement.tree.root, Environment({}))
+    except RecursionError:
+        hint = "name parts of it by `with`, or make them collections of their own"
+        raise SpecError("queries stand too deep inside each other", span=text.span, hint=hint) from None
     statement.tree.finish()
     names: dict[str, str] = {}
     for name, column in result.columns:
