@@ -243,3 +243,16 @@ def test_how_far_rows_may_be_ahead_is_of_dates(tmp_path):
     place.write("a", pl.DataFrame([(1, 5, 1)], ROW, orient="row"))
     with pytest.raises(SpecError, match="`max_ahead` is of dates"):
         place.run()
+
+
+@pytest.mark.parametrize("until", [(7, 6), (6, 7), (7, 7)])
+def test_of_a_product_late_rows_are_moved_to_times_that_the_run_closes(tmp_path, until):
+    """Whichever side of the box moves: an update at a time that stays open would be one too early."""
+    place = Place(tmp_path, format="append", time=["x", "y"], late="arrive")
+    place.write("a", pl.DataFrame({"a": [1], "x": [5], "y": [5]}))
+    place.run()
+    place.write("b", pl.DataFrame({"a": [2], "x": [1], "y": [3]}))
+    place.run(until=f"{until[0]},{until[1]}")
+    found = pl.concat([pl.read_parquet(file) for file in (tmp_path / "out").glob("*.parquet")]).filter(pl.col("a") == 2)
+    ((x, y, diff),) = found.select("x", "y", "diff").iter_rows()
+    assert (x < until[0], y < until[1], x >= 6 or y >= 6, diff) == (True, True, True, 1)

@@ -388,7 +388,11 @@ class LogReader:
             self._which(piece.only, (lower, upper)) if piece.only else None,
             self._arrived(piece),
         )
-        return rows._replace(times=advanced(rows.times, lower)) if piece.only == "advanced" and lower else rows
+        return (
+            rows._replace(times=advanced(rows.times, _open_first(lower, upper)))
+            if piece.only == "advanced" and lower
+            else rows
+        )
 
     def kept(self) -> dict[str, Any]:
         """Return what a manifest keeps of the log beside its files."""
@@ -450,9 +454,15 @@ def _beyond(time: Time, limits: tuple[int | None, ...]) -> bool:
     return any(limit is not None and value > limit for value, limit in zip(time, limits, strict=True))
 
 
+def _open_first(lower: Times, upper: Times) -> Times:
+    """Return `lower` with an element first that `upper` closes, if there is one: late rows are moved up to the first."""
+    closing = Frontier(upper)
+    return tuple(sorted(lower, key=closing.less_equal))
+
+
 def _comes_before(lower: Times, upper: Times) -> bool:
-    """Say whether the time to which late rows are moved is closed by `upper`, as far as it is one time."""
-    return not lower or len(lower[0]) > 1 or not Frontier(upper).less_equal(lower[0])
+    """Say whether the time to which late rows are moved is closed by `upper`."""
+    return not lower or not Frontier(upper).less_equal(_open_first(lower, upper)[0])
 
 
 def _repeats(matrix: Matrix) -> bool:
