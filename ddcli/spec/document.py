@@ -110,6 +110,8 @@ class Version(Shape[str]):
         return {"enum": [int(VERSION)]}
 
 
+ANCHORS = "x-"
+"""The beginning of keys of the file under which anchors may stand; what they hold is read where an alias names it."""
 SECTIONS = {
     "dd": Key("version", Version(), about=f"the version of this language; default: {VERSION}"),
     "name": Key("name", PIPELINE_NAME, about="names the state, .dd/<name>/ beside this file; default: the file's name"),
@@ -180,6 +182,8 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
     found: dict[str, Any] = {}
     for word, node in sorted(root.entries, key=lambda entry: entry[0].value != "dd"):
         key = SECTIONS.get(word.value)
+        if word.value.startswith(ANCHORS):
+            continue
         try:
             if key is None:
                 listed = f"(keys: {', '.join(SECTIONS)})"
@@ -242,6 +246,7 @@ def json_schema() -> JsonSchema:
         "type": "object",
         "properties": sections,
         "required": [name for name, key in SECTIONS.items() if key.required],
+        "patternProperties": {f"^{ANCHORS}": {"description": "for anchors: nobody else reads it"}},
         "additionalProperties": False,
         "$defs": definitions,
     }

@@ -25,7 +25,7 @@ ALIAS = Words("a name", r"[^\W\d]\w*", "a name that qualifies columns is made of
 COLUMN = Words("a column's name")
 REFERENCE = Referring(Words("the name of an input or collection"))
 EXPRESSION = ExpressionText()
-COLUMNS = Many(COLUMN, "a list of columns", distinct=True)
+COLUMNS = Many(COLUMN, "a list of columns", distinct=True, alone=True)
 ASSIGNMENTS = Pairs(COLUMN, EXPRESSION, "a mapping of columns to expressions")
 
 
@@ -127,6 +127,7 @@ def _python_reduce(place: NodePlace, arguments: dict[str, Any]) -> model.PythonR
 
 BY: Shape[tuple[model.GroupColumn, ...]] = ByKind(
     "a list of columns, or a mapping of names to expressions",
+    scalar=As(COLUMN, lambda _, name: (model.GroupColumn(name),)),
     sequence=As(
         Many(COLUMN, "a list of columns", least=0, distinct=True), lambda _, names: tuple(map(model.GroupColumn, names))
     ),
@@ -207,6 +208,7 @@ def _same(_: NodePlace, names: tuple[Text, ...]) -> tuple[tuple[Text, Text], ...
 
 ON = ByKind(
     "a list of common columns, or a mapping of left to right columns",
+    scalar=As(COLUMN, lambda _, name: ((name, name),)),
     sequence=As(COLUMNS, _same),
     mapping=Pairs(COLUMN, COLUMN, "a mapping of left to right columns"),
     hint="write `on: [customer_id]` or `on: {manager: employee}`",
@@ -225,7 +227,10 @@ TOP_K = {
     "by": Key("by", COLUMNS, about="the groups; without: the whole collection is one"),
     "k": Key("k", Whole(1), required=True, about="how many to keep of each group"),
     "order_by": Key(
-        "order_by", Many(As(EXPRESSION, _order), "a list of expressions"), required=True, about="`amount desc`"
+        "order_by",
+        Many(As(EXPRESSION, _order), "a list of expressions", alone=True),
+        required=True,
+        about="`amount desc`",
     ),
 }
 JOIN = {

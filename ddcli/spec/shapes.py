@@ -24,14 +24,17 @@ K = TypeVar("K")
 
 @dataclass(eq=False, repr=False, slots=True)
 class Many(Shape[tuple[T, ...]]):
-    """A list. `distinct`: no item is written twice."""
+    """A list. `distinct`: no item is written twice; `alone`: an item may stand without brackets."""
 
     each: Shape[T]
     wants: str
     least: int = 1
     distinct: bool = False
+    alone: bool = False
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> tuple[T, ...]:
+        if self.alone and isinstance(node, Scalar) and node.kind != "null":
+            return (self.each.read(node, place, notes),)
         if not isinstance(node, Sequence):
             hint = f"write `[{node.text.value}]`" if isinstance(node, Scalar) and node.kind != "null" else None
             if (isinstance(node, Mapping) and not node.flow) or (isinstance(node, Scalar) and node.kind == "null"):
@@ -57,7 +60,8 @@ class Many(Shape[tuple[T, ...]]):
     def _schema(self) -> JsonSchema:
         found: JsonSchema = {"type": "array", "items": self.each.schema()}
         found |= {"minItems": self.least} if self.least else {}
-        return found | ({"uniqueItems": True} if self.distinct else {})
+        found |= {"uniqueItems": True} if self.distinct else {}
+        return {"anyOf": [found, self.each.schema()]} if self.alone else found
 
 
 @dataclass(eq=False, repr=False, slots=True)

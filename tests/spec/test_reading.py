@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ddcli.errors import SpecErrors
 from ddcli.expressions.types import Type
 from ddcli.spec import load_spec, parse_spec
 
@@ -295,3 +296,35 @@ def test_reading_imports_little(root):
     command = [sys.executable, "-c", script, str(root / "pipelines" / "delays.yaml")]
     environment = os.environ | {"PYTHONPATH": str(root)}
     assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "set()\n"
+
+
+def test_one_column_needs_no_brackets():
+    apply = "[{{join: {{with: c, on: {0}}}}}, {{reduce: {{by: {0}, n: count(*)}}}}, {{top_k: {{k: 1, by: {0}, order_by: {1}}}}}, {{project: {0}}}]"
+    text = "dd: 1\nname: p\ninputs: {{o: o/, c: c/}}\ncollections: {{a: {{from: o, apply: {}}}}}\noutputs: {{a: a/}}\n"
+    plain, listed = (
+        parse_spec(text.format(apply.format(*words)), "p.yaml") for words in (("id", "n desc"), ("[id]", "[n desc]"))
+    )
+    for spec in (plain, listed):
+        join, reduce, top_k, project = spec.collections["a"].apply
+        assert [(one.value, other.value) for one, other in join.on] == [("id", "id")]
+        assert [column.name.value for column in reduce.by] == ["id"]
+        assert [text.value for text in (*top_k.by, *project.columns)] == ["id", "id"]
+        assert [(order.expression.value, order.descending) for order in top_k.order_by] == [("n", True)]
+
+
+def test_keys_for_anchors_are_passed_over():
+    text = """\
+dd: 1
+name: p
+x-csv: &european {delimiter: ";", decimal: ","}
+x-anything: [&columns {id: int64, time: int64}]
+inputs:
+  a: {path: a/, columns: *columns, csv: *european}
+  b: {path: b/, columns: *columns, csv: *european}
+outputs: {a: out/a/, b: out/b/}
+"""
+    spec = parse_spec(text, "p.yaml")
+    assert spec.inputs["b"].csv.delimiter == ";"
+    assert list(spec.inputs["a"].columns) == ["id", "time"]
+    with pytest.raises(SpecErrors, match="unknown key 'y-csv'"):
+        parse_spec(text.replace("x-csv", "y-csv"), "p.yaml")

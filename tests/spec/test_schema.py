@@ -42,12 +42,17 @@ def valid(value, schema):
         "properties": lambda known: (
             not isinstance(value, dict) or all(valid(value[name], known[name]) for name in known if name in value)
         ),
+        "patternProperties": lambda known: (
+            not isinstance(value, dict)
+            or all(valid(value[name], known[form]) for form in known for name in value if re.search(form, name))
+        ),
         "additionalProperties": lambda one: (
             not isinstance(value, dict)
             or all(
                 one is not False and valid(value[name], one)
                 for name in value
                 if name not in schema.get("properties", {})
+                and not any(re.search(form, name) for form in schema.get("patternProperties", {}))
             )
         ),
     }
@@ -108,7 +113,7 @@ WRONG = [
     "map: {}",
     "map: {a: }",
     "map: {function: 'm:f', columns: {a: int64}, other: 1}",
-    "project: a",
+    "project: [[a]]",
     "project: [a, a]",
     "project: []",
     "rename: {a: [b]}",
@@ -117,10 +122,10 @@ WRONG = [
     "distinct: {on: a}",
     "concat: {apply: [distinct]}",
     "join: {with: customers}",
-    "join: {with: customers, on: id}",
+    "join: {with: customers, on: [[id]]}",
     "join: {with: customers, on: [id], how: outer}",
     "join: {with: customers, on: [id], kind: left}",
-    "reduce: {by: a, n: count(*)}",
+    "reduce: {by: [[a]], n: count(*)}",
     "reduce: {by: [a], n: {count: all}}",
     "count: {of: a}",
     "top_k: {k: 0, order_by: [a]}",
