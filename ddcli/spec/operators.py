@@ -206,7 +206,7 @@ def _same(_: NodePlace, names: tuple[Text, ...]) -> tuple[tuple[Text, Text], ...
     return tuple((name, name) for name in names)
 
 
-ON = ByKind(
+ON: Shape[tuple[tuple[Text, Text], ...]] = ByKind(
     "a list of common columns, or a mapping of left to right columns",
     scalar=As(COLUMN, lambda _, name: ((name, name),)),
     sequence=As(COLUMNS, _same),
