@@ -158,6 +158,11 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = ()) -> Lis
             objects = isinstance(root, ObjectPath)
             refuse_lake_tables([root] if objects else sorted({listing.path(file).parent for file in listing.new}))
     except OSError as error:  # no permission, a link to nothing, a file that went away meanwhile
+        name = str(error.filename or path)
+        if isinstance(error, FileNotFoundError) and os.path.islink(name):  # noqa: PTH114 - as in `_matching`
+            target = os.readlink(name)  # noqa: PTH115 - as in `_matching`
+            problem = f"a link to '{target}', which is not there"
+            raise InputError(problem, place=name, hint="remove the link, or put the file back") from None
         raise InputError(f"the input can't be listed: {error.strerror}", place=str(error.filename or path)) from None
     return listing
 
