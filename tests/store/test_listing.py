@@ -75,7 +75,7 @@ def test_what_is_not_there_is_refused(tmp_path, path):
 
 def test_a_link_to_nothing_is_refused(tmp_path):
     (tmp_path / "a.parquet").symlink_to(tmp_path / "gone")
-    with pytest.raises(InputError, match="a link to .*gone.*, which is not there") as caught:
+    with pytest.raises(InputError, match=r"a link to .*gone.*, which is not there") as caught:
         list_input(".", tmp_path)
     assert "a.parquet" in caught.value.place
 
