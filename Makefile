@@ -54,7 +54,8 @@ demo-spark: $(READY) ## The same on Spark and here by turns, with Java from PyPI
 	    group by all having sum(diff) != 0) \"\"\").show()"
 	@rm -rf out/airborne-by-turns
 
-test tests test-lowest: export PYTHONHASHSEED = 0 # sets of texts have the same order each time, as all that tests draw is the same
+# Sets of texts have the same order each time, as all that tests draw is the same.
+test tests test-lowest: export PYTHONHASHSEED = 0
 
 test: $(READY) tools ## Run the tests, but for slow ones, with a third of the random cases
 	$(BIN)/pytest $(PARALLEL) -m 'not slow' $(ARGS)

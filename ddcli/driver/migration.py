@@ -28,7 +28,7 @@ from ddcli.job.clock import last_time
 from ddcli.job.request import find_inputs
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.changes import CONTENTS, Known, PlanChanges
-from ddcli.plan.physical import WAITING, Scan, SignedSum, SnapshotTable, UpsertTable, physical_graph
+from ddcli.plan.physical import WAITING, Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
 from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import ErrorLog, correct_aside, error_directory
 from ddcli.sources.imported import SharedReader, first_secret
@@ -118,6 +118,13 @@ def rebuild(
 
 def _beginning(nt: int) -> Frontier:
     return Frontier([(LEAST,) * nt])
+
+
+def _timed(graph: PhysicalGraph) -> frozenset[str]:
+    """Return the inputs of which more than the sum matters: rows of keys, and rows of which one was there, if only for a time."""
+    keyed = {node.name for node in graph.nodes if isinstance(node, UpsertTable | SnapshotTable)}
+    standing = {str(at): node for at, node in enumerate(graph.nodes) if isinstance(node, StandingRecord)}
+    return frozenset(keyed | physical_graph(standing).scans().keys())
 
 
 @dataclass
@@ -286,14 +293,14 @@ class _Rebuild:
         inputs = {name: self.manifest.inputs[name] for name in self.found if name in known}
         sources: dict[str, Fed] = {}
         scans = graph.scans()
-        keyed = {node.name for node in graph.nodes if isinstance(node, UpsertTable | SnapshotTable)}
+        timed = _timed(graph)
         for name, reader in readers.items():
             columns = tuple(scans[name].schema) if name in scans else ()
             taken = reader.take(columns, None, self.upper.elements, most)
             files = taken.files if name not in known else inputs[name].files
             inputs[name] = InputEntry(self.upper.elements, files, reader.kept())
             if name in scans:
-                slices = [part if name in keyed else self._settled(part) for part in taken.slices]
+                slices = [part if name in timed else self._settled(part) for part in taken.slices]
                 sources[name] = Fed(tuple(slices), taken.rows)
         for name in scans:
             if name.startswith(CONTENTS):
