@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import InputFiles, Request
     from ddcli.job.summary import OutputSummary, SparkSummary
     from ddcli.plan.generations import Plan
+    from ddcli.plan.logical import Node
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.runtime.placement import Choosing
     from ddcli.sources.readers import Reader
@@ -123,7 +124,9 @@ def _beginning(nt: int) -> Frontier:
 def _timed(graph: PhysicalGraph) -> frozenset[str]:
     """Return the inputs of which more than the sum matters: rows of keys, and rows of which one was there, if only for a time."""
     keyed = {node.name for node in graph.nodes if isinstance(node, UpsertTable | SnapshotTable)}
-    standing = {str(at): node for at, node in enumerate(graph.nodes) if isinstance(node, StandingRecord)}
+    standing: dict[str, Node] = {
+        str(at): node for at, node in enumerate(graph.nodes) if isinstance(node, StandingRecord)
+    }
     return frozenset(keyed | physical_graph(standing).scans().keys())
 
 
