@@ -251,38 +251,39 @@ def _encoding(given: FoundInput, files: Iterable[Path]) -> str:
 
 
 def _meaning(given: FoundInput, tables: Sequence[dict[str, list[str | None]]], *, declared: bool) -> None:
-    """Choose format, key and time."""
+    """Choose format, key, and the column by which rows are newer."""
     day = _named_days(given, declared=declared)
     names = [name for name in given.columns if name != day]
     in_each = [name for name in names if _is_key(given, name) and all(_is_unique(table.get(name)) for table in tables)]
     named = [name for name in names if _is_key(given, name) and NAMED_KEY.fullmatch(name)]
     key = next((name for name in in_each if name in named), in_each[0] if in_each and in_each[0] == names[0] else None)
     if day and key and len(tables) > 1 and _are_whole_tables([set(table[key]) for table in tables]):
-        given.given |= {"format": "snapshots", "time": day, "key": [key]}
+        given.given |= {"format": "snapshots", "key": [key], "order_by": day}
         given.doubts["format"] = "each file looks like the whole table of its day; if it has only what is new: append"
         return
     times = [name for name in given.columns if given.columns[name] in TIMES]
     time = day or next((name for name in times if NAMED_TIME.fullmatch(name)), times[0] if times else None)
-    if time is None:
-        given.why_not = "no column is a date or a timestamp, so nothing states the time of a row"
-        return
     candidate = key or (named[0] if named else None)
     values = [value for table in tables for value in table.get(candidate, [])] if candidate else []
-    moments = [
-        at if time == day else value for at, table in enumerate(tables) for value in _moments(table, time, candidate)
-    ]
-    if candidate and len(set(values)) < len(values) and len(set(zip(values, moments, strict=True))) < len(values):
-        given.given |= {"format": "append", "time": time}
+    repeated = len(set(values)) < len(values)
+    if repeated and time is not None:
+        moments = [
+            at if time == day else value
+            for at, table in enumerate(tables)
+            for value in _moments(table, time, candidate)
+        ]
+        if len(set(zip(values, moments, strict=True))) == len(values):
+            given.given |= {"format": "upsert", "key": [candidate], "order_by": time}
+            given.doubts["key"] = (
+                f"'{candidate}' occurs several times: the row with the latest '{time}' counts; if all do: append"
+            )
+            return
+    given.given["format"] = "append"
+    if repeated:
         given.doubts["format"] = (
-            f"'{candidate}' occurs several times at one time; for its last row only: upsert, with `key` and `order_by`"
+            f"'{candidate}' occurs several times{' at one time' if time else ''}; for its last row only: upsert, with `key` and `order_by`"
         )
-        return
-    if candidate and len(set(values)) < len(values):
-        given.given |= {"format": "upsert", "time": time, "key": [candidate]}
-        given.doubts["key"] = f"'{candidate}' occurs several times: a later row replaces an earlier one; if not: append"
-        return
-    given.given |= {"format": "append", "time": time}
-    if candidate:
+    elif candidate:
         given.doubts["format"] = (
             f"'{candidate}' occurs once; if later rows are to replace earlier ones: upsert, with `key: [{candidate}]`"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ddcli.commands.files_found import FoundInput, find
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-KEYS = ("file_name", "format", "key", "time", "order_by", "csv")
+KEYS = ("file_name", "format", "key", "order_by", "csv")
 """Keys of an input in the order in which they are written."""
 OWN = ("time", "diff")
 """Columns that an output's log has itself."""
@@ -26,7 +25,8 @@ OWN = ("time", "diff")
 def begin(data: Path, directory: Path) -> dict[str, str]:
     """Return the pipeline files that the files below `data` make, by name; their paths are relative to `directory`.
 
-    The inputs of a pipeline share one type of time, so there is a file for each. Raises UsageError where nothing can be read.
+    Rows have the time of the run that takes them in. Events of Debezium have times of their own, so they are a pipeline of theirs. Raises
+    UsageError where nothing can be read.
     """
     if not data.is_dir():
         raise UsageError("there is no such directory", place=str(data), hint="name the folder in which the files are")
@@ -40,42 +40,34 @@ def begin(data: Path, directory: Path) -> dict[str, str]:
             f"there is nothing to begin with: {why}", place=str(data), hint="see docs/inputs.md for what is read"
         )
     name = re.sub(r"[^\w.-]+", "_", data.resolve().name).strip("._-") or "data"
-    kinds = [kind for kind, _ in Counter(map(_time_type, good)).most_common()]
-    named = {
-        kind: name if at == 0 else f"{name}_{re.sub(r'[^a-z0-9]+', '_', kind).strip('_')}"
-        for at, kind in enumerate(kinds)
-    }
+    clocks = [clock for clock in ("arrival", "event") if any(_clock(one) == clock for one in good)]
     bad = [one for one in found if one.why_not is not None]
-    return {
-        f"{called}.yaml": "\n".join(
-            _lines(called, shown, [one for one in good if _time_type(one) == kind], bad if kind == kinds[0] else [])
-        )
-        + "\n"
-        for kind, called in named.items()
-    }
+    made = {}
+    for clock in clocks:
+        called = name if clock == clocks[0] else f"{name}_events"
+        lines = _lines(called, shown, clock, [one for one in good if _clock(one) == clock], bad)
+        made[f"{called}.yaml"] = "\n".join(lines) + "\n"
+        bad = []
+    return made
 
 
-def _time_type(given: FoundInput) -> str:
-    """Return the type of an input's time."""
-    if given.given["format"] == "debezium":
-        return "int64"
-    time = given.given["time"]
-    return "date" if time not in given.columns else given.columns[time].removesuffix("?")
+def _clock(given: FoundInput) -> str:
+    """Return the clock of an input."""
+    return "event" if given.given["format"] == "debezium" else "arrival"
 
 
-def _lines(name: str, shown: str, good: Sequence[FoundInput], bad: Sequence[FoundInput]) -> Iterator[str]:
+def _lines(name: str, shown: str, clock: str, good: Sequence[FoundInput], bad: Sequence[FoundInput]) -> Iterator[str]:
     yield f"# Written by `dd init --from` as the files in {visible(shown)} look. A comment with a question mark is a guess: look at it."
     yield "dd: 1"
     yield f"name: {json.dumps(name)}"
+    if clock == "arrival":
+        yield "clock: arrival"
     yield "inputs:"
     for given in good:
         yield from _input(given)
     for given in bad:
         yield f"  # {given.name}: {_word(given.path)} is left out: {visible(given.why_not or '')}"
-    renamed = {
-        given.name: [column for column in given.columns if column in OWN and column != given.given.get("time")]
-        for given in good
-    }
+    renamed = {given.name: [column for column in given.columns if column in OWN] for given in good}
     if any(renamed.values()):
         yield "collections:"
         for one, columns in renamed.items():

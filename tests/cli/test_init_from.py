@@ -56,7 +56,14 @@ def amount(text):
 def test_european_csv(tmp_path):
     rows = [row for path in sorted(EXPORTS.glob("european/*.csv")) for row in texts(path, "utf-8-sig", ";")]
     wanted = Counter(
-        (int(row["Beleg"]), row["Filiale"], amount(row["Betrag"]), amount(row["Rabatt"]), row["Bemerkung"] or None)
+        (
+            int(row["Beleg"]),
+            datetime.strptime(row["Datum"], "%d.%m.%Y").date(),
+            row["Filiale"],
+            amount(row["Betrag"]),
+            amount(row["Rabatt"]),
+            row["Bemerkung"] or None,
+        )
         for row in rows
     )
     assert len(wanted) == 40
@@ -67,7 +74,17 @@ def test_european_csv(tmp_path):
 
 def test_latin_tabs(tmp_path):
     rows = [row for path in sorted(EXPORTS.glob("latin/*.tsv")) for row in texts(path, "cp1252", "\t")]
-    wanted = Counter((int(row["kunde"]), row["name"], row["ort"], row["plz"], amount(row["umsatz"])) for row in rows)
+    wanted = Counter(
+        (
+            int(row["kunde"]),
+            row["name"],
+            row["ort"],
+            row["plz"],
+            datetime.fromisoformat(row["angelegt"]),
+            amount(row["umsatz"]),
+        )
+        for row in rows
+    )
     assert held(begun(tmp_path, EXPORTS / "latin"), "customers") == wanted
     text = (tmp_path / "latin.yaml").read_text()
     assert '"windows-1252", "null": ["NULL"]}  # ? the bytes are not UTF-8' in text
@@ -77,8 +94,9 @@ def test_latin_tabs(tmp_path):
 def test_workbooks(tmp_path):
     wanted: Counter = Counter()
     for path in sorted(EXPORTS.glob("excel/*.xlsx")):
-        for number, _, room, nights, price, breakfast in list(openpyxl.load_workbook(path)["Bookings"].values)[1:]:
-            wanted[number, room, nights, Decimal(str(price)).quantize(Decimal("0.01")), breakfast] += 1
+        for number, on, room, nights, price, breakfast in list(openpyxl.load_workbook(path)["Bookings"].values)[1:]:
+            day = on.date() if isinstance(on, datetime) else on
+            wanted[number, day, room, nights, Decimal(str(price)).quantize(Decimal("0.01")), breakfast] += 1
     assert sum(wanted.values()) == 24
     assert held(begun(tmp_path, EXPORTS / "excel"), "bookings_Q") == wanted
 
@@ -99,7 +117,8 @@ def test_events_with_schemas(tmp_path):
 
 def test_daily_snapshots_with_gaps(tmp_path):
     last = max(EXPORTS.glob("snapshots/*.csv"))
-    wanted = Counter((row["article"], int(row["on_hand"])) for row in texts(last, "utf-8", ","))
+    day = date.fromisoformat(last.stem.removeprefix("stock-"))
+    wanted = Counter((row["article"], int(row["on_hand"]), day) for row in texts(last, "utf-8", ","))
     assert held(begun(tmp_path, EXPORTS / "snapshots"), "stock") == wanted
     assert "format: snapshots  # ? each file looks like" in (tmp_path / "snapshots.yaml").read_text()
 
@@ -120,7 +139,7 @@ def test_the_fixtures_are_what_their_script_makes(tmp_path, monkeypatch):
             )
 
 
-def test_a_mixed_folder_is_several_inputs_and_times_of_two_types_two_pipelines(tmp_path):
+def test_a_mixed_folder_is_several_inputs_of_one_pipeline(tmp_path):
     data = tmp_path / "data"
     (data / "orders").mkdir(parents=True)
     for day in ("2024-01-01", "2024-01-02"):
@@ -140,13 +159,24 @@ def test_a_mixed_folder_is_several_inputs_and_times_of_two_types_two_pipelines(t
     assert 'path: "data/visits-*.ndjson"' in text
     assert 'file_name: "visits-{day}.ndjson"' in text
     assert "format: upsert" in text.split("orders:")[1].split("people")[0]
-    assert "# words: data/words.csv is left out: no column is a date" in text
+    assert "path: data/words.csv" in text
     assert "# half: data/half.csv is left out: " in text
     begun(tmp_path, data)
-    assert held(tmp_path, "orders") == {(1, Decimal("2.50"), "a"): 1, (2, None, "b"): 1}
-    assert held(tmp_path, "visits") == {(f"p2024-01-0{n}", datetime(2024, 1, n, 10)): 1 for n in (1, 2)}
-    (data / "events.csv").write_text("id,at\n1,2024-01-01 10:00\n")
-    assert list(begin(data, tmp_path)) == ["data.yaml", "data_datetime_us.yaml"]
+    last = date(2024, 1, 2)
+    assert held(tmp_path, "orders") == {(1, Decimal("2.50"), "a", last): 1, (2, None, "b", last): 1}
+    assert held(tmp_path, "visits") == {
+        (f"p2024-01-0{n}", datetime(2024, 1, n, 10), date(2024, 1, n)): 1 for n in (1, 2)
+    }
+    assert held(tmp_path, "words") == {("a",): 1}
+    # A day that comes again, corrected, and one that comes late: neither is refused.
+    (data / "orders/0.csv").write_text("id,total,place,time\n1,9.00,c,2023-12-31\n")
+    (data / "orders/3.csv").write_text("id,total,place,time\n1,3.50,z,2024-01-03\n")
+    run(tmp_path / "data.yaml")
+    assert held(tmp_path, "orders") == {(1, Decimal("3.50"), "z", date(2024, 1, 3)): 1, (2, None, "b", last): 1}
+    (data / "events.ndjson").write_text(
+        '{"op": "c", "before": null, "after": {"id": 1, "n": 2}, "ts_ms": 5, "source": {"lsn": 7}}\n'
+    )
+    assert list(begin(data, tmp_path)) == ["data.yaml", "data_events.yaml"]
 
 
 def test_nothing_to_begin_with_and_nothing_overwritten(tmp_path):
@@ -184,8 +214,7 @@ def test_random_tables_run_as_they_are_begun(tmp_path):
         begun_input = yaml.safe_load((folder / "data.yaml").read_text())["inputs"]["things"]
         if begun_input["format"] == "upsert":
             continue
-        time = {True: "on"}.get(begun_input["time"], begun_input["time"])  # YAML 1.1 takes `on` for true
-        wanted = Counter(tuple(value_of(kinds[name], row[name]) for name in names if name != time) for row in rows)
+        wanted = Counter(tuple(value_of(kinds[name], row[name]) for name in names) for row in rows)
         assert held(folder, "things") == wanted, seed
 
 
@@ -203,5 +232,4 @@ def test_days_that_could_be_months_are_a_question(tmp_path):
     assert "day: date  # ? the values fit %d/%m/%Y and %m/%d/%Y: see `date_format`" in text
     (tmp_path / "data/a.csv").write_text("n,day\n1,01/13/2024\n")
     assert "%m/%d/%Y" in begin(tmp_path / "data", tmp_path)["data.yaml"]
-    assert held(begun(tmp_path, tmp_path / "data"), "a") == {(1,): 1}
-    assert pl.read_parquet(tmp_path / "out/a/*.parquet")["time"].to_list() == [date(2024, 1, 13)]
+    assert held(begun(tmp_path, tmp_path / "data"), "a") == {(1, date(2024, 1, 13)): 1}

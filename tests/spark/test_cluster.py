@@ -107,12 +107,12 @@ from ddcli.runtime.spark.start import start
 from ddcli.store.state.directory import Transaction
 from tests.spark.servers import children
 
-def killing(self):
+def killing(self, *given):
     if (place / "commit").exists():
         for executor in [child for worker in workers for child in children(worker)]:
             os.kill(executor, signal.SIGKILL)
             (place / "killed").touch()
-    prepare(self)
+    prepare(self, *given)
 
 prepare, Transaction._prepare = Transaction._prepare, killing
 master, workers, settings = json.loads(sys.argv[1])
