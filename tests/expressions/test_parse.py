@@ -97,7 +97,6 @@ def test_types(written: str, type_: str) -> None:
         ("day + 1", 11, "does not go with date and int64", "interval"),
         ("(select 1)", 13, "subqueries", "join"),
         ("count(*) over ()", 5, "window", None),
-        ("a::int", 5, "unknown syntax", "cast(value as type)"),
         ("date_trunc('moth', t)", 16, "knows no unit 'moth'", None),
         ("lpad(s, 3, 'ab')", 16, "one character", None),
         ("case when a then 1 end", 15, "expects a condition, got int64", None),

@@ -52,8 +52,9 @@ def test_a_state_is_copied_out_of_an_object_store_and_into_one(tmp_path, bucket,
     for source, copy in ((shop.state, tmp_path / "copy"), (tmp_path / "copy", bucket / "backups/shop")):
         found = asked(capfd, "export", "--state", source, copy)
         assert found["copy"] == str(copy)
-        seen = asked(capfd, "ls", "--state", copy)
-        assert seen == asked(capfd, "ls", "--state", shop.state) | {"state": str(copy)}
+        pipeline = shop.local.folder / "shop.yaml"  # a copy remembers none
+        seen = asked(capfd, "ls", pipeline, "--state", copy)
+        assert seen == asked(capfd, "ls", pipeline) | {"state": str(copy)}
         assert not asked(capfd, "verify", "--state", copy)["bad"]
     with pytest.raises(SystemExit, match="2"):
         main(["state", "export", "--state", str(shop.state), str(bucket / "backups")])
