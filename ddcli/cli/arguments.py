@@ -9,11 +9,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from ddcli.screen import visible
+from ddcli.spec.file import ENDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-ENDINGS = (".yaml", ".yml")
 
 
 class PipelineFile(click.Path):
@@ -107,6 +106,13 @@ STATE = click.option(
     metavar="DIRECTORY",
     type=click.Path(path_type=str, file_okay=False),
     help="The state's directory, or s3://BUCKET/PREFIX. [default: the file's `state`, else .dd/NAME/ beside it]",
+)
+IF_LOCKED = click.option(
+    "--if-locked",
+    type=click.Choice(["fail", "wait"]),
+    default="fail",
+    show_default=True,
+    help="What to do while a run holds the state.",
 )
 NO_CODE = click.option(
     "--no-code",

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import ENDINGS, NO_CODE, MemorySize
+from ddcli.cli.arguments import NO_CODE, MemorySize
 from ddcli.cli.columns import CSV_OPTION, parse_csv
 from ddcli.cli.memory import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
 from ddcli.screen import say
+from ddcli.spec.file import ENDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

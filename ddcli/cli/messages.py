@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ddcli.job.summary import RunSummary
 
 Level = Literal["info", "warning", "error"]
-SIGNALLED = 128
-"""What the number of a signal is added to, for an exit code."""
+BUG, INTERRUPTED, SIGNALLED = 70, 130, 128
+"""Exit codes; that of a signal is its number added to the last."""
 
 
 @dataclass(frozen=True)

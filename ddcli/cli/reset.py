@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import PIPELINE, STATE
+from ddcli.cli.arguments import IF_LOCKED, PIPELINE, STATE
 from ddcli.screen import json_text, near, say
 
 if TYPE_CHECKING:
@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 @click.option("--outputs", is_flag=True, help="Remove the logs of the outputs, too.")
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--if-locked",
-    type=click.Choice(["fail", "wait"]),
-    default="fail",
-    show_default=True,
-    help="What to do while a run holds the state.",
-)
+@IF_LOCKED
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
 def command(
     pipeline: Path, state: str | None, outputs: bool, dry_run: bool, yes: bool, if_locked: str, output: str

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ddcli.render.profile import Profile
 
 LEAST_MEMORY = 256 << 20
-BUG, INTERRUPTED, SIGNALLED = 70, 130, 128
-"""Exit codes; that of a signal is its number added to the last."""
 
 
 def settings(_context: click.Context, _option: click.Parameter, given: Iterable[str]) -> dict[str, str]:
@@ -311,6 +309,7 @@ def profile_of(pipeline: Path, state: Path | None, summary: RunSummary) -> Profi
 @contextmanager
 def ending(speaker: Speaker, records: Records, *, skips: bool) -> Iterator[None]:
     """Report and record how the run within ends."""
+    from ddcli.cli.messages import BUG, INTERRUPTED
     from ddcli.errors import DdError, LockedError
 
     try:
@@ -360,6 +359,7 @@ def stand(
     skips: bool,
 ) -> None:
     """Run whenever inputs change, until a signal or an error ends the watch."""
+    from ddcli.cli.messages import SIGNALLED
     from ddcli.driver.watch import Standing, Stopped
     from ddcli.errors import LockedError
 

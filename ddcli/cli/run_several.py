@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.messages import Records, put_file
+from ddcli.cli.messages import BUG, INTERRUPTED, Records, put_file
 from ddcli.commands.pipelines import find_pipelines, select
 from ddcli.errors import DdError, LockedError
 from ddcli.job.summary import plural
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from ddcli.cli.messages import Speaker
     from ddcli.commands.pipelines import Pipeline
     from ddcli.job.summary import RunSummary
-
-BUG, INTERRUPTED = 70, 130
-"""Exit codes."""
 
 
 def run_several(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ddcli.cli.arguments import PIPELINE
+from ddcli.cli.arguments import IF_LOCKED, PIPELINE
 from ddcli.screen import json_text, near, say, visible
 
 if TYPE_CHECKING:
@@ -44,14 +44,6 @@ def with_options(function: Function) -> Function:
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON."
     )
     return state(output(function))
-
-
-def wait_for_the_lock(function: Function) -> Function:
-    """Add `--if-locked` to a command that changes the state."""
-    choice = click.Choice(["fail", "wait"])
-    return click.option(
-        "--if-locked", type=choice, default="fail", show_default=True, help="What to do while a run holds the state."
-    )(function)
 
 
 @command.command("ls", short_help="List arrangements, outputs and holds.")
@@ -185,7 +177,7 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
 
 
 @command.command("compact", short_help="Merge each shard's batches into one.")
-@wait_for_the_lock
+@IF_LOCKED
 @on_a_state
 def compact(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
     """Merge the batches of each shard into one, and drop updates that cancel. Optional: runs merge as much as pays.
@@ -219,7 +211,7 @@ def compact(pipeline: Path | None, state: str | None, if_locked: str, output: st
 @click.option(
     "--shards", type=click.IntRange(1, 4096), required=True, help="Into how many parts each arrangement is cut."
 )
-@wait_for_the_lock
+@IF_LOCKED
 @on_a_state
 def reshard(pipeline: Path | None, state: str | None, shards: int, if_locked: str, output: str) -> None:
     """Cut every arrangement into so many shards: as many as may be worked on at once, each of which has to fit into memory.
@@ -285,7 +277,7 @@ def export(pipelines: tuple[Path, ...], directory: str, state: str | None, outpu
 
 
 @command.command("gc", short_help="Remove files that no manifest names.")
-@wait_for_the_lock
+@IF_LOCKED
 @on_a_state
 def gc(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
     """Remove files that no manifest names: the leavings of runs that died. Each run does so when it begins.
@@ -340,7 +332,7 @@ def release(pipeline: Path | None, state: str | None, reader: str, output: str) 
 
 
 @command.command("adopt", short_help="Give it to another pipeline file.")
-@wait_for_the_lock
+@IF_LOCKED
 @on_a_state
 def adopt(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
     """Give a state to the file PIPELINE, where it has belonged to another one: a run refuses the state of another file.

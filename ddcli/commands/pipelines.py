@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, UsageError, did_you_mean
-from ddcli.job.request import state_of, takes
+from ddcli.job.request import logs_aside, state_of, takes
 from ddcli.spec import read_spec
-from ddcli.spec.file import read_text
+from ddcli.spec.file import ENDINGS, read_text
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tree import Mapping
 from ddcli.store.files.access import real
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.spec.model import Spec
-
-ENDINGS = (".yaml", ".yml")
 
 
 @dataclass(eq=False)
@@ -49,9 +47,7 @@ class Pipeline:
         if self.spec is None:
             return []
         texts = [output.path for output in self.spec.outputs.values()]
-        texts += [given.quarantine for given in self.spec.inputs.values() if given.quarantine]
-        if self.spec.errors and self.spec.errors.path:
-            texts.append(self.spec.errors.path)
+        texts += [text for _, text in logs_aside(self.spec)]
         return [real(locate(self._base, text.value)) for text in texts]
 
     def reads(self, other: Pipeline) -> bool:

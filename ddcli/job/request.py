@@ -98,10 +98,7 @@ class Request:
     @property
     def aside(self) -> list[Path]:
         """The directories that the file names for rows that are put aside."""
-        aside = [given.quarantine for given in self.spec.inputs.values() if given.quarantine]
-        if self.spec.errors and self.spec.errors.path:
-            aside.append(self.spec.errors.path)
-        return [locate(self.base, text.value) for text in aside]
+        return [locate(self.base, text.value) for _, text in logs_aside(self.spec)]
 
     @property
     def written(self) -> list[Path]:
@@ -191,6 +188,12 @@ def read_request(
     )
 
 
+def logs_aside(spec: Spec) -> list[tuple[str, Text]]:
+    """Return the paths that the file names for logs of rows that are put aside, each with the keys that name it."""
+    found = [(f"inputs.{name}.quarantine", given.quarantine) for name, given in spec.inputs.items() if given.quarantine]
+    return [*found, *([("errors.quarantine", spec.errors.path)] if spec.errors and spec.errors.path else [])]
+
+
 def state_of(spec: Spec, base: Path) -> Path:
     """Return where the file says that its state is."""
     return locate(base, spec.state.value if spec.state else f"{DEFAULT_STATE}/{spec.name.value}")
@@ -245,11 +248,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     """Return the errors of outputs that are files, that lie in the state or around it or in each other, or in an input."""
     errors = []
     written: list[tuple[str, Text]] = [(f"outputs.{name}", output.path) for name, output in spec.outputs.items()]
-    written += [
-        (f"inputs.{name}.quarantine", given.quarantine) for name, given in spec.inputs.items() if given.quarantine
-    ]
-    if spec.errors and spec.errors.path:
-        written.append(("errors.quarantine", spec.errors.path))
+    written += logs_aside(spec)
     for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
         path = locate(base, text.value)
         for name, given in spec.inputs.items():

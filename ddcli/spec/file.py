@@ -9,6 +9,9 @@ from ddcli.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from pathlib import Path
 
+ENDINGS = (".yaml", ".yml")
+"""How the names of pipeline files end."""
+
 
 def read_text(path: Path) -> str:
     """Return the text of a pipeline file. Raises `UsageError` for one that can't be read or is not UTF-8."""

@@ -8,17 +8,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from ddcli.store.parquet import footers
 from ddcli.store.tables.csv_records import Damage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
 Footer = dict[str, Any]
 """Columns and their types: polars', or where it is not imported those of `store.footers`."""
+
+
+def lazy_frame(frames: Callable[[], Iterable[pl.DataFrame]], schema: pl.Schema) -> pl.LazyFrame:
+    """Return the rows of frames of this schema; no frame is asked for after the last row that polars wants."""
+
+    def source(
+        columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        for whole in frames():
+            frame = whole.select(columns or pl.all()).head(whole.height if rows is None else rows)
+            rows = None if rows is None else rows - frame.height
+            yield frame if predicate is None else frame.filter(predicate)
+            if rows == 0:
+                return
+
+    return register_io_source(source, schema=schema, is_pure=True)
 
 
 class Kind(Protocol):

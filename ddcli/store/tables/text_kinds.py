@@ -11,7 +11,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from ddcli.engine.kernels.text_syntax import BLANK, LONG
 from ddcli.errors import InputError
@@ -37,6 +36,7 @@ from ddcli.store.tables.csv_records import (
 from ddcli.store.tables.dialect import UTF_8
 from ddcli.store.tables.json_numbers import ExactColumns
 from ddcli.store.tables.json_values import is_values, numbered_lines, payload_of
+from ddcli.store.tables.kinds import lazy_frame
 from ddcli.store.tables.packing import packing_of
 from ddcli.store.tables.text_syntax import BLOCK, SPACE, Syntax, judge_csv, judge_json, whole_lines
 
@@ -193,24 +193,17 @@ class Csv(TextKind):
         """Return the rows of a file that polars can't read as it is."""
         schema = pl.Schema(dict.fromkeys(names_of(path, self.dialect), pl.String()))
 
-        def frames(
-            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None
-        ) -> Iterator[pl.DataFrame]:
+        def frames() -> Iterator[pl.DataFrame]:
             for text in self._blocks(path):
-                frame = pl.read_csv(
+                yield pl.read_csv(
                     text.encode(),
                     has_header=False,
                     schema=schema,
                     separator=self.dialect.separator,
                     quote_char=self.dialect.quote,
                 )
-                frame = frame.select(columns or pl.all()).head(frame.height if rows is None else rows)
-                rows = None if rows is None else rows - frame.height
-                yield frame if predicate is None else frame.filter(predicate)
-                if rows == 0:
-                    return
 
-        return register_io_source(frames, schema=schema, is_pure=True)
+        return lazy_frame(frames, schema)
 
     def _blocks(self, path: Path) -> Iterator[str]:
         """Give the records of a file that have a value, some at a time, as they are written. Raises InputError."""
@@ -296,22 +289,15 @@ class Ndjson(TextKind):
     def _exact_scan(self, path: Path, schema: pl.Schema) -> pl.LazyFrame:
         """Return the rows of a file that polars can't read as it is: numbers have more digits, or it is packed otherwise."""
 
-        def frames(
-            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None
-        ) -> Iterator[pl.DataFrame]:
+        def frames() -> Iterator[pl.DataFrame]:
             for lines in whole_lines(path):
                 objects = [line for line in lines.split(b"\n") if line.strip()]
                 if self._enveloped:
                     objects = [payload for line in objects if (payload := payload_of(line))]
                 exact = b"\n".join(map(self._watched.exact, objects))
-                frame = pl.read_ndjson(exact, schema=schema) if exact else pl.DataFrame(schema=schema)
-                frame = frame.select(columns or pl.all()).head(frame.height if rows is None else rows)
-                rows = None if rows is None else rows - frame.height
-                yield frame if predicate is None else frame.filter(predicate)
-                if rows == 0:
-                    return
+                yield pl.read_ndjson(exact, schema=schema) if exact else pl.DataFrame(schema=schema)
 
-        return register_io_source(frames, schema=schema, is_pure=True)
+        return lazy_frame(frames, schema)
 
     def _has_envelopes(self, path: Path) -> bool:
         """Say whether objects of a file may have their events as payload, beside a schema."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from ddcli.store.parquet.footers import AVRO, ORC
-from ddcli.store.tables.kinds import Parquet
+from ddcli.store.tables.kinds import Parquet, lazy_frame
 from ddcli.store.tables.packing import unpacked
 
 if TYPE_CHECKING:
@@ -32,19 +32,7 @@ class WholeFile(Parquet):
         return pl.concat([self._scan(path) for path in paths])
 
     def _scan(self, path: Path) -> pl.LazyFrame:
-        schema = pl.Schema(self.footer(path))
-
-        def source(
-            columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None
-        ) -> Iterator[pl.DataFrame]:
-            for whole in self.frames(path):
-                frame = whole.select(columns or pl.all()).head(whole.height if rows is None else rows)
-                rows = None if rows is None else rows - frame.height
-                yield frame if predicate is None else frame.filter(predicate)
-                if rows == 0:
-                    return
-
-        return register_io_source(source, schema=schema, is_pure=True)
+        return lazy_frame(partial(self.frames, path), pl.Schema(self.footer(path)))
 
 
 class Orc(WholeFile):
