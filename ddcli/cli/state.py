@@ -182,7 +182,7 @@ def verify(pipeline: Path | None, state: str | None, output: str) -> None:
 def compact(pipeline: Path | None, state: str | None, if_locked: str, output: str) -> None:
     """Merge the batches of each shard into one, and drop updates that cancel. Optional: runs merge as much as pays.
 
-    Batches that other pipelines have not read yet stay apart. A state of an older version gets a secret for its hashes first.
+    Batches that other pipelines have not read yet stay apart.
     Takes the lock, and commits like a run.
     JSON: {before: {rows, bytes, batches}, after: {rows, bytes, batches}}.
 

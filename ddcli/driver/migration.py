@@ -19,7 +19,6 @@ from ddcli.engine.counts import Counts
 from ddcli.engine.lanes import Layout
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
-from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
@@ -31,7 +30,7 @@ from ddcli.plan.changes import CONTENTS, Known, PlanChanges
 from ddcli.plan.physical import WAITING, Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
 from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import ErrorLog, correct_aside, error_directory
-from ddcli.sources.imported import SharedReader, first_secret
+from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import open_logs
 from ddcli.sources.slices import ArrangementFile, Fed, Said, Settled
@@ -214,8 +213,8 @@ class _Rebuild:
 
     @cached_property
     def secret(self) -> bytes:
-        """The secret of the state; where it has none, and nothing is kept, a first one."""
-        return self.manifest.secret_bytes or (PUBLIC if self._kept() else first_secret(self.found))
+        """The secret of the state."""
+        return self.manifest.secret_bytes
 
     @property
     def nt(self) -> int:

@@ -11,7 +11,7 @@ from os import urandom
 SIZE = 16
 """Bytes of a secret."""
 PUBLIC = b""
-"""No secret: xxHash64 with seed 0, under which states of format 3 were made."""
+"""No secret: xxHash64 with seed 0, for values that no order or shard on disk depends on."""
 
 
 def new_secret() -> bytes:

@@ -1,6 +1,5 @@
-"""The secret that values are hashed under: states of before, values whose hashes meet, states with different secrets."""
+"""The secret that values are hashed under: another one between two runs, values whose hashes meet, states with different secrets."""
 
-import tarfile
 from collections import Counter
 from itertools import count
 from pathlib import Path
@@ -18,17 +17,58 @@ from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement
 from ddcli.sources import imported
 from ddcli.store.state.directory import State
-from ddcli.store.state.holds import reader_name
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.upkeep import rekey
 from tests.flooding import meeting
-from tests.harness import ROOT, contents, read_log, write_log
+from tests.harness import contents, read_log, write_log
 
-BEFORE = ROOT / "tests/cli/format3.tar.xz"
-"""Made by commit e798213, which wrote format 3: `shop.yaml` and `pairs.yaml` after two runs each, and a file of orders to come."""
+SHOP = {
+    "shop.yaml": """\
+dd: 1
+name: shop
+state: state/shop
+shards: 2
+inputs:
+  orders: {path: orders/, time: day, columns: {id: int64, person: string, item: string, amount: int64, day: int64}}
+  people: {path: people/, time: day, columns: {person: string, town: string, day: int64}}
+collections:
+  by_person: {from: orders, apply: [{arrange: {by: [person], export: by_person}}]}
+  first: {from: orders, apply: [{top_k: {by: [person], k: 2, order_by: [amount desc]}}]}
+  items: {from: by_person, apply: [{join: {with: people, on: [person], how: left}}, {reduce: {by: [item, town], orders: count(*), most: max(person)}}]}
+  all_items: {from: orders, apply: [{reduce: {by: [person], items: "array_agg(item order by id)"}}]}
+outputs:
+  first: out/first/
+  items: out/items/
+  all_items: out/all_items/
+""",
+    "pairs.yaml": """\
+dd: 1
+name: pairs
+state: state/pairs
+inputs:
+  shared: {import: {state: state/shop, arrangement: by_person}, time: day}
+collections:
+  pairs: {from: shared, apply: [{join: {with: shared, as: other, on: [person]}}, {filter: "item < other.item"}, {reduce: {by: [item], pairs: count(*), most: "max(other.item)"}}]}
+outputs:
+  pairs: out/pairs/
+""",
+    "people/1.csv": "person,town,day\n" + "".join(f"p{at},{'ABC'[at % 3]},1\n" for at in range(10)),
+}
+ORDERS = {1: 60, 2: 30, 3: 40}
+"""How many orders come on each day."""
 OUTPUTS = ("first", "items", "all_items", "pairs")
 SECRET, OTHER, THIRD = (bytes([byte]) * 16 for byte in b"abc")
+
+
+def orders(day: int) -> str:
+    """Return the file of a day's orders."""
+    draw, items = Random(day), ["tea", "coffee", "cake", "ice", "a long name of a thing that is sold"]
+    rows = [
+        (100 * day + at, f"p{draw.randrange(12)}", draw.choice(items), draw.randrange(3), day)
+        for at in range(ORDERS[day])
+    ]
+    return "id,person,item,amount,day\n" + "".join(",".join(map(str, row)) + "\n" for row in rows)
 
 
 def updates(folder: Path) -> dict[str, Counter[str]]:
@@ -36,19 +76,9 @@ def updates(folder: Path) -> dict[str, Counter[str]]:
     return {name: Counter(map(str, read_log(folder / "out" / name).rows())) for name in OUTPUTS}
 
 
-def unpack(folder: Path, *, states: bool) -> None:
-    with tarfile.open(BEFORE) as archive:
-        members = [one for one in archive if states or not one.name.startswith(("./state", "./out"))]
-        archive.extractall(folder, members, filter="data")
-    for path in folder.glob("state/shop/holds/*.json"):  # a reader is known by its place
-        reader = reader_name("pairs", folder / "state/pairs")
-        path.with_name(f"{reader}.json").write_text(path.read_text().replace(path.stem, reader))
-        path.unlink()
-
-
-def run(shop, *names, options=()):
+def run(shop, *names):
     for name in names:
-        result = shop("run", name, *options)
+        result = shop("run", name)
         assert result.code == 0, result.err
 
 
@@ -57,70 +87,8 @@ def opened(folder: Path, name: str) -> State:
     return State.open(directory, output_paths(directory, read_newest(directory)))
 
 
-@pytest.fixture(scope="module")
-def computed():
-    """Keep what is computed once for all tests: what the outputs of the shop are to say in the end."""
-    return {}
-
-
-@pytest.fixture
-def before(shop, computed):
-    """Return the shop that an older version left, and what all its outputs are to say in the end, computed from nothing."""
-    unpack(shop.folder, states=True)
-    if not computed:
-        computed |= compute(shop, shop.folder / "fresh")
-    return shop, dict(computed)
-
-
-def compute(shop, fresh):
-    """Return what the outputs of the shop say when the same runs are made from nothing."""
-    unpack(fresh, states=False)
-    late = (fresh / "orders/2.csv").rename(fresh / "2.csv")
-    for step in (None, late, fresh / "later.csv"):
-        if step:
-            step.rename(fresh / "orders" / step.name)
-        run(shop, fresh / "shop.yaml", fresh / "pairs.yaml")
-    own, of_importer = secrets_of(fresh)
-    assert len(own) == 16
-    assert own == of_importer, "what is imported is read as it lies"
-    return updates(fresh)
-
-
 def secrets_of(folder: Path) -> list[bytes]:
     return [read_newest(folder / "state" / name).secret_bytes for name in ("shop", "pairs")]
-
-
-def test_a_state_of_before_goes_on(before):
-    shop, expected = before
-    (shop.folder / "later.csv").rename(shop.folder / "orders/later.csv")
-    run(shop, "shop.yaml", "pairs.yaml")
-    assert updates(shop.folder) == expected
-    assert secrets_of(shop.folder) == [PUBLIC, PUBLIC]
-
-
-@pytest.mark.parametrize("whose", [("shop",), ("pairs",), ("shop", "pairs")], ids="+".join)
-def test_a_state_of_before_gets_a_secret_when_it_is_compacted(before, whose):
-    """Each side of an import may have one without the other."""
-    shop, expected = before
-    for name in whose:
-        assert shop("state", "compact", f"{name}.yaml").code == 0
-    (shop.folder / "later.csv").rename(shop.folder / "orders/later.csv")
-    run(shop, "shop.yaml", "pairs.yaml")
-    assert updates(shop.folder) == expected
-    assert [secret != PUBLIC for secret in secrets_of(shop.folder)] == ["shop" in whose, "pairs" in whose]
-    for name in ("shop", "pairs"):
-        assert shop("state", "verify", f"{name}.yaml").code == 0
-
-
-def test_a_state_of_before_gets_a_secret_when_nothing_of_it_is_kept(before):
-    shop, expected = before
-    run(shop, "shop.yaml", options=("--full-refresh", "all"))
-    (shop.folder / "later.csv").rename(shop.folder / "orders/later.csv")
-    run(shop, "shop.yaml")
-    del expected["pairs"]
-    found = updates(shop.folder)
-    assert {name: found[name] for name in expected} == expected
-    assert secrets_of(shop.folder)[0] != PUBLIC
 
 
 @pytest.fixture(params=["memory", "threads", "out of core", "tasks"])
@@ -137,16 +105,23 @@ def way(request, monkeypatch):
         monkeypatch.setattr(placement.Choosing, "spreads", lambda *_: True)
 
 
-def test_a_secret_may_change_between_any_two_runs(before, way):
+def test_a_secret_may_change_between_any_two_runs(shop, way):
     """Rows are in other places then, not others."""
-    shop, expected = before
-    for name, secret in (("shop", SECRET), ("pairs", OTHER), ("shop", THIRD)):
-        with opened(shop.folder, name) as state:
-            rekey(state, secret)
-    (shop.folder / "later.csv").rename(shop.folder / "orders/later.csv")
-    run(shop, "shop.yaml", "pairs.yaml")
-    assert updates(shop.folder) == expected
+    fresh = shop.folder / "fresh"
+    for folder in (shop.folder, fresh):
+        for name, text in SHOP.items():
+            shop.write(folder / name, text)
+        for day in ORDERS:
+            shop.write(folder / f"orders/{day}.csv", orders(day))
+            run(shop, folder / "shop.yaml", folder / "pairs.yaml")
+            if day == 2 and folder != fresh:
+                for name, secret in (("shop", SECRET), ("pairs", OTHER), ("shop", THIRD)):
+                    with opened(folder, name) as state:
+                        rekey(state, secret)
+    own, of_importer = secrets_of(fresh)
+    assert own == of_importer, "what is imported is read as it lies"
     assert secrets_of(shop.folder) == [THIRD, OTHER]
+    assert updates(shop.folder) == updates(fresh)
     found = shop("query", "shop.yaml", "by_person", "person=p3", "-o", "jsonl")
     assert found.code == 0, found.err
     assert len(found.out.splitlines()) > 1
@@ -185,7 +160,7 @@ def secrets(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_texts_with_one_public_hash_stop_no_pipeline_that_has_none_but_that(shop, secrets, seed):
-    """As in a state of before: the first run that meets both gives the state a secret, and is done."""
+    """In a state without a secret: the first run that meets both gives the state a secret, and is done."""
     one, other = meeting(Random(seed))
     shop.write("sales.yaml", PIPELINE)
     sell(shop, 1, (one, 1), ("x", 10))

@@ -1,16 +1,9 @@
 """What the store's tests share: file operations that fail or die, and small states."""
 
-import base64
 import hashlib
-import io
-import json
 import os
 import threading
-import zlib
 from pathlib import Path
-
-import numpy as np
-import pyarrow.parquet as pq
 
 from ddcli.store.batch.layout import append
 from ddcli.store.files.gate import Files
@@ -29,40 +22,6 @@ def batch_bytes(matrix, layout, pool):
     writer = layout.writer()
     append(writer, matrix, layout, pool)
     return writer.finish()
-
-
-def old_batch_bytes(matrix, layout, pool, group=8192):
-    """Return the content of a batch file as versions up to format 4 wrote it."""
-    frame, width = layout.to_frame(matrix, pool), layout.record.width
-    numbers = {name for name, kind in frame.schema.items() if kind.is_integer() or kind.is_temporal()}
-    packed = [name for name in numbers if name == layout.leading_column or frame[name].n_unique() > 2]
-    sink = io.BytesIO()
-    writer = pq.ParquetWriter(
-        sink,
-        frame.to_arrow().schema,
-        use_dictionary=[name for name in frame.columns if name not in packed],
-        column_encoding=dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
-        compression=dict.fromkeys(frame.columns, "zstd") | dict.fromkeys(numbers, "none"),
-    )
-    ends, checksums, content = [], [], b""
-    for at in range(0, len(matrix), group):
-        writer.write_table(frame[at : at + group].to_arrow(), row_group_size=group)
-        added = sink.getvalue()[len(content) :]
-        content += added
-        ends.append(len(content))
-        checksums.append(zlib.crc32(added))
-    records = np.concatenate([matrix[::group, :width], matrix[-1:, :width]])
-    lanes = {
-        "records": records.astype(">i8"),
-        "ends": np.array(ends, np.int64),
-        "checksums": np.array(checksums, np.uint32),
-    }
-    text = {name: base64.b64encode(array.tobytes()).decode() for name, array in lanes.items()}
-    index = {"group": group, **text, "constants": layout.constants(matrix)}
-    index["mark"] = pool.mark if layout.hashed else ""
-    writer.add_key_value_metadata({"ddcli": json.dumps(index)})
-    writer.close()
-    return memoryview(sink.getvalue())
 
 
 class Dead(BaseException):

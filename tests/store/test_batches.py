@@ -17,16 +17,17 @@ from ddcli.engine.secret import PUBLIC
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
-from ddcli.store.batch import file, grouped_rows, paged_rows
+from ddcli.store.batch import file, paged_rows
 from ddcli.store.batch.layout import BatchLayout, write_batch
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch
+from ddcli.store.files.gate import checksum
 from ddcli.store.state.directory import State, batch_directory
 from ddcli.store.state.manifest import ArrangementEntry, Manifest
 from ddcli.store.state.verify import verify_state
 from tests.secret import SECRET
 from tests.store.domains import TYPES, column
-from tests.store.support import batch_bytes, old_batch_bytes
+from tests.store.support import batch_bytes
 
 LOWER, UPPER, SINCE = Frontier([(0,)]), Frontier([(9,)]), Frontier([(3,)])
 
@@ -40,7 +41,7 @@ def in_order(matrix):
 
 
 def store(directory, matrix, layout, pool, group=None, page=None, *, alone=False):
-    """Write a batch and commit it; return its path and entry. With pages of no rows it is one of an older version.
+    """Write a batch and commit it; return its path and entry.
 
     `alone`: without a library of Parquet, where it has one row group of types for which that can be.
     """
@@ -50,11 +51,10 @@ def store(directory, matrix, layout, pool, group=None, page=None, *, alone=False
         if page:
             patch.setattr(file, "PAGE", page)
         with State.open(directory, {}) as state, state.begin() as transaction:
-            old = page == 0
-            if alone and not old and len(matrix) <= file.GROUP and is_plain(layout):
+            if alone and len(matrix) <= file.GROUP and is_plain(layout):
                 data = row_group_file(matrix, layout, pool)
             else:
-                data = old_batch_bytes(matrix, layout, pool, group) if old else batch_bytes(matrix, layout, pool)
+                data = batch_bytes(matrix, layout, pool)
             entry = write_batch(transaction, "people", 0, data, len(matrix), LOWER, UPPER, SINCE)
             people = ArrangementEntry("f", ((3,),), ((9,),), ("k",), {"k": "int64"}, ((entry,),))
             transaction.commit(Manifest("p", ((9,),), arrangements={"people": people}))
@@ -67,7 +67,7 @@ def place(tmp_path_factory):
 
 
 texts = st.sampled_from(TYPES)
-SIZES = st.sampled_from([(3, 0), (3, 1), (3, 2), (4, 2), (8, 3), (64, 64), (64, 5)])
+SIZES = st.sampled_from([(3, 1), (3, 2), (4, 2), (8, 3), (64, 64), (64, 5)])
 """Rows of a row group, and of a page."""
 
 
@@ -101,9 +101,8 @@ def test_what_is_loaded_is_what_was_written(tmp_path_factory, keys, values, rows
     wanted = in_order(matrix[data.draw(st.lists(st.integers(0, len(matrix) - 1), max_size=4)), : key.width])
     for together in (128, 1):
         with pytest.MonkeyPatch.context() as patch:
-            for module in (grouped_rows, paged_rows):
-                patch.setattr(module, "TOGETHER", together)
-            patch.setattr(paged_rows, "LOOKED_INTO", together)
+            for name in ("TOGETHER", "LOOKED_INTO"):
+                patch.setattr(paged_rows, name, together)
             check_lookup(StoredBatch(path, entry, layout, Pool(SECRET)), matrix, wanted)
             first, end = sorted(data.draw(st.integers(0, len(matrix))) for _ in range(2))
             check_range(batch, matrix, first, end)
@@ -165,8 +164,9 @@ def test_lookups_of_any_keys_find_all_of_their_rows(tmp_path_factory, rows, keys
     check_lookup(batch, matrix, wanted)
     known = {each[: min(asked, own)] for each in keys}  # what an index of a batch's own keys can tell
     held = sum(1 for row in matrix.tolist() if tuple(row[: min(asked, own)]) in known)
-    read, rows = (batch.file.pages_read, sizes[1]) if sizes[1] else (batch.file.groups_read, sizes[0])
-    assert rows * read <= held + 2 * rows * len(wanted)  # at most one before and one after what the key fills
+    assert sizes[1] * batch.file.pages_read <= held + 2 * sizes[1] * len(
+        wanted
+    )  # at most one before and one after what the key fills
     shutil.rmtree(place)
 
 
@@ -225,12 +225,12 @@ def test_a_lookup_of_few_keys_reads_few_pages(place):
 
 def test_keys_that_are_not_there_read_what_could_have_them(place):
     rows = np.array([[at, 0, 1] for at in range(10, 90, 10)])
-    for page in (0, 1, 2):
+    for page in (1, 2):
         path, entry = store(place / str(page), rows, NUMBERS, Pool(SECRET), group=2, page=page)
         for key, read in ((5, 0), (15, 1), (25, 1), (75, 1), (95, 0)):
             batch = StoredBatch(path, entry, NUMBERS, Pool(SECRET))
             assert len(batch.for_keys(np.array([[key]]))) == 0
-            assert (batch.file.pages_read if page else batch.file.groups_read) == read
+            assert batch.file.pages_read == read
 
 
 def test_any_reader_sees_real_columns_and_row_groups_with_statistics(place):
@@ -306,6 +306,19 @@ def test_damage_is_noticed_and_named(place):
     assert "damaged" in refused(lambda: StoredBatch(path, entry, PEOPLE, pool).for_keys(matrix[:1, :1]))
     path.unlink()
     assert "can't be read" in refused(lambda: StoredBatch(path, entry, PEOPLE, pool))
+
+
+def test_a_file_without_an_index_asks_for_its_version(place):
+    """Versions that wrote format 4 of the manifest had the index in Parquet's footer."""
+    matrix, pool = people(10)
+    path, entry = store(place, matrix, PEOPLE, pool)
+    PEOPLE.to_frame(matrix, pool).write_parquet(path)
+    data = path.read_bytes()
+    entry = replace(entry, size=len(data), checksum=checksum(data), footer=file.footer_checksum(data))
+    with pytest.raises(StateError, match="was written by an older version") as caught:
+        StoredBatch(path, entry, PEOPLE, pool).matrix()
+    assert caught.value.place == str(path)
+    assert "dd state compact" in caught.value.hint
 
 
 def test_verification_finds_every_damaged_file(place):

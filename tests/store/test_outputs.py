@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -155,7 +154,7 @@ def test_an_output_that_moves_to_another_states_is_refused(shop, tmp_path):
     assert "'known' belongs to another state" in refused(shop, "gone|belongs").problem
 
 
-def test_an_output_of_an_older_version_gets_its_owner_with_the_next_commit(shop):
+def test_an_output_whose_progress_names_no_owner_gets_it_with_the_next_commit(shop):
     manifest = read_newest(shop.state)
     for name in ("known", "spent"):
         (shop.folder / "out" / name / PROGRESS).write_bytes(progress_bytes(manifest.upper))
@@ -337,22 +336,6 @@ def test_a_run_looks_at_a_bounded_number_of_files(tmp_path, monkeypatch):
             found.append(error.problem)
     assert found
     assert all("its footer is another" in problem for problem in found)
-
-
-def test_files_of_an_older_version_are_known_by_their_sizes(shop):
-    with State.open(shop.state, {name: shop.folder / "out" / name for name in ("known", "spent")}) as state:
-        outputs = {
-            name: replace(entry, files=tuple(replace(file, footer="") for file in entry.files))
-            for name, entry in state.manifest.outputs.items()
-        }
-        with state.begin() as transaction:
-            transaction.commit(replace(state.manifest, outputs=outputs))
-    path = shop.folder / "out/known/updates-start-1.parquet"
-    data = path.read_bytes()
-    path.write_bytes(data[:-1])
-    refused(shop, f"it has {len(data) - 1} bytes, and {len(data)} were written")
-    path.write_bytes(data)
-    assert shop.run().changed
 
 
 def test_nothing_of_a_lock_stays(shop, tmp_path):

@@ -1,6 +1,5 @@
 """Registers: what is written is read back, whatever changed when, and a commit writes little of it."""
 
-import json
 import random
 import shutil
 from itertools import pairwise
@@ -11,12 +10,10 @@ import ddcli.store.state.register
 from ddcli.driver.run import run
 from ddcli.errors import StateError
 from ddcli.store.files.gate import Files, checksum
-from ddcli.store.log.progress import PROGRESS, progress_bytes
 from ddcli.store.state.directory import State
 from ddcli.store.state.export import export_state
 from ddcli.store.state.holds import Hold, holding, write_hold
 from ddcli.store.state.manifest import (
-    FORMAT,
     FileEntry,
     InputEntry,
     InputFile,
@@ -27,7 +24,7 @@ from ddcli.store.state.manifest import (
     read_newest,
 )
 from ddcli.store.state.register import LATELY, RATIO, SEGMENTS, Register, merged
-from tests.crash.shop import OUTPUTS, Shop
+from tests.crash.shop import Shop
 from tests.store.support import Faulty, names
 
 
@@ -201,39 +198,3 @@ def test_a_commit_without_many_changes_writes_no_segment(tmp_path):
     files = Faulty()
     commit(tmp_path / "state", tuple(map(file, range(LATELY))), files=files)
     assert not [path for _, path in files.log if path.parent.name == SEGMENTS]
-
-
-def as_format_3(path):
-    """Write a manifest as the version before registers did."""
-    tree = json.loads(path.read_bytes()) | {"format": 3}
-    del tree["crc32"], tree["identity"]
-    for entry in (*tree["inputs"].values(), *tree["outputs"].values()):
-        assert not entry.pop("segments")
-    for entry in tree["outputs"].values():
-        columns = ("name", "rows", "size", "checksum", "lower", "upper")
-        files = [dict(zip(columns, row, strict=False)) for row in entry["files"]]
-        entry["files"] = [file | {"since": None, "footer": "", "run": 0} for file in files]
-    rest = json.dumps(tree, separators=(",", ":")).encode()[1:] + b"\n"
-    path.write_bytes(b'{"crc32":"%s",' % checksum(rest).encode() + rest)
-
-
-def test_a_state_of_the_last_format_goes_on(tmp_path):
-    """With its manifest, progress without an owner, and several files of one commit."""
-    shop = Shop.make(tmp_path)
-    for step in range(2):
-        shop.supply(step)
-        shop.run()
-    as_format_3(manifest_path(shop.state, 2))
-    for name in OUTPUTS:
-        (tmp_path / "out" / name / PROGRESS).write_bytes(progress_bytes(((2,),)))
-    before = read_newest(shop.state)
-    assert before.identity == ""
-    assert [file.name for file in before.outputs["known"].files] == ["updates-start-1.parquet", "updates-1-2.parquet"]
-    assert not shop.run().changed
-    shop.supply(2)
-    assert shop.run().changed
-    assert shop.rows() == shop.meant(3)
-    after = read_newest(shop.state)
-    assert len(after.identity) == 32
-    assert [*after.outputs["known"].files][:2] == [*before.outputs["known"].files]
-    assert json.loads(manifest_path(shop.state, 3).read_bytes())["format"] == FORMAT

@@ -2,8 +2,6 @@
 
 * compaction: which batches to merge when, and the merging
 * file: the bytes: Parquet, every byte checked before it is read
-* group_index: the index of files of older versions
-* grouped_rows: rows of files of older versions
 * layout: the columns, and their lanes
 * open_batches: batches that stay open, or in memory, from one run to the next
 * page_file: some pages of a column as a Parquet file in memory

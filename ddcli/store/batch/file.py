@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ddcli.engine.kernels.pages import NUMBERED, PLAIN
-from ddcli.store.batch.group_index import GroupIndex
+from ddcli.errors import StateError
 from ddcli.store.batch.page_index import (
     MAGIC,
     OTHER,
@@ -66,6 +66,7 @@ NEAR = 64 << 10
 UNBOUNDED = 1 << 30
 """Bytes of a page, and of a dictionary: rows alone say where these end."""
 SIGN = np.int64(-(2**63))
+OLDER = "run `dd state compact PIPELINE` with the version that wrote the state last, or begin anew: `dd reset PIPELINE --outputs`"
 
 
 def in_byte_order(rows: Matrix) -> Strings:
@@ -242,15 +243,15 @@ class BatchFile:
         self.groups_read = self.pages_read = 0
         self._entry = entry
         self._width = width
-        self._index: PageIndex | GroupIndex | None = None
+        self._index: PageIndex | None = None
         self._metadata: Any = None
         self._stays = False
         self._mapped: mmap.mmap | None = None
         self._fetched = Fetched(path, entry.size) if isinstance(path, ObjectPath) and entry.size else None
 
     @property
-    def index(self) -> PageIndex | GroupIndex:
-        """Return what the end of the file says of its rows; of a file of an older version, of its row groups only."""
+    def index(self) -> PageIndex:
+        """Return what the end of the file says of its rows."""
         if self._index is None:
             with self.mapped() as data:
                 self._open(memoryview(data))
@@ -275,10 +276,7 @@ class BatchFile:
     @property
     def columns(self) -> list[str]:
         """Return the names of the file's columns, hidden ones too."""
-        if isinstance(self.index, PageIndex):
-            return [column.name for column in self.index.columns]
-        names: list[str] = self.metadata.schema.to_arrow_schema().names
-        return names
+        return [column.name for column in self.index.columns]
 
     def fetch(self, data: mmap.mmap, starts: Matrix, ends: Matrix) -> None:
         """Have the system read ranges of bytes, which ascend, all at once: page by page, as it is looked at, takes twice as long."""
@@ -305,24 +303,20 @@ class BatchFile:
         footer = footer_size(data)
         if not END < footer <= size <= len(data):
             raise damaged(self.path)
-        tail, paged = data[-size:], size > footer
-        if checksum(tail) != self._entry.footer:
-            # What looks like an index may be what the last row group of an older file ends with.
-            tail, paged = data[-footer:], False
-            if checksum(tail) != self._entry.footer:
-                raise damaged(self.path)
+        tail = data[-size:]
+        if checksum(data[-footer:]) == self._entry.footer:
+            raise StateError(
+                "the file was written by an older version, without an index", place=str(self.path), hint=OLDER
+            )
+        if size == footer or checksum(tail) != self._entry.footer:
+            raise damaged(self.path)
         try:
-            if paged:
-                self._index = PageIndex.from_bytes(bytes(tail[: size - footer - TRAILER]), self._width)
-                sound = self._index.start + 8 * self._index.length * self._index.groups == len(data) - size
-            else:
-                self._index = GroupIndex.from_footer(data, self._width)
-                sound = self._index.ends[-1] == len(data) - footer
+            index = PageIndex.from_bytes(bytes(tail[: size - footer - TRAILER]), self._width)
         except (OSError, ValueError, KeyError, TypeError):
             raise damaged(self.path) from None
-        if not sound or self._index.rows != self._entry.rows:
-            self._index = None
+        if index.start + 8 * index.length * index.groups != len(data) - size or index.rows != self._entry.rows:
             raise damaged(self.path)
+        self._index = index
 
     @contextmanager
     def mapped(self) -> Iterator[mmap.mmap]:

@@ -12,8 +12,6 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.times import Frontier
 from ddcli.errors import StateError
 from ddcli.store.batch.file import BatchFile, in_byte_order
-from ddcli.store.batch.grouped_rows import GroupedRows
-from ddcli.store.batch.page_index import PageIndex
 from ddcli.store.batch.paged_rows import PagedRows
 from ddcli.store.state.manifest import RESTORE
 
@@ -53,7 +51,7 @@ class StoredBatch:
         self._matrix = matrix
         self._in_memory = False
         self._starts: dict[int, Strings] = {}
-        self._reader: PagedRows | GroupedRows | None = None
+        self._reader: PagedRows | None = None
 
     def matrix(self) -> Matrix:
         """Return all updates, loaded once and kept until `release`."""
@@ -163,11 +161,9 @@ class StoredBatch:
         first, last = self.file.index.records[0, 0], self.file.index.records[-1, 0]
         return keys[np.searchsorted(keys[:, 0], first) : np.searchsorted(keys[:, 0], last, "right")]
 
-    def _rows(self) -> PagedRows | GroupedRows:
+    def _rows(self) -> PagedRows:
         if self._reader is None:
-            index = self.file.index
-            new = isinstance(index, PageIndex)
-            self._reader = (PagedRows if new else GroupedRows)(self.file, index, self.layout)  # type: ignore[arg-type]
+            self._reader = PagedRows(self.file, self.file.index, self.layout)
         return self._reader
 
     def _whole(self) -> Matrix:

@@ -48,10 +48,6 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=RegisterEntry)
 
 FORMAT = 5
-OLDEST = 3
-"""The oldest format that is read."""
-ADDED: dict[str, Any] = {"identity": "", "secret": "", "file": ""}
-"""What an older format doesn't say. Its next commit does; a secret its state gets when all of it is sorted anew."""
 SECRET = 16
 """Bytes of a secret."""
 NAME = re.compile(r"([0-9]{9})\.json")
@@ -103,9 +99,7 @@ class FileEntry:
 
     @classmethod
     def from_row(cls, row: list[Any]) -> Self:
-        """Return the file of an output that a register has as `row`. Format 3 had objects instead."""
-        if isinstance(row, dict):
-            return cls.from_json(row, UPDATES)
+        """Return the file of an output that a register has as `row`."""
         name, rows, size, sum_, lower, upper, footer = row
         named(UPDATES, name), count_of(rows), count_of(size), named(CHECKSUM, sum_), text_of(footer)
         return cls(name, rows, size, sum_, times(lower), mandatory(times(upper)), footer=footer)
@@ -410,7 +404,7 @@ def read_newest(state: Path) -> Manifest | None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read one manifest and the segments that it names. A newer format or a damaged file is a `StateError` (exit code 4).
+    """Read one manifest and the segments that it names. Another format or a damaged file is a `StateError` (exit code 4).
 
     Raises FileNotFoundError if it isn't there (any more).
     """
@@ -433,9 +427,9 @@ def read_manifest(path: Path) -> Manifest:
     rest = data[len(_head(b"")) :]
     if data != _head(rest) + rest or not isinstance(version, int):
         raise damaged
-    if version < OLDEST:
+    if version < FORMAT:
         raise StateError(
-            f"the state was written by an older version: its format is {version}, this version reads {OLDEST} to {FORMAT}",
+            f"the state was written by an older version: its format is {version}, this version reads {FORMAT}",
             place=str(path),
             hint="run that version, or begin anew: `dd reset PIPELINE --outputs`",
         )
@@ -451,7 +445,7 @@ def read_manifest(path: Path) -> Manifest:
 
     try:
         check_number(tree["number"], path)
-        manifest = Manifest.from_json(ADDED | tree, read)
+        manifest = Manifest.from_json(tree, read)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(
             f"the manifest of the state has content that `dd` never writes: {error}", place=str(path), hint=RESTORE

@@ -36,7 +36,7 @@ SCRATCH = re.compile(r"[0-9]{6}|[0-9a-f]{8}-[0-9A-Za-z-]+-[0-9]{4}")
 """The files of a run's scratch directory: of one process, and of tasks."""
 CHECKSUM = re.compile("[0-9a-f]{8}")
 IDENTITY = re.compile("(?:[0-9a-f]{32})?")
-"""The identity of a state. States of an older version have none yet."""
+"""The identity of a state: none before its first commit."""
 LONGEST = 4096
 """Characters of the longest path."""
 LEAST, BEYOND = -(1 << 63), 1 << 63

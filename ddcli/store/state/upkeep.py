@@ -166,18 +166,14 @@ def compact_state(
     """Merge the batches of each shard into one, as of the arrangement's since, and commit that; return the sizes before and after.
 
     Takes memory for a quarter of a million rows and one file, however large the state is. What readers in other pipelines have
-    not taken yet is left as it is. A state that has no secret yet gets one before.
+    not taken yet is left as it is.
     """
-    from ddcli.engine.secret import new_secret
     from ddcli.store.batch.compaction import compact_wholly
 
     known = manifest_of(directory)
     with State.open(directory, written_to(directory, known, written), written=written, if_locked=if_locked) as state:
         manifest = state.manifest
         assert manifest is not None, "the state was there when it was looked at"
-        before = manifest
-        if not manifest.secret and _hashed(manifest):
-            manifest = rekey(state, new_secret(), say)
         claims = read_claims(directory)
         arrangements = {}
         with state.begin() as transaction:
@@ -194,7 +190,7 @@ def compact_state(
             if arrangements != manifest.arrangements:
                 transaction.commit(replace(manifest, arrangements=arrangements))
         assert state.manifest is not None
-        return Size.of(files_of(before)), Size.of(files_of(state.manifest))
+        return Size.of(files_of(manifest)), Size.of(files_of(state.manifest))
 
 
 def reshard_state(
