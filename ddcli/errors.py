@@ -83,6 +83,29 @@ class Text:
         return Span(span.file, span.line, span.column + self.inset + offset, length, span.source)
 
 
+@dataclass(frozen=True, slots=True)
+class Expanded(Text):
+    """A scalar in which variables have been replaced. Places are those in `written`, the scalar as the file has it.
+
+    `moves` are the parts that were replaced: offset and length in the value, then offset and length as written.
+    """
+
+    written: Text | None = None
+    moves: tuple[tuple[int, int, int, int], ...] = ()
+
+    def at(self, offset: int, length: int = 1) -> Span:
+        """Return the span `offset` characters into the value: in a replaced part, that of its variable."""
+        assert self.written is not None
+        moved = 0
+        for at, size, before, wide in self.moves:
+            if offset < at:
+                break
+            if offset < at + size:
+                return self.written.at(before, wide)
+            moved = before + wide - at - size
+        return self.written.at(offset + moved, length)
+
+
 @lru_cache(maxsize=64)
 def _first_line(text: str) -> int:
     """Return the length of the first line; remembered, because a text has many places."""
@@ -99,6 +122,22 @@ def _bounded(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST * 3 // 4]} ... {text[-LONGEST // 4 :]}"
 
 
+_concealed: dict[str, str] = {}
+
+
+def conceal(value: str, shown: str) -> None:
+    """Have messages show something else in place of a value."""
+    if value:
+        _concealed[value] = shown
+
+
+def _shown(text: str) -> str:
+    """Return a part of a message as it may be shown."""
+    for value, shown in _concealed.items():
+        text = text.replace(value, shown)
+    return _bounded(text)
+
+
 class DdError(Exception):
     """The root: what went wrong (`problem`), where (`span` or `place`), and what to do about it (`hint`)."""
 
@@ -107,11 +146,11 @@ class DdError(Exception):
     """Lines that belong below the problem, where they are not shown in another way."""
 
     def __init__(self, problem: str, *, span: Span | None = None, place: str | None = None, hint: str | None = None):
-        self.problem = _bounded(problem)
+        self.problem = _shown(problem)
         super().__init__(self.problem)
         self.span = span
-        self.place = place and _bounded(place)
-        self.hint = hint and _bounded(hint)
+        self.place = place and _shown(place)
+        self.hint = hint and _shown(hint)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let an error go from one process to another, whatever its `__init__` asks for."""

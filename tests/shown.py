@@ -90,6 +90,9 @@ def follow(block, folder):
             follow_pipeline(block.text, named and named[1], folder)
         case "yaml":
             check_fragment(block.text)
+            if named:  # for another to include
+                (folder / named[1]).parent.mkdir(parents=True, exist_ok=True)
+                (folder / named[1]).write_text(block.text)
         case "console":
             follow_console(block.text, folder)
         case "sh":

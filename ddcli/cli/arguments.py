@@ -114,6 +114,30 @@ IF_LOCKED = click.option(
     show_default=True,
     help="What to do while a run holds the state.",
 )
+
+
+def _variables(context: click.Context, _option: click.Parameter, given: Iterable[str]) -> None:
+    """Have the pipeline files that the command reads use these variables."""
+    from ddcli.spec.variables import variables_of_call
+
+    values = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (equals and name.isidentifier() and name.isascii()):
+            raise click.BadParameter(f"'{text}' is not a variable; write it as name=value")
+        values[name] = value
+    if values:
+        context.with_resource(variables_of_call(values))
+
+
+VAR = click.option(
+    "--var",
+    metavar="NAME=VALUE",
+    multiple=True,
+    expose_value=False,
+    callback=_variables,
+    help="A variable of the pipeline file, `${NAME}`, before one of the environment; repeatable.",
+)
 NO_CODE = click.option(
     "--no-code",
     is_flag=True,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import PIPELINE, Renamed
+from ddcli.cli.arguments import PIPELINE, VAR, Renamed
 from ddcli.screen import json_text, near, say, say_own
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Format: lines, JSON, or GitHub's annotations of a pull request.",
 )
+@VAR
 def command(pipelines: tuple[Path, ...], output: str) -> None:
     """Check pipeline files: keys and names, expressions and types, Python functions, paths, and the columns of inputs.
     Reports every error at once, each at its place.
@@ -47,9 +48,12 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.commands.check import check
     from ddcli.job.summary import SHOWN, plural
+    from ddcli.spec.variables import check_used
 
     found = [check(path) for path in pipelines]
     errors = [error for each in found for error in each.errors]
+    if not errors:
+        check_used()
     if output == "json":
         say(json_text({"ok": not errors, "pipelines": [each.to_json() for each in found]}))
     for each in found if output != "json" else ():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ddcli.cli.arguments import VAR
 from ddcli.cli.columns import CSV_OPTION, parse_columns, parse_csv
 from ddcli.screen import json_text, near, say
 from ddcli.spec.model import FORMATS
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Format of the report.",
 )
+@VAR
 def command(
     source: str,
     target: str,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, MemorySize
+from ddcli.cli.arguments import NO_CODE, VAR, MemorySize
 from ddcli.cli.columns import CSV_OPTION, parse_csv
 from ddcli.cli.memory import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
@@ -101,6 +101,7 @@ LEAST_MEMORY = 384 << 20
     default="text",
     help="Format. parquet: a change log that turns A into B.",
 )
+@VAR
 def command(
     a: str,
     b: str | None,

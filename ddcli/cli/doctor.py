@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ddcli.cli.arguments import PIPELINE
+from ddcli.cli.arguments import PIPELINE, VAR
 from ddcli.cli.run import LEAST_MEMORY, settings
 from ddcli.screen import json_text, say
 
@@ -52,6 +52,7 @@ LEAST_DISK = 1 << 30
     help="The directory that executors must read and write. [default: PIPELINE's state]",
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
+@VAR
 def command(
     pipeline: Path | None,
     spark: bool,

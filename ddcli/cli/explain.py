@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from ddcli.cli.arguments import PIPELINE, STATE, Renamed
+from ddcli.cli.arguments import PIPELINE, STATE, VAR, Renamed
 from ddcli.screen import columns, json_text, say
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ COLUMNS = 100
     help="Write to FILE instead of stdout. Without -o its ending selects the format.",
 )
 @click.pass_context
+@VAR
 def command(context: click.Context, pipeline: Path, state: str | None, form: str, out: Path | None) -> None:
     """Show the operators that PIPELINE becomes: linear steps fused into one, arrangements and their readers, loops as
     boxes. After a run each has its counts: rows in and out, inserts (+) and retractions (-) among them, the

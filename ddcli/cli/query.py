@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +40,7 @@ NOTHING = 1
     show_default=True,
     help="Format of the records on stdout.",
 )
+@VAR
 def command(
     pipeline: Path,
     name: str,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, OUTPUT, PIPELINE, STATE, MemorySize
+from ddcli.cli.arguments import NO_CODE, OUTPUT, PIPELINE, STATE, VAR, MemorySize
 from ddcli.screen import columns, json_text, near, say
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def settings(_context: click.Context, _option: click.Parameter, given: Iterable[
     type=click.Path(path_type=Path, file_okay=False),
     help="Directory of compiled kernels. [default: the platform's cache directory]",
 )
+@VAR
 def command(
     pipelines: tuple[Path, ...],
     select: tuple[str, ...],

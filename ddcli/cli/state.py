@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, PIPELINE
+from ddcli.cli.arguments import IF_LOCKED, PIPELINE, VAR
 from ddcli.screen import json_text, near, say, visible
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def on_a_state(function: Function) -> Function:
 
 
 def with_options(function: Function) -> Function:
-    """Add `--state` and `-o` to a command."""
+    """Add `--state`, `-o` and `--var` to a command."""
     state = click.option("--state", metavar="DIRECTORY", help="The state's directory, or s3://BUCKET/PREFIX.")
     output = click.option(
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON."
     )
-    return state(output(function))
+    return state(output(VAR(function)))
 
 
 @command.command("ls", short_help="List arrangements, outputs and holds.")

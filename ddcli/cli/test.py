@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE, Renamed
+from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE, VAR, Renamed
 from ddcli.screen import json_text, say, say_own
 
 
@@ -33,6 +33,7 @@ from ddcli.screen import json_text, say, say_own
     default="text",
     help="Format: lines, JSON, or lines and GitHub's annotations of a pull request.",
 )
+@VAR
 def command(
     pipeline: Path, only: str | None, state: str | None, no_code: bool, junit: Path | None, output: str
 ) -> None:

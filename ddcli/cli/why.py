@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, Renamed
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, Renamed
 from ddcli.screen import json_text, say
 
 UNWRAPPED = 1 << 16
@@ -41,6 +41,7 @@ UNWRAPPED = 1 << 16
 @STATE
 @NO_CODE
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: trees, or JSON.")
+@VAR
 def command(
     pipeline: Path,
     collection: str,

@@ -86,7 +86,8 @@ def convert_files(
     """Write files as a change log, `given` and `csv` being what a pipeline file states of them as an input. See `convert_input`."""
     tree = {"dd": 1, "name": NAME, "clock": "event", "inputs": {NAME: dict(given)}, "outputs": {NAME: str(target)}}
     with _without_places():
-        spec = parse_spec(visible(json.dumps(tree, ensure_ascii=False)), OPTIONS)  # escapes that YAML knows, too
+        text = json.dumps(tree, ensure_ascii=False).replace("${", "$${")  # names of files, no variables
+        spec = parse_spec(visible(text), OPTIONS)  # escapes that YAML knows, too
         if csv is not None:
             spec = replace(spec, inputs={NAME: replace(spec.inputs[NAME], csv=csv)})
         return _converted(spec, NAME, Path.cwd(), target, until, force=force)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, UsageError, did_you_mean
 from ddcli.job.request import logs_aside, state_of, takes
-from ddcli.spec import read_spec
+from ddcli.spec import included_files, read_spec
 from ddcli.spec.file import ENDINGS, read_text
 from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tree import Mapping
@@ -85,8 +85,9 @@ def find_pipelines(paths: Iterable[Path]) -> tuple[list[Pipeline], list[Path]]:
                 "no pipeline file lies in the directory", place=str(path), hint="name a file: dd run PIPELINE"
             )
         passed += [file for file in files if file not in pipelines]
-        for file in pipelines:
-            found.setdefault(real(file), _open(file))
+        opened = [_open(file) for file in pipelines]
+        for pipeline in _no_fragments(opened):
+            found.setdefault(real(pipeline.path), pipeline)
     every = list(found.values())
     for pipeline in every:
         pipeline.needs = [other for other in every if other is not pipeline and pipeline.reads(other)]
@@ -126,12 +127,18 @@ def _open(path: Path) -> Pipeline:
 def _is_pipeline(path: Path) -> bool:
     """Say whether a YAML file has inputs or outputs; one that can't be read might."""
     try:
-        root, errors = parse_tree(read_text(path), str(path))
+        tree = parse_tree(read_text(path), str(path))
     except DdError:
         return True
-    if isinstance(root, Mapping):
-        return root.get("inputs") is not None or root.get("outputs") is not None
-    return bool(errors)
+    if isinstance(tree.root, Mapping):
+        return any(tree.root.get(section) is not None for section in ("inputs", "outputs", "include"))
+    return bool(tree.errors)
+
+
+def _no_fragments(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
+    """Return those that are not merely included by others."""
+    included = {real(path) for pipeline in pipelines for path in included_files(pipeline.path)}
+    return [pipeline for pipeline in pipelines if pipeline.outputs or real(pipeline.path) not in included]
 
 
 def _needed(pipelines: Iterable[Pipeline]) -> list[Pipeline]:

@@ -16,6 +16,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import UsageError, did_you_mean
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
+from ddcli.spec import read_spec
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
 from ddcli.store.state.directory import State
@@ -74,6 +75,8 @@ def compare_pipelines(
     Of a log as of `as_of`, else with all updates. Raises UsageError for an output to select that neither has, and for a
     pipeline that imports an arrangement: reading it would need a hold in its state.
     """
+    for path in (a, b):
+        read_spec(path)  # notes the variables of both, before either is refused for one that it doesn't have
     requests = [read_request(path, None, None, lambda _line: None, memory=memory, engine="local") for path in (a, b)]
     left, right = (request.spec for request in requests)
     for request in requests:

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageError
 from ddcli.job.clock import time_now
 from ddcli.job.request import imports, read_request
+from ddcli.spec import included_files
 from ddcli.store.files.changes import Waker
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.files.wholeness import QUIET, Wholeness, has_end
@@ -106,7 +107,7 @@ class Standing:
         try:
             return self._request()
         except DdError:
-            return before
+            return replace(before, included=tuple(included_files(self.pipeline)))
 
     def _one(self, whole: Wholeness, *, first: bool) -> float | None:
         """Do a round; return after how many seconds another is worth trying, whatever happens."""
@@ -193,7 +194,7 @@ def watched(request: Request) -> list[Path]:
 
 def look(pipeline: Path, request: Request) -> Look:
     """Return the state of the inputs, the pipeline file and the imported states; it differs if one of them has changed."""
-    found: set[tuple[Any, ...]] = {_stamp(pipeline)}
+    found: set[tuple[Any, ...]] = {_stamp(path) for path in (pipeline, *request.included)}
     for given in request.spec.inputs.values():
         if given.arrangement is not None:
             state = locate(request.base, given.path.value)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.engine.jit.ownership import is_own
 from ddcli.engine.jit.settings import cache_dir
+from ddcli.errors import UsageError
 from ddcli.job import object_table
 from ddcli.job.object_table import Listed
 from ddcli.version import __version__
@@ -99,8 +100,26 @@ def conditions_of(bound: BoundPipeline, generations: object) -> str:
 
 
 def load(path: Path, text: str) -> KeptPlan:
-    """Return what is kept of a pipeline file at `path` with this text."""
-    return _understood(path, text, _read(_place(path)))
+    """Return what is kept of a pipeline file at `path` with this text, if the files that it includes and its variables are the same too."""
+    found = _understood(path, text, _read(_place(path)))
+    return found if found.spec is None or _same(found.spec) else KeptPlan(path, text)
+
+
+def _same(spec: Spec) -> bool:
+    """Say whether the files that a spec includes, and its variables, are what they were."""
+    from ddcli.spec.variables import digest_of, find
+
+    # Each is looked up, as that notes that it is used.
+    if [digest_of(find(name)) for name, _ in spec.variables] != [digest for _, digest in spec.variables]:
+        return False
+    if not spec.fragments:
+        return True
+    from ddcli.spec.file import read_fragment
+
+    try:
+        return all(digest_of(read_fragment(Path(path))) == digest for path, digest in spec.fragments)
+    except (OSError, UsageError):
+        return False
 
 
 @lru_cache(maxsize=2)

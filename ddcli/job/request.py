@@ -24,6 +24,7 @@ from ddcli.job.summary import RunSummary
 from ddcli.progress import SILENT, Progress
 from ddcli.spec import parse_spec
 from ddcli.spec.file import read_text
+from ddcli.spec.variables import check_used
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS, read_progress
@@ -89,6 +90,8 @@ class Request:
     kept: KeptPlan | None = None
     """What an earlier run kept of the file, where there is one."""
     clock: RunClock = field(default_factory=RunClock)
+    included: tuple[Path, ...] = ()
+    """The files that the pipeline file includes."""
 
     @property
     def refreshes_all(self) -> bool:
@@ -166,11 +169,11 @@ def read_request(
         raise UsageError(
             "under `clock: arrival` a run closes all times up to its own: `--until` has no meaning", hint=hint
         )
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    check_used()
     _check_named(spec, rewrite | (refresh or frozenset()))
     return Request(
         spec,
-        digest,
+        _digest(text, spec),
         base,
         real(state),
         outputs,
@@ -185,7 +188,16 @@ def read_request(
         spark_of(spec, spark or SparkOptions()),
         kept=kept,
         clock=RunClock(spec.clock == "arrival", time_now(now), now is not None),
+        included=tuple(type(path)(file).absolute() for file, _ in spec.fragments),
     )
+
+
+def _digest(text: str, spec: Spec) -> str:
+    """Return the digest of a pipeline file, the files that it includes, and its variables."""
+    parts = text
+    if spec.fragments or spec.variables:
+        parts = repr((text, [digest for _, digest in spec.fragments], spec.variables))
+    return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def logs_aside(spec: Spec) -> list[tuple[str, Text]]:

@@ -6,6 +6,7 @@ Reading is loaded when it is first asked for: nothing but `load_spec` and `parse
 * csv_options: how CSV is written
 * document: the whole file
 * file: the text of a pipeline file
+* include: inputs and collections of other files
 * inputs: inputs and their formats
 * loops: collections and loops
 * model: what a file states, as plain values
@@ -19,6 +20,7 @@ Reading is loaded when it is first asked for: nothing but `load_spec` and `parse
 * traps: where YAML's punctuation cuts an expression
 * tree: YAML nodes with places
 * values: texts, expressions, numbers, types, references
+* variables: variables in values
 """
 
 from __future__ import annotations
@@ -50,6 +52,13 @@ def read_spec(path: Path) -> tuple[Spec | None, list[SpecError]]:
     from ddcli.spec import document
 
     return document.read_spec(path)
+
+
+def included_files(path: Path) -> list[Path]:
+    """Return the files that a pipeline file includes, directly or not, also those that can't be read; none of a file that can't be read itself."""
+    from ddcli.spec import document
+
+    return document.included_files(path)
 
 
 def parse_spec(text: str, file: str) -> Spec:

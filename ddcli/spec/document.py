@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ddcli.errors import Span, SpecError, SpecErrors, Text
+from ddcli.errors import Span, SpecError, SpecErrors, Text, UsageError
 from ddcli.spec import model
 from ddcli.spec.clock import CLOCKS, default_clock, on_arrival, on_event
 from ddcli.spec.file import read_text
+from ddcli.spec.include import ANCHORS, KEY, Includes
 from ddcli.spec.inputs import INPUT, PATH
 from ddcli.spec.loops import A_COLLECTION, COLLECTION
 from ddcli.spec.names import check_names
@@ -24,6 +26,7 @@ from ddcli.spec.syntax import parse_tree
 from ddcli.spec.tests import Tests
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, PathWords, Whole, Words
+from ddcli.spec.variables import check_used, digest_of
 
 VERSION = "1"
 PIPELINE_NAME = PathWords(
@@ -110,11 +113,16 @@ class Version(Shape[str]):
         return {"enum": [int(VERSION)]}
 
 
-ANCHORS = "x-"
-"""The beginning of keys of the file under which anchors may stand; what they hold is read where an alias names it."""
+INCLUDE: Shape[Any] = ByKind(
+    "a file or a list of files",
+    scalar=Words("a file"),
+    sequence=Many(Words("a file"), "a list of files", least=0),
+    hint="for example `include: shared/inputs.yaml`",
+)
 SECTIONS = {
     "dd": Key("version", Version(), about=f"the version of this language; default: {VERSION}"),
     "name": Key("name", PIPELINE_NAME, about="names the state, .dd/<name>/ beside this file; default: the file's name"),
+    KEY: Key("include", INCLUDE, about="files with inputs and collections for this one, relative to it"),
     "clock": Key(
         "clock",
         Choice("clock", CLOCKS),
@@ -141,12 +149,26 @@ EXAMPLES = {
 
 def load_spec(path: Path) -> model.Spec:
     """Return what a pipeline file says, or raise `SpecErrors` with everything that is wrong in it."""
-    return parse_spec(read_text(path), str(path))
+    spec = parse_spec(read_text(path), str(path))
+    check_used()
+    return spec
 
 
 def read_spec(path: Path) -> tuple[model.Spec | None, list[SpecError]]:
     """Return what is right in a pipeline file, and what is wrong: see `parse_partly`."""
     return parse_partly(read_text(path), str(path))
+
+
+def included_files(path: Path) -> list[Path]:
+    """Return the files that a pipeline file includes, also those that can't be read."""
+    try:
+        tree = parse_tree(read_text(path), str(path))
+    except UsageError:
+        return []
+    includes = Includes(str(path), Notes(), {})
+    if isinstance(tree.root, Mapping):
+        includes.merged(tree.root)
+    return [Path(file) for file, _ in includes.fragments]
 
 
 def parse_spec(text: str, file: str) -> model.Spec:
@@ -163,10 +185,14 @@ def parse_partly(text: str, file: str) -> tuple[model.Spec | None, list[SpecErro
     Where something is wrong, inputs, collections and outputs are left out that are, so others may name what isn't there; without
     a name, inputs and outputs there is nothing.
     """
-    root, errors = parse_tree(text, file)
-    notes = Notes(errors=errors)
+    tree = parse_tree(text, file)
+    notes = Notes(errors=tree.errors)
+    includes = Includes(file, notes, tree.variables)
     try:
-        return _read(root, file, notes), notes.errors
+        root = includes.merged(tree.root) if isinstance(tree.root, Mapping) else tree.root
+        spec = _read(root, file, notes)
+        variables = tuple(sorted((name, digest_of(value)) for name, value in tree.variables.items()))
+        return replace(spec, fragments=tuple(includes.fragments), variables=variables), notes.errors
     except Refused:
         return None, notes.errors
     except RecursionError:
@@ -245,7 +271,8 @@ def json_schema() -> JsonSchema:
         "title": "a pipeline of dd",
         "type": "object",
         "properties": sections,
-        "required": [name for name, key in SECTIONS.items() if key.required],
+        "required": ["outputs"],
+        "anyOf": [{"required": ["inputs"]}, {"required": [KEY]}],
         "patternProperties": {f"^{ANCHORS}": {"description": "for anchors: nobody else reads it"}},
         "additionalProperties": False,
         "$defs": definitions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from typing import TYPE_CHECKING
 
 from ddcli.errors import UsageError, did_you_mean
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
 ENDINGS = (".yaml", ".yml")
 """How the names of pipeline files end."""
+LARGEST = 16 << 20
+"""Bytes of all files together that one includes."""
 
 
 def read_text(path: Path) -> str:
@@ -29,3 +32,13 @@ def read_text(path: Path) -> str:
     except (OSError, ValueError) as error:
         problem = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"can't read the pipeline file: {problem}", place=str(path)) from None
+
+
+def read_fragment(path: Path) -> str:
+    """Return the text of a file to include. Raises UsageError where it is no plain file, or a large one, and OSError."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError("not a plain file", place=str(path), hint="name a YAML file")
+    if status.st_size > LARGEST:
+        raise UsageError(f"larger than {LARGEST >> 20} MiB", place=str(path), hint="name a YAML file")
+    return read_text(path)

@@ -433,7 +433,7 @@ class Spec:
 
     `path` is the file; the paths inside are relative to its directory. `history` is how far behind the frontier arrangements
     tell times apart: a number, a duration, or `all`. Of the clock `arrival` each row has the time of the run that takes it in, of the clock `event` that
-    of its time column. `shards` is into how many parts arrangements are cut when they are made.
+    of its time column. `fragments` are the files that it includes and `variables` those that it has, each with the digest of what it was. `shards` is into how many parts arrangements are cut when they are made.
     """
 
     name: Text
@@ -448,3 +448,5 @@ class Spec:
     errors: Errors | None = None
     spark: SparkSpec | None = None
     clock: Clock = "event"
+    fragments: tuple[tuple[str, str], ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()

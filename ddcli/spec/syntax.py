@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import SpecError
-from ddcli.spec.tree import MAX_DEPTH, Node, SourceText, build
+from ddcli.spec.tree import MAX_DEPTH, SourceText, SpecTree, build
+from ddcli.spec.variables import OPEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 QUOTE = 'quote the value: "..." (a plain one can\'t hold `: `, ` #`, or begin with a special character)'
 
 
-def parse_tree(text: str, file: str) -> tuple[Node | None, list[SpecError]]:
-    """Return the located tree of a YAML text (None if it is empty or no YAML) and all that is wrong with it."""
+def parse_tree(text: str, file: str) -> SpecTree:
+    """Return the located tree of a YAML text (without a root if it is empty or no YAML) and all that is wrong with it."""
     import yaml
 
     text = text.removeprefix("\ufeff")
@@ -26,13 +27,13 @@ def parse_tree(text: str, file: str) -> tuple[Node | None, list[SpecError]]:
         deep = _too_deep(yaml.parse(text, Loader=loader))
         root = None if deep else yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
-        return None, [_in_our_words(error, source)]
+        return SpecTree(None, [_in_our_words(error, source)], {})
     except (yaml.reader.ReaderError, UnicodeEncodeError):
-        return None, [_bad_character(text, source)]
+        return SpecTree(None, [_bad_character(text, source)], {})
     if deep:
         span = source.span(deep.line, deep.column)
-        return None, [SpecError("nested too deeply", span=span, hint=f"at most {MAX_DEPTH} levels")]
-    return build(root, source) if root else (None, [])
+        return SpecTree(None, [SpecError("nested too deeply", span=span, hint=f"at most {MAX_DEPTH} levels")], {})
+    return build(root, source) if root else SpecTree(None, [], {})
 
 
 def _too_deep(events: Iterable[Any]) -> Any | None:
@@ -86,6 +87,10 @@ def _in_our_words(error: Any, source: SourceText) -> SpecError:
             return SpecError(
                 f"a {close!r} is missing", span=source.span(begin.line, begin.column), hint=f"close it with {close!r}"
             )
+        if line[mark.column - 1 : mark.column + 1] == OPEN:
+            value = re.match(r"[^\s,\]]*?\}[^\s,\]}]*", line[mark.column :])
+            hint = "quote it" + (f': "${value[0]}"' if value else "")
+            return SpecError(f"a variable stands without quotes inside {kind}", span=span, hint=hint)
         what = f"{character!r} is unexpected inside {kind}"
         return SpecError(
             what, span=span, hint="quote the expression: brackets, braces, quotes and commas cut a plain one"

@@ -12,6 +12,7 @@ from typing import Any
 from ddcli.dataclass import dataclass
 from ddcli.errors import Span, SpecError, Text
 from ddcli.spec.traps import cut_by_comma
+from ddcli.spec.variables import OPEN, Unset, expand
 
 MAX_NODES = 100_000  # after aliases are followed: a file of a few lines can stand for billions
 MAX_DEPTH = 100
@@ -22,6 +23,8 @@ CORE_SCHEMA = (
     ("int", re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")),
     ("float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")),
 )
+SECRETS = "spark."
+"""The beginning of the paths of values that may have secrets: nobody keeps what a file states there."""
 IMPLIED_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 COMMENT = re.compile(r"\s*#")
@@ -106,10 +109,19 @@ def scalar_kind(text: str) -> str:
     return next((kind for kind, pattern in CORE_SCHEMA if pattern.fullmatch(text)), "str")
 
 
-def build(root: Any, source: SourceText) -> tuple[Node, list[SpecError]]:
-    """Return the located tree of a composed YAML document and what is wrong with it as a tree."""
+@dataclass(eq=False, slots=True)
+class SpecTree:
+    """A document: its root, if there is one, what is wrong with it as a tree, and the variables in it with their values."""
+
+    root: Node | None
+    errors: list[SpecError]
+    variables: dict[str, str | None]
+
+
+def build(root: Any, source: SourceText) -> SpecTree:
+    """Return the located tree of a composed YAML document."""
     builder = _Builder(source)
-    return builder.sized(root, "")[0], builder.errors
+    return SpecTree(builder.sized(root, "")[0], builder.errors, builder.variables)
 
 
 class _Builder:
@@ -118,6 +130,7 @@ class _Builder:
     def __init__(self, source: SourceText) -> None:
         self.source = source
         self.errors: list[SpecError] = []
+        self.variables: dict[str, str | None] = {}
         self.built: dict[int, tuple[Node, int]] = {}
         self.open: set[int] = set()
 
@@ -138,7 +151,7 @@ class _Builder:
         self.open.add(id(raw))
         node: Node
         if raw.id == "scalar":
-            node, size = self.scalar(raw), 1
+            node, size = self.expanded(self.scalar(raw), path), 1
         else:
             node, size = self.mapping(raw, path) if raw.id == "mapping" else self.sequence(raw, path)
         self.open.discard(id(raw))
@@ -174,6 +187,16 @@ class _Builder:
         comment = self.source.span(end.line, rest.end() - 1) if rest else None
         kind = "str" if inset else scalar_kind(raw.value)
         return Scalar(text, kind, plain=not inset, comment=comment)
+
+    def expanded(self, scalar: Scalar, path: str) -> Node:
+        """Return a value with its variables replaced: of one without quotes the whole decides of which type it is."""
+        if OPEN not in scalar.text.value:
+            return scalar
+        try:
+            text = expand(scalar.text, self.variables, secrets=path.startswith(SECRETS))
+        except Unset as error:
+            return self.refuse(path, error.problem, error.span, error.hint)
+        return Scalar(text, scalar_kind(text.value) if scalar.plain else "str", scalar.plain, scalar.comment)
 
     def block_span(self, first: int, end: int) -> Span:
         """Return the place of the first line of text of a block scalar, so that offsets in that line are exact."""

@@ -442,3 +442,53 @@ def test_what_calls_code_is_never_kept():
             if dataclasses.is_dataclass(found) and found.__module__ == module.__name__:
                 calls = any(word in f"{name} {found.__doc__}" for word in ("Python", "Function", "Spark"))
                 assert calls == any(word in name for word in kept_plan.CODE), name
+
+
+PARTS = """
+include: parts/rows.yaml
+inputs: {others: {path: "${OTHERS:-in/}", columns: {k: int64, v: "int64?", day: date}}}
+collections: {some: {from: rows, apply: [{filter: "v > ${LEAST}"}]}}
+outputs: {some: out/some/, others: out/others/}
+"""
+ROWS = "inputs: {rows: {path: ../in/, columns: {k: int64, v: 'int64?', day: date}}}\n"
+
+
+def test_what_is_kept_is_of_included_files_and_variables_too(twins, monkeypatch):
+    def begin(folder):
+        (folder / "parts").mkdir()
+        (folder / "parts/rows.yaml").write_text(ROWS)
+        (folder / "p.yaml").write_text(PARTS)
+        batch(folder, 1)
+
+    monkeypatch.setenv("LEAST", "1")
+    twins(begin)
+    twins(lambda folder: batch(folder, 2))
+    monkeypatch.setenv("LEAST", "3")
+    assert "outputs would change: output 'some'" in str(twins())
+    assert twins(apply=True)[0]
+    twins(lambda folder: batch(folder, 3))
+    monkeypatch.setenv("OTHERS", "in/*.parquet")
+    twins()
+    changed = ROWS.replace("columns", "late: quarantine, columns")
+    twins(lambda folder: (folder / "parts/rows.yaml").write_text(changed))
+    twins(lambda folder: batch(folder, 4))
+    assert "no such file" in str(twins(lambda folder: (folder / "parts/rows.yaml").unlink()))
+    twins(lambda folder: (folder / "parts/rows.yaml").write_text(changed))
+    monkeypatch.delenv("LEAST")
+    assert "the variable 'LEAST' is not set" in str(twins())
+
+
+def test_the_second_run_of_a_file_with_parts_neither_parses_nor_plans(tmp_path, unplanned, monkeypatch):
+    monkeypatch.setenv("LEAST", "1")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts/rows.yaml").write_text(ROWS)
+    (tmp_path / "p.yaml").write_text(PARTS)
+    batch(tmp_path, 1)
+    run(tmp_path / "p.yaml")
+    unplanned()
+    assert not run(tmp_path / "p.yaml").changed
+    batch(tmp_path, 2)
+    assert run(tmp_path / "p.yaml").changed
+    monkeypatch.setenv("LEAST", "2")
+    with pytest.raises(AssertionError, match="parsed or planned again"):
+        run(tmp_path / "p.yaml")

@@ -261,6 +261,23 @@ def test_whole_files_are_taken_in_at_once_others_when_nothing_changes(orders):
     assert after(lambda: arrive(orders, "orders/5.parquet", ("north", 1, 4, 1)))
 
 
+def test_included_files_are_watched_also_one_that_is_not_there_yet(orders):
+    pipeline, part = orders.folder / "orders.yaml", orders.folder / "part.yaml"
+    standing = Standing(pipeline, None, *[print] * 4)
+    request, text = standing._request(), pipeline.read_text()
+    pipeline.write_text(f"include: part.yaml\n{text}")
+    broken = standing._again(request)
+    assert (broken.digest, broken.included) == (request.digest, (part,))
+    before = look(pipeline, broken)
+    part.write_text("x-a: 1\n")
+    assert look(pipeline, broken) != before
+    mended = standing._again(broken)
+    assert (mended.digest != request.digest, mended.included) == (True, (part,))
+    before = look(pipeline, mended)
+    part.write_text("x-a: 12\n")
+    assert look(pipeline, mended) != before
+
+
 def test_wrong_use_ends_at_once(orders):
     for arguments, said in (
         (["--until", 3], "--watch and --until don't go together"),

@@ -1,0 +1,192 @@
+"""`include: other.yaml`: inputs and collections of other files, as if they stood in the file that names these.
+
+A fragment's own paths are relative to the fragment. A file is read once, however many others include it, and each error points into the file
+that it is in.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import posixpath
+from pathlib import Path
+
+from ddcli.errors import Text, UsageError
+from ddcli.spec.file import LARGEST, read_fragment
+from ddcli.spec.reader import Notes, describe, suggest
+from ddcli.spec.syntax import parse_tree
+from ddcli.spec.tree import MAX_NODES, Broken, Mapping, Node, Scalar, Sequence
+from ddcli.spec.variables import digest_of
+
+KEY = "include"
+ANCHORS = "x-"
+"""The beginning of keys of a file under which anchors may stand; what they hold is read where an alias names it."""
+SHARED = ("inputs", "collections")
+"""The sections of a fragment that become the including file's."""
+KEYS = (*SHARED, KEY, f"{ANCHORS}...")
+MOST, DEEPEST = 100, 10
+"""Files that one may include, directly or not, and files from it to the innermost."""
+IN_INPUTS = ("path", "quarantine")
+
+
+class Includes:
+    """The files that a pipeline file includes, and their sections with it, as they are read."""
+
+    def __init__(self, file: str, notes: Notes, variables: dict[str, str | None]) -> None:
+        self.base = Path(file).absolute().parent
+        self.notes = notes
+        self.variables = variables
+        self.fragments: list[tuple[str, str]] = []
+        self.entries: dict[str, dict[str, tuple[Text, Node]]] = {name: {} for name in SHARED}
+        self.seen: set[Path] = set()
+        self.open = [(Path(file).resolve(), file)]
+        self.size = 0
+
+    def merged(self, root: Mapping) -> Mapping:
+        """Return a file's tree with the sections of all that it includes. Notes names that two files have."""
+        written = root.get(KEY)
+        if written is None:
+            return root
+        self._include(written, Path(self.open[0][1]).parent)
+        whole = {word.value: (word, node) for word, node in root.entries if word.value != KEY}
+        for section, found in self.entries.items():
+            if not found:
+                continue
+            word, own = whole.get(section, (Text(section, written.span), Mapping((), written.span, flow=False)))
+            if isinstance(own, Mapping):
+                self._add(section, own, found)
+                whole[section] = word, Mapping(tuple(found.values()), own.span, own.flow)
+        return Mapping(tuple(whole.values()), root.span, root.flow)
+
+    def _include(self, written: Node, folder: Path) -> None:
+        """Read what stands under `include` in a file in this folder."""
+        nodes = written.items if isinstance(written, Sequence) else (written,)
+        named: set[str] = set()
+        for node in nodes:
+            if isinstance(node, Broken):
+                continue
+            if not isinstance(node, Scalar) or node.kind == "null" or not node.text.value:
+                hint = "for example `include: shared/inputs.yaml`"
+                self.notes.refuse(KEY, f"wants a file or a list of files, found {describe(node)}", node.span, hint)
+            elif node.text.value in named:
+                self.notes.refuse(KEY, f"'{node.text.value}' is listed twice", node.span, "leave one of them out")
+            else:
+                named.add(node.text.value)
+                self._file(node, folder)
+
+    def _file(self, node: Scalar, folder: Path) -> None:
+        name = node.text.value
+        if "://" in name:
+            self.notes.refuse(KEY, f"'{name}' is no file of this machine", node.span, "copy it beside this file")
+            return
+        path = Path(os.path.normpath(folder / name))
+        self.fragments.append((str(path), ""))
+        try:
+            real = path.resolve(strict=True)
+            known = real in self.seen or real in (one for one, _ in self.open)
+            text = "" if known else read_fragment(path)
+        except UsageError as error:
+            self.notes.refuse(KEY, f"'{name}': {error.problem}", node.span, error.hint)
+            return
+        except (OSError, ValueError, RuntimeError) as error:
+            missing = isinstance(error, FileNotFoundError)
+            problem = "there is no such file" if missing else getattr(error, "strerror", None) or str(error)
+            hint = f"the path is relative to {folder.absolute()}" if missing else None
+            self.notes.refuse(KEY, f"'{name}': {problem}", node.span, hint)
+            return
+        if real in (one for one, _ in self.open):
+            circle = [shown for one, shown in self.open[[one for one, _ in self.open].index(real) :]]
+            shown = " -> ".join([*circle, circle[0]])
+            self.notes.refuse(KEY, f"the file includes itself: {shown}", node.span, "leave one of these out")
+            return
+        if real in self.seen:
+            self.fragments.pop()
+            return
+        self.seen.add(real)
+        self.size += len(text)
+        if len(self.open) > DEEPEST or len(self.seen) > MOST or self.size > LARGEST:
+            hint = f"at most {MOST} files, {DEEPEST} inside each other, {LARGEST >> 20} MiB together"
+            self.notes.refuse(KEY, "includes too much", node.span, hint)
+            return
+        self.open.append((real, str(path)))
+        self._fragment(path, text, node)
+        self.open.pop()
+
+    def _fragment(self, path: Path, text: str, node: Scalar) -> None:
+        """Take in the sections of a file."""
+        self.fragments[-1] = (str(path), digest_of(text))
+        tree = parse_tree(text, str(path))
+        self.notes.errors += tree.errors
+        self.variables |= tree.variables
+        if not isinstance(tree.root, Mapping):
+            if tree.root is not None:
+                problem = f"'{node.text.value}': wants a mapping, found {describe(tree.root)}"
+                self.notes.refuse(KEY, problem, node.span)
+            return
+        for word, value in tree.root.entries:
+            if word.value == KEY:
+                self._include(value, path.parent)
+            elif word.value in SHARED:
+                self._section(word, value, path.parent)
+            elif not word.value.startswith(ANCHORS) and not (word.value == "dd" and _is_one(value)):
+                problem = f"an included file has no key {word.value!r}"
+                self.notes.refuse("", problem, word.span, suggest(word.value, SHARED, f"(keys: {', '.join(KEYS)})"))
+
+    def _section(self, word: Text, value: Node, folder: Path) -> None:
+        if isinstance(value, Mapping):
+            moved = self._moved(value, folder) if word.value == "inputs" else value
+            self._add(word.value, moved, self.entries[word.value])
+        elif not isinstance(value, Broken):
+            self.notes.refuse(word.value, f"wants a mapping of names, found {describe(value)}", value.span)
+
+    def _add(self, section: str, more: Mapping, found: dict[str, tuple[Text, Node]]) -> None:
+        """Add the entries of a file to those of others. Names belong to one of them."""
+        for name, node in more.entries:
+            if name.value in found:
+                first = found[name.value][0].span
+                problem = f"defined a second time, first at {first}"
+                self.notes.refuse(f"{section}.{name.value}", problem, name.span, "keep one of the two, or rename it")
+            elif sum(map(len, self.entries.values())) < MAX_NODES:
+                found[name.value] = name, node
+
+    def _moved(self, inputs: Mapping, folder: Path) -> Mapping:
+        """Return inputs whose paths are relative to the including file's folder."""
+        between = os.path.relpath(folder.absolute(), self.base)
+        if between == ".":
+            return inputs
+        return Mapping(
+            tuple((name, _relocated(node, between)) for name, node in inputs.entries), inputs.span, inputs.flow
+        )
+
+
+def _relocated(node: Node, between: str) -> Node:
+    """Return an input whose own paths begin with those between two folders."""
+    if isinstance(node, Scalar):
+        return _under(node, between)
+    if not isinstance(node, Mapping):
+        return node
+    entries: list[tuple[Text, Node]] = []
+    for word, value in node.entries:
+        found: Node = value
+        if word.value in IN_INPUTS and isinstance(value, Scalar):
+            found = _under(value, between)
+        elif word.value == "import" and isinstance(value, Mapping):
+            inner = tuple(
+                (key, _under(one, between) if key.value == "state" and isinstance(one, Scalar) else one)
+                for key, one in value.entries
+            )
+            found = Mapping(inner, value.span, value.flow)
+        entries.append((word, found))
+    return Mapping(tuple(entries), node.span, node.flow)
+
+
+def _under(path: Scalar, between: str) -> Scalar:
+    text = path.text
+    if not text.value or path.kind == "null" or "://" in text.value or text.value.startswith("/"):
+        return path
+    joined = posixpath.join(glob.escape(between), text.value)
+    return Scalar(Text(joined, text.span), path.kind, path.plain, path.comment)
+
+
+def _is_one(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.text.value == "1"
