@@ -19,6 +19,7 @@
 * process: start and end of the process
 * query: `dd query`
 * reset: `dd reset`
+* retract: `dd retract`
 * run: `dd run`
 * run_several: `dd run` with several pipelines
 * schema: `dd schema`

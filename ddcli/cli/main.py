@@ -26,6 +26,7 @@ COMMANDS = {
     "plan": "ddcli.cli.plan",
     "query": "ddcli.cli.query",
     "reset": "ddcli.cli.reset",
+    "retract": "ddcli.cli.retract",
     "run": "ddcli.cli.run",
     "schema": "ddcli.cli.schema",
     "state": "ddcli.cli.state",

@@ -113,12 +113,16 @@ def _changed(
     from ddcli.driver.migration import rebuild
 
     rebuilt, wrote, counts, spark = rebuild(request, manifest, state, plan, time, choosing)
-    upper, (rows, size) = format_frontier(Frontier(manifest.upper), list(time.values())), _held(rebuilt)
+    lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
+    rows, size = _held(rebuilt)
+    withdrawn = {name: sorted(files) for name, files in request.withdrawn.items()}
     alone = RunSummary(
         request.spec.name.value,
-        upper,
+        lower,
         upper,
         changed=True,
+        time=time_text(request.clock, Frontier(rebuilt.upper)) if withdrawn else None,
+        withdrawn=withdrawn,
         rebuilt=wrote,
         state_rows=rows,
         state_bytes=size,
@@ -127,12 +131,20 @@ def _changed(
     )
     if state is None:
         return replace(alone, dry=True)
-    summary = _execute(replace(request, refresh=None, rewrite=frozenset()), rebuilt, state, choosing, None)
+    if withdrawn:  # what lies there instead may be refused, and this is done all the same
+        request.say(f"withdrawn: {', '.join(path for files in withdrawn.values() for path in files)}")
+    clock = replace(request.clock, given=False)  # the time that was given has been taken
+    request = replace(request, refresh=None, rewrite=frozenset(), withdrawn={}, clock=clock)
+    summary = _execute(request, rebuilt, state, choosing, None)
     if not summary.changed:
         return alone
     counts.add(summary.counts or Counts())
     return replace(
-        summary, rebuilt=wrote, spark=spark.and_then(summary.spark) if spark else summary.spark, counts=counts
+        summary,
+        rebuilt=wrote,
+        withdrawn=withdrawn,
+        spark=spark.and_then(summary.spark) if spark else summary.spark,
+        counts=counts,
     )
 
 

@@ -2,6 +2,9 @@
 
 The work is that of a run over all times before the frontier, of a graph that begins at the arrangements which are kept.
 Outputs that say something else now are given the difference, at the frontier: no closed time changes. One commit for all.
+
+Files are withdrawn the same way: what is above their inputs is built from the files that remain. Under the clock of arrivals that
+happens at the time of a run, which is closed with it.
 """
 
 from __future__ import annotations
@@ -23,10 +26,10 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
-from ddcli.job.clock import last_time
-from ddcli.job.request import find_inputs
+from ddcli.job.clock import is_due, last_time, run_time
+from ddcli.job.request import find_inputs, is_changed
 from ddcli.job.sizes import rows_held, rows_read
-from ddcli.plan.changes import CONTENTS, Known, PlanChanges
+from ddcli.plan.changes import CONTENTS, Known, PlanChanges, present
 from ddcli.plan.physical import WAITING, Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
 from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import ErrorLog, correct_aside, error_directory
@@ -36,7 +39,9 @@ from ddcli.sources.readers import open_logs
 from ddcli.sources.slices import ArrangementFile, Fed, Said, Settled
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.access import is_there
+from ddcli.store.log.writer import write_progress
 from ddcli.store.state.directory import batch_directory
+from ddcli.store.state.holds import read_holds
 from ddcli.store.state.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.pipeline_file import relative_file
@@ -64,8 +69,13 @@ WRITTEN = "written:"
 def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChanges:
     """Return what the plan changes of a state, and what the request wants to be computed anew."""
     everything = request.refreshes_all
+    # Whether a record fails is known where it is computed; and what is kept knows nothing of what has become due.
+    whole = bool(request.withdrawn) and (
+        request.spec.errors is not None
+        or (request.clock.arrival and is_due(manifest, run_time(request.clock, manifest)))
+    )
     known = Known(
-        frozenset() if everything else frozenset(manifest.arrangements),
+        frozenset() if everything or whole else frozenset(manifest.arrangements),
         {
             now: manifest.outputs[before].fingerprint
             for now, before in renamed(request, manifest).items()
@@ -74,8 +84,8 @@ def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChange
         frozenset() if everything else frozenset(manifest.inputs),
         manifest.cache["plan"]["outline"],
     )
-    refresh = frozenset(plan.meanings) if everything else frozenset(request.refresh or ())
-    return PlanChanges(plan, known, len(manifest.cache["time"]), refresh)
+    refresh = frozenset(plan.meanings) if everything or whole else frozenset(request.refresh or ())
+    return PlanChanges(plan, known, len(manifest.cache["time"]), refresh, frozenset(request.withdrawn))
 
 
 def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
@@ -97,6 +107,28 @@ def refuse_rewriting(request: Request, changes: PlanChanges) -> None:
     )
 
 
+def refuse_withdrawing(request: Request, manifest: Manifest, changes: PlanChanges) -> None:
+    """Raise StateError if the pipeline has changed since, or another reads an arrangement in which something is taken back: it would
+    not learn of that.
+    """
+    if is_changed(replace(request, withdrawn={}), manifest, changes.plan.fingerprint):
+        raise StateError(
+            "the pipeline has changed since its state was made: a file is withdrawn from what the state was made by",
+            place=str(request.spec.path),
+            hint=f"bring the state to the new pipeline with `dd run --apply {request.spec.path}`, or put the file back, and retract then",
+        )
+    exported = {name for name, identity in manifest.exports.items() if identity in changes.touched}
+    held = {identity for name, identity in manifest.exports.items() if name in exported}
+    for hold in read_holds(request.state) if held else ():
+        if held & set(hold.arrangements):
+            raise StateError(
+                f"another pipeline, '{hold.reader}', reads what would be taken back: the exported {present(sorted(exported))}",
+                place=str(request.state),
+                hint=f"drop its hold, `dd state release PIPELINE --reader {hold.reader}`, retract, and have it begin anew with "
+                "`dd run --full-refresh all`",
+            )
+
+
 def rebuild(
     request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema, choosing: Choosing
 ) -> Rebuilt:
@@ -105,15 +137,20 @@ def rebuild(
     Without a state, a dry run, nothing is committed. Raises StateError where outputs would be rewritten and that is not asked for.
     """
     changes = find_changes(request, manifest, plan)
-    refuse_rewriting(request, changes)
-    found = find_inputs(request, manifest if changes.known.inputs else None)
+    if request.withdrawn:
+        refuse_withdrawing(request, manifest, changes)
+    else:
+        refuse_rewriting(request, changes)
+    found = find_inputs(request, manifest, anew=not changes.known.inputs)
+    found |= {name: found[name].mended(manifest.inputs[name]) for name in request.withdrawn}
     if not changes.known.inputs:
         found = {name: given.marked(manifest.inputs.get(name)) for name, given in found.items()}
     if request.clock.arrival:
         # What is new in a known input is the next run's; a new input has been there since the last one.
         last, later = last_time(manifest), last_time(manifest) + 1
         found = {name: given.arriving(later if name in manifest.inputs else last) for name, given in found.items()}
-    return _Rebuild(request, manifest, state, changes, found, time, choosing).run()
+    at = run_time(request.clock, manifest) if request.withdrawn and request.clock.arrival else None
+    return _Rebuild(request, manifest, state, changes, found, time, choosing, at).run()
 
 
 def _beginning(nt: int) -> Frontier:
@@ -138,6 +175,8 @@ class _Rebuild:
     found: dict[str, InputFiles]
     time: Schema
     choosing: Choosing
+    at: int | None = None
+    """The time at which files are withdrawn, where that is a run's."""
 
     def run(self) -> Rebuilt:
         graph = self._correcting(self.changes.cut())
@@ -152,7 +191,7 @@ class _Rebuild:
         traces = StateTraces(self.request.state, None, pools, interval.lower, cut, only=frozenset(self.changes.built))
         facts = facts_of(self.request.spec, readers, None, self.upper.elements)
         errors = ErrorLog(self.time)
-        failed = errors.add_rebuilt(self.upper) if self.request.spec.errors else None
+        failed = errors.add_rebuilt(self.opened) if self.request.spec.errors else None
         quiet = lambda _label, _updates: None  # noqa: E731
         workers = Workers(cut.passes, cut.threads)
         scope = Scope(self.nt, workers=workers, counted=True, progress=self.request.progress)
@@ -178,7 +217,8 @@ class _Rebuild:
                     for name, layout in assembled.outputs.items()
                     if self.changes.outputs.get(name, "same") != "same"
                 }
-                publishing = Publishing(self.request, self.time, times, times, layouts, transaction, self.upper, called)
+                interval_ = (self.manifest.upper, times)
+                publishing = Publishing(self.request, self.time, *interval_, layouts, transaction, self.opened, called)
                 step = Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval)
                 where: SparkSummary | None = None
                 if spread:
@@ -191,11 +231,15 @@ class _Rebuild:
                 entries = self._outputs(publishing)
                 self._retire(transaction)
                 aside = error_directory(self.request)
-                errors.write(transaction, aside, (times, times), f"-{self.changes.plan.fingerprint}")
-                if not known:
+                if self.request.withdrawn:
+                    errors.correct(transaction, aside, self.opened, interval_, called)
+                else:
+                    errors.write(transaction, aside, (times, times), f"-{self.changes.plan.fingerprint}")
+                if not known or self.request.withdrawn:
                     self._correct_aside(readers, transaction, called)
                 manifest = replace(
                     self.manifest,
+                    upper=times,
                     pipeline=self.request.digest,
                     plan=self.changes.plan.fingerprint,
                     engine=__version__,
@@ -226,14 +270,20 @@ class _Rebuild:
 
     @cached_property
     def upper(self) -> Frontier:
-        """The frontier of the state, at which all is done."""
-        return Frontier(self.manifest.upper)
+        """The frontier at which all is done: that of the state, or just after the time at which files are withdrawn."""
+        return Frontier(self.manifest.upper) if self.at is None else Frontier([(self.at + 1,)])
+
+    @cached_property
+    def opened(self) -> Frontier:
+        """The frontier of the times at which outputs may change."""
+        return self.upper if self.at is None else Frontier([(self.at,)])
 
     def _due(self, traces: StateTraces) -> dict[str, Any]:
         """Return when something is due under the clock of arrivals, in what was built or is kept."""
         if not self.request.clock.arrival:
             return {}
-        known = [due for due in (self.manifest.cache.get("due"), traces.due()) if due is not None]
+        before = self.manifest.cache.get("due") if self.changes.kept else None
+        known = [due for due in (before, traces.due()) if due is not None]
         return {"due": min(known, default=None)}
 
     # --- what there is --------------------------------------------------------------------------------------------
@@ -282,8 +332,10 @@ class _Rebuild:
         """
         known, needed = self.changes.known.inputs, graph.scans()
         past = {name: given.past() if name in known else given for name, given in self.found.items()}
-        read = {name: given for name, given in past.items() if name in needed or name not in known}
-        return open_logs(self.request, self.manifest if known else None, read, rows_held(self.request.memory)), known
+        again = self.request.withdrawn
+        read = {name: given for name, given in past.items() if name in needed or name not in known or name in again}
+        before = self.manifest.read_anew() if known else None
+        return open_logs(self.request, before, read, rows_held(self.request.memory)), known
 
     def _sources(
         self, graph: PhysicalGraph, readers: dict[str, Reader], known: frozenset[str], most: int
@@ -292,15 +344,16 @@ class _Rebuild:
 
         Rows that say what keys have from their time on keep their times; of others only the sum matters.
         """
-        inputs = {name: self.manifest.inputs[name] for name in self.found if name in known}
+        times = self.upper.elements
+        inputs = {name: replace(self.manifest.inputs[name], upper=times) for name in self.found if name in known}
         sources: dict[str, Fed] = {}
         scans = graph.scans()
         timed = _timed(graph)
         for name, reader in readers.items():
             columns = tuple(scans[name].schema) if name in scans else ()
-            taken = reader.take(columns, None, self.upper.elements, most)
-            files = taken.files if name not in known else inputs[name].files
-            inputs[name] = InputEntry(self.upper.elements, files, reader.kept())
+            taken = reader.take(columns, None, times, most)
+            files = taken.files if name not in known or name in self.request.withdrawn else inputs[name].files
+            inputs[name] = InputEntry(times, files, reader.kept())
             if name in scans:
                 slices = [part if name in timed else self._settled(part) for part in taken.slices]
                 sources[name] = Fed(tuple(slices), taken.rows)
@@ -343,7 +396,8 @@ class _Rebuild:
                 continue
             now = {(file.path, file.fingerprint) for file in reader.listing.files}
             if any(file.since and (file.path, file.fingerprint) not in now for file in before.files):
-                correct_aside(self.request, transaction, name, reader, self.time, (self.manifest.upper,) * 2, called)
+                interval = self.manifest.upper, self.upper.elements
+                correct_aside(self.request, transaction, name, reader, self.time, interval, called)
 
     def _kept(self) -> frozenset[int]:
         """Return the numbers of shards of what is kept: what is built has as many, or as its rows ask for."""
@@ -367,6 +421,8 @@ class _Rebuild:
             else:
                 assert known is not None, "an output that stays the same has a log"
                 entries[name] = replace(known, fingerprint=meaning)
+                if self.at is not None and publishing.transaction is not None:
+                    write_progress(publishing.transaction, self.request.outputs[name], self.upper.elements)
         return entries
 
     def _retire(self, transaction: Transaction) -> None:
@@ -379,9 +435,9 @@ class _Rebuild:
                         transaction.retire(path)
 
     def _arrangements(self) -> dict[str, ArrangementEntry]:
-        """Return what is kept."""
+        """Return what is kept. Nothing of it changes up to the frontier."""
         return {
-            identity: entry
+            identity: replace(entry, upper=self.upper.elements)
             for identity, entry in self.manifest.arrangements.items()
             if identity.removesuffix(WAITING) in self.changes.kept
         }

@@ -51,7 +51,7 @@ def prepare(request: Request, manifest: Manifest | None, most: int | None = None
     nothing to the state.
     """
     known = None if request.refreshes_all else manifest
-    found = find_inputs(request, known)
+    found = find_inputs(request, manifest, anew=request.refreshes_all)
     if request.clock.arrival:
         at = run_time(request.clock, manifest)
         found = {name: given.arriving(at) for name, given in found.items()}

@@ -25,7 +25,7 @@ from ddcli.store.state.pipeline_file import check_pipeline
 from ddcli.store.state.sharing import advance_holds, reading, taken_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.job.options import Engine
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ddcli.job.standby import Standby
     from ddcli.job.summary import RunSummary
     from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.state.manifest import Manifest
 
 
 def run(
@@ -59,6 +60,7 @@ def run(
     progress: Progress = SILENT,
     standby: Standby | None = None,
     now: str | None = None,
+    withdraw: Sequence[Path] = (),
 ) -> RunSummary:
     """Bring the outputs of the pipeline file at `path` up to date and return what was done.
 
@@ -76,6 +78,8 @@ def run(
     `engine` says where it is computed: here (`local`), as tasks on Spark (`spark`: at `master`, at `remote`, the address
     of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the
     same, so each run may choose anew.
+
+    Files of inputs that earlier runs took in and `withdraw` names are taken back before anything is read.
 
     With `no_code`, or DDCLI_NO_CODE=1, a pipeline that names Python functions is refused: a run calls them.
 
@@ -107,7 +111,8 @@ def run(
     if standby is not None:
         request = replace(request, standby=standby, memory=standby.left(request.memory))
     manifest = newest_of(request)
-    if manifest is not None and is_idle(request, manifest):
+    request = _withdrawing(request, manifest, withdraw)
+    if manifest is not None and not request.withdrawn and is_idle(request, manifest):
         return nothing_new(request, manifest)
     check_aside(request.aside)
     # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
@@ -128,6 +133,7 @@ def run(
             check_pipeline(
                 request.state, opened.manifest, request.spec.path
             )  # another's first run may have come between
+            request = _withdrawing(request, opened.manifest, withdraw)
         from ddcli.driver.execute import execute
 
         wanted = {} if opened is None else imports(request)
@@ -143,6 +149,15 @@ def run(
         if opened is not None and summary.changed:
             _record(opened, summary, began, request)
     return summary
+
+
+def _withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:
+    """Return a request that withdraws these files. Only then is the module imported that looks for them."""
+    if not files:
+        return request
+    from ddcli.job.withdrawal import withdrawing
+
+    return withdrawing(request, manifest, files)
 
 
 def _record(state: State, summary: RunSummary, began: datetime, request: Request) -> None:

@@ -9,4 +9,5 @@
 * sizes: how a run is cut into shards and passes; pure
 * standby: what a watch keeps from one round to the next
 * summary: what a run did
+* withdrawal: the files that a request withdraws
 """

@@ -38,7 +38,7 @@ from ddcli.store.time_text import format_frontier, parse_until
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from ddcli.engine.times import Time
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ddcli.job.options import Engine
     from ddcli.job.standby import Standby
     from ddcli.spec.model import Spec
-    from ddcli.store.state.manifest import InputEntry, Manifest
+    from ddcli.store.state.manifest import InputEntry, InputFile, Manifest
     from ddcli.store.state.sharing import Shared
 
 DIFF = "diff"
@@ -92,6 +92,8 @@ class Request:
     clock: RunClock = field(default_factory=RunClock)
     included: tuple[Path, ...] = ()
     """The files that the pipeline file includes."""
+    withdrawn: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By input the files that are to be withdrawn, as they are called in the state."""
 
     @property
     def refreshes_all(self) -> bool:
@@ -128,6 +130,10 @@ class InputFiles:
     def arriving(self, time: int) -> InputFiles:
         """Return what there is of an input whose new files have this time."""
         return replace(self, listing=self.listing.arriving(time))
+
+    def mended(self, before: InputEntry) -> InputFiles:
+        """Return what there is of an input from which files were withdrawn, those of the same names in their places."""
+        return replace(self, listing=self.listing.mended(before.files))
 
     def marked(self, before: InputEntry | None) -> InputFiles:
         """Return what there is of an input that is taken in anew, without the rows that earlier runs put aside."""
@@ -312,8 +318,12 @@ def newest_of(request: Request) -> Manifest | None:
     return manifest
 
 
-def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, InputFiles]:
-    """Return what there is of each input. Progress is read before files are listed: its writer goes the other way."""
+def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = False) -> dict[str, InputFiles]:
+    """Return what there is of each input. Progress is read before files are listed: its writer goes the other way.
+
+    With `anew` all files are new, whatever the state of `manifest` has taken in, but those that were withdrawn. Of a request that
+    withdraws files no other file is new than those of the same names, and under the clock of arrivals these are not either.
+    """
     found = {}
     for name, given in request.spec.inputs.items():
         directory = locate(request.base, given.path.value)
@@ -332,7 +342,16 @@ def find_inputs(request: Request, manifest: Manifest | None) -> dict[str, InputF
                 problem, place=str(directory / PROGRESS), hint="name the time's columns under the input's `time`"
             )
         entry = manifest.inputs.get(name) if manifest else None
-        listing = list_input(given.path.value, request.base, entry.files if entry else ())
+        consumed: Iterable[InputFile] = entry.files if entry else ()
+        if anew:
+            consumed = [file for file in consumed if file.withdrawn]
+        if request.withdrawn:
+            gone = request.withdrawn.get(name, frozenset())
+            consumed = [replace(file, withdrawn=True) if file.path in gone else file for file in consumed]
+        listing = list_input(given.path.value, request.base, consumed)
+        if request.withdrawn:
+            named = () if request.clock.arrival else request.withdrawn.get(name, ())
+            listing = replace(listing, new=tuple(file for file in listing.new if file.path in named))
         if request.ready is not None:
             listing = listing.only(request.ready)
         found[name] = InputFiles(None if progress is None else Frontier(progress), listing)
@@ -350,7 +369,7 @@ def imports(request: Request) -> dict[str, tuple[Path, str]]:
 
 def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
     """Say whether a state is not what the plan of this identity wants, or where the file wants it, or is to be computed anew."""
-    if request.refresh is not None or request.rewrite or manifest.plan != fingerprint:
+    if request.refresh is not None or request.rewrite or request.withdrawn or manifest.plan != fingerprint:
         return True
     return same_outputs(request.state, manifest, request.outputs).keys() != request.outputs.keys()
 

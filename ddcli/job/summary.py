@@ -95,6 +95,8 @@ class RunSummary:
     spark: SparkSummary | None = None
     """What was done on Spark; nothing, where all was done here."""
     time: str | None = None
+    withdrawn: dict[str, list[str]] = field(default_factory=dict)
+    """The files that were withdrawn from each input, before what is new was taken in."""
     counts: Counts | None = None
     """What went through each operator; it is kept with the run's record, and no part of the summary's JSON."""
 
@@ -111,7 +113,7 @@ class RunSummary:
         since = f" from {self.lower}" if self.lower else ""
         # Where the pipeline changed, and nothing is new, no time is closed.
         closed = f"at {self.time}" if self.time else f"times{since} to before {self.upper}"
-        changed = "no new times, a change of the outputs" if self.rebuilt else "no time closed"
+        changed = "no new times, a change of the outputs" if self.rebuilt or self.withdrawn else "no time closed"
         what = closed if self.lower != self.upper else changed
         return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
 
@@ -120,6 +122,7 @@ class RunSummary:
         if not self.changed:
             return [self.head]
         lines = [self.head]
+        lines += [f"  withdrew {near(path)} from {name}" for name, files in self.withdrawn.items() for path in files]
         for name, given in self.inputs.items():
             size = f", {size_of(given.bytes)}" if rates else ""
             waiting = f", {given.waiting} with rows still to come" if given.waiting else ""

@@ -44,12 +44,28 @@ class Known:
 
 @dataclass(frozen=True)
 class PlanChanges:
-    """A plan against what a state was made by. `refresh` names outputs that are to be computed anew, changed or not."""
+    """A plan against what a state was made by. `refresh` names outputs that are to be computed anew, changed or not; from the inputs
+    `withdrawn` rows are taken back.
+    """
 
     plan: Plan
     known: Known
     times: int
     refresh: frozenset[str] = frozenset()
+    withdrawn: frozenset[str] = frozenset()
+
+    @cached_property
+    def touched(self) -> frozenset[str]:
+        """The nodes in which there may be something of rows that are taken back, by fingerprint."""
+        found: set[str] = set()
+        for node in self.plan.graph.nodes if self.withdrawn else ():  # inputs come before readers
+            own = isinstance(node, physical.Scan) and node.name in self.withdrawn
+            if own or any(child.fingerprint in found for child in node.inputs):
+                found.add(node.fingerprint)
+        for name, node in self.plan.graph.outputs.items():
+            if node.fingerprint in found:  # what is in a loop depends on all that enters it
+                found |= {each.fingerprint for each in physical_graph({name: node}).nodes if level(each) > 0}
+        return frozenset(found)
 
     @cached_property
     def outputs(self) -> dict[str, Change]:
@@ -59,7 +75,9 @@ class PlanChanges:
             if name.startswith(EXPORT):
                 continue
             before = self.known.meanings.get(name)
-            again = name in self.refresh or meaning != before
+            again = (
+                name in self.refresh or meaning != before or self.plan.graph.outputs[name].fingerprint in self.touched
+            )
             found[name] = "new" if before is None else "changed" if again else "same"
         return found
 
@@ -76,7 +94,7 @@ class PlanChanges:
     @cached_property
     def built(self) -> dict[str, Node]:
         """The nodes whose state is to be built, by fingerprint."""
-        again: set[str] = set()
+        again: set[str] = {*self.touched}
         for name in self.refresh:
             if name in self.plan.graph.outputs:
                 whole = physical_graph({name: self.plan.graph.outputs[name]})

@@ -8,6 +8,7 @@ import threading
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import polars as pl
 
 from ddcli.dataclass import dataclass
@@ -22,8 +23,6 @@ from ddcli.store.state.directory import UPDATES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
-
-    import numpy as np
 
     from ddcli.engine.lanes import Layout
     from ddcli.engine.pool import Pool
@@ -131,6 +130,34 @@ class ErrorLog:
         if self._frames:
             write(transaction, directory, [pl.concat(self._frames)], self.times, interval, called)
 
+    def correct(
+        self,
+        transaction: Transaction,
+        directory: Path,
+        frontier: Frontier,
+        interval: tuple[Times | None, Times],
+        called: str,
+    ) -> None:
+        """Add to a transaction the difference between all records that fail now and those in the log, at a frontier."""
+        times = [*zip(self.times.items(), frontier.as_time(), strict=True)]
+        before = [
+            frame.with_columns(
+                -pl.col(DIFF), *(time_column(name, np.full(frame.height, at), kind) for (name, kind), at in times)
+            )
+            for frame in _written(directory)
+        ]
+        if frames := [*before, *self._frames]:
+            write(transaction, directory, [pl.concat(frames, how="diagonal_relaxed")], self.times, interval, called)
+
+
+def _written(directory: Path) -> list[pl.DataFrame]:
+    """Return the updates of a side log."""
+    try:
+        paths = sorted(path for path in directory.iterdir() if path.match(f"{UPDATES}*.parquet"))
+    except FileNotFoundError:
+        return []
+    return [pl.scan_parquet(path, glob=False, hive_partitioning=False).collect() for path in paths]
+
 
 def put_aside(
     request: Request,
@@ -164,12 +191,7 @@ def correct_aside(
     Holds both: such rows are few.
     """
     directory = late_directory(request, name)
-    try:
-        paths = sorted(path for path in directory.iterdir() if path.match(f"{UPDATES}*.parquet"))
-    except FileNotFoundError:
-        paths = []
-    written = [pl.scan_parquet(path, glob=False, hive_partitioning=False).collect() for path in paths]
-    frames = [frame.with_columns(-pl.col(DIFF)) for frame in written]
+    frames = [frame.with_columns(-pl.col(DIFF)) for frame in _written(directory)]
     frames += [_as_updates(piece, times) for piece in reader.put_aside()]
     if frames:
         write(transaction, directory, [pl.concat(frames, how="diagonal_relaxed")], times, interval, called)

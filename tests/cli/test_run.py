@@ -213,6 +213,7 @@ def test_the_summary_as_json(orders):
         "dry": False,
         "rebuilt": {},
         "spark": None,
+        "withdrawn": {},
     }
     again = summary(orders("run", "orders.yaml", "-o", "json"))
     assert (again["changed"], again["upper"], again["outputs"]) == (False, "3", {})

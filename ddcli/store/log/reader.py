@@ -265,7 +265,7 @@ class LogReader:
         Rows at or after `upper` stay in their files for a later run; a row before `lower` in a file that was never taken
         from is late: it is refused, moved up to `lower`, or put aside, as the format's `late` says.
         """
-        files = list(self.listing.done)
+        files = [*self.listing.done, *self.listing.withdrawn]
         whole: dict[tuple[object, ...], list[int]] = {}  # files that can be read in one scan
         partly: list[tuple[int, Only, Interval]] = []
         aside: list[tuple[int, Only, Interval]] = []

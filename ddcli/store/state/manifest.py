@@ -110,7 +110,8 @@ class InputFile:
     """One file of an input: its path relative to the input's root, and the facts that show whether it changed.
 
     `done` is false while rows at or after the input's upper still wait in it. Rows before `since` were late and put aside.
-    `at` is the time of the run that took it in, where that is the time of its rows.
+    `at` is the time of the run that took it in, where that is the time of its rows. Of a file that was `withdrawn` nothing is in the
+    state: it is remembered as long as it lies there as it was, so that it isn't taken in again.
     """
 
     path: str
@@ -120,6 +121,7 @@ class InputFile:
     done: bool = False
     since: Times | None = None
     at: int | None = None
+    withdrawn: bool = False
 
     @property
     def key(self) -> str:
@@ -129,6 +131,8 @@ class InputFile:
     def to_row(self) -> list[Any]:
         """Return it as its register has it: a list, as an input may have tens of thousands."""
         row = [self.path, self.size, self.mtime_ns, self.fingerprint, self.done]
+        if self.withdrawn:
+            return [*row, self.since, self.at, True]
         if self.at is not None:
             return [*row, self.since, self.at]
         return [*row, self.since] if self.since else row
@@ -138,8 +142,9 @@ class InputFile:
         """Return the file that a register has as `row`."""
         path, size, changed, fingerprint, done, *rest = row
         path_inside(path), count_of(size), integer_of(changed), text_of(fingerprint)
-        since, at = [*rest, None, None][:2]
-        return cls(path, size, changed, fingerprint, bool(done), times(since), None if at is None else integer_of(at))
+        since, at, withdrawn = [*rest, None, None, False][:3] if len(rest) < 3 else rest
+        at = None if at is None else integer_of(at)
+        return cls(path, size, changed, fingerprint, bool(done), times(since), at, bool(withdrawn))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +279,11 @@ class Manifest:
             wrote = old.outputs[name].files if name in old.outputs else ()
             outputs[name] = replace(made, files=settle(FileEntry, made.files, wrote))
         return replace(self, inputs=inputs, outputs=outputs)
+
+    def read_anew(self) -> Manifest:
+        """Return the manifest for who reads inputs from the beginning: without the newest tables so far."""
+        schemas = {name: {k: v for k, v in each.schema.items() if k != "newest"} for name, each in self.inputs.items()}
+        return replace(self, inputs={name: replace(each, schema=schemas[name]) for name, each in self.inputs.items()})
 
     def segments(self) -> Iterator[str]:
         """Yield the names of the segments that its registers have."""

@@ -49,10 +49,13 @@ ONLY_WHERE_NAMED = "JSON is read where `path` names it, as in '*.json'"
 OUR_OWN = ("_progress.json", "_SUCCESS", "_metadata", "_common_metadata", "_started", "_committed")
 """Beginnings of private names that everybody expects beside data."""
 HEAD, TAIL = 4 << 10, 64 << 10
+WHOLE = 32
+"""Bytes of the digest of a whole file; the fingerprint of parts has half as many."""
 PUT_BACK = (
-    "put the file back as it was: what is new goes into a file of its own; "
-    "or compute all anew from the files as they are now: `dd run --full-refresh all`"
+    "put the file back as it was: what is new goes into a file of its own; or withdraw it, and take in what lies there now: "
+    "`dd retract PIPELINE FILE`; or compute all anew from the files as they are now: `dd run --full-refresh all`"
 )
+WITHDRAWN = "it was withdrawn (`dd retract`), and is taken in again with other content or under another name"
 NOT_THERE = "check the input's `path`; it is relative to the pipeline file"
 OTHER_CONTENT = "it has the same size and other content"
 
@@ -70,6 +73,7 @@ class Listing:
     """The files of an input, each list sorted by path; their paths are relative to `root`.
 
     `passed` are those that are not read. `new` have never been taken from; in `waiting` rows were left at or after the last upper; `done` are taken in full.
+    `withdrawn` were taken back, and lie there as they were.
     """
 
     root: Path
@@ -77,6 +81,7 @@ class Listing:
     waiting: tuple[InputFile, ...] = ()
     done: tuple[InputFile, ...] = ()
     passed: tuple[PassedOver, ...] = ()
+    withdrawn: tuple[InputFile, ...] = ()
 
     def only(self, ready: Callable[[Path], bool]) -> Listing:
         """Return the listing with those of its new files that are ready to be read."""
@@ -89,7 +94,13 @@ class Listing:
 
     def past(self) -> Listing:
         """Return the listing of the files that were taken from, to read them all again."""
-        return Listing(self.root, (), tuple(sorted((*self.waiting, *self.done), key=lambda file: file.path)))
+        past = tuple(sorted((*self.waiting, *self.done), key=lambda file: file.path))
+        return Listing(self.root, (), past, withdrawn=self.withdrawn)
+
+    def mended(self, before: Iterable[InputFile]) -> Listing:
+        """Return the listing with its new files in the place of files under the same names, as if they had been taken in then."""
+        marked = self.marked(before)
+        return replace(marked, new=(), waiting=tuple(sorted((*self.waiting, *marked.new), key=lambda file: file.path)))
 
     def whole(self) -> Listing:
         """Return the listing with all files to read."""
@@ -150,6 +161,7 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = ()) -> Lis
         passed: list[PassedOver] = []
         root, found = _find(path, base, passed)
         listing = _sorted_out(root, sorted(found, key=lambda file: file.path), consumed)
+        passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn]
         if passed:
             listing = replace(listing, passed=tuple(sorted(passed, key=lambda one: one.path)))
         if listing.new and locate(base, path) != listing.path(
@@ -178,23 +190,62 @@ def glimpse(path: str, base: Path) -> tuple[Path, list[InputFile]]:
 
 def _sorted_out(root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile]) -> Listing:
     known = {file.path: file for file in consumed}
-    new, waiting, done = [], [], []
+    new, waiting, done, withdrawn = [], [], [], []
     for file in found:
         if not is_utf8(file.path):
             raise InputError("the file's name is not UTF-8", place=str(root / file.path), hint="rename it")
         before = known.pop(file.path, None)
+        if before is not None and before.withdrawn:
+            same = _withdrawn(root, before, file)
+            if same is not None:
+                withdrawn.append(same)
+                continue
+            before = None
         if before is None:
             new.append(replace(file, fingerprint=_fingerprint(root, file)))
         elif before.done:
             done.append(_unchanged(root, before, file))
         else:
             waiting.append(_unchanged(root, before, file))
-    if known:
-        gone = min(known)
+    if vanished := [path for path, file in known.items() if not file.withdrawn]:
+        gone = min(vanished)
         raise InputError(
             f"a file that was already taken in has vanished: '{gone}'", place=str(root / gone), hint=PUT_BACK
         )
-    return Listing(root, tuple(new), tuple(waiting), tuple(done))
+    return Listing(root, tuple(new), tuple(waiting), tuple(done), withdrawn=tuple(withdrawn))
+
+
+def _withdrawn(root: Path, before: InputFile, now: InputFile) -> InputFile | None:
+    """Return a withdrawn file's entry, with the digest of all its content, if it lies there as it was; None if it has other content.
+
+    As long as the digest is that of a part, a large file that was written to since it was taken in counts as another.
+    """
+    if now.size != before.size:
+        return None
+    if now.fingerprint:  # of an object
+        return before if now.fingerprint == before.fingerprint else None
+    written = now.mtime_ns != before.mtime_ns
+    if len(before.fingerprint) == 2 * WHOLE:
+        same = not written or content_digest(root / now.path) == before.fingerprint
+        return replace(before, mtime_ns=now.mtime_ns) if same else None
+    if (written and now.size > HEAD + TAIL) or _fingerprint(root, now) != before.fingerprint:
+        return None
+    return replace(before, mtime_ns=now.mtime_ns, fingerprint=content_digest(root / now.path))
+
+
+def content_digest(path: Path) -> str:
+    """Return the digest of all of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=WHOLE)).hexdigest()
+
+
+def places_of(path: str, base: Path) -> tuple[Path, ...]:
+    """Return the directories that an input's files may be relative to, whether or not they are there."""
+    whole = locate(base, path)
+    fixed = whole
+    while glob.has_magic(str(fixed)):
+        fixed = fixed.parent
+    return tuple(dict.fromkeys((fixed, whole.parent) if fixed == whole else (fixed,)))
 
 
 def _unchanged(root: Path, before: InputFile, now: InputFile) -> InputFile:

@@ -1,0 +1,64 @@
+"""Which files of a state's inputs a request withdraws, by the paths that a person names."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.errors import InputError
+from ddcli.store.files.access import real
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.tables.listing import places_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ddcli.job.request import Request
+    from ddcli.store.state.manifest import InputFile, Manifest
+
+
+def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:
+    """Return the request with what it withdraws: of these files those that are in the state, from each input that has taken them in.
+
+    A file that was withdrawn already is reported. Raises InputError for one that no run has taken in.
+    """
+    known = _taken(request, manifest) if manifest is not None else {}
+    found: dict[str, set[str]] = {}
+    for path in files:
+        entries = next((known[name] for name in _names(path) if name in known), [])
+        if not entries:
+            raise InputError(
+                "no run has taken in this file",
+                place=str(path),
+                hint="name a file as it lies, or lay, where an input reads it; `dd check` lists the inputs",
+            )
+        for name, entry in entries:
+            if not entry.withdrawn:
+                found.setdefault(name, set()).add(entry.path)
+        if all(entry.withdrawn for _, entry in entries):
+            request.say(f"{path} was withdrawn before, and nothing of it is in the state")
+    return replace(request, withdrawn={name: frozenset(paths) for name, paths in found.items()})
+
+
+def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, InputFile]]]:
+    """Return the files that a state knows, each with its input, by every name that it may have."""
+    found: dict[str, list[tuple[str, InputFile]]] = {}
+    for name, given in request.spec.inputs.items():
+        entry = manifest.inputs.get(name)
+        if given.arrangement is not None or entry is None:
+            continue
+        roots = {str(each) for root in places_of(given.path.value, request.base) for each in (root, real(root))}
+        for file in entry.files:
+            for root in roots:
+                found.setdefault(os.path.normpath(f"{root}/{file.path}"), []).append((name, file))
+    return found
+
+
+def _names(path: Path) -> list[str]:
+    """Return the names under which a file may be known."""
+    if isinstance(path, ObjectPath):
+        return [os.path.normpath(str(path))]
+    whole = path.absolute()
+    return list(dict.fromkeys(map(os.path.normpath, (whole, real(whole.parent) / whole.name, real(whole)))))

@@ -1,0 +1,263 @@
+"""`dd retract`: what becomes of a file's updates, of the file that lies there, and what is refused."""
+
+import datetime as dt
+import json
+import os
+
+import polars as pl
+import pytest
+
+from ddcli.store.state.manifest import read_newest
+from tests.harness import contents, files, read_log
+
+UPSERT = """\
+name: p
+inputs:
+  a: {path: in/, format: upsert, key: [k], columns: {k: int64, v: string}}
+outputs: {a: out/}
+"""
+EVENTS = """\
+name: p
+clock: event
+inputs:
+  a: {path: in/}
+  b: {path: other/}
+collections:
+  n: {from: a, apply: [{reduce: {by: [k], n: count(*)}}]}
+  both: {from: n, apply: [{join: {with: b, on: [k]}}]}
+outputs: {n: out/, both: both/}
+"""
+LOG = {"k": pl.String, "time": pl.Int64, "diff": pl.Int64}
+
+
+def csv(*rows):
+    return "k,v\n" + "".join(f"{k},{v}\n" for k, v in rows)
+
+
+def ran(shop, command, *arguments, code=0):
+    result = shop(command, "p.yaml", *arguments)
+    assert result.code == code, result.err
+    return result
+
+
+@pytest.fixture
+def upsert(shop):
+    """Return a folder in which the second file has overwritten a key of the first one."""
+    shop.write("p.yaml", UPSERT)
+    shop.write("in/1.csv", csv((1, "a"), (2, "b")))
+    ran(shop, "run")
+    shop.write("in/2.csv", csv((1, "bad"), (3, "c")))
+    ran(shop, "run")
+    return shop
+
+
+@pytest.fixture
+def events(shop):
+    """Return a folder with times of events, three of which are closed; a file has more."""
+    shop.write("p.yaml", EVENTS)
+    shop.log("other/1.parquet", [("x", 0, 1), ("y", 0, 1)], **LOG)
+    shop.log("in/1.parquet", [("x", 0, 1), ("y", 1, 1)], **LOG)
+    shop.log("in/2.parquet", [("x", 2, 1), ("z", 2, 1), ("y", 7, 1)], **LOG)
+    ran(shop, "run", "--until", "3")
+    return shop
+
+
+def test_a_key_has_again_what_the_other_files_say(upsert):
+    assert contents(upsert.folder / "out") == {(1, "bad"): 1, (2, "b"): 1, (3, "c"): 1}
+    done = ran(upsert, "retract", "in/2.csv", "--now", "2100-01-01")
+    assert "withdrew 2.csv from a" in done.err
+    assert "at 2100-01-01 00:00:00" in done.err
+    assert contents(upsert.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
+    last = read_log(upsert.folder / "out")["time"].max()
+    assert last == dt.datetime(2100, 1, 1)  # noqa: DTZ001 - times have no zone
+    assert json.loads((upsert.folder / "out/_progress.json").read_text())["upper"] == [[4102444800000001]]
+
+
+def test_what_lies_there_as_it_was_is_passed_over_until_it_changes(upsert):
+    ran(upsert, "retract", "in/2.csv")
+    assert "nothing new" in ran(upsert, "run").err
+    os.utime(upsert.folder / "in/2.csv")
+    assert "nothing new" in ran(upsert, "run").err
+    upsert.write("in/3.csv", csv((4, "d")))
+    assert "passed a: in/2.csv: it was withdrawn" in ran(upsert, "run").err
+    ran(upsert, "run", "--full-refresh", "all")
+    assert contents(upsert.folder / "out") == {(1, "a"): 1, (2, "b"): 1, (4, "d"): 1}
+    assert "was withdrawn before" in ran(upsert, "retract", "in/2.csv").err
+    upsert.write("in/2.csv", csv((1, "fine"), (3, "c")))
+    assert "1 file" in ran(upsert, "run").err
+    assert contents(upsert.folder / "out") == {(1, "fine"): 1, (2, "b"): 1, (3, "c"): 1, (4, "d"): 1}
+
+
+def test_a_mended_file_is_taken_in_by_the_same_run(upsert):
+    upsert.write("in/2.csv", csv((1, "fine"), (3, "c")))
+    err = ran(upsert, "run", code=3).err
+    assert "already taken in has changed" in err
+    assert "`dd retract PIPELINE FILE`" in err
+    summary = json.loads(ran(upsert, "retract", "in/2.csv", "-o", "json", "--now", "2100-01-01").out)
+    assert (summary["withdrawn"], summary["inputs"]["a"]["rows"]) == ({"a": ["2.csv"]}, 2)
+    assert contents(upsert.folder / "out") == {(1, "fine"): 1, (2, "b"): 1, (3, "c"): 1}
+
+
+def test_a_file_of_the_same_size_and_time_that_was_mended_counts_as_another(upsert):
+    path = upsert.folder / "in/2.csv"
+    stat = path.stat()
+    upsert.write("in/2.csv", csv((1, "god"), (3, "c")))
+    os.utime(path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
+    ran(upsert, "retract", "in/2.csv")
+    assert (1, "god") in contents(upsert.folder / "out")
+
+
+def test_a_file_that_is_gone_can_be_withdrawn_and_put_back(upsert):
+    path = upsert.folder / "in/2.csv"
+    data = path.read_bytes()
+    path.unlink()
+    assert "has vanished" in ran(upsert, "run", code=3).err
+    ran(upsert, "retract", "in/2.csv")
+    assert contents(upsert.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
+    assert "no run has taken in this file" in ran(upsert, "retract", "in/2.csv", code=3).err
+    path.write_bytes(data)
+    ran(upsert, "run")
+    assert contents(upsert.folder / "out") == {(1, "bad"): 1, (2, "b"): 1, (3, "c"): 1}
+
+
+def test_a_dry_run_and_what_is_refused_change_nothing(upsert):
+    before = files(upsert.folder)
+    assert "dry run" in ran(upsert, "retract", "in/2.csv", "--dry-run").err
+    assert "no run has taken in this file" in ran(upsert, "retract", "in/2.csv", "in/9.csv", code=3).err
+    assert "is before" in ran(upsert, "retract", "in/2.csv", "--now", "2000-01-01", code=2).err
+    assert files(upsert.folder) == before
+    (upsert.folder / "in/1.csv").write_text(csv((1, "other")))
+    err = ran(upsert, "retract", "in/2.csv", code=3).err
+    assert "in/1.csv: error: a file that was already taken in has changed" in err
+    upsert.write("in/1.csv", csv((1, "a"), (2, "b")))
+    upsert.write(
+        "p.yaml", UPSERT.replace("outputs: {a: out/}", "outputs: {a: out/, c: more/}\ncollections: {c: {from: a}}")
+    )
+    assert "the pipeline has changed" in ran(upsert, "retract", "in/2.csv", code=4).err
+
+
+def test_a_file_of_several_inputs_goes_from_all_of_them_through_a_link_too(shop):
+    shop.write(
+        "p.yaml",
+        "inputs:\n  a: {path: in/, format: append, columns: {k: int64, v: string}}\n"
+        "  b: {path: in/2*.csv, format: append, columns: {k: int64, v: string}}\n"
+        "collections: {c: {from: [a, b]}}\noutputs: {c: out/}\nname: p\n",
+    )
+    shop.write("in/1.csv", csv((1, "a")))
+    shop.write("in/2.csv", csv((2, "b")))
+    ran(shop, "run")
+    assert contents(shop.folder / "out") == {(1, "a"): 1, (2, "b"): 2}
+    (shop.folder / "link").symlink_to(shop.folder / "in")
+    ran(shop, "retract", "link/2.csv")
+    assert contents(shop.folder / "out") == {(1, "a"): 1}
+
+
+def test_under_the_clock_of_events_updates_are_taken_back_at_the_first_open_time(events):
+    """Also rows that still waited for their time go, and no closed time changes."""
+    closed = read_log(events.folder / "out")
+    ran(events, "retract", "in/2.parquet")
+    log = read_log(events.folder / "out")
+    assert log.filter(pl.col("time") < 3).sort(log.columns).equals(closed.sort(log.columns))
+    assert log.filter(pl.col("time") >= 3)["time"].unique().to_list() == [3]
+    assert contents(events.folder / "out") == {("x", 1): 1, ("y", 1): 1}
+    assert contents(events.folder / "both") == {("x", 1): 1, ("y", 1): 1}
+    assert "in/2.parquet" not in str(read_newest(events.folder / ".dd/p").inputs["b"].files)
+    ran(events, "run", "--until", "9")
+    assert contents(events.folder / "out") == {("x", 1): 1, ("y", 1): 1}
+
+
+def test_under_the_clock_of_events_a_mended_file_has_its_own_times(events):
+    """Its rows at closed times are no late ones: they come in place of those that were taken in. The others wait."""
+    events.log("in/2.parquet", [("x", 1, 1), ("x", 2, 1), ("y", 7, 1)], **LOG)
+    summary = json.loads(ran(events, "retract", "in/2.parquet", "-o", "json").out)
+    assert summary["withdrawn"] == {"a": ["2.parquet"]}
+    assert contents(events.folder / "out", until=4) == {("x", 3): 1, ("y", 1): 1}
+    ran(events, "run", "--until", "9")
+    assert contents(events.folder / "out") == {("x", 3): 1, ("y", 2): 1}
+    assert contents(events.folder / "both") == {("x", 3): 1, ("y", 2): 1}
+
+
+def test_rows_put_aside_go_with_their_file(shop):
+    shop.write(
+        "p.yaml",
+        "name: p\nclock: event\nerrors: quarantine\ninputs:\n  a: {path: in/, late: quarantine, quarantine: late/}\n"
+        "collections: {c: {from: a, apply: [{map: {n: cast(k as int64)}}]}}\noutputs: {c: out/}\n",
+    )
+    shop.log("in/1.parquet", [("1", 0, 1), ("bad", 1, 1)], **LOG)
+    ran(shop, "run", "--until", "2")
+    shop.log("in/2.parquet", [("2", 2, 1), ("late", 0, 1), ("worse", 2, 1)], **LOG)
+    ran(shop, "run", "--until", "3")
+
+    def logged(where, *columns):
+        frame = read_log(where).group_by(columns).agg(pl.col("diff").sum()).filter(pl.col("diff") != 0)
+        return sorted(frame.select(columns).rows())
+
+    errors = shop.folder / ".dd/p/errors"
+    assert logged(errors, "record") == [('{"k": "bad"}',), ('{"k": "worse"}',)]
+    assert logged(shop.folder / "late", "k") == [("late",)]
+    ran(shop, "retract", "in/2.parquet")
+    assert logged(errors, "record") == [('{"k": "bad"}',)]
+    assert logged(shop.folder / "late", "k") == []
+    assert contents(shop.folder / "out") == {(1,): 1}
+    shop.log("in/2.parquet", [("3", 3, 1)], **LOG)
+    ran(shop, "run")
+    assert contents(shop.folder / "out") == {(1,): 1, (3,): 1}
+
+
+def test_times_of_a_product(shop):
+    shop.write("p.yaml", "name: p\ninputs: {a: {path: in/, time: [x, y]}}\noutputs: {a: out/}\n")
+    kinds = {"k": pl.String, "x": pl.Int64, "y": pl.Int64, "diff": pl.Int64}
+    shop.log("in/1.parquet", [("a", 0, 0, 1), ("b", 0, 1, 1)], **kinds)
+    shop.log("in/2.parquet", [("a", 1, 0, 1), ("c", 0, 0, 1), ("d", 3, 3, 1)], **kinds)
+    ran(shop, "run", "--until", "2,2")
+    before = read_log(shop.folder / "out")
+    ran(shop, "retract", "in/2.parquet")
+    log = read_log(shop.folder / "out")
+    for x, y in [(2, 0), (0, 2), (2, 2), (5, 1)]:
+        there = log.filter((pl.col("x") <= x) & (pl.col("y") <= y)).group_by("k").agg(pl.col("diff").sum())
+        wanted = {"a": 1} | ({"b": 1} if y else {})
+        assert dict(there.filter(pl.col("diff") != 0).rows()) == wanted, (x, y)
+    closed = (pl.col("x") < 2) & (pl.col("y") < 2)
+    assert log.filter(closed).sort(log.columns).equals(before.sort(log.columns))
+
+
+def test_what_is_due_and_what_leaves_with_the_file(shop):
+    """A filter of time: what entered and left between the last run and this one is exact too."""
+    shop.write(
+        "p.yaml",
+        'name: p\ninputs:\n  a: {path: in/, format: append, columns: {k: int64, placed: "datetime[us]"}}\n'
+        "collections:\n  w: {from: a, apply: [{temporal_filter: {from: placed, until: placed + interval '7 days'}}, {project: [k]}]}\n"
+        "outputs: {w: out/}\n",
+    )
+    shop.write("in/1.csv", "k,placed\n1,2024-01-01 00:00:00\n2,2024-01-05 00:00:00\n")
+    shop.write("in/2.csv", "k,placed\n3,2024-01-06 00:00:00\n4,2024-01-20 00:00:00\n")
+    ran(shop, "run", "--now", "2024-01-06")
+    assert contents(shop.folder / "out") == {(1,): 1, (2,): 1, (3,): 1}
+    ran(shop, "retract", "in/2.csv", "--now", "2024-01-09")
+    assert contents(shop.folder / "out") == {(2,): 1}
+    assert "nothing new" in ran(shop, "run", "--now", "2024-01-11").err
+    ran(shop, "run", "--now", "2024-01-21")
+    assert contents(shop.folder / "out") == {}
+    assert "nothing new" in ran(shop, "run", "--now", "2024-02-21").err
+
+
+def test_what_another_pipeline_reads_is_not_taken_back_behind_its_back(shop):
+    shop.write(
+        "p.yaml",
+        "name: p\ninputs: {a: {path: in/}}\ncollections: {c: {from: a, apply: [{arrange: {by: [k], export: by_k}}]}}\noutputs: {c: out/}\n",
+    )
+    shop.write(
+        "q.yaml",
+        "name: q\ninputs: {a: {import: {state: .dd/p/, arrangement: by_k}}}\noutputs: {a: q/}\n",
+    )
+    shop.log("in/1.parquet", [("x", 0, 1)], **LOG)
+    shop.log("in/2.parquet", [("y", 0, 1)], **LOG)
+    ran(shop, "run")
+    assert shop("run", "q.yaml").code == 0
+    err = ran(shop, "retract", "in/2.parquet", code=4).err
+    assert "reads what would be taken back: the exported 'by_k'" in err
+    reader = err.partition("--reader ")[2].partition("`")[0]
+    assert shop("state", "release", "p.yaml", "--reader", reader).code == 0
+    ran(shop, "retract", "in/2.parquet")
+    assert shop("run", "q.yaml", "--full-refresh", "all").code == 0
+    assert contents(shop.folder / "q") == {("x",): 1}
