@@ -16,17 +16,12 @@ import click
 
 from ddcli.cli.main import cli
 from ddcli.expressions import functions
-from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
+from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS
+from ddcli.expressions.catalogue import AGGREGATE, GROUPS, catalogue
+from ddcli.expressions.differences import DIFFERENCES, ERROR
 from tests.harness import copy_root, run
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-GROUPS = {
-    "Numbers": functions.ARITHMETIC,
-    "Conditions": functions.CONDITIONS,
-    "Text": functions.TEXT,
-    "Dates and times": functions.TIME,
-    "Lists": functions.LISTS,
-}
 
 
 def commands_of(group, path=()):
@@ -69,7 +64,7 @@ def first_sentence(text):
 
 def function_tables():
     """Return the functions of expressions, group by group."""
-    parts = [f"**{title}**\n\n{table(group)}" for title, group in GROUPS.items()]
+    parts = [f"**{title}**\n\n{table(title)}" for title in GROUPS]
     parts.append(f"Other names: {synonyms(functions.SYNONYMS)}.")
     parts.append(f"**Aggregates**, in `reduce`\n\n{aggregate_table()}")
     parts.append(f"Other names: {synonyms(AGGREGATE_SYNONYMS)}.")
@@ -77,18 +72,28 @@ def function_tables():
 
 
 def table(group):
-    """Return the table of some functions."""
+    """Return the table of the functions of a group."""
     rows = ["| call | meaning | example |", "| --- | --- | --- |"]
-    for function in group:
-        example = f"{code(function.example)} is {code(function.result)}"
-        rows.append(f"| {code(function.signature)} | {cell(function.doc)} | {example} |")
+    for each in catalogue():
+        if each.group == group:
+            example = f"{code(each.example)} is {code(each.value)}"
+            rows.append(f"| {code(each.signature)} | {cell(each.meaning)} | {example} |")
     return "\n".join(rows)
 
 
 def aggregate_table():
     """Return the table of aggregates."""
-    rows = [f"| {code(each.signature)} | {cell(each.doc)} |" for each in AGGREGATES.values()]
+    rows = [f"| {code(each.signature)} | {cell(each.meaning)} |" for each in catalogue() if each.group == AGGREGATE]
     return "\n".join(["| call | meaning |", "| --- | --- |", *rows])
+
+
+def differences():
+    """Return the table of what other databases answer differently."""
+    rows = ["| expression | here | DuckDB | Spark | as elsewhere |", "| --- | --- | --- | --- | --- |"]
+    for each in DIFFERENCES:
+        values = [value if value == ERROR else code(value) for value in (each.here, each.duckdb, each.spark)]
+        rows.append(f"| {code(each.expression)} | {' | '.join(values)} | {code(each.instead)} |")
+    return "\n".join(rows)
 
 
 def synonyms(names):
@@ -107,9 +112,9 @@ def cell(text):
     return text.replace("|", "\\|")
 
 
-SECTIONS = {"commands": commands, "functions": function_tables}
+SECTIONS = {"commands": commands, "functions": function_tables, "differences": differences}
 PICTURE = "airborne.svg"
-PAGES = {"commands.md": "commands", "expressions.md": "functions"}
+PAGES = {"commands.md": "commands", "expressions.md": "functions", "sql.md": "differences"}
 """Which page has which section."""
 
 

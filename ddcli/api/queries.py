@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.errors import Span, Text, UsageError, did_you_mean
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,18 +13,11 @@ if TYPE_CHECKING:
 
 def queried(dataflow: Program, query: str, relations: Mapping[str, Relation]) -> Relation:
     """Return the result of a query over collections by name. Raises SpecError at the place of a mistake in the text."""
-    from ddcli.expressions.statement import read_statement, tables_of
+    from ddcli.expressions.statement import check_tables, query_text
     from ddcli.plan.sql.statement import bind
 
-    lines = query.split("\n")
-    first, *more = (Span("query", at, 1, max(1, len(line)), line) for at, line in enumerate(lines, start=1))
-    text = Text(query, first, 0, tuple(more))
-    for table in tables_of(read_statement(text)):
-        if table.value not in relations:
-            near = did_you_mean(table.value, relations)
-            known = f"collections given: {', '.join(relations) or 'none'}"
-            hint = f"did you mean `{near}`? ({known})" if near else known
-            raise UsageError(f"no collection is named `{table.value}`", span=table.span, hint=hint)
+    text = query_text(query)
+    check_tables(text, relations, "collections given")
     around = dataflow.surroundings
     found, _ = bind(text, relations.__getitem__, around.inputs, around.loop, len(around.time))
     return found

@@ -10,6 +10,7 @@
 * diff: `dd diff`
 * doctor: `dd doctor`
 * explain: `dd explain`
+* functions: `dd functions`
 * init: `dd init`
 * log: `dd log`
 * main: the group of all commands, and how errors end it
@@ -23,6 +24,7 @@
 * run: `dd run`
 * run_several: `dd run` with several pipelines
 * schema: `dd schema`
+* sql: `dd sql`
 * state: `dd state`
 * test: `dd test`
 * why: `dd why`

@@ -8,4 +8,5 @@
 * run_plan: the plan of a run: the one that an earlier run kept, or a new one
 * step: the step: slices of inputs through the dataflow to files of outputs and state
 * watch: `--watch`: a run whenever inputs change
+* whole: the inputs from their beginning, whatever a state has taken of them
 """

@@ -6,9 +6,11 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * aggregates: the table of aggregates
 * bounds: ranges of integer expressions: can it overflow?
 * casts: which casts exist, casts of constants
+* catalogue: functions and aggregates, for people
 * checks: where a lowered expression fails
 * coerce: which types go together
 * definition: a Python function's definition, read from its text
+* differences: what DuckDB and Spark answer differently
 * execute: runs a stage: values and checks in one query
 * foreign: Python functions in a stage
 * functions: the table of functions

@@ -6,11 +6,30 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from ddcli.errors import SpecError, Text
+from ddcli.errors import Span, SpecError, Text, UsageError, did_you_mean
 from ddcli.expressions.sql import read
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ddcli.expressions.sql import Tree
+
+
+def query_text(query: str) -> Text:
+    """Return the text of a query that stands in no file."""
+    lines = query.split("\n")
+    first, *more = (Span("query", at, 1, max(1, len(line)), line) for at, line in enumerate(lines, start=1))
+    return Text(query, first, 0, tuple(more))
+
+
+def check_tables(text: Text, known: Collection[str], listed: str) -> None:
+    """Refuse a query (UsageError) that names a table which is not known; `listed` introduces those that are, in the hint."""
+    for table in tables_of(read_statement(text)):
+        if table.value not in known:
+            near = did_you_mean(table.value, known)
+            names = f"{listed}: {', '.join(known) or 'none'}"
+            hint = f"did you mean `{near}`? ({names})" if near else names
+            raise UsageError(f"no collection is named `{table.value}`", span=table.span, hint=hint)
 
 
 def read_statement(text: Text) -> Tree:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from functools import reduce
 from operator import and_, or_
 from pathlib import Path
@@ -12,30 +11,18 @@ import numpy as np
 import polars as pl
 
 from ddcli.dataclass import dataclass
-from ddcli.driver.prepare import prepare
+from ddcli.driver.whole import TOGETHER, WholeInputs
 from ddcli.engine.lanes import Layout, decode_records
-from ddcli.engine.pool import Pool
-from ddcli.engine.secret import new_secret
-from ddcli.engine.times import BEYOND, Frontier, Time, box
-from ddcli.job.functions import load_functions
-from ddcli.job.request import newest_of
 from ddcli.sources.imported import SharedReader
-from ddcli.sources.input_format import InputFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from ddcli.circuit.trial import Matrix
-    from ddcli.expressions.types import Schema, Type
-    from ddcli.job.request import Request
+    from ddcli.engine.times import Frontier, Time
     from ddcli.plan import logical
-    from ddcli.plan.relation import Relation
     from ddcli.provenance.restriction import Restrictions
-    from ddcli.sources.readers import Reader
     from ddcli.store.log.rows import Rows
-
-TOGETHER = 1 << 20
-"""Rows that are read together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +34,8 @@ class Where:
 
 
 @dataclass
-class Inputs:
+class Inputs(WholeInputs):
     """The inputs of a request, open. `sources` are their nodes in the graph, by name."""
-
-    request: Request
-    readers: dict[str, Reader]
-    time: Schema
-    relations: dict[str, Relation]
-    pool: Pool = field(default_factory=lambda: Pool(new_secret()))
-
-    @classmethod
-    def of(cls, request: Request) -> Inputs:
-        """Open the inputs of a request and build its collections."""
-        ready = prepare(request, newest_of(request), TOGETHER, whole=True)
-        relations = ready.bound.relations
-        load_functions(request.spec, request.base)
-        return cls(request, ready.readers, ready.bound.time, relations)
-
-    @property
-    def kinds(self) -> Sequence[Type]:
-        """The types of the coordinates of time."""
-        return list(self.time.values())
-
-    def latest(self) -> Time | None:
-        """Return the largest value of each coordinate of time that there is."""
-        found = [time for reader in self.readers.values() if (time := _latest(reader))]
-        return tuple(map(max, zip(*found, strict=True))) if found else None
 
     def updates(
         self, sources: Mapping[str, logical.Source], upper: Frontier, restrictions: Restrictions
@@ -81,28 +44,8 @@ class Inputs:
         return {name: self._read(name, source, upper, restrictions) for name, source in sources.items()}
 
     def _read(self, name: str, source: logical.Source, upper: Frontier, restrictions: Restrictions) -> Matrix:
-        reader, layout = self.readers[name], Layout(source.schema)
-        parts = [np.empty((0, layout.width + len(self.time) + 1), np.int64)]
         alternatives = restrictions.alternatives(name)
-        for piece in reader.take(layout.names, None, upper.elements, TOGETHER).slices:
-            if isinstance(reader, SharedReader):
-                parts.append(piece.matrix(layout, self.pool))
-            else:
-                parts.append(_kept(piece.read(), alternatives).matrix(layout, self.pool))
-        return np.concatenate(parts)
-
-    def facts(self, upper: Frontier) -> dict[str, InputFacts]:
-        """Return what operators of inputs with keys or tables must know, before a frontier."""
-        found = {}
-        for name, reader in self.readers.items():
-            given = self.request.spec.inputs[name]
-            if isinstance(reader, SharedReader):
-                continue
-            if given.format == "snapshots":
-                found[name] = InputFacts(given, reader, reader.snapshot_times(None, upper.elements))
-            elif given.key or given.negative != "allow":
-                found[name] = InputFacts(given, reader, truncations=reader.truncations(None, upper.elements))
-        return found
+        return self.matrix(name, Layout(source.schema), upper, lambda rows: _kept(rows, alternatives))
 
     def places(self, name: str, source: logical.Source, wanted: Matrix) -> dict[bytes, list[Where]]:
         """Return where some updates of an input are written, by the bytes of their rows: one that is written twice is in two places."""
@@ -132,19 +75,6 @@ class Inputs:
             ({n: v for n, v in zip(layout.names, record, strict=True) if not n.startswith("$")}, tuple(time), diff)
             for record, (*time, diff) in zip(records, rest, strict=True)
         ]
-
-
-def before(time: Time) -> Frontier:
-    """Return the frontier that closes the times up to one."""
-    return box(tuple(value + 1 for value in time))
-
-
-def _latest(reader: Reader) -> Time | None:
-    """Return the largest value of each coordinate of time in an input; of one that another pipeline keeps, the last that it has closed."""
-    if not isinstance(reader, SharedReader):
-        return reader.largest_time()
-    corners = Frontier(reader.shared.manifest.upper).corners() if reader.shared.manifest.upper else ()
-    return tuple(value - 1 for value in corners[0]) if len(corners) == 1 and BEYOND not in corners[0] else None
 
 
 def _near(place: str) -> str:

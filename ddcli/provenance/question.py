@@ -15,7 +15,7 @@ from ddcli.errors import DdError
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.provenance.contents import Contents, Values
-from ddcli.provenance.inputs import before
+from ddcli.driver.whole import before
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import Restrictions
 from ddcli.provenance.trace import Tracer

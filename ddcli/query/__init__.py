@@ -9,8 +9,10 @@ do it are the ones that runs use.
 
 * answer: the records of a collection for some keys
 * commits: waits for commits
+* contents: what a statement reads of the state and of the inputs
 * kept: records of arrangements, read from files by key
 * lookup: a state opened for questions
+* statement: an SQL statement answered once
 * ways: which arrangements answer a question
 """
 

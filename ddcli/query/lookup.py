@@ -25,9 +25,10 @@ from ddcli.query.ways import Ways
 from ddcli.store.time_text import format_frontier, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.plan.generations import Plan
@@ -179,28 +180,8 @@ class Lookup:
                 return found.rename({DIFF: self.diff}).sort(list(node.schema), nulls_last=True)
         raise self._refusal(key)
 
-    def _time(self, as_of: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """Return the time that is asked for, and again if not all that is in the state is before it."""
-        upper = Frontier(self.manifest.upper)
-        corners = upper.corners() if upper else ((BEYOND,) * len(self._kinds),)
-        if as_of is None and len(corners) == 1:
-            return tuple(value - 1 for value in corners[0]), None
-        if as_of is None:
-            raise UsageError(
-                f"the state has closed the times before {self.upper}: none is the last of them",
-                hint="choose one with --as-of",
-            )
-        words = as_of if isinstance(as_of, tuple | list) else [as_of]
-        at = parse_time(",".join(map(str, words)), find_time(self.manifest), "--as-of", "state's")
-        if kept_clock(self.manifest) == "arrival" and upper.less_equal(at) and at <= (time_now(None),):
-            return (last_time(self.manifest),), None  # nothing has arrived since the last run
-        if upper.less_equal(at):
-            raise UsageError(
-                f"{','.join(map(str, words))} is not closed: the state knows the times before {self.upper}",
-                hint="ask for an earlier one, or run the pipeline",
-            )
-        last = len(corners) == 1 and all(value == corner - 1 for value, corner in zip(at, corners[0], strict=True))
-        return at, None if last else at
+    def _time(self, as_of: Any) -> tuple[Time, Time | None]:
+        return asked_time(self.manifest, self._kinds, as_of)
 
     def _refusal(self, key: Mapping[str, Any]) -> UsageError:
         shortest = {names[:1] if self.answers(dict.fromkeys(names[:1], True)) else names: None for names in self.keys}
@@ -220,3 +201,28 @@ class Lookup:
             f"'{self.name}' can't be asked {asked}: it is kept by another key{nulls}",
             hint=f"ask by {' or by '.join(keys)}",
         )
+
+
+def asked_time(manifest: Manifest, kinds: Sequence[Type], as_of: Any) -> tuple[Time, Time | None]:
+    """Return the time that is asked for, None being the last that a state has closed; and again if not all that is in the state is before it."""
+    upper = Frontier(manifest.upper)
+    known = format_frontier(upper, kinds)
+    corners = upper.corners() if upper else ((BEYOND,) * len(kinds),)
+    if as_of is None and len(corners) == 1:
+        return tuple(value - 1 for value in corners[0]), None
+    if as_of is None:
+        raise UsageError(
+            f"the state has closed the times before {known}: none is the last of them",
+            hint="choose one with --as-of",
+        )
+    words = as_of if isinstance(as_of, tuple | list) else [as_of]
+    at = parse_time(",".join(map(str, words)), find_time(manifest), "--as-of", "state's")
+    if kept_clock(manifest) == "arrival" and upper.less_equal(at) and at <= (time_now(None),):
+        return (last_time(manifest),), None  # nothing has arrived since the last run
+    if upper.less_equal(at):
+        raise UsageError(
+            f"{','.join(map(str, words))} is not closed: the state knows the times before {known}",
+            hint="ask for an earlier one, or run the pipeline",
+        )
+    last = len(corners) == 1 and all(value == corner - 1 for value, corner in zip(at, corners[0], strict=True))
+    return at, None if last else at

@@ -39,6 +39,7 @@ RUNNING = {
     "run": ["orders.yaml"],
     "query": ["orders.yaml", "totals", "region=north"],
     "why": ["orders.yaml", "totals", "region=north"],
+    "sql": ["select * from totals", "--from", "orders.yaml"],
     "diff": ["orders.yaml", "orders.yaml"],
 }
 """Commands that run the functions of a pipeline."""
@@ -56,6 +57,7 @@ LOOKING = [
     ["state", "gc", "orders.yaml"],
     ["state", "reshard", "orders.yaml", "--shards", "2"],
     ["schema"],
+    ["functions"],
     ["completion", "bash"],
     ["doctor", "orders.yaml"],
     ["init", "new"],

@@ -160,6 +160,8 @@ SHOWS = {
     "init": ["init", f"made{EVIL}"],
     "convert": ["convert", *LOG, f"converted{EVIL}.parquet", "--as-of", "latest"],
     "schema": ["schema"],
+    "functions": ["functions"],
+    "sql": ["sql", "select * from totals", "--from", "p.yaml"],
 }
 ENDS = {
     "check": (["check", "wrong.yaml"], 2),
@@ -175,6 +177,8 @@ ENDS = {
     "a record that is not there": (["why", "p.yaml", "totals", f"{COLUMN}={EVIL}"], 1),
     "a collection that is not there": (["why", "p.yaml", EVIL, "a=1"], 2),
     "a key that is not there": (["query", "p.yaml", "totals", f"{EVIL}=1"], 2),
+    "a function that is not there": (["functions", EVIL], 1),
+    "a table that is not there": (["sql", f'select * from "{EVIL}"', "--from", "p.yaml"], 2),
     "a log that is not there": (["log", EVIL], 3),
     "a log without that key": (["log", *LOG, "-k", f"{COLUMN}={EVIL}"], 1),
     "a column that is not there": (["log", *LOG, "-k", f"{EVIL}=1"], 2),

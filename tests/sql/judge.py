@@ -38,14 +38,24 @@ def schema(name: str) -> dict[str, Any]:
 
 def bound(text: str, relations: dict[str, Relation] | None = None) -> logical.Node:
     """Return the node of a statement; DdError if it is refused."""
+    return _bound(text, relations)[0].node
+
+
+def bound_notes(text: str) -> tuple[tuple[Span, str], ...]:
+    """Return the notes of a statement."""
+    return _bound(text, None)[1]
+
+
+def _bound(
+    text: str, relations: dict[str, Relation] | None
+) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
     relations = relations or {name: Relation(logical.Source((), schema(name), name)) for name in TABLES}
     lines = text.split("\n")
     span, *rest = (Span("query", at, 1, len(line), line) for at, line in enumerate(lines, start=1))
     more = tuple(rest)
-    relation, _ = bind(
+    return bind(
         Text(text, span, 0, more), lambda name: relations[name], lambda: [each.node for each in relations.values()]
     )
-    return relation.node
 
 
 class Engine:

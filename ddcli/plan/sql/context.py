@@ -77,6 +77,8 @@ class QueryLowering(Protocol):
     tree: Tree
     loop: LoopName | None
     coordinates: int
+    shown: exp.Expr | None
+    order: list[tuple[str, bool]]
 
     @property
     def named(self) -> Callable[[str], Relation]:
@@ -137,6 +139,10 @@ class SubqueryHost(Protocol):
 
     scope: Names
     groups: Groups | None
+
+    @property
+    def statement(self) -> QueryLowering:
+        """The statement that it is a part of."""
 
     @property
     def schema(self) -> Schema:

@@ -11,15 +11,23 @@ from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.parse import BINARY, ExpressionReader, check_depth
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
-from ddcli.expressions.tree import Column, Expression, Literal, deep_calls
+from ddcli.expressions.tree import Call, Column, Expression, Literal, deep_calls
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import NoReturn
 
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.sql import Tree
     from ddcli.plan.sql.context import SubqueryHost
 
+QUOTIENT = "`/` of integers cuts the quotient; in DuckDB and Spark it is a float: cast one of them"
+ABSORBING = {
+    "concat": "DuckDB passes over it: `coalesce(x, '')`",
+    "greatest": "DuckDB and Spark pass over it: `coalesce` it",
+    "least": "DuckDB and Spark pass over it: `coalesce` it",
+}
+"""Functions that null makes null here alone, and what to write."""
 QUERIES = (exp.Query, exp.Exists, exp.Any, exp.All)
 
 
@@ -71,6 +79,16 @@ class RowExpressions(ExpressionReader):
                 self.fail(quantified, "`any` and `all` take a subquery", "of a list: array_contains(list, value)")
             return self.block.quantified(node, self.read(left), query, every=word == "all")
         return super().read(node)
+
+    def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
+        """Return the call of a function; note one that means something else in other databases."""
+        found = super().resolve(node, name, args)
+        assert isinstance(found, Call)
+        if found.function == "/" and all(arg.type.is_integer for arg in found.args):
+            self.block.statement.note(node, QUOTIENT)
+        elif found.function in ABSORBING and any(arg.type.nullable for arg in found.args):
+            self.block.statement.note(node, f"{found.function} is null where one value is: {ABSORBING[found.function]}")
+        return found
 
     def column(self, node: exp.Column) -> Expression:
         named, table, database = self.take(node, "this", "table", "db")

@@ -79,7 +79,7 @@ def _listed(
     if on is not None:
         (written,) = statement.tree.take(on, "expressions")
         by = [_order_key(statement, block, each, columns, listed, whole=False) for each in written]
-    elif limit is None and not offset:
+    elif limit is None and not offset and statement.shown is not node:
         block.node = before  # the order keeps all: what computes it is in nobody's way
     rows: dict[str, Expression] = {key: nodes.column(block.node, key) for key in keys} | listed
     if distinct is not None and on is None:
@@ -87,7 +87,7 @@ def _listed(
         plain = {LISTED + name: nodes.column(found, name) for name in names}
         order_by = [(_replaced_names(key, plain), descending) for key, descending in order_by]
         return limited(statement, node, QueryResult(found, keys, columns, single), order_by, limit, offset)
-    if limit is None and not offset and on is None:
+    if limit is None and not offset and on is None and statement.shown is not node:
         found = nodes.mapped(block.node, rows)
         return limited(statement, node, QueryResult(found, keys, columns, single), order_by, None, 0)
     hidden = renamed([f"#key{at}" for at in range(len(order_by) + len(by))], rows.keys() | before.schema.keys())
@@ -107,6 +107,9 @@ def _listed(
         result = replace(result, node=logical.TopK((result.node,), result.node.schema, groups, 1, order_columns))
     if limit is not None or offset:
         result = first(result, kept, limit, offset)
+    if statement.shown is node:
+        statement.order = [(key.name, descending) for key, descending in kept if isinstance(key, Column)]
+        return result
     return replace(result, node=nodes.projected(result.node, [*keys, *names]))
 
 

@@ -41,7 +41,27 @@ def bind(
     `named` returns what a name means, `inputs` the nodes of all inputs, for rows that depend on nothing. `loop` is the loop in whose body the
     statement stands, `coordinates` how many a time has.
     """
-    statement = Statement(read_statement(text), named, inputs, loop, coordinates)
+    relation, _, notes = _bound(Statement(read_statement(text), named, inputs, loop, coordinates), text)
+    return relation, notes
+
+
+def bind_in_order(
+    text: Text, named: Callable[[str], Relation], inputs: Callable[[], Sequence[Node]], coordinates: int = 1
+) -> tuple[Relation, tuple[tuple[str, bool], ...], tuple[tuple[Span, str], ...]]:
+    """Return the relation of a query whose rows are to be shown, the columns by which these are ordered, and notes, as `bind`.
+
+    Of each such column, whether it descends; null is its largest value. Those that the query has not listed are added behind
+    those that it has, under names that begin with `ORDER`.
+    """
+    statement = Statement(read_statement(text), named, inputs, None, coordinates)
+    statement.shown = statement.tree.root
+    return _bound(statement, text)
+
+
+def _bound(
+    statement: Statement, text: Text
+) -> tuple[Relation, tuple[tuple[str, bool], ...], tuple[tuple[Span, str], ...]]:
+    """Return a statement's relation, its order, and what is worth knowing."""
     try:
         with deep_calls():
             result = statement.query(statement.tree.root, Environment({}))
@@ -55,11 +75,20 @@ def bind(
             hint = "give one of them another name with `as`"
             raise SpecError(f"two columns are named `{name}`", span=text.span, hint=hint)
         names[name] = column
+    order = [(column, descending) for column, descending in statement.order]
+    shown = {column: name for name, column in names.items()}
+    names |= {f"{ORDER}{at}": column for at, (column, _) in enumerate(order) if column not in shown}
+    shown |= {column: name for name, column in names.items() if name.startswith(ORDER)}
     node = nodes.mapped(result.node, {name: nodes.column(result.node, column) for name, column in names.items()})
     for name, kind in node.schema.items():
         if kind.kind in ("null", "months"):
             raise SpecError(f"column `{name}` has no type", span=text.span, hint=f"cast it: cast({name} as int64)")
-    return Relation(node), tuple(dict.fromkeys(statement.notes))
+    by = tuple((shown[column], descending) for column, descending in order)
+    return Relation(node), by, tuple(dict.fromkeys(statement.notes))
+
+
+ORDER = "#order"
+"""Begins the names of columns that only say how rows are ordered."""
 
 
 @dataclass(eq=False)
@@ -72,6 +101,10 @@ class Statement:
     loop: LoopName | None = None
     coordinates: int = 1
     notes: list[tuple[Span, str]] = field(default_factory=list)
+    shown: exp.Expr | None = None
+    """The query whose rows are to be shown in its order: what they are ordered by stays in its relation."""
+    order: list[tuple[str, bool]] = field(default_factory=list)
+    """The columns of the relation of `shown` by which its rows are ordered, and whether each descends."""
     _free: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def query(self, node: exp.Expr, environment: Environment, *, value: bool = False) -> QueryResult:

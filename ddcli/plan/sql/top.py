@@ -124,7 +124,14 @@ def ordered(statement: QueryLowering, node: exp.Expr, result: QueryResult) -> Qu
 def limited(
     statement: QueryLowering, node: exp.Expr, result: QueryResult, keys: Sequence[Key], limit: int | None, offset: int
 ) -> QueryResult:
-    """Return the rows that are kept; note an order that keeps all."""
+    """Return the rows that are kept; note an order that keeps all, unless it is that in which rows are shown."""
+    if statement.shown is node:
+        names = renamed([f"#order{at}" for at in range(len(keys))], result.node.schema)
+        by = dict(zip(names, (key for key, _ in keys), strict=True))
+        result = replace(result, node=nodes.extended(result.node, by))
+        statement.order = [(name, descending) for name, (_, descending) in zip(names, keys, strict=True)]
+        keys = [(column(result.node, name), descending) for name, descending in statement.order]
+        return result if limit is None and not offset else first(result, keys, limit, offset)
     if limit is None and not offset:
         if keys:
             statement.note(node.args["order"], UNORDERED)

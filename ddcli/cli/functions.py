@@ -1,0 +1,51 @@
+"""`dd functions`: the functions of expressions, listed and searched."""
+
+from __future__ import annotations
+
+import click
+
+from ddcli.screen import json_text, say
+
+NOTHING = 1
+"""The exit code if no function is found."""
+
+
+@click.command("functions", short_help="List and search the functions of expressions.")
+@click.argument("word", required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format: lines, or JSON.",
+)
+def command(word: str | None, output: str) -> None:
+    """List the functions and aggregates of expressions and SQL, or those that have WORD in their name, another name, or their meaning.
+
+    Each has its signature, its meaning, an example with its value, and what differs in DuckDB or Spark.
+
+    Exits with 1 if WORD finds nothing. JSON: [{group, name, signature, meaning, example, value, other_names, elsewhere: [{expression, here,
+    duckdb, spark}]}].
+
+    \b
+    Examples:
+      dd functions substring
+      dd functions week -o json
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.errors import did_you_mean
+    from ddcli.expressions.catalogue import catalogue, names, search
+
+    found = list(catalogue()) if word is None else search(word)
+    if output == "json":
+        say(json_text([each.to_json() for each in found]))
+    group = ""
+    for each in found if output == "text" else ():
+        if word is None and each.group != group:
+            group = each.group
+            say(*([""] if each is not found[0] else []), group)
+        say(*each.lines())
+    if not found:
+        near = did_you_mean(word or "", names())
+        say(f"no function has '{word}' in it", *([f"hint: did you mean '{near}'?"] if near else []), err=True)
+        raise click.exceptions.Exit(NOTHING)

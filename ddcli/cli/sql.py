@@ -1,0 +1,80 @@
+"""`dd sql`: a query over a pipeline's inputs, collections and outputs, answered once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE
+from ddcli.screen import say
+
+if TYPE_CHECKING:
+    from ddcli.render.rows import RowFormat
+
+
+@click.command("sql", short_help="Answer an SQL query over a pipeline once.")
+@click.argument("query")
+@click.option(
+    "--from",
+    "pipeline",
+    type=PIPELINE,
+    required=True,
+    metavar="PIPELINE",
+    help="The pipeline file whose inputs, collections and outputs the query names.",
+)
+@click.option(
+    "--as-of",
+    metavar="T",
+    help="Answer as of T; `latest`: with what is in the inputs and no run has taken yet. [default: the last commit]",
+)
+@click.option("--limit", type=click.IntRange(0), metavar="N", help="Print at most N rows.")
+@STATE
+@NO_CODE
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "jsonl", "csv", "parquet"]),
+    default="text",
+    show_default=True,
+    help="Format of the rows on stdout.",
+)
+def command(
+    query: str,
+    pipeline: Path,
+    as_of: str | None,
+    limit: int | None,
+    state: str | None,
+    no_code: bool,
+    output: RowFormat,
+) -> None:
+    """Answer the SQL QUERY once, without a run: nothing is written, and no lock is taken. `-` reads the query from stdin.
+
+    It names inputs, collections and outputs of a pipeline file, and means what it means there as a collection. The answer is as of the last
+    commit. What the state keeps is read from it, and whatever else is needed from the inputs, in memory. Without a state the answer
+    is that of a first run.
+
+    Rows are in the order of `order by`, else of their columns; each row stands as often as it is there.
+
+    \b
+    Examples:
+      dd sql 'select carrier, flights from airborne order by flights desc limit 3' --from pipelines/airborne.yaml
+      dd sql 'select status, count(*) as flights from flights group by all' --from pipelines/airborne.yaml --as-of 600 -o csv
+    """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+    from ddcli.errors import UsageError
+    from ddcli.query.statement import answer
+    from ddcli.render.rows import write_rows
+    from ddcli.store.files.objects import locate
+
+    if output == "parquet" and sys.stdout.isatty():
+        raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > rows.parquet`")
+    text = sys.stdin.read() if query == "-" else query
+    where = None if state is None else locate(Path.cwd(), state)
+    found = answer(pipeline, text, state=where, as_of=as_of, no_code=no_code)
+    for span, note in found.notes:
+        say(f"{span}: note: {note}", err=True)
+    _, cut = write_rows([found.rows], output, sys.stdout.buffer, limit)
+    if cut:
+        say(f"cut by --limit: there are {found.rows.height:,} rows", err=True)

@@ -1,0 +1,212 @@
+"""What a statement reads, as of one time: collections that a state keeps whole, outputs' logs, and inputs from their beginning.
+
+A graph is cut at each collection that is found so, from the answer down; the rest is computed. What looks at times themselves (rows that say
+what a key has, whole tables, what moves records in time) is computed apart, over all updates of the inputs below it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from ddcli.circuit.trial import Trial, as_of
+from ddcli.dataclass import dataclass
+from ddcli.driver.whole import WholeInputs, before
+from ddcli.engine import kernels
+from ddcli.engine.lanes import Layout, encode
+from ddcli.engine.pool import Pool
+from ddcli.engine.times import BEYOND, Frontier
+from ddcli.errors import UsageError
+from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import Column
+from ddcli.plan import logical, loops
+from ddcli.plan.lower import lower
+from ddcli.plan.prune import required_columns
+from ddcli.query.answer import Finder
+from ddcli.query.kept import DIFF, StoredArrangements
+from ddcli.query.ways import Ways
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddcli.circuit.trial import Matrix
+    from ddcli.engine.times import Time
+    from ddcli.job.request import Request
+    from ddcli.plan.bound import BoundPipeline
+    from ddcli.plan.logical import Node
+    from ddcli.store.state.manifest import Manifest
+
+TIMED = (logical.Upsert, logical.Snapshots, logical.Once, logical.JoinFunction)
+"""Operators whose result depends on the times of what they read."""
+LOOKING = (logical.Watched, logical.Inspect)
+"""Operators that only look at what they read."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A collection's records in columns of a layout, `[data lanes | count]`."""
+
+    layout: Layout
+    matrix: Matrix
+
+
+class Contents:
+    """What is found for the graph of a statement at the time `at`; of a state as of now where `known` is None.
+
+    `inputs` are opened when something is asked of them, unless they are given.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        manifest: Manifest | None,
+        bound: BoundPipeline,
+        at: Time,
+        known: Time | None,
+        inputs: WholeInputs | None,
+    ) -> None:
+        self.request, self.manifest, self.bound, self.at, self.known = request, manifest, bound, at, known
+        self.pool = inputs.pool if inputs is not None else Pool(manifest.secret_bytes) if manifest else None
+        self._given = inputs
+        self._found: dict[str, Found] = {}
+
+    @cached_property
+    def _inputs(self) -> WholeInputs:
+        found = self._given or WholeInputs.of(self.request)
+        found.pool = self.pool
+        return found
+
+    def cut(self, node: Node) -> Node:
+        """Return a node over sources in the place of what is found, each under a name that `fed` knows."""
+        graph = logical.Graph({"": node})
+        needed = required_columns(graph)
+        cuts: dict[str, Node] = {}
+        wanted = {node.fingerprint}
+        for each in reversed(graph.nodes()):
+            if each.fingerprint not in wanted:
+                continue
+            found = None if each.free else self._records(each, sorted(needed[each.fingerprint]))
+            if found is None:
+                wanted.update(child.fingerprint for child in each.inputs)
+                continue
+            name = f"#found {len(cuts)}"
+            self._found[name] = found
+            cuts[each.fingerprint] = logical.Source((), dict(each.schema), name)
+        return _rebuilt(node, cuts)
+
+    def fed(self, name: str, layout: Layout) -> Matrix:
+        """Return what was found under a name as updates of the time, in columns of a layout."""
+        found = self._found[name]
+        matrix = kernels.take(found.matrix, [*found.layout.take(layout.names), found.matrix.shape[1] - 1])
+        return self._timed(matrix)
+
+    def _timed(self, matrix: Matrix) -> Matrix:
+        width = matrix.shape[1] - 1
+        whole = np.empty((len(matrix), width + len(self.at) + 1), np.int64)
+        whole[:, :width], whole[:, width:-1], whole[:, -1] = matrix[:, :-1], self.at, matrix[:, -1]
+        return kernels.consolidate(whole)
+
+    def _records(self, node: Node, columns: list[str]) -> Found | None:
+        """Return some columns of a collection's records; None where they are to be computed of what is below."""
+        if isinstance(node, logical.Once):
+            return self._once(node)
+        found = self._kept(node, columns) if self.manifest is not None else None
+        if found is not None:
+            return found
+        if _is_timed(node):
+            return self._apart(node, columns)
+        if isinstance(node, logical.Source):
+            layout = Layout({name: node.schema[name] for name in columns})
+            return Found(layout, self._at_once(self._inputs.matrix(node.name, layout, before(self.at))))
+        return None
+
+    # --- of the state -----------------------------------------------------------------------------------------------
+
+    def _kept(self, node: Node, columns: list[str]) -> Found | None:
+        """Return a collection's records where arrangements of the state have them all."""
+        ways, stored, lowered = self._state
+        for nodes in lowered:
+            physical = nodes.get(node.fingerprint)
+            if physical is None or not all(physical.schema.get(name) == node.schema[name] for name in columns):
+                continue
+            if not ways.answers(physical, {}):
+                continue
+            finder = Finder(ways, stored, self.bound.kinds, self.at, self.known, self.pool)
+            try:
+                rows = finder.rows(physical, pl.DataFrame(height=1))
+            except UsageError:  # the state does not keep the past that far
+                continue
+            layout = Layout({name: node.schema[name] for name in columns})
+            lanes = encode(rows.select(columns), layout, self.pool)
+            return Found(layout, np.column_stack([lanes, rows[DIFF].to_numpy()]))
+        return None
+
+    @cached_property
+    def _state(self) -> tuple[Ways, StoredArrangements, list[dict[str, Node]]]:
+        """The arrangements of the state, and what the collections of the pipeline are lowered to."""
+        manifest = self.manifest
+        assert manifest is not None
+        plan = self.bound.plan(manifest.cache["plan"])
+        parts = zip(plan.generations, plan.parts, strict=True)
+        lowered = [generation.nodes(part) for generation, part in parts]
+        stored = StoredArrangements(self.request.state, manifest, self.bound.kinds, self.pool)
+        return Ways(plan.graph, manifest.arrangements.keys()), stored, lowered
+
+    # --- of the inputs ----------------------------------------------------------------------------------------------
+
+    def _once(self, node: logical.Once) -> Found:
+        """Return the record of a `Once`: it is there if an input below has a row at or before the time."""
+        sources = logical.Graph({"": node}).sources().values()
+        if any(logical.PRESENT in source.schema for source in sources):  # a row that takes a key away is none
+            return self._apart(node, list(node.schema))
+        layout = Layout(node.schema)
+        there = any(self._has_rows(source.name) for source in sources)
+        return Found(layout, np.ones((int(there), layout.width + 1), np.int64))
+
+    def _has_rows(self, name: str) -> bool:
+        taken = self._inputs.readers[name].take((), None, before(self.at).elements)
+        return any(piece.rows for piece in taken.slices)
+
+    def _apart(self, node: Node, columns: list[str]) -> Found:
+        """Return records of an operator that looks at times, run over all updates below."""
+        picked = {name: Column(name, node.schema[name]) for name in columns}
+        schema = {name: each.type for name, each in picked.items()}
+        picks: Node = logical.Apply((node,), schema, MapStep(tuple(picked.items())))
+        upper = before(self.at)
+        graph = lower(logical.Graph({"": _rebuilt(picks, {})}))
+        lenient = self.request.spec.errors is not None
+        trial = Trial(graph, self.bound.kinds, self.pool, facts=self._inputs.facts(upper), lenient=lenient)
+        fed = {name: self._inputs.matrix(name, layout, upper) for name, layout in trial.layouts.items()}
+        closed = Frontier([time for time in upper if BEYOND not in time])
+        found = as_of(trial.close(closed, fed)[""], len(self.at), self.at)
+        return Found(trial.outputs[""], found)
+
+    def _at_once(self, updates: Matrix) -> Matrix:
+        """Return the records that updates sum to, with their counts."""
+        return as_of(updates, len(self.at), self.at)
+
+
+def _rebuilt(node: Node, cuts: Mapping[str, Node]) -> Node:
+    """Return a node with others in the place of those below that are cut, by fingerprint, and without what only looks at collections."""
+    done: dict[str, Node] = {}
+    for each in logical.Graph({"": node}).nodes():
+        inputs = tuple(done[child.fingerprint] for child in each.inputs)
+        if each.fingerprint in cuts:
+            found = cuts[each.fingerprint]
+        elif isinstance(each, LOOKING):
+            (found,) = inputs
+        else:
+            found = replace(each, inputs=inputs)
+        done[each.fingerprint] = found
+    return done[node.fingerprint]
+
+
+def _is_timed(node: Node) -> bool:
+    """Say whether an operator's result depends on the times of what it reads; of a loop, whether one in its body does."""
+    if isinstance(node, loops.Leave):
+        return any(isinstance(each, TIMED) and each.free for each in logical.Graph({"": node}).nodes())
+    return isinstance(node, TIMED)

@@ -1,0 +1,165 @@
+"""A statement answered once, of what a state keeps and what the inputs hold, without a run: nothing is written, no lock taken.
+
+It is bound to the collections of the pipeline as a collection of it would be, and run in memory as of one time. Whatever the state keeps
+whole below it is read there (see `contents`), so only the rest is computed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from ddcli.circuit.trial import Trial, as_of
+from ddcli.dataclass import dataclass
+from ddcli.driver.prepare import remembered
+from ddcli.driver.whole import WholeInputs, before
+from ddcli.engine.lanes import decode
+from ddcli.engine.times import BEYOND, Frontier
+from ddcli.errors import EngineError, StateError, UsageError
+from ddcli.expressions.statement import check_tables, query_text
+from ddcli.job.functions import load_functions, refuse_code
+from ddcli.job.request import find_upper, newest_of, read_request
+from ddcli.plan import logical
+from ddcli.plan.lower import lower
+from ddcli.plan.sql.statement import ORDER, bind_in_order
+from ddcli.query.contents import Contents
+from ddcli.query.lookup import ATTEMPTS, asked_time
+from ddcli.sources.readers import largest_seen
+from ddcli.store.time_text import format_time, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ddcli.engine.times import Time
+    from ddcli.errors import Span
+    from ddcli.expressions.types import Type
+    from ddcli.job.request import Request
+    from ddcli.plan.bound import BoundPipeline
+    from ddcli.plan.relation import Relation
+    from ddcli.spec.model import Spec
+    from ddcli.store.state.manifest import Manifest
+
+LATEST = "latest"
+"""As of this, what is in the inputs counts, whether a run has taken it or not."""
+ANSWER = "answer"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of a statement, each as often as it is there, as of a time in words; and notes, each at its place in the statement."""
+
+    rows: pl.DataFrame
+    time: str
+    notes: tuple[tuple[Span, str], ...] = ()
+
+
+def answer(
+    pipeline: Path, query: str, *, state: Path | None = None, as_of: str | None = None, no_code: bool = False
+) -> Answer:
+    """Return the rows of a query over the inputs, collections and outputs of a pipeline file.
+
+    As of the last commit of its state; or of `as_of`, an earlier time, or "latest": what a run would find now, as is without a state.
+    Raises SpecError at the place of a mistake in the query, UsageError for a table that is not there and a time that is not closed.
+    """
+    request = read_request(pipeline, state, None, lambda _line: None)
+    refuse_code(request.spec, no_code=no_code)
+    text = query_text(query)
+    spec = request.spec
+    known = [*spec.inputs, *(name for one in spec.collections.values() for name in one.names)]
+    check_tables(text, dict.fromkeys([*known, *spec.outputs]), "there are")
+    load_functions(spec, request.base)
+    for _ in range(ATTEMPTS):
+        manifest = newest_of(request)
+        try:
+            return _Statement(request, manifest, as_of).answer(query)
+        except StateError:
+            # Its files are gone because there is a newer commit, or something is wrong with them.
+            newest = newest_of(request)
+            if manifest is None or newest is None or newest.number == manifest.number:
+                raise
+    raise StateError("the state is committed faster than it can be read", place=str(request.state))
+
+
+class _Statement:
+    """A request's state and inputs at one commit, to answer a query as of a time."""
+
+    def __init__(self, request: Request, manifest: Manifest | None, when: str | None) -> None:
+        self.request, self.manifest = request, manifest
+        if manifest is not None and manifest.pipeline == request.digest and when != LATEST:
+            self.bound = remembered(request, manifest)
+            self.inputs: WholeInputs | None = None
+        else:
+            self.inputs = WholeInputs.of(request)
+            self.bound = self.inputs.ready.bound
+        self.kinds: Sequence[Type] = self.bound.kinds
+        self.at, self.known = self._time(when)
+
+    def answer(self, query: str) -> Answer:
+        """Return the rows of a query."""
+        relations = _named(self.bound, self.request.spec)
+        inputs = [self.bound.relations[name].node for name in self.request.spec.inputs]
+        bound, order, notes = bind_in_order(
+            query_text(query), relations.__getitem__, lambda: inputs, len(self.kinds)
+        )
+        contents = Contents(self.request, self.manifest, self.bound, self.at, self.known, self.inputs)
+        node = contents.cut(bound.node)
+        lenient = self.request.spec.errors is not None
+        trial = Trial(lower(logical.Graph({ANSWER: node})), self.kinds, contents.pool, facts={}, lenient=lenient)
+        fed = {name: contents.fed(name, layout) for name, layout in trial.layouts.items()}
+        found = as_of(trial.close(closing(self.at), fed)[ANSWER], len(self.kinds), self.at)
+        rows = decode(found, trial.outputs[ANSWER], contents.pool)
+        return Answer(_in_order(rows, found[:, -1], order), self._shown_time(), notes)
+
+    def _time(self, when: str | None) -> tuple[Time, Time | None]:
+        """Return the time that is asked for, and again if not all that is in the state is before it; see `asked_time`."""
+        if self.manifest is not None and when != LATEST:
+            return asked_time(self.manifest, self.kinds, when)
+        assert self.inputs is not None
+        manifest, readers = self.manifest, self.inputs.readers
+        if when not in (None, LATEST):
+            at = parse_time(str(when), self.bound.time, "--as-of", "inputs'")
+            return at, at
+        upper = find_upper(self.request, self.bound.time, self.inputs.ready.found, manifest, largest_seen(manifest, readers))
+        if upper is None:
+            at = tuple(0 for _ in self.kinds)  # no row anywhere: any time will do
+            return at, at
+        corners = upper.corners() if upper else ((BEYOND,) * len(self.kinds),)
+        if len(corners) > 1:
+            raise UsageError("the inputs' progress has no last time that is closed", hint="choose one with --as-of")
+        at = tuple(value - 1 for value in corners[0])
+        return at, at
+
+    def _shown_time(self) -> str:
+        return "the end" if BEYOND - 1 in self.at else format_time(self.at, self.kinds)
+
+
+def closing(at: Time) -> Frontier:
+    """Return the frontier that closes the times up to one, which may be the last there is."""
+    return Frontier([time for time in before(at) if BEYOND not in time])
+
+
+def _named(bound: BoundPipeline, spec: Spec) -> Mapping[str, Relation]:
+    """Return inputs, collections and outputs by name."""
+    outputs = {name: bound.relations[output.source.value] for name, output in spec.outputs.items()}
+    return outputs | bound.relations
+
+
+def _in_order(rows: pl.DataFrame, counts: np.ndarray, order: Sequence[tuple[str, bool]]) -> pl.DataFrame:
+    """Return records as often as they are there, in the order of some columns, else of all; null is the largest value."""
+    if (counts < 0).any():
+        wrong = rows.row(int(np.flatnonzero(counts < 0)[0]), named=True)
+        shown = ", ".join(f"{name}={value}" for name, value in wrong.items() if not name.startswith(ORDER))
+        problem = f"a row is there less than no times: {shown}"
+        raise EngineError(problem, hint="an input takes away more than it has: `dd query` shows multiplicities")
+    plain = [name for name in rows.columns if not name.startswith(ORDER)]
+    rest = [name for name in plain if name not in dict(order)]
+    by = [*(name for name, _ in order), *rest]
+    descending = [*(way for _, way in order), *(False for _ in rest)]
+    if by and (counts > 1).any():
+        rows = rows[np.repeat(np.arange(rows.height), counts)]
+    if by:
+        rows = rows.sort(by, descending=descending, nulls_last=[not way for way in descending], maintain_order=True)
+    return rows.select(plain)

@@ -1,0 +1,67 @@
+"""What the table of differences states of this program and of DuckDB is so, and what is noted of it."""
+
+import duckdb
+import pytest
+
+from ddcli import Dataflow
+from ddcli.errors import DdError
+from ddcli.expressions.catalogue import search
+from ddcli.expressions.differences import DIFFERENCES, ERROR
+from ddcli.expressions.functions import FUNCTIONS
+from tests.sql.judge import bound_notes
+
+
+def value(expression):
+    """Return what an expression is here, with its Python type."""
+    try:
+        dataflow = Dataflow()
+        rows = dataflow.input("t", {"a": "int64"})
+        output = rows.map({"x": expression}).output()
+        rows.insert((1,))
+        rows.close()
+        dataflow.step()
+        (((found,), _, _),) = output.updates()
+    except DdError:
+        return ERROR
+    return type(found), str(found)
+
+
+def duckdb_value(expression):
+    text = expression.replace("float64", "double")
+    try:
+        (found,) = duckdb.connect().execute(f"select {text}").fetchone()
+    except duckdb.Error:
+        return ERROR
+    return type(found), str(found)
+
+
+@pytest.mark.parametrize("each", DIFFERENCES, ids=lambda each: each.expression)
+def test_an_expression_is_what_the_table_has(each):
+    assert value(each.expression) == (ERROR if each.here == ERROR else value(f"cast({each.here} as {kind(each.here)})"))
+    assert duckdb_value(each.expression) == (ERROR if each.duckdb == ERROR else duckdb_value(each.duckdb))
+    assert (each.here, each.here) != (each.duckdb, each.spark)
+    assert all(name in FUNCTIONS for name in each.functions)
+
+
+def kind(text):
+    """Return the type of a constant of the table."""
+    return "string?" if text.startswith("'") else "date" if text.startswith("date") else "int64"
+
+
+def test_what_reads_otherwise_elsewhere_is_noted():
+    noted = {
+        "select a / 2 as x from t": "`/` of integers",
+        "select concat(s, 'x') as x from t": "concat is null",
+        "select greatest(a, b) as x from t": "greatest is null",
+    }
+    for text, words in noted.items():
+        ((span, note),) = bound_notes(text)
+        assert words in note
+        assert str(span) == "query:1:8"
+    assert bound_notes("select a / 2.0 as x, greatest(a, 1) as y, concat('x', 'y') as z from t") == ()
+
+
+def test_functions_are_found_by_name_and_by_meaning():
+    assert search("substr")[0].name == "substring"
+    assert "week" in [each.name for each in search("ISO week")]
+    assert search("nothing of the kind") == []
