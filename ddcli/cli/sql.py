@@ -56,7 +56,7 @@ def command(
     commit. What the state keeps is read from it, and whatever else is needed from the inputs, in memory. Without a state the answer
     is that of a first run.
 
-    Rows are in the order of `order by`, else of their columns; each row stands as often as it is there.
+    Rows are in the order of `order by`, else of their columns; each row stands as often as it is there. JSON: [{column: value, ...}].
 
     \b
     Examples:
