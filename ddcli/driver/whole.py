@@ -9,7 +9,6 @@ import numpy as np
 
 from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import prepare
-from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import new_secret
 from ddcli.engine.times import BEYOND, Frontier, Time, box
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from ddcli.circuit.trial import Matrix
     from ddcli.driver.prepare import Prepared
+    from ddcli.engine.lanes import Layout
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import Request
     from ddcli.plan.relation import Relation

@@ -10,12 +10,12 @@ import numpy as np
 
 from ddcli.circuit.trial import Trial, as_of, closed
 from ddcli.dataclass import dataclass
+from ddcli.driver.whole import before
 from ddcli.engine.lanes import Layout
 from ddcli.errors import DdError
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.provenance.contents import Contents, Values
-from ddcli.driver.whole import before
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import Restrictions
 from ddcli.provenance.trace import Tracer

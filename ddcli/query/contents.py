@@ -19,6 +19,7 @@ from ddcli.driver.whole import WholeInputs, before
 from ddcli.engine import kernels
 from ddcli.engine.lanes import Layout, encode
 from ddcli.engine.pool import Pool
+from ddcli.engine.secret import new_secret
 from ddcli.engine.times import BEYOND, Frontier
 from ddcli.errors import UsageError
 from ddcli.expressions.steps import MapStep
@@ -70,7 +71,8 @@ class Contents:
         inputs: WholeInputs | None,
     ) -> None:
         self.request, self.manifest, self.bound, self.at, self.known = request, manifest, bound, at, known
-        self.pool = inputs.pool if inputs is not None else Pool(manifest.secret_bytes) if manifest else None
+        secret = manifest.secret_bytes if manifest is not None else new_secret()
+        self.pool = inputs.pool if inputs is not None else Pool(secret)
         self._given = inputs
         self._found: dict[str, Found] = {}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass
@@ -32,6 +31,8 @@ from ddcli.store.time_text import format_time, parse_time
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    import polars as pl
 
     from ddcli.engine.times import Time
     from ddcli.errors import Span
@@ -101,9 +102,7 @@ class _Statement:
         """Return the rows of a query."""
         relations = _named(self.bound, self.request.spec)
         inputs = [self.bound.relations[name].node for name in self.request.spec.inputs]
-        bound, order, notes = bind_in_order(
-            query_text(query), relations.__getitem__, lambda: inputs, len(self.kinds)
-        )
+        bound, order, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: inputs, len(self.kinds))
         contents = Contents(self.request, self.manifest, self.bound, self.at, self.known, self.inputs)
         node = contents.cut(bound.node)
         lenient = self.request.spec.errors is not None
@@ -122,7 +121,9 @@ class _Statement:
         if when not in (None, LATEST):
             at = parse_time(str(when), self.bound.time, "--as-of", "inputs'")
             return at, at
-        upper = find_upper(self.request, self.bound.time, self.inputs.ready.found, manifest, largest_seen(manifest, readers))
+        upper = find_upper(
+            self.request, self.bound.time, self.inputs.ready.found, manifest, largest_seen(manifest, readers)
+        )
         if upper is None:
             at = tuple(0 for _ in self.kinds)  # no row anywhere: any time will do
             return at, at

@@ -46,9 +46,7 @@ def bound_notes(text: str) -> tuple[tuple[Span, str], ...]:
     return _bound(text, None)[1]
 
 
-def _bound(
-    text: str, relations: dict[str, Relation] | None
-) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
+def _bound(text: str, relations: dict[str, Relation] | None) -> tuple[Relation, tuple[tuple[Span, str], ...]]:
     relations = relations or {name: Relation(logical.Source((), schema(name), name)) for name in TABLES}
     lines = text.split("\n")
     span, *rest = (Span("query", at, 1, len(line), line) for at, line in enumerate(lines, start=1))
