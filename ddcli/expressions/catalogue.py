@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
-from ddcli.expressions.differences import Difference, differences_of
+from ddcli.expressions.differences import Elsewhere, differences_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Described:
     other_names: tuple[str, ...] = ()
 
     @cached_property
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[Elsewhere]:
         """What differs from other databases."""
         return differences_of(self.name)
 

@@ -8,7 +8,7 @@ ERROR = "an error"
 
 
 @dataclass(frozen=True)
-class Difference:
+class Elsewhere:
     """An expression, its value here, in DuckDB and in Spark (SQL, or `ERROR`); the functions that it is about, and what to write instead."""
 
     functions: tuple[str, ...]
@@ -20,12 +20,12 @@ class Difference:
 
 
 DIFFERENCES = [
-    Difference(("/",), "5 / 2", "2", "2.5e0", "2.5e0", "cast(5 as float64) / 2"),
-    Difference(("/",), "1 / 0", ERROR, "cast('inf' as float64)", ERROR, "try_divide(1, 0)"),
-    Difference(("concat",), "concat('a', null)", "null", "'a'", "null", "concat('a', coalesce(b, ''))"),
-    Difference(("greatest",), "greatest(1, null)", "null", "1", "1", "greatest(1, coalesce(b, 1))"),
-    Difference(("least",), "least(1, null)", "null", "1", "1", "least(1, coalesce(b, 1))"),
-    Difference(
+    Elsewhere(("/",), "5 / 2", "2", "2.5e0", "2.5e0", "cast(5 as float64) / 2"),
+    Elsewhere(("/",), "1 / 0", ERROR, "cast('inf' as float64)", ERROR, "try_divide(1, 0)"),
+    Elsewhere(("concat",), "concat('a', null)", "null", "'a'", "null", "concat('a', coalesce(b, ''))"),
+    Elsewhere(("greatest",), "greatest(1, null)", "null", "1", "1", "greatest(1, coalesce(b, 1))"),
+    Elsewhere(("least",), "least(1, null)", "null", "1", "1", "least(1, coalesce(b, 1))"),
+    Elsewhere(
         ("+", "-"),
         "date '2024-01-31' + interval '1' month",
         "date '2024-02-29'",
@@ -33,9 +33,9 @@ DIFFERENCES = [
         "date '2024-02-29'",
         "cast(day + interval '1' month as timestamp)",
     ),
-    Difference(("=",), "'1' = 1", ERROR, "true", "true", "cast('1' as int64) = 1"),
-    Difference(("trim",), "trim('xax', 'x')", "'a'", "'a'", "''", "trim(both 'x' from 'xax')"),
-    Difference(
+    Elsewhere(("=",), "'1' = 1", ERROR, "true", "true", "cast('1' as int64) = 1"),
+    Elsewhere(("trim",), "trim('xax', 'x')", "'a'", "'a'", "''", "trim(both 'x' from 'xax')"),
+    Elsewhere(
         ("sqrt",),
         "sqrt(-1)",
         ERROR,
@@ -43,12 +43,12 @@ DIFFERENCES = [
         "cast('nan' as float64)",
         "case when x >= 0 then sqrt(x) end",
     ),
-    Difference(("ln",), "ln(0)", ERROR, "cast('-inf' as float64)", "null", "case when x > 0 then ln(x) end"),
-    Difference(("substring",), "substring('hello', 0, 2)", "'h'", "'h'", "'he'", "substring('hello', 1, 2)"),
-    Difference(("dow",), "dayofweek(date '2024-01-07')", "0", "0", "1", "dow(day) + 1"),
+    Elsewhere(("ln",), "ln(0)", ERROR, "cast('-inf' as float64)", "null", "case when x > 0 then ln(x) end"),
+    Elsewhere(("substring",), "substring('hello', 0, 2)", "'h'", "'h'", "'he'", "substring('hello', 1, 2)"),
+    Elsewhere(("dow",), "dayofweek(date '2024-01-07')", "0", "0", "1", "dow(day) + 1"),
 ]
 
 
-def differences_of(name: str) -> list[Difference]:
+def differences_of(name: str) -> list[Elsewhere]:
     """Return the differences of a function, by its name."""
     return [each for each in DIFFERENCES if name in each.functions]
