@@ -49,7 +49,7 @@ ANSWER = "answer"
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryAnswer:
     """The rows of a statement, each as often as it is there, as of a time in words; and notes, each at its place in the statement."""
 
     rows: pl.DataFrame
@@ -59,7 +59,7 @@ class Answer:
 
 def answer(
     pipeline: Path, query: str, *, state: Path | None = None, as_of: str | None = None, no_code: bool = False
-) -> Answer:
+) -> QueryAnswer:
     """Return the rows of a query over the inputs, collections and outputs of a pipeline file.
 
     As of the last commit of its state; or of `as_of`, an earlier time, or "latest": what a run would find now, as is without a state.
@@ -98,7 +98,7 @@ class _Statement:
         self.kinds: Sequence[Type] = self.bound.kinds
         self.at, self.known = self._time(when)
 
-    def answer(self, query: str) -> Answer:
+    def answer(self, query: str) -> QueryAnswer:
         """Return the rows of a query."""
         relations = _named(self.bound, self.request.spec)
         inputs = [self.bound.relations[name].node for name in self.request.spec.inputs]
@@ -110,7 +110,7 @@ class _Statement:
         fed = {name: contents.fed(name, layout) for name, layout in trial.layouts.items()}
         found = as_of(trial.close(closing(self.at), fed)[ANSWER], len(self.kinds), self.at)
         rows = decode(found, trial.outputs[ANSWER], contents.pool)
-        return Answer(_in_order(rows, found[:, -1], order), self._shown_time(), notes)
+        return QueryAnswer(_in_order(rows, found[:, -1], order), self._shown_time(), notes)
 
     def _time(self, when: str | None) -> tuple[Time, Time | None]:
         """Return the time that is asked for, and again if not all that is in the state is before it; see `asked_time`."""
