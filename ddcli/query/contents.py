@@ -55,7 +55,7 @@ class Found:
     matrix: Matrix
 
 
-class Contents:
+class FoundContents:
     """What is found for the graph of a statement at the time `at`; of a state as of now where `known` is None.
 
     `inputs` are opened when something is asked of them, unless they are given.

@@ -23,7 +23,7 @@ from ddcli.job.request import find_upper, newest_of, read_request
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.sql.statement import ORDER, bind_in_order
-from ddcli.query.contents import Contents
+from ddcli.query.contents import FoundContents
 from ddcli.query.lookup import ATTEMPTS, asked_time
 from ddcli.sources.readers import largest_seen
 from ddcli.store.time_text import format_time, parse_time
@@ -103,7 +103,7 @@ class _Statement:
         relations = _named(self.bound, self.request.spec)
         inputs = [self.bound.relations[name].node for name in self.request.spec.inputs]
         bound, order, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: inputs, len(self.kinds))
-        contents = Contents(self.request, self.manifest, self.bound, self.at, self.known, self.inputs)
+        contents = FoundContents(self.request, self.manifest, self.bound, self.at, self.known, self.inputs)
         node = contents.cut(bound.node)
         lenient = self.request.spec.errors is not None
         trial = Trial(lower(logical.Graph({ANSWER: node})), self.kinds, contents.pool, facts={}, lenient=lenient)
