@@ -1,29 +1,49 @@
-"""Random statements over the judge's tables: joins of all kinds, nested and correlated subqueries, groups, sets."""
+"""Random statements over the judge's tables: joins of all kinds, nested and correlated subqueries, groups, sets, recursion.
+
+What a limit leaves is decided by all columns here; that they come behind those of an `order by` stands in a comment, which
+`for_duckdb` makes part of the statement.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
-
-from tests.sql.judge import TABLES
 
 if TYPE_CHECKING:
     import random
 
-NUMBERS, OTHERS = ("int64",), ("string", "date", "bool", "decimal")
+TABLES = {
+    "t": {"a": "int64", "b": "int64?", "s": "string?"},
+    "u": {"a": "int64?", "c": "int64", "d": "date?"},
+    "v": {"k": "int64?", "x": "int64?"},
+    "w": {"a": "int64", "f": "bool?", "m": "decimal(10, 2)?"},
+}
+SQL = {"int64": "bigint", "string": "varchar", "date": "date", "bool": "boolean", "decimal": "decimal(10, 2)"}
 Columns = list[tuple[str, str]]
 """What expressions may name, with the kind of its value."""
+
+
+def for_duckdb(text: str) -> str:
+    """Return a statement with all columns behind the others of an `order by` with a limit."""
+    return text.replace("/*", "").replace("*/", "")
+
+
+def kind_of(table: str, column: str) -> str:
+    return TABLES[table][column].partition("(")[0].strip("?")
 
 
 class Statements:
     """Makes statements; `depth` is how deep queries may stand inside each other.
 
-    Documented differences are not made: integer division, `order by` with ties and a limit, functions that differ.
+    Documented differences are not made: integer division, `greatest` of nulls, and others.
     """
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.names = 0
         self.ctes: list[tuple[str, Columns]] = []
+        self.combined = False
+        """Whether this is inside of a set operation that reads what is around it: of aggregates of nothing, DuckDB loses rows there."""
 
     def name(self, stem: str) -> str:
         self.names += 1
@@ -39,10 +59,24 @@ class Statements:
             parts = []
             for _ in range(self.rng.randrange(1, 3)):
                 name, kinds = self.name("q"), [self.kind() for _ in range(self.rng.randrange(1, 3))]
-                parts.append(f"{name} as ({self.query(kinds, 2, [])})")
+                listed = f"({', '.join(f'c{at}' for at in range(len(kinds)))})" if self.chance(0.3) else ""
+                parts.append(f"{name}{listed} as ({self.query(kinds, 2, [])})")
                 self.ctes.append((name, [(f"c{at}", kind) for at, kind in enumerate(kinds)]))
             found = f"with {', '.join(parts)} "
+        elif self.chance(0.05):
+            found = self.recursive()
         return found + self.query([self.kind() for _ in range(self.rng.randrange(1, 4))], 3, [])
+
+    def recursive(self) -> str:
+        """Return a table that recursion defines: of few values, so that it ends."""
+        name, alias = self.name("q"), self.name("r")
+        source, columns = self.entry(0, [])
+        value = self.own("int64", columns, [])
+        step = self.rng.choice([value, f"{alias}.c0 + 1", f"{alias}.c0 + {value}"])
+        begin = f"select {self.own('int64', columns, [])} from {source}"
+        condition = f"{self.condition(columns, [(f'{alias}.c0', 'int64')], 0)} and {alias}.c0 between 0 and 4"
+        self.ctes.append((name, [("c0", "int64")]))
+        return f"with recursive {name}(c0) as ({begin} union select {step} from {source}, {name} {alias} where {condition}) "
 
     def kind(self) -> str:
         return self.rng.choice(["int64"] * 5 + ["string", "date", "bool", "decimal"])
@@ -51,11 +85,18 @@ class Statements:
         """Return a query with columns c0, c1, ... of these kinds."""
         if depth > 0 and self.chance(0.15):
             word = self.rng.choice(["union", "union all", "intersect", "intersect all", "except", "except all"])
-            return f"({self.query(kinds, depth - 1, outer)}) {word} ({self.query(kinds, depth - 1, outer)})"
+            before, self.combined = self.combined, self.combined or bool(outer)
+            sides = [self.query(kinds, depth - 1, outer) for _ in range(2)]
+            self.combined = before
+            return f"({sides[0]}) {word} ({sides[1]})"
         if self.chance(0.03):
-            rows = [", ".join(self.constant(kind) for kind in kinds) for _ in range(self.rng.randrange(1, 3))]
-            names = ", ".join(f"c{at}" for at in range(len(kinds)))
-            return f"select * from (values {', '.join(f'({row})' for row in rows)}) as {self.name('y')}({names})"
+            return f"select * from {self.rows(kinds, self.name('y'))}"
+        if self.chance(0.03):
+            alias = self.name("z")
+            columns: Columns = [(f"{alias}.c{at}", kind) for at, kind in enumerate(kinds)]
+            where = f" where {self.condition(columns, outer, depth - 1)}" if self.chance(0.5) else ""
+            star = self.rng.choice(["*", f"{alias}.*", f"* replace ({alias}.c0 as c0)"])
+            return f"select {star} from ({self.query(kinds, depth - 1, outer)}) {alias}{where}"
         return self.select(kinds, depth, outer)
 
     def select(self, kinds: list[str], depth: int, outer: Columns) -> str:
@@ -67,21 +108,39 @@ class Statements:
         items = [f"{self.expression(kind, columns, outer, depth)} as c{at}" for at, kind in enumerate(kinds)]
         distinct = "distinct " if self.chance(0.15) else ""
         found = f"select {distinct}{', '.join(items)} from {source}{where}"
+        if not distinct and self.chance(0.07):
+            key = self.simple(self.kind(), columns, [], 1)
+            on, behind = (key, "") if not key.isdigit() and "'" not in key and "null" not in key else ("c0", "")
+            found = f"select distinct on ({on}) {found.removeprefix('select ')} order by {on}{self.way()}{behind}"
+            return found + self.rest(len(kinds), ", ")
         if self.chance(0.1):
-            order = ", ".join(
-                f"{at + 1}{self.rng.choice(['', ' desc', ' nulls first', ' desc nulls last'])}"
-                for at in range(len(kinds))
-            )
-            found = f"{found} order by {order} limit {self.rng.randrange(1, 4)}"
+            keys = self.rng.sample(range(1, len(kinds) + 1), self.rng.randrange(1, len(kinds) + 1))
+            found += f" order by {', '.join(f'{key}{self.way()}' for key in keys)}{self.rest(len(kinds), ', ')}"
+            found += f" limit {self.rng.randrange(1, 4)}"
             if self.chance(0.3):
                 found += f" offset {self.rng.randrange(3)}"
         return found
+
+    def rows(self, kinds: list[str], alias: str) -> str:
+        """Return rows of constants as an entry of a `from`."""
+        rows = [", ".join(self.constant(kind) for kind in kinds) for _ in range(self.rng.randrange(1, 4))]
+        names = ", ".join(f"c{at}" for at in range(len(kinds)))
+        return f"(values {', '.join(f'({row})' for row in rows)}) as {alias}({names})"
+
+    def way(self) -> str:
+        return self.rng.choice(["", "", " desc", " nulls first", " desc nulls last"])
+
+    @staticmethod
+    def rest(count: int, before: str) -> str:
+        return f" /*{before}{', '.join(str(at + 1) for at in range(count))}*/"
 
     def grouped(self, kinds: list[str], source: str, where: str, columns: Columns, outer: Columns, depth: int) -> str:
         keys: Columns = []
         for _ in range(self.rng.randrange(3)):
             kind = self.rng.choice([kind for _, kind in columns])
             keys.append((self.simple(kind, columns, [], 1), kind))
+        if self.combined:
+            keys = [self.rng.choice(columns)]
         items = []
         for at, kind in enumerate(kinds):
             items.append(f"{self.over_groups(kind, keys, columns, outer, depth)} as c{at}")
@@ -93,10 +152,12 @@ class Statements:
         ]
         if keys and len(plain) == len(keys):
             listed = ", ".join(plain)
-            word = self.rng.choice(["", "", "", "rollup", "cube", "sets"])
+            word = self.rng.choice(["", "", "", "rollup", "cube", "sets", "both"]) if not self.combined else ""
             if word == "sets":
-                sets = [", ".join(self.rng.sample(plain, self.rng.randrange(len(plain) + 1))) for _ in range(2)]
+                sets = {", ".join(self.rng.sample(plain, self.rng.randrange(len(plain) + 1))): None for _ in range(3)}
                 group = f" group by grouping sets ({', '.join(f'({each})' for each in sets)})"
+            elif word == "both":
+                group = f" group by {plain[0]}, rollup ({listed})"
             else:
                 group = f" group by {word} ({listed})" if word else f" group by {listed}"
         elif keys:
@@ -123,12 +184,12 @@ class Statements:
                 return f"count(*){filtered}"
             word = self.rng.choice(["count(", "count(distinct ", "min(", "max("])
             if self.chance(0.3):
-                return f"cast(sum({self.expression('int64', columns, [], 0)}){filtered} as bigint)"
+                return f"cast(sum({self.rng.choice(['', '', 'distinct '])}{self.expression('int64', columns, [], 0)}){filtered} as bigint)"
             return f"{word}{self.own('int64', columns, outer)}){filtered}"
         return (
             f"{self.rng.choice(['min', 'max'])}({self.own(kind, columns, outer)})"
             if kind != "bool"
-            else f"bool_or({self.own(kind, columns, outer)})"
+            else f"{self.rng.choice(['bool_or', 'bool_and'])}({self.own(kind, columns, outer)})"
         )
 
     def own(self, kind: str, columns: Columns, outer: Columns) -> str:
@@ -138,28 +199,79 @@ class Statements:
     # --- from -------------------------------------------------------------------------------------------------------
 
     def source(self, depth: int, outer: Columns) -> tuple[str, Columns]:
+        """Return entries with joins between them; a condition of a join sees no entry before a comma."""
         found, columns = self.entry(depth, outer)
+        begin = 0
         for _ in range(self.rng.choice([0, 0, 0, 1, 1, 2])):
-            word = self.rng.choice(["join", "left join", "right join", "full join", ",", "cross join", "lateral"])
-            if word == "lateral" and depth > 0:
-                alias, kinds = self.name("l"), [self.kind()]
-                inner = self.query(kinds, depth - 1, columns)
-                how = self.rng.choice(
-                    [", lateral ({}) {}", " left join lateral ({}) {} on true", " cross join lateral ({}) {}"]
-                )
-                found += how.format(inner, alias)
-                columns = [*columns, (f"{alias}.c0", kinds[0])]
+            word = self.rng.choice(
+                ["join", "left join", "right join", "full join", ",", "cross join", "lateral", "using"]
+            )
+            seen = columns[begin:]
+            if word == "using" and not begin:
+                return self.merged(found, columns)
+            if word == "lateral":
+                more, added = self.lateral(columns, depth)
+                found, columns = found + more, [*columns, *added]
                 continue
-            other, more = self.entry(depth, outer)
-            if word in (",", "cross join", "lateral"):
+            other, more_columns = self.entry(depth, outer)
+            if word in (",", "cross join", "using"):
                 found += f", {other}" if word == "," else f" cross join {other}"
+                begin = len(columns) if word == "," else begin
             else:
-                found += f" {word} {other} on {self.condition(columns + more, [] if self.chance(0.8) else outer, depth if self.chance(0.2) else 0, keys=(columns, more))}"
-            columns = columns + more
+                semi = self.chance(0.1)
+                word = self.rng.choice(["semi join", "anti join"]) if semi else word
+                around = outer if self.chance(0.2) and not semi else []
+                on = self.condition(
+                    seen + more_columns,
+                    around,
+                    depth if self.chance(0.2) and not semi else 0,
+                    keys=(seen, more_columns),
+                )
+                found += f" {word} {other} on {on}"
+                if semi:
+                    continue
+            columns = columns + more_columns
         return found, columns
+
+    def lateral(self, columns: Columns, depth: int) -> tuple[str, Columns]:
+        """Return an entry that reads those before it, and its columns."""
+        alias = self.name("l")
+        if depth <= 0:
+            first = self.simple("int64", columns, [], 0)
+            comma = self.rng.choice([",", " cross join"])
+            return f"{comma} lateral generate_series({first}, 2) {alias}(i)", [(f"{alias}.i", "int64")]
+        kinds = [self.kind()]
+        inner = self.query(kinds, depth - 1, columns)
+        how = self.rng.choice(
+            [", lateral ({}) {}", " left join lateral ({}) {} on true", " cross join lateral ({}) {}"]
+        )
+        return how.format(inner, alias), [(f"{alias}.c0", kinds[0])]
+
+    def merged(self, found: str, columns: Columns) -> tuple[str, Columns]:
+        """Return a source joined with a table on columns of the same name, under names that have no table."""
+        names = {column.partition(".")[2] for column, _ in columns}
+        count = Counter(column.partition(".")[2] for column, _ in columns)
+        table = self.rng.choice(list(TABLES))
+        shared = [name for name in TABLES[table] if count[name] == 1]
+        same = [name for name in shared if {c.partition(".")[2]: k for c, k in columns}[name] == kind_of(table, name)]
+        if "." not in columns[0][0] or not same or any("." not in column for column, _ in columns):
+            return found, columns
+        assert names
+        alias, side = self.name("r"), self.rng.choice(["", "left ", "right ", "full "])
+        natural = len(same) == len(set(TABLES[table]) & names) and self.chance(0.4)
+        using = f" using ({', '.join(same)})"
+        joined = f"{found} {'natural ' if natural else ''}{side}join {table} {alias}{'' if natural else using}"
+        own = [(f"{alias}.{name}", kind_of(table, name)) for name in TABLES[table] if name not in same]
+        plain = [(name, kind_of(table, name)) for name in same]
+        return joined, [each for each in columns if each[0].partition(".")[2] not in same] + own + plain
 
     def entry(self, depth: int, outer: Columns) -> tuple[str, Columns]:
         alias = self.name("r")
+        if self.chance(0.04):
+            kinds = [self.kind() for _ in range(self.rng.randrange(1, 3))]
+            return self.rows(kinds, alias), [(f"{alias}.c{at}", kind) for at, kind in enumerate(kinds)]
+        if self.chance(0.01):
+            return f"generate_series(0, {self.rng.randrange(4)}) {alias}(i)", [(f"{alias}.i", "int64")]
         if self.ctes and self.chance(0.3):
             name, columns = self.rng.choice(self.ctes)
             return f"{name} {alias}", [(f"{alias}.{each}", kind) for each, kind in columns]
@@ -169,9 +281,7 @@ class Statements:
                 (f"{alias}.c{at}", kind) for at, kind in enumerate(kinds)
             ]
         name = self.rng.choice(list(TABLES))
-        return f"{name} {alias}", [
-            (f"{alias}.{column}", kind.partition("(")[0].strip("?")) for column, kind in TABLES[name].items()
-        ]
+        return f"{name} {alias}", [(f"{alias}.{column}", kind_of(name, column)) for column in TABLES[name]]
 
     # --- expressions ------------------------------------------------------------------------------------------------
 
@@ -196,6 +306,12 @@ class Statements:
 
     def one_condition(self, columns: Columns, outer: Columns, depth: int) -> str:
         everything = columns + outer
+        if self.chance(0.08):
+            word = self.rng.choice([" or ", " and "])
+            parts = word.join(self.one_condition(columns, outer, depth - 1) for _ in range(2))
+            return f"{self.rng.choice(['', 'not '])}({parts})"
+        if self.chance(0.02):
+            return f"({self.one_condition(columns, outer, depth - 1)}) is {self.rng.choice(['true', 'not true', 'false', 'null'])}"
         if depth > 0 and self.chance(0.5):
             way = self.rng.randrange(5)
             negated = self.rng.choice(["", "not "])
@@ -204,6 +320,10 @@ class Statements:
             kind = self.kind()
             value = self.expression(kind, columns, outer, 0)
             inner = self.query([kind], depth - 1, everything)
+            if way == 1 and self.chance(0.3):
+                other = self.kind()
+                pair = f"({value}, {self.expression(other, columns, outer, 0)})"
+                return f"{pair} {negated}in ({self.query([kind, other], depth - 1, everything)})"
             if way in (1, 2):
                 return f"{value} {negated}in ({inner})"
             if way == 3:
@@ -218,7 +338,7 @@ class Statements:
         if self.chance(0.1):
             return f"{one} {self.rng.choice(['', 'not '])}in ({self.constant(kind)}, {self.constant(kind)})"
         if kind == "int64" and self.chance(0.1):
-            return f"{one} {self.rng.choice(['', 'not '])}between {self.rng.randrange(3)} and {self.rng.randrange(4)}"
+            return f"{one} {self.rng.choice(['', 'not '])}between {self.simple('int64', columns, outer, 0)} and {self.rng.randrange(4)}"
         if kind == "string" and self.chance(0.3):
             return f"{one} {self.rng.choice(['', 'not '])}like '{self.rng.choice(['x%', '%y', '_', '%'])}'"
         return f"{one} {self.comparison()} {self.simple(kind, columns, outer, 0)}"
@@ -230,7 +350,7 @@ class Statements:
         if kind == "int64" and self.chance(0.4):
             return f"(select count(*){self.rng.choice(['', ' + 1'])} from {source}{where})"
         if self.chance(0.15):
-            return f"(select {self.own(kind, columns, outer)} from {source}{where} order by 1 limit 1)"
+            return f"(select {self.own(kind, columns, outer)} from {source}{where} order by 1{self.way()} limit 1)"
         if self.chance(0.1):
             return f"(select {self.own(kind, columns, outer)} from {source}{where})"
         word = "bool_and" if kind == "bool" else self.rng.choice(["min", "max"])
@@ -247,7 +367,48 @@ class Statements:
             return f"case when {self.condition(columns, outer, 0)} then {self.simple(kind, columns, outer, 0)} else {self.simple(kind, columns, outer, 0)} end"
         if self.chance(0.1):
             return f"coalesce({self.simple(kind, columns, outer, 0)}, {self.constant(kind, null=False)})"
+        if self.chance(0.12):
+            return self.computed(kind, columns, outer)
         return self.simple(kind, columns, outer, depth)
+
+    def computed(self, kind: str, columns: Columns, outer: Columns) -> str:
+        """Return a call or a cast with a value of a kind."""
+
+        def one(kind: str) -> str:
+            return self.simple(kind, columns, outer, 0)
+
+        whole, text, day = one("int64"), one("string"), one("date")
+        ways = {
+            "int64": [
+                f"cast({one('bool')} as bigint)",
+                f"length({text})",
+                f"abs({whole})",
+                f"year({day})",
+                f"({whole} % 3)",
+                f"extract(month from {day})",
+                f"{one('decimal')}::bigint",
+                f"try_cast({text} as bigint)",
+                f"nullif({whole}, 1)",
+                f"case {whole} when 1 then 2 when {one('int64')} then 0 end",
+            ],
+            "string": [
+                f"cast({self.rng.choice([whole, day, one('bool')])} as varchar)",
+                f"({text} || 'x')",
+                f"upper({text})",
+                f"substr({text}, 1, 1)",
+                f"{whole}::varchar",
+                f"replace({text}, 'x', '')",
+            ],
+            "date": [f"nullif({day}, date '2020-01-02')", f"coalesce({day}, {one('date')}, date '2020-01-03')"],
+            "bool": [
+                f"({text} ilike 'X%')",
+                f"starts_with({text}, 'x')",
+                f"({whole} = 1)",
+                f"cast({whole} as boolean)",
+            ],
+            "decimal": [f"cast({whole} as decimal(10, 2))", f"(- {one('decimal')})", f"abs({one('decimal')})"],
+        }
+        return self.rng.choice(ways[kind])
 
     def simple(self, kind: str, columns: Columns, outer: Columns, depth: int) -> str:
         found = [name for name, each in columns if each == kind]
@@ -259,9 +420,8 @@ class Statements:
         return self.constant(kind)
 
     def constant(self, kind: str, *, null: bool = True) -> str:
-        sql = {"int64": "bigint", "string": "varchar", "date": "date", "bool": "boolean", "decimal": "decimal(10, 2)"}
         if null and self.chance(0.1):
-            return f"cast(null as {sql[kind]})"
+            return f"cast(null as {SQL[kind]})"
         return {
             "int64": str(self.rng.randrange(4)),
             "string": self.rng.choice(["''", "'x'", "'z'"]),

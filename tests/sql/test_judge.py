@@ -6,6 +6,7 @@ import pytest
 
 from ddcli import Dataflow
 from ddcli.errors import UsageError
+from tests.draws import chance, many
 from tests.sql.generate import Statements
 from tests.sql.judge import Judged, connect, judge
 
@@ -66,6 +67,8 @@ STATEMENTS = [
     "with recursive r(x) as (select 1 union all select x + 1 from r where x < 5), s as (select x * 2 as y from r) select y from s where y > 3",
     "with recursive e as (select k, x from v), p(k, x) as (select k, x from e union select p.k, e.x from p join e on p.x = e.k) select * from p",
     "select a from t where b = any ((select a from u) union all (select c from u))",
+    "select x from (select 0, 0 union select a, b from t) as q(x, y)",
+    "select x, y from (select t.a, u.a from t, u intersect select a, b from t) as q(x, y)",
     "select a, count(*) n from t group by all",
     "select b as z, a from t order by z, a limit 3",
     "select distinct b as z from t order by z limit 2",
@@ -102,10 +105,11 @@ def test_a_statement_is_what_duckdb_makes_of_it(text, base):
 
 
 def test_random_statements_are_what_duckdb_makes_of_them_or_refused(base):
-    judged, statements = Judged(), 25
-    for seed in range(statements):
+    judged, statements = Judged(), many(25)
+    draw = chance("statements")
+    for seed in [draw.randrange(1 << 32) for _ in range(statements)]:
         assert judge(Statements(random.Random(seed)).statement(), seed, base, judged) is None
-    assert judged.compared > statements * 3 // 4, judged.refused
+    assert judged.compared > statements // 2, judged.refused
 
 
 def test_a_collection_can_be_queried():

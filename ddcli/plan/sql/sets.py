@@ -13,7 +13,7 @@ from ddcli.expressions.steps import ExplodeStep
 from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.plan import logical
 from ddcli.plan.sql import nodes
-from ddcli.plan.sql.names import renamed
+from ddcli.plan.sql.names import fresh
 from ddcli.plan.sql.nodes import call, column
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def aligned(
         problem = f"the sides have {counts[0]} and {counts[1]} columns"
         raise SpecError(problem, span=statement.tree.place(node), hint="list as many columns on both sides")
     keys = tuple(environment.outer.node.schema) if environment.outer is not None else ()
-    names = list(renamed([name for name, _ in sides[0].columns], keys).values())
+    names: list[str] = []
+    for name, _ in sides[0].columns:  # a list may have one name twice
+        names.append(fresh(name, {*keys, *names}))
     expressions: list[list[Expression]] = [[column(side.node, each) for _, each in side.columns] for side in sides]
     for at, (name, _) in enumerate(sides[0].columns):
         common = expressions[0][at].type
