@@ -191,8 +191,8 @@ def literal_lanes(literal: Literal, kind: Type) -> list[Lane]:
     """Return the lanes of null or of an integer."""
     if isinstance(literal.value, int):
         return [Constant(0), Constant(literal.value)] if kind.nullable else [Constant(literal.value)]
-    if kind.kind in FLAGGED:
-        return [Constant(1), Constant(0)]
+    if kind.kind in FLAGGED:  # of one that is never null, a filter has dropped the rows
+        return [Constant(1), Constant(0)] if kind.nullable else [Constant(0)]
     wide = kind.kind == "decimal" and kind.precision > NARROW_DECIMAL
     return [Constant(NULL), Constant(0)] if wide else [Constant(NULL)]
 

@@ -69,6 +69,7 @@ STATEMENTS = [
     "select a from t where b = any ((select a from u) union all (select c from u))",
     "select x from (select 0, 0 union select a, b from t) as q(x, y)",
     "select x, y from (select t.a, u.a from t, u intersect select a, b from t) as q(x, y)",
+    "select x.a, w.m from (select cast(null as bigint) as a from u) x join w on x.a = w.a",
     "select a, count(*) n from t group by all",
     "select b as z, a from t order by z, a limit 3",
     "select distinct b as z from t order by z limit 2",
