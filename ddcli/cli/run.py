@@ -188,7 +188,8 @@ def command(
     rejected input or a broken pipeline file and keeps running. An error that needs a decision ends it with that error's exit code.
     Ctrl-C or SIGTERM ends it with 0; in the middle of a run, which is then given up, with 130 or 143.
 
-    JSON: {name, lower, upper, time, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example}},
+    JSON: {name, lower, upper, time, changed, seconds, inputs: {NAME: {rows, files, bytes, waiting, late, aside, negative, example,
+    unparsed, unparsed_in}},
     outputs: {NAME: {rows, inserted, retracted, file}}, rebuilt: as outputs, state_rows, state_bytes, dry, failed, errors,
     withdrawn: {INPUT: [FILE]} (by `dd retract`), spark}. With --profile it has `operators` too: [{id, kind, names, says,
     rows_in, rows_out, inserted, retracted, seconds, share}].

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE
+from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE, VAR
 from ddcli.screen import say
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Format of the rows on stdout.",
 )
+@VAR
 def command(
     query: str,
     pipeline: Path,

@@ -66,6 +66,8 @@ def convert_input(
     and `force` lets it be replaced.
     """
     spec = load_spec(pipeline)
+    # No row is left out: a log has no place beside it for those that can't be read.
+    spec = replace(spec, inputs={one: replace(given, quarantines=False) for one, given in spec.inputs.items()})
     if name not in spec.inputs:
         near = did_you_mean(name, spec.inputs)
         hint = f"did you mean '{near}'?" if near else f"inputs: {', '.join(spec.inputs)}"

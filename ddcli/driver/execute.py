@@ -23,16 +23,16 @@ from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.job.clock import time_text
 from ddcli.job.functions import load_functions
-from ddcli.job.request import find_upper, is_changed, nothing_new
+from ddcli.job.request import error_directory, find_upper, is_changed, nothing_new, unparsed_below
 from ddcli.job.sizes import LEAST_ROWS, Sizes, rows_held
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.runtime.placement import Choosing
 from ddcli.sinks.inspect import seen
 from ddcli.sinks.outputs import Publishing
-from ddcli.sinks.side_logs import ErrorLog, error_directory, late_directory, put_aside
+from ddcli.sinks.side_logs import ErrorLog, late_directory, put_aside
 from ddcli.sources.imported import first_secret, imported
 from ddcli.sources.input_format import InputFacts, facts_of
-from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
+from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead, refuse_unparsed
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.state.pipeline_file import relative_file
@@ -98,6 +98,7 @@ def _execute(
     upper = find_upper(request, time, ready.found, manifest, seen)
     if upper is None or upper == before:
         if manifest is None:
+            refuse_unparsed(readers)
             return RunSummary(request.spec.name.value, None, None, changed=False)
         upper = late_upper(request, manifest, ready.found, readers)
         if upper is None:
@@ -286,6 +287,8 @@ class _Run:
                 str(late_directory(self.request, name)) if taken[name].put_aside else None,
                 *(facts[name].negatives() if name in facts else (0, None)),
                 bytes=sum(file.size for file in reader.listing.to_read),
+                unparsed=sum(each.numbers.len() for _, each in taken[name].unparsed),
+                unparsed_in=str(unparsed_below(error_directory(self.request), name)) if taken[name].unparsed else None,
                 passed={str(reader.listing.root / one.path): one.why for one in reader.listing.passed},
             )
             for name, reader in self.readers.items()

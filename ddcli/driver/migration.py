@@ -27,12 +27,12 @@ from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.job.clock import is_due, last_time, run_time
-from ddcli.job.request import find_inputs, is_changed
+from ddcli.job.request import error_directory, find_inputs, is_changed
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.changes import CONTENTS, Known, PlanChanges, present
 from ddcli.plan.physical import WAITING, Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
 from ddcli.sinks.outputs import Publishing
-from ddcli.sinks.side_logs import ErrorLog, correct_aside, error_directory
+from ddcli.sinks.side_logs import ErrorLog, correct_aside, correct_unparsed
 from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import open_logs
@@ -389,14 +389,16 @@ class _Rebuild:
         return Settled(part, self.upper, self.nt)
 
     def _correct_aside(self, readers: dict[str, Reader], transaction: Transaction, called: str) -> None:
-        """Have the logs of late rows say what the files hold of these now, where files that had some were replaced."""
+        """Have the logs of late rows, and of rows that can't be read, say what the files hold of these now."""
         for name, reader in readers.items():
             before = self.manifest.inputs.get(name)
             if before is None or isinstance(reader, SharedReader):
                 continue
             now = {(file.path, file.fingerprint) for file in reader.listing.files}
+            interval = self.manifest.upper, self.upper.elements
+            if reader.log.quarantines and (name in self.request.withdrawn or not self.request.withdrawn):
+                correct_unparsed(self.request, transaction, name, reader, self.time, interval, called)
             if any(file.since and (file.path, file.fingerprint) not in now for file in before.files):
-                interval = self.manifest.upper, self.upper.elements
                 correct_aside(self.request, transaction, name, reader, self.time, interval, called)
 
     def _kept(self) -> frozenset[int]:

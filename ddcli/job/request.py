@@ -108,7 +108,9 @@ class Request:
     @property
     def written(self) -> list[Path]:
         """The directories that may be written to beside the state: those of outputs, and those for rows that are put aside."""
-        return [*self.outputs.values(), *self.aside]
+        errors = self.spec.errors
+        unparsed = [unparsed_below(error_directory(self), name) for name in self.spec.inputs] if errors else []
+        return [*self.outputs.values(), *self.aside, *unparsed]
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,17 @@ def _digest(text: str, spec: Spec) -> str:
     if spec.fragments or spec.variables:
         parts = repr((text, [digest for _, digest in spec.fragments], spec.variables))
     return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def error_directory(request: Request) -> Path:
+    """Return where the records are logged on which an expression fails."""
+    errors = request.spec.errors
+    return real(locate(request.base, errors.path.value)) if errors and errors.path else request.state / "errors"
+
+
+def unparsed_below(errors: Path, name: str) -> Path:
+    """Return where rows of an input are logged that can't be read: below the log of errors, and no part of it."""
+    return errors / "_unparsed" / name
 
 
 def logs_aside(spec: Spec) -> list[tuple[str, Text]]:

@@ -33,6 +33,10 @@ class InputSummary:
     example: str | None = None
     bytes: int = 0
     """The size of the files."""
+    unparsed: int = 0
+    """Rows that can't be read."""
+    unparsed_in: str | None = None
+    """Where they were put aside."""
     passed: dict[str, str] = field(default_factory=dict)
     """Files and directories that are not read, and why."""
 
@@ -182,6 +186,9 @@ def _warnings(name: str, given: InputSummary) -> list[str]:
     if given.late:
         done = f"put aside -> {near(given.aside)}" if given.aside else "moved up to the first open time"
         lines.append(f"  late   {name}: {given.late:,} {plural(given.late, 'row')} {done}")
+    if given.unparsed:
+        rows = f"{given.unparsed:,} {plural(given.unparsed, 'row')}"
+        lines.append(f"  failed {name}: {rows} that can't be read -> {near(given.unparsed_in or '')}")
     for path, why in list(given.passed.items())[:SHOWN]:
         lines.append(f"  passed {name}: {near(path)}: {why}")
     if len(given.passed) > SHOWN:

@@ -141,7 +141,7 @@ class Material:
     def _format(self, name: str) -> Format:
         """Return the format of an input, whose files here have names of ours."""
         given = self.subject.spec.inputs[name]
-        log = replace(format_of(given), file_name=None)
+        log = replace(format_of(given), file_name=None, quarantines=False)
         return replace(log, diff=DIFF) if given.format == IMPORT else log
 
     def _reader(self, name: str, path: Path, time: int = 0) -> LogReader:

@@ -14,6 +14,7 @@ import polars as pl
 from ddcli.dataclass import dataclass
 from ddcli.engine.arrow import series_of
 from ddcli.engine.lanes import decode
+from ddcli.job.request import error_directory, unparsed_below
 from ddcli.screen import json_number
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
@@ -31,30 +32,29 @@ if TYPE_CHECKING:
     from ddcli.job.request import Request
     from ddcli.store.log.joint_file import JointFile
     from ddcli.store.log.reader import LogReader, LogSlice
+    from ddcli.store.log.unparsed import UnparsedRows
     from ddcli.store.state.directory import Transaction
     from ddcli.store.state.manifest import Times
 
 DIFF = "diff"
 
 
-class WithLate(Protocol):
-    """What was taken of an input, and what was late."""
+class Aside(Protocol):
+    """What was taken of an input, what was late, and what could not be read."""
 
     @property
     def put_aside(self) -> tuple[LogSlice, ...]:
         """The late rows."""
+
+    @property
+    def unparsed(self) -> tuple[tuple[str, UnparsedRows], ...]:
+        """The rows that can't be read, of each file with its name."""
 
 
 def late_directory(request: Request, name: str) -> Path:
     """Return where the late rows of an input are put aside."""
     given = request.spec.inputs[name].quarantine
     return real(locate(request.base, given.value)) if given else request.state / "late" / name
-
-
-def error_directory(request: Request) -> Path:
-    """Return where the records are logged on which an expression fails."""
-    errors = request.spec.errors
-    return real(locate(request.base, errors.path.value)) if errors and errors.path else request.state / "errors"
 
 
 def record_text(row: Mapping[str, Any]) -> str:
@@ -162,11 +162,11 @@ def _written(directory: Path) -> list[pl.DataFrame]:
 def put_aside(
     request: Request,
     transaction: Transaction,
-    taken: Mapping[str, WithLate],
+    taken: Mapping[str, Aside],
     times: Schema,
     interval: tuple[Times | None, Times],
 ) -> None:
-    """Write the late rows of inputs that put them aside, with their times, as updates; a file an input, a slice at a time in memory.
+    """Write rows of inputs as updates that were late or could not be read, where they are put aside; a file an input, a slice at a time in memory.
 
     Such a log has no progress: what comes late next time may be of any time.
     """
@@ -175,6 +175,32 @@ def put_aside(
     for name, found in taken.items():
         frames = (_as_updates(piece, times) for piece in found.put_aside)
         write(transaction, late_directory(request, name), frames, times, interval, called)
+        if found.unparsed:
+            frame = _unparsed(found.unparsed, times, interval)
+            write(transaction, unparsed_below(error_directory(request), name), [frame], times, interval, called)
+
+
+def _unparsed(
+    found: Sequence[tuple[str, UnparsedRows]], times: Schema, interval: tuple[Times | None, Times]
+) -> pl.DataFrame:
+    """Return rows that can't be read as a side log has them: file, line, column, text, reason, data, times, diff.
+
+    Where a time can't be read the row has that which the run closes last.
+    """
+    frames = []
+    for file, each in found:
+        said = each.frame.select(pl.lit(file).alias("file"), pl.all())
+        data = _distinct(said, {*times, DIFF})
+        lanes = zip(times.items(), each.times, _last(interval, len(times)), strict=True)
+        beside = [time_column(name, lane.fill_null(value).to_numpy(), kind) for (name, kind), lane, value in lanes]
+        frames.append(data.with_columns(*beside, pl.lit(1, pl.Int64).alias(DIFF)))
+    return pl.concat(frames)
+
+
+def _last(interval: tuple[Times | None, Times], width: int) -> list[int]:
+    """Return the last time that an interval has."""
+    lower, upper = interval
+    return [value - 1 for value in upper[0]] if upper else list(lower[0]) if lower else [0] * width
 
 
 def correct_aside(
@@ -197,6 +223,28 @@ def correct_aside(
         write(transaction, directory, [pl.concat(frames, how="diagonal_relaxed")], times, interval, called)
 
 
+def correct_unparsed(
+    request: Request,
+    transaction: Transaction,
+    name: str,
+    reader: LogReader,
+    times: Schema,
+    interval: tuple[Times | None, Times],
+    called: str,
+) -> None:
+    """Write to the log of an input's rows that can't be read the difference between those that its files have now and what it says, at one time."""
+    listing, directory = reader.listing, unparsed_below(error_directory(request), name)
+    paths = {file.path: listing.path(file) for file in listing.to_read}
+    found = [(file, reader.unparsed[path]) for file, path in paths.items() if path in reader.unparsed]
+    frames = [frame.with_columns(-pl.col(DIFF)) for frame in _written(directory)]
+    frames += [_unparsed(found, times, interval)] if found else []
+    if frames:
+        last = zip(times.items(), _last(interval, len(times)), strict=True)
+        whole = pl.concat(frames, how="diagonal_relaxed")
+        at = [time_column(column, np.full(whole.height, value), kind) for (column, kind), value in last]
+        write(transaction, directory, [whole.with_columns(at)], times, interval, called)
+
+
 def _as_updates(piece: LogSlice, times: Schema) -> pl.DataFrame:
     """Return late rows as a side log has them: data, times, diff."""
     rows = piece.read()
@@ -204,10 +252,15 @@ def _as_updates(piece: LogSlice, times: Schema) -> pl.DataFrame:
     beside = [time_column(column, lane.to_numpy(), kind) for (column, _), kind, lane in lanes]
     taken_names = {*times, DIFF}
     own = rows.frame.select([column for column in rows.frame.columns if column in piece.reader.schema.columns])
-    data = own.rename({column: f"{column}_" for column in own.columns if column in taken_names})
+    data = _distinct(own, taken_names)
     if not data.width:
         return pl.DataFrame([*beside, rows.diffs.alias(DIFF)])
     return data.with_columns(*beside, rows.diffs.alias(DIFF))
+
+
+def _distinct(data: pl.DataFrame, taken_names: set[str]) -> pl.DataFrame:
+    """Return data of which no column has one of these names."""
+    return data.rename({column: f"{column}_" for column in data.columns if column in taken_names})
 
 
 def write(

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ddcli.engine.times import Frontier, box, join
-from ddcli.errors import SpecError, StateError
+from ddcli.errors import InputError, SpecError, StateError
 from ddcli.expressions.types import ARRIVAL_TIME
 from ddcli.job.clock import kept_clock
 from ddcli.job.request import find_seen, find_time
@@ -108,16 +108,30 @@ def ahead_limits(given: InputSpec, time: Schema, now: int) -> tuple[int | None, 
     )
 
 
+def refuse_unparsed(readers: Mapping[str, Reader]) -> None:
+    """Refuse rows that can't be read where no other gives a time: there is nothing to commit, so they could not be put aside."""
+    for reader in readers.values():
+        for path, each in reader.unparsed.items() if isinstance(reader, LogReader) else ():
+            line, column, text, reason = each.frame.row(0)[:4]
+            problem = f"column '{column}': {text!r} is {reason}" if column else reason
+            hint = "correct the file, or declare other types under the input's `columns`"
+            raise InputError(
+                f"no row can be read; the first: {problem}", place=f"{path}:{line}" if line else str(path), hint=hint
+            )
+
+
 def late_upper(
     request: Request, manifest: Manifest, found: dict[str, InputFiles], readers: Mapping[str, Reader]
 ) -> Frontier | None:
     """Return the frontier up to which a run goes that has nothing but late rows: that of the state where they are put aside, the next
-    one where they are moved up, and where that is not held back by another input's progress. None where no row is late.
+    one where they are moved up, and where that is not held back by another input's progress. Rows that can't be read are put aside, too.
+    None where there is no such row.
 
     Raises InputError where late rows are refused.
     """
     upper = Frontier(manifest.upper)
-    late = [reader for reader in readers.values() if reader.take((), manifest.upper, manifest.upper).late]
+    taken = [reader.take((), manifest.upper, manifest.upper) for reader in readers.values()]
+    late = [each for each in taken if each.late or each.unparsed]
     free = request.until is None and not any(given.progress for given in found.values())
     moved = [
         time

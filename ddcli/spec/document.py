@@ -137,7 +137,11 @@ SECTIONS = {
     "state": Key("state", PATH, about="directory; default: .dd/<name>/ beside this file"),
     "history": Key("history", HISTORY, about="how much of the past arrangements keep: a number of times, 7 days, all"),
     "shards": Key("shards", Whole(1, 4096), about="into how many parts arrangements are cut when they are made"),
-    "errors": Key("errors", ERRORS, about="records on which an expression fails: fail (default) or quarantine"),
+    "errors": Key(
+        "errors",
+        ERRORS,
+        about="records on which an expression fails, and rows that can't be read: fail (default) or quarantine",
+    ),
     "spark": Key("spark", SPARK, about="where Spark is, for `--engine spark`"),
     "tests": Key("tests", Tests(), about="steps of input updates, and their expected results: see dd test"),
 }
@@ -234,6 +238,8 @@ def _read(root: Node | None, file: str, notes: Notes) -> model.Spec:
         found["inputs"] = [(name, on_arrival(given, notes)) for name, given in found["inputs"]]
     for given in inputs if found["clock"] == "event" else ():
         on_event(given, notes)
+    if found.get("errors"):
+        found["inputs"] = [(name, replace(given, quarantines=True)) for name, given in found["inputs"]]
     wrong = {".".join(error.problem.partition(":")[0].split(".")[:2]) for error in notes.errors}
     named = {
         part: {text.value: value for text, value in found.get(part, ()) if f"{part}.{text.value}" not in wrong}

@@ -335,6 +335,7 @@ class InputSpec:
     named: Text | None = None
     max_ahead: Text | None = None
     ignored: tuple[str, ...] = ()
+    quarantines: bool = False
 
     @property
     def arrives(self) -> bool:

@@ -43,11 +43,16 @@ class Upserted(NamedTuple):
 
 
 class BadRow(Exception):
-    """A row that means nothing in the format: its number among those that were to be turned, why, and what to do."""
+    """Rows that mean nothing in the format: their numbers among those that were to be turned, why, and what to do."""
 
-    def __init__(self, row: int, problem: str, hint: str) -> None:
+    def __init__(self, rows: pl.Series, problem: str, hint: str) -> None:
         super().__init__(problem)
-        self.row, self.problem, self.hint = row, problem, hint
+        self.rows, self.problem, self.hint = rows, problem, hint
+
+    @property
+    def row(self) -> int:
+        """The first of them."""
+        return int(self.rows[0])
 
 
 @dataclass(frozen=True)
@@ -75,11 +80,22 @@ class Format:
     """Whether the order of a key's rows decides across times."""
     ignored: tuple[str, ...] = field(default=(), kw_only=True)
     """Columns of files that are no data: the times of a log whose updates have the times of runs."""
+    quarantines: bool = field(default=False, kw_only=True)
+    """Whether rows of text that can't be read are passed over, for a side log."""
 
     @property
     def adds_up(self) -> bool:
         """Whether rows are updates, of which two that are equal are one of twice the diff; others come once each."""
         return not self.key
+
+    @property
+    def judges(self) -> bool:
+        """Whether a row may have no meaning although each of its values has its type."""
+        return False
+
+    def images(self, name: str) -> list[str]:
+        """Return the columns of a file that may have the value of a data column, the first that has one."""
+        return [name]
 
     @property
     def data(self) -> Schema | None:

@@ -38,6 +38,13 @@ class Debezium(Format):
     key: tuple[str, ...] = field(default=(), kw_only=True)  # type: ignore[misc]
     order: str = field(default="source.lsn", kw_only=True)
 
+    @property
+    def judges(self) -> bool:
+        return True
+
+    def images(self, name: str) -> list[str]:
+        return [name] if name in self.time else [f"{AFTER}.{name}", f"{BEFORE}.{name}"]
+
     def declared(self) -> Schema | None:
         if self.data is None or self.columns is None:
             return None
@@ -103,9 +110,10 @@ class Debezium(Format):
             return None
         order = frame[HIDDEN + self.order]
         if order.null_count():
-            row = order.is_null().arg_max() or 0
             raise BadRow(
-                row, f"'{self.order}' is null", "each event needs its place in the source's log: see `order_by`"
+                order.is_null().arg_true(),
+                f"'{self.order}' is null",
+                "each event needs its place in the source's log: see `order_by`",
             )
         return Upserted(frame[HIDDEN + OP] != "d", order.cast(pl.Int64))
 
@@ -131,8 +139,9 @@ class Debezium(Format):
         for failing, problem, hint in whole:
             found = raw.select(failing).to_series()
             if found.any():
-                at = found.arg_max() or 0
-                raise BadRow(raw[ROW][at], f"the op {raw[OP][at]!r} {problem}", hint)
+                op = raw[OP].filter(found)
+                same = op.eq_missing(op[0])
+                raise BadRow(raw[ROW].filter(found).filter(same), f"the op {op[0]!r} {problem}", hint)
 
 
 ROW, DIFF, HIDDEN = "row of the event", "diff of the row", "hidden "

@@ -23,6 +23,10 @@ DIFFS = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1
 class DeltaCdf(Format):
     """`_change_type` says the diff; the commit's columns are no data."""
 
+    @property
+    def judges(self) -> bool:
+        return True
+
     def declared(self) -> Schema | None:
         declared = super().declared()
         from ddcli.expressions.types import Type
@@ -48,6 +52,11 @@ class DeltaCdf(Format):
 
         diffs = raw[CHANGE].replace_strict(DIFFS, default=None, return_dtype=pl.Int64)
         if diffs.null_count():
-            row = diffs.is_null().arg_max() or 0
-            raise BadRow(row, f"'{CHANGE}' is {raw[CHANGE][row]!r}", f"a change is one of {', '.join(DIFFS)}")
+            rows = diffs.is_null().arg_true()
+            problem = f"'{CHANGE}' is {raw[CHANGE][rows[0]]!r}"
+            raise BadRow(
+                rows.filter(raw[CHANGE][rows].eq_missing(raw[CHANGE][rows[0]])),
+                problem,
+                f"a change is one of {', '.join(DIFFS)}",
+            )
         return super().turn(raw, columns)._replace(diffs=diffs)

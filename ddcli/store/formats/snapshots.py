@@ -38,6 +38,10 @@ class SnapshotsFormat(Format):
     def adds_up(self) -> bool:
         return False
 
+    @property
+    def judges(self) -> bool:
+        return self.order_by is not None
+
     def bound(self, columns: Schema, time: Schema) -> Self:
         orders = parsed_order(self.order_by, ColumnScope(columns | time))
         return replace(self, orders=orders, kinds=columns | time)
@@ -54,6 +58,5 @@ class SnapshotsFormat(Format):
         assert self.orders is not None, "tables without an order"
         order = value_of(frame.select(self.ordering()), self.orders, self.kinds)
         if order.null_count():
-            row = order.is_null().arg_max() or 0
-            raise BadRow(row, "`order_by` is null", "each row needs the order of its table")
+            raise BadRow(order.is_null().arg_true(), "`order_by` is null", "each row needs the order of its table")
         return order

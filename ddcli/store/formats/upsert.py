@@ -37,6 +37,10 @@ class UpsertFormat(Format):
     orders: Expression | None = field(default=None, kw_only=True)
     kinds: Schema = field(default_factory=dict, kw_only=True)
 
+    @property
+    def judges(self) -> bool:
+        return self.orders is not None
+
     def bound(self, columns: Schema, time: Schema) -> Self:
         scope = ColumnScope(columns | time)
         deletes = _parsed(self.delete_when, scope)
@@ -61,8 +65,9 @@ class UpsertFormat(Format):
             return Upserted(present, None)
         order = self._value(frame, self.orders)
         if order.null_count():
-            row = order.is_null().arg_max() or 0
-            raise BadRow(row, "`order_by` is null", "each row needs an order among those of its key")
+            raise BadRow(
+                order.is_null().arg_true(), "`order_by` is null", "each row needs an order among those of its key"
+            )
         return Upserted(present, order)
 
     def deleted(self, frame: pl.DataFrame) -> pl.Series:

@@ -8,5 +8,6 @@
 * scan: a log as a lazy frame
 * schema: the columns of a log
 * times: the times in a log's files
+* unparsed: rows of text that can't be read
 * writer: an output log's files and progress
 """

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ddcli.store.formats.base import Format
     from ddcli.store.formats.snapshots import SnapshotsFormat
     from ddcli.store.log.rows import Matrix
+    from ddcli.store.log.unparsed import UnparsedRows
     from ddcli.store.state.manifest import InputFile, Times
     from ddcli.store.tables.listing import Listing
 
@@ -76,6 +77,8 @@ class LogSlice:
     columns: tuple[str, ...]
     pieces: tuple[_Piece, ...]
     interval: Interval
+    aside: bool = False
+    """Whether they go to a side log, as they are."""
     sums: bool = False
     """Whether equal updates are made one where there are many: of a run out of core, so that they don't come together elsewhere."""
 
@@ -105,6 +108,8 @@ class Taken:
     files: tuple[InputFile, ...]
     late: int = 0
     put_aside: tuple[LogSlice, ...] = ()
+    unparsed: tuple[tuple[str, UnparsedRows], ...] = ()
+    """Of new files that have some the rows that can't be read, and which files these are."""
 
     @property
     def rows(self) -> int:
@@ -148,6 +153,13 @@ class LogReader:
             check_file(log, self.schema, path, log.footer(path, found))
             self._tables.check(path)
         self._rows = RowReader(self._tables, self.log, self.schema)
+        self.unparsed: dict[Path, UnparsedRows] = {}
+        """The rows of files that are passed over, as they can't be read."""
+        if self.log.quarantines:
+            from ddcli.store.log.unparsed import find_unparsed
+
+            self.unparsed = find_unparsed(self._rows, self._paths, self._found)
+            self._tables.passed |= {path: each.numbers for path, each in self.unparsed.items()}
         self._surveyed: list[FileTimes] | None = None
 
     def snapshot_times(self, lower: Times | None, upper: Times) -> list[int]:
@@ -221,7 +233,7 @@ class LogReader:
             told = format_time(first, list(self.schema.time.values()))
             raise InputError(
                 f"row {row} (counted from 0) has the time {told}, which is far ahead of the clock, {said}: a run would close all times before",
-                place=self._tables.kind(times.path).place(times.path, row),
+                place=self._tables.place(times.path, row),
                 hint="correct the row, or say how far rows may be ahead, `max_ahead: 30 days` under the input (`none`: any time)",
             )
 
@@ -256,7 +268,7 @@ class LogReader:
 
     def place(self, path: Path, row: int) -> str:
         """Return where a person finds a row of a file: of text, its line."""
-        return self._tables.kind(path).place(path, row)
+        return self._tables.place(path, row)
 
     def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
         """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`, to be read by slices.
@@ -269,6 +281,7 @@ class LogReader:
         whole: dict[tuple[object, ...], list[int]] = {}  # files that can be read in one scan
         partly: list[tuple[int, Only, Interval]] = []
         aside: list[tuple[int, Only, Interval]] = []
+        unparsed: list[tuple[str, UnparsedRows]] = []
         late = 0
         for at, (file, known) in enumerate(zip(self.listing.to_read, self._times(), strict=True)):
             since = file.since if lower is None else lower  # what was put aside is not taken later either
@@ -287,6 +300,8 @@ class LogReader:
                     file = replace(file, since=lower)
                 else:
                     only = "advanced"
+            if new and self._paths[at] in self.unparsed:
+                unparsed.append((file.path, self.unparsed[self._paths[at]]))
             files.append(replace(file, done=not left, at=None if left else file.at))
             if not known.rows or (self.tables is not None and at not in self.tables.files):
                 continue
@@ -295,28 +310,34 @@ class LogReader:
             else:
                 whole.setdefault(self._tables.alike(self._paths[at], self._found[at]), []).append(at)
         slices = self._slices(columns, self._pieces(partly, whole.values(), most), (lower, upper), most)
-        put_aside = self._slices(self.schema.columns, self._pieces(aside, (), most), (lower, upper), most)
+        put_aside = self._slices(self.schema.columns, self._pieces(aside, (), most), (lower, upper), most, aside=True)
         if len(slices) > 1:
             for known in self._times():
                 known.forget()
-        return Taken(slices, tuple(sorted(files, key=lambda file: file.path)), late, tuple(put_aside))
+        return Taken(slices, tuple(sorted(files, key=lambda file: file.path)), late, tuple(put_aside), tuple(unparsed))
 
     def put_aside(self, most: int | None = None) -> list[LogSlice]:
         """Return the rows that earlier runs put aside of these files, in slices of at most `most` rows."""
         aside: list[tuple[int, Only, Interval]] = [
             (at, "late", (file.since, ())) for at, file in enumerate(self.listing.to_read) if file.since is not None
         ]
-        return self._slices(self.schema.columns, self._pieces(aside, (), most), (None, ()), most)
+        return self._slices(self.schema.columns, self._pieces(aside, (), most), (None, ()), most, aside=True)
 
     def _slices(
-        self, columns: Iterable[str], pieces: Iterable[_Piece], interval: Interval, most: int | None
+        self,
+        columns: Iterable[str],
+        pieces: Iterable[_Piece],
+        interval: Interval,
+        most: int | None,
+        *,
+        aside: bool = False,
     ) -> list[LogSlice]:
         sums = most is not None and self.log.adds_up
-        return [LogSlice(self, tuple(columns), part, interval, sums) for part in _packed(pieces, most)]
+        return [LogSlice(self, tuple(columns), part, interval, aside, sums) for part in _packed(pieces, most)]
 
     def read(self, part: LogSlice) -> Rows:
         """Return the updates of a slice."""
-        reads = [self._piece(piece, part.columns, part.interval) for piece in part.pieces]
+        reads = [self._piece(piece, part.columns, part.interval, filled=not part.aside) for piece in part.pieces]
         return reads[0] if len(reads) == 1 else joined(reads)
 
     def _times(self) -> list[FileTimes]:
@@ -332,7 +353,7 @@ class LogReader:
         return InputError(
             f"late rows: row {row} (counted from 0) has the time {format_time(first, kinds)}, which is before {closed}, up to "
             "where earlier runs have closed the times",
-            place=self._tables.kind(times.path).place(times.path, row),
+            place=self._tables.place(times.path, row),
             hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
             "`--until`, or say `late: quarantine` or `late: arrive` under the input",
         )
@@ -369,7 +390,7 @@ class LogReader:
             return ~at_or_after(self.schema.time, lower or ())
         return within(self.schema.time, None if only == "advanced" else lower, upper)
 
-    def _piece(self, piece: _Piece, columns: Sequence[str], interval: Interval) -> Rows:
+    def _piece(self, piece: _Piece, columns: Sequence[str], interval: Interval, *, filled: bool = True) -> Rows:
         """Read a piece: part of a file as a slice, so that only the row groups that count are read."""
         surveyed = [self._times()[at] for at in piece.files]
         held = [times.frame for times in surveyed if times.frame is not None]
@@ -387,6 +408,7 @@ class LogReader:
             times,
             self._which(piece.only, (lower, upper)) if piece.only else None,
             self._arrived(piece),
+            filled=filled,
         )
         return (
             rows._replace(times=advanced(rows.times, _open_first(lower, upper)))

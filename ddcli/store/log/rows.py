@@ -99,11 +99,13 @@ class RowReader:
         times: pl.DataFrame | None,
         inside: pl.Expr | None,
         arrived: Arrived | None = None,
+        *,
+        filled: bool = True,
     ) -> Rows:
         """Return updates of files that are alike: of the rows (first, count), or (None, count) all of them.
 
         `times` are their times, if they are known already; `inside` says of times which rows to take. `arrived` tells
-        which rows are newer, where times don't.
+        which rows are newer, where times don't. `filled`: columns that can't be null have some value where a key is deleted.
         """
         first, count = piece
         columns = self.log.wanted([name for name in columns if name not in BESIDE])
@@ -122,14 +124,21 @@ class RowReader:
                 arrived = Arrived(arrived.sequence.filter(mask))
         try:
             turned = self.log.turn(raw, columns)
-            typed = self._typed(paths, turned, columns, arrived.sequence if arrived else None, times)
+            typed = self._typed(paths, turned, columns, arrived.sequence if arrived else None, times, filled=filled)
             rows = Rows(*typed, times if turned.rows is None else times[turned.rows], turned.rows)
             if arrived is None or arrived.order is None:
                 return rows
             return rows.chosen(self._order(rows.frame) == arrived.order)
-        except (BadRow, _Null):
+        except (BadRow, NullValue):
             self._find(paths, found, columns, names)
             raise
+
+    def judge(self, path: Path, turned: Turned) -> None:
+        """Raise `BadRow` or `NullValue` for rows of one file that mean nothing, their numbers being those of `turned`."""
+        columns = [name for name in turned.frame.columns if name in self.schema.columns or name in self.schema.time]
+        frame, _ = self._typed([path], turned, columns)
+        if self.log.tables and self.log.judges:
+            self._order(frame)
 
     def greatest(self, path: Path, raw: pl.DataFrame, first: int = 0) -> int:
         """Return the greatest order of rows of a file of tables; `first` is the number of the first of them there."""
@@ -140,7 +149,7 @@ class RowReader:
             return int(self._order(frame).max())  # type: ignore[arg-type]
         except BadRow as bad:
             row = first + bad.row
-            where = self.tables.kind(path).place(path, row)
+            where = self.tables.place(path, row)
             raise InputError(f"row {row} (counted from 0): {bad.problem}", place=where, hint=bad.hint) from None
 
     def _order(self, frame: pl.DataFrame) -> pl.Series:
@@ -154,8 +163,10 @@ class RowReader:
         columns: Sequence[str],
         sequence: pl.Series | None = None,
         times: pl.DataFrame | None = None,
+        *,
+        filled: bool = True,
     ) -> tuple[pl.DataFrame, pl.Series]:
-        """Return data in its types, with what upserts say, and diffs; raises `_Null` and `BadRow` with the row of `turned`."""
+        """Return data in its types, with what upserts say, and diffs; raises `NullValue` and `BadRow` with the row of `turned`."""
         kinds = self.schema.columns | self.schema.time
         beside = [name for name in turned.frame.columns if name not in kinds]
         series = [self.tables.fit(paths, turned.frame[name], kinds[name]) for name in columns]
@@ -172,18 +183,18 @@ class RowReader:
             if upserted and name not in self.log.key:
                 null &= upserted.present
             if null.any():
-                raise _Null(null.arg_max() or 0, "column", name)
+                raise NullValue(null.arg_true(), "column", name)
         diffs = turned.diffs
         if diffs is None:
             diffs = pl.repeat(1, frame.height, dtype=pl.Int64, eager=True)
         elif diffs.null_count():
-            raise _Null(diffs.is_null().arg_max() or 0, "diff column", diffs.name)
+            raise NullValue(diffs.is_null().arg_true(), "diff column", diffs.name)
         if upserted:
             frame = frame.with_columns(
                 *(
                     _valued(name, kinds[name])
                     for name in columns
-                    if not kinds[name].nullable and frame[name].null_count()
+                    if filled and not kinds[name].nullable and frame[name].null_count()
                 ),
                 upserted.present.cast(pl.Int64).alias(PRESENT),
                 *self._ordered(frame, turned, upserted, sequence, times),
@@ -220,9 +231,9 @@ class RowReader:
                 self._typed([path], turned, columns)
             except BadRow as bad:
                 row = bad.row if turned is None or turned.rows is None else turned.rows[bad.row]
-                where = self.tables.kind(path).place(path, row)
+                where = self.tables.place(path, row)
                 raise InputError(f"row {row} (counted from 0): {bad.problem}", place=where, hint=bad.hint) from None
-            except _Null as null:
+            except NullValue as null:
                 row = null.row if turned is None or turned.rows is None else turned.rows[null.row]
                 raise self.tables.null(path, row, null.what, null.name) from None
 
@@ -242,9 +253,14 @@ def _as_lane(order: pl.Series) -> pl.Series:
     return series_of(ORDER, lane[:, 0])
 
 
-class _Null(Exception):
-    """A null where none may be."""
+class NullValue(Exception):
+    """Nulls where none may be: the numbers of their rows among those that were turned, what the column is called, and its name."""
 
-    def __init__(self, row: int, what: str, name: str) -> None:
+    def __init__(self, rows: pl.Series, what: str, name: str) -> None:
         super().__init__(name)
-        self.row, self.what, self.name = row, what, name
+        self.rows, self.what, self.name = rows, what, name
+
+    @property
+    def row(self) -> int:
+        """The first of them."""
+        return int(self.rows[0])

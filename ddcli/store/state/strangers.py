@@ -46,7 +46,7 @@ STATE: Layout = [
     (_either("holds"), [(_either(LOCK, HOLD, HALF_HOLD), None)]),
     (_either(RUNS), [(RUN, None)]),
     (_either(SPILL), [(SCRATCH, None)]),
-    (_either("errors"), _UPDATES),
+    (_either("errors"), [*_UPDATES, (_either("_unparsed"), [(re.compile(r"\w[\w-]*"), _UPDATES)])]),
     (_either("late"), [(re.compile(r"\w[\w-]*"), _UPDATES)]),
 ]
 """The names in the directory of a state: of files, and of directories with the names in those."""

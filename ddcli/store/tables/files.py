@@ -43,6 +43,7 @@ MANY = 1 << 20
 """Rows of a row group that are not held at once where they are only looked through."""
 COMPACT = re.compile(r"[0-9]{8}")
 FAILING = "failing in "
+NUMBER = "number of the row"
 DOT, IS_NULL = ".", " is null"
 
 
@@ -61,6 +62,8 @@ class Tables:
     times: tuple[str, ...] = ()
     dialect: Dialect = DEFAULT
     enveloped: bool = False
+    passed: dict[Path, pl.Series] = field(default_factory=dict)
+    """The numbers of rows of text that can't be read, by file: nobody sees them, and the rows after them count on."""
     _kinds: dict[object, Kind] = field(default_factory=dict)
     _pages: PageReader = field(default_factory=PageReader)
 
@@ -102,7 +105,8 @@ class Tables:
 
     def alike(self, path: Path, found: Footer) -> tuple[object, ...]:
         """Return what is the same for files that can be read in one scan."""
-        return (self.kind(path), *found.items(), *self.partitions.get(path, {}).items())
+        apart = (path,) if path in self.passed else ()
+        return (self.kind(path), *apart, *found.items(), *self.partitions.get(path, {}).items())
 
     def collect(
         self, paths: Sequence[Path], columns: Sequence[str], rows: tuple[int, int] | None = None
@@ -128,8 +132,40 @@ class Tables:
         """Return how many rows a file has."""
         if self.kind(path).name == PARQUET and (count := row_count(path)) is not None:
             return count
-        rows: int = self._collected([path], (), self.kind(path).scan([path]).select(pl.len())).item()
+        rows: int = self._collected([path], (), self._read([path]).select(pl.len())).item()
         return rows
+
+    def place(self, path: Path, row: int) -> str:
+        """Return where a person finds a row of a file."""
+        if (passed := self.passed.get(path)) is not None:
+            for number in passed:
+                row += number <= row
+        return self.kind(path).place(path, row)
+
+    def flagged(self, path: Path, columns: Sequence[str], rows: tuple[int, int]) -> pl.DataFrame:
+        """Return some rows of a file with the flags of values that failed to be of their types."""
+        return self._collected([path], columns, self.scan([path], columns, rows))
+
+    def misshapen(self, path: Path) -> dict[int, tuple[str, str]]:
+        """Return column and text of values of JSON that would have to be objects, by row: from now on they are read as null."""
+        from ddcli.store.tables.text_kinds import Ndjson
+
+        kind = self.kind(path)
+        return kind.misshapen(path) if isinstance(kind, Ndjson) else {}
+
+    def texts(self, path: Path, name: str, rows: pl.Series) -> list[str | None]:
+        """Return a column of text in some rows of a file, as it is written."""
+        found: list[str | None] = self._collected([path], (), self._text([path], name)).to_series()[rows].to_list()
+        return found
+
+    def _read(self, paths: Sequence[Path]) -> pl.LazyFrame:
+        """Return all columns of files that are alike, without the rows that can't be read."""
+        scan = self.kind(paths[0]).scan(paths)
+        passed = self.passed.get(paths[0])
+        if passed is None:
+            return scan
+        assert len(paths) == 1, "a file with rows that are passed over is like no other"
+        return scan.with_row_index(NUMBER).filter(~pl.col(NUMBER).is_in(passed.implode())).drop(NUMBER)
 
     def streamed(self, path: Path, scan: pl.LazyFrame) -> pl.DataFrame:
         """Return the result of a query over a scan of a file, streaming its rows, or refuse the file."""
@@ -167,7 +203,7 @@ class Tables:
         """Return the error for a null in a row of a file."""
         return InputError(
             f"{what} '{name}' has a null, first in row {row} (counted from 0)",
-            place=self.kind(path).place(path, row),
+            place=self.place(path, row),
             hint="a column declared with '?' may hold nulls, as in `int64?`"
             if what == "column"
             else "each row must have one",
@@ -197,7 +233,7 @@ class Tables:
         """Return columns of files that are alike, in their types, and of text which values failed to be of theirs."""
         kind = self.kind(paths[0])
         names = list(dict.fromkeys(columns))
-        scan = self._slice(paths[0], names, rows) if rows else kind.scan(paths)
+        scan = self._slice(paths[0], names, rows) if rows else self._read(paths)
         if self.nested:
             scan = scan.with_columns(*_taken_apart(names, scan.collect_schema()))
         beside = self._beside(paths[0], kind.footer(paths[0])) if self.partitions.get(paths[0]) else {}
@@ -220,7 +256,7 @@ class Tables:
             frame = self._pages.read(path, list(own), rows) if own else None
             if frame is not None:
                 return frame.cast(pl.Schema(own)).lazy()
-        return kind.scan([path]).slice(*rows)
+        return self._read([path]).slice(*rows)
 
     def _beside(self, path: Path, found: Footer) -> Partition:
         """Return what a file's directories say of columns that it doesn't have itself (of NDJSON nobody can say)."""
@@ -229,7 +265,7 @@ class Tables:
 
     def _text(self, paths: Sequence[Path], name: str) -> pl.LazyFrame:
         """Return a column of text as it is written."""
-        scan = self.kind(paths[0]).scan(paths)
+        scan = self._read(paths)
         return scan.with_columns(*_taken_apart([name], scan.collect_schema())).select(name)
 
     def says(self, path: Path, names: Iterable[str]) -> pl.DataFrame | None:
@@ -282,12 +318,11 @@ class Tables:
                 for path in paths:
                     self.collect([path], columns)
             name, row = flag.removeprefix(FAILING), (rows[0] if rows else 0) + (frame[flag].arg_max() or 0)
-            kind = self.kind(paths[0])
             value = self._collected(paths, columns, self._text(paths, name).slice(row, 1)).item()
             assert self.declared is not None
             raise InputError(
                 f"column '{name}' is {self.declared[name].required()}, and {value!r} is none",
-                place=kind.place(paths[0], row),
+                place=self.place(paths[0], row),
                 hint=f"{_written(self.declared[name], self.dialect)}correct the file, or declare another type under the input's `columns`",
             )
         return frame.drop(flags)

@@ -61,6 +61,9 @@ class Kind(Protocol):
     def place(self, path: Path, row: int) -> str:
         """Return where a person finds a row."""
 
+    def lines(self, path: Path, rows: Sequence[int]) -> list[int | None]:
+        """Return the line of each of some rows, which are in order, where a file has lines."""
+
     def find_damage(self, path: Path) -> Damage | None:
         """Return what is wrong with a file that its reader would pass over, if anything is."""
 
@@ -90,6 +93,9 @@ class Parquet:
 
     def place(self, path: Path, row: int) -> str:
         return str(path)
+
+    def lines(self, path: Path, rows: Sequence[int]) -> list[int | None]:
+        return [None] * len(rows)
 
     def find_damage(self, path: Path) -> Damage | None:
         return None

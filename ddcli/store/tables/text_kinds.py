@@ -6,6 +6,7 @@ What can't be read that way is found at its line.
 from __future__ import annotations
 
 import glob
+import json
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -92,6 +93,14 @@ class TextKind:
     def place(self, path: Path, row: int) -> str:
         line = next(islice(self._lines(path), row, None), None)
         return f"{path}:{line}" if line else str(path)
+
+    def lines(self, path: Path, rows: Sequence[int]) -> list[int | None]:
+        wanted, found = set(rows), dict[int, int]()
+        last = rows[-1] if rows else -1
+        for row, line in enumerate(islice(self._lines(path), last + 1)):
+            if row in wanted:
+                found[row] = line
+        return [found.get(row) for row in rows]
 
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         with opened(path) as file:
@@ -251,6 +260,7 @@ class Ndjson(TextKind):
         super().__init__(declared, nested=nested)
         self._enveloped = enveloped
         self._envelopes: dict[Path, bool] = {}
+        self._misshapen: dict[Path, dict[int, tuple[str, str]]] = {}
         self._watched = ExactColumns(declared, nested=nested)
         self._syntax = Syntax(self._watched)
 
@@ -269,7 +279,7 @@ class Ndjson(TextKind):
                 schema[name] = pl.String()
         marks = [self._marks(path) for path in paths]
         exact = [
-            bool(found[LONG]) or not _is_read_by_polars(path) or self._has_envelopes(path)
+            bool(found[LONG]) or not _is_read_by_polars(path) or self._has_envelopes(path) or path in self._misshapen
             for path, found in zip(paths, marks, strict=True)
         ]
         if any(exact):
@@ -290,14 +300,51 @@ class Ndjson(TextKind):
         """Return the rows of a file that polars can't read as it is: numbers have more digits, or it is packed otherwise."""
 
         def frames() -> Iterator[pl.DataFrame]:
-            for lines in whole_lines(path):
-                objects = [line for line in lines.split(b"\n") if line.strip()]
-                if self._enveloped:
-                    objects = [payload for line in objects if (payload := payload_of(line))]
+            for first, objects in self._objects(path):
+                for row in self._misshapen.get(path, ()):
+                    if first <= row < first + len(objects):
+                        objects[row - first] = self._without_misshapen(objects[row - first])
                 exact = b"\n".join(map(self._watched.exact, objects))
                 yield pl.read_ndjson(exact, schema=schema) if exact else pl.DataFrame(schema=schema)
 
         return lazy_frame(frames, schema)
+
+    def _objects(self, path: Path) -> Iterator[tuple[int, list[bytes]]]:
+        """Give the objects of a file, some at a time, each time with the number of the first."""
+        first = 0
+        for lines in whole_lines(path):
+            objects = [line for line in lines.split(b"\n") if line.strip()]
+            if self._enveloped:
+                objects = [payload for line in objects if (payload := payload_of(line))]
+            yield first, objects
+            first += len(objects)
+
+    def misshapen(self, path: Path) -> dict[int, tuple[str, str]]:
+        """Return column and text of values that would have to be objects and are none, by row; from now on they are read as null."""
+        if path not in self._misshapen:
+            found: dict[int, tuple[str, str]] = {}
+            for first, objects in self._objects(path):
+                for row, line in enumerate(objects, start=first):
+                    tree = json.loads(line)
+                    if name := next((one for one, value in tree.items() if self._is_misshapen(one, value)), None):
+                        found[row] = name, json.dumps(tree[name], ensure_ascii=False)
+            self._misshapen[path] = found
+        return self._misshapen[path]
+
+    @property
+    def _structs(self) -> list[str]:
+        """The columns that are objects."""
+        parts = [name.partition(".") for name in self.declared if self.nested]
+        return list(dict.fromkeys(struct for struct, dot, _ in parts if dot))
+
+    def _is_misshapen(self, name: str, value: object) -> bool:
+        return value is not None and not isinstance(value, dict) and name in self._structs
+
+    def _without_misshapen(self, line: bytes) -> bytes:
+        tree = json.loads(line)
+        return json.dumps(
+            {name: None if self._is_misshapen(name, value) else value for name, value in tree.items()}
+        ).encode()
 
     def _has_envelopes(self, path: Path) -> bool:
         """Say whether objects of a file may have their events as payload, beside a schema."""

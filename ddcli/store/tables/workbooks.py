@@ -53,6 +53,10 @@ class Workbooks(TextKind):
     def why_damaged(self, path: Path, error: BaseException) -> Damage:
         return Damage(f"the file is not whole {EXCEL}: {str(error).splitlines()[0]}", str(path))
 
+    def lines(self, path: Path, rows: Sequence[int]) -> list[int | None]:
+        _, _, *found = sheet_of(path)
+        return [found[row].number if row < len(found) else None for row in rows]
+
     def place(self, path: Path, row: int) -> str:
         sheet, _, *rows = sheet_of(path)
         return f"{path}:{sheet}!{rows[row].number}" if row < len(rows) else str(path)
