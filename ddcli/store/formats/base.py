@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ddcli.store.tables.kinds import Footer
 
 INT64 = Type("int64")
+PAYLOAD = "payload"
+"""The key of an object that may have a row as its value, where no column has this name."""
 
 
 class Turned(NamedTuple):
@@ -61,8 +63,6 @@ class Format:
 
     nested: ClassVar[bool] = False
     """Whether fields of structs are read, as columns named with dots."""
-    enveloped: ClassVar[bool] = False
-    """Whether objects of JSON may be the payload of others, beside a schema."""
     tables: ClassVar[bool] = False
     """Whether all rows of one time are a whole table."""
     key: ClassVar[tuple[str, ...]] = ()
@@ -87,6 +87,11 @@ class Format:
     def adds_up(self) -> bool:
         """Whether rows are updates, of which two that are equal are one of twice the diff; others come once each."""
         return not self.key
+
+    @property
+    def enveloped(self) -> bool:
+        """Whether objects of JSON may be the payload of others, beside a schema, as Kafka Connect writes them."""
+        return False
 
     @property
     def judges(self) -> bool:
@@ -143,6 +148,10 @@ class Format:
 
 class Append(Format):
     """Each row is inserted at its time."""
+
+    @property
+    def enveloped(self) -> bool:
+        return PAYLOAD not in (self.columns or {})
 
 
 @dataclass(frozen=True)

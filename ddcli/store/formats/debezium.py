@@ -33,10 +33,12 @@ class Debezium(Format):
     """
 
     nested: ClassVar[bool] = True
-    enveloped: ClassVar[bool] = True
-
     key: tuple[str, ...] = field(default=(), kw_only=True)  # type: ignore[misc]
     order: str = field(default="source.lsn", kw_only=True)
+
+    @property
+    def enveloped(self) -> bool:
+        return True
 
     @property
     def judges(self) -> bool:
@@ -144,6 +146,7 @@ class Debezium(Format):
                 raise BadRow(raw[ROW].filter(found).filter(same), f"the op {op[0]!r} {problem}", hint)
 
 
+DELETED = "__deleted"
 ROW, DIFF, HIDDEN = "row of the event", "diff of the row", "hidden "
 
 
@@ -156,10 +159,13 @@ def _renamed(side: str, columns: Sequence[str]) -> list[pl.Expr]:
 class Flattened(UpsertFormat):
     """Rows as the transform ExtractNewRecordState leaves them: the row after, and what was added under names with `__`."""
 
-    enveloped: ClassVar[bool] = True
+    @property
+    def enveloped(self) -> bool:
+        return True
 
     def bound(self, columns: Schema, time: Schema) -> Self:
-        deletes = {"__deleted": "__deleted = 'true'", "__op": "__op = 'd'"}
+        is_bool = DELETED in columns and columns[DELETED].kind == "bool"
+        deletes = {DELETED: DELETED if is_bool else f"{DELETED} = 'true'", "__op": "__op = 'd'"}
         orders = {name: name for name in ("__lsn", "__source_lsn")}
         delete_when = self.delete_when or self._first(deletes, columns)
         order_by = self.order_by or self._first(orders, columns)

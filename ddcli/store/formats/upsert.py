@@ -10,7 +10,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.stage import FusedSteps
 from ddcli.expressions.steps import MapStep
-from ddcli.store.formats.base import BadRow, Format, Upserted
+from ddcli.store.formats.base import PAYLOAD, BadRow, Format, Upserted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +36,10 @@ class UpsertFormat(Format):
     deletes: Expression | None = field(default=None, kw_only=True)
     orders: Expression | None = field(default=None, kw_only=True)
     kinds: Schema = field(default_factory=dict, kw_only=True)
+
+    @property
+    def enveloped(self) -> bool:
+        return PAYLOAD not in (self.columns or {})
 
     @property
     def judges(self) -> bool:
