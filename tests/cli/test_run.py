@@ -12,7 +12,7 @@ from tests.harness import contents, files, read_log, snapshot
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 HEAVY = ("polars", "numba", "llvmlite", "sqlglot", "pyarrow", "numpy")
 
-QUIET = {"late": 0, "aside": None, "negative": 0, "example": None, "passed": {}}
+QUIET = {"late": 0, "aside": None, "negative": 0, "example": None, "unparsed": 0, "unparsed_in": None, "passed": {}}
 """What a summary says of an input in which nothing is wrong."""
 
 
