@@ -17,7 +17,7 @@ import click
 from ddcli.cli.main import cli
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS
-from ddcli.expressions.catalogue import AGGREGATE, GROUPS, catalogue
+from ddcli.expressions.catalogue import AGGREGATE, GROUPS, WINDOW, catalogue
 from ddcli.expressions.differences import DIFFERENCES, ERROR
 from tests.harness import copy_root, run
 
@@ -66,8 +66,9 @@ def function_tables():
     """Return the functions of expressions, group by group."""
     parts = [f"**{title}**\n\n{table(title)}" for title in GROUPS]
     parts.append(f"Other names: {synonyms(functions.SYNONYMS)}.")
-    parts.append(f"**Aggregates**, in `reduce`\n\n{aggregate_table()}")
+    parts.append(f"**Aggregates**, in `reduce`\n\n{call_table(AGGREGATE)}")
     parts.append(f"Other names: {synonyms(AGGREGATE_SYNONYMS)}.")
+    parts.append(f"**Window functions**, in `window` and behind `over`, beside the aggregates\n\n{call_table(WINDOW)}")
     return "\n\n".join(parts)
 
 
@@ -81,9 +82,9 @@ def table(group):
     return "\n".join(rows)
 
 
-def aggregate_table():
-    """Return the table of aggregates."""
-    rows = [f"| {code(each.signature)} | {cell(each.meaning)} |" for each in catalogue() if each.group == AGGREGATE]
+def call_table(group):
+    """Return the table of aggregates, or of window functions: calls without examples."""
+    rows = [f"| {code(each.signature)} | {cell(each.meaning)} |" for each in catalogue() if each.group == group]
     return "\n".join(["| call | meaning |", "| --- | --- |", *rows])
 
 

@@ -229,6 +229,28 @@ class Collection:
         """Keep the first `k` records of each group; an order is a column or expression, perhaps with ` desc`."""
         return self._apply(model.TopK(**place("top_k"), k=k, order_by=orders(order_by), by=texts(by)))
 
+    def window(
+        self,
+        columns: Mapping[str, str] | None = None,
+        /,
+        *,
+        by: Sequence[str] = (),
+        order_by: Sequence[str] = (),
+        frame: str | None = None,
+        **named: str,
+    ) -> Collection:
+        """Add columns that see the rows around each row: in its partition `by`, in an order, within a frame.
+
+        >>> from ddcli import Dataflow
+        >>> visits = Dataflow().input("visits", {"user": "int64", "at": "int64"})
+        >>> list(visits.window(by=["user"], order_by=["at"], n="row_number()", pause="at - lag(at)").schema)
+        ['user', 'at', 'n', 'pause']
+        """
+        given = assign(expressions_of(columns, named, None, "window"))
+        bounds = None if frame is None else text(frame)
+        order = orders(order_by)
+        return self._apply(model.Window(**place("window"), columns=given, by=texts(by), order_by=order, frame=bounds))
+
     # --- loops ----------------------------------------------------------------------------------------------------
 
     def iterate(

@@ -10,4 +10,5 @@
 * shifts: Python functions `record -> (record, time, diff)*`
 * traces: arrangements read from the state's batches and written back
 * trial: a graph run in memory over given updates
+* windows: window calls over gathered rows in order
 """

@@ -73,7 +73,7 @@ def aggregates(node: physical.Group, pool: Pool) -> list[Aggregate]:
     for at, call in enumerate(node.calls):
         if is_gathered(call):
             (kind,) = cells(at, call).values()
-            found.append(Gather(kind.lanes, _gathered(call, len(found), kind, values, pool)))
+            found.append(Gather(kind.lanes, gathered_function(call, len(found), kind, values, pool)))
         else:
             found += kernel_aggregates(call, values)
     return found
@@ -86,13 +86,19 @@ def summing_calls(node: physical.Accumulate | physical.Group) -> list[AggregateC
     return [call for call in calls for _ in ([call] if is_gathered(call) else kernel_aggregates(call, values))]
 
 
-def sum_error(error: SumOverflow, node: physical.Accumulate | physical.Group, pool: Pool) -> DdError:
+def sum_error(
+    error: SumOverflow, node: physical.Accumulate | physical.Group | physical.WindowedGroup, pool: Pool
+) -> DdError:
     """Return the error of a sum that left its type in the words of the pipeline file: its place, its text, the group."""
-    key = Layout({name: node.schema[name] for name in node.by})
+    by = node.inputs[0].key if isinstance(node, physical.WindowedGroup) else node.by  # type: ignore[attr-defined]
+    key = Layout({name: node.schema[name] for name in by})
     (values,) = decode(np.array([error.key], np.int64), key, pool).rows(named=True)
     shown = [f"{name} = {value!r}" for name, value in values.items() if name != ALL]
     group = f", in the group where {', '.join(shown)}" if shown else ""
-    call = summing_calls(node)[error.aggregate] if error.aggregate >= 0 else None
+    if isinstance(node, physical.WindowedGroup):
+        call = node.calls[error.aggregate].aggregate
+    else:
+        call = summing_calls(node)[error.aggregate] if error.aggregate >= 0 else None
     if call is None or call.function == "count":
         return DiffOverflow(f"the number of records leaves the 64-bit range{group}")
     (argument,) = call.args
@@ -199,7 +205,7 @@ def top(node: physical.Top, pool: Pool) -> Aggregate:
     return Gather(len(take), first_rows, single=False)
 
 
-def _gathered(
+def gathered_function(
     call: AggregateCall, position: int, kind: Type, values: Layout, pool: Pool
 ) -> Callable[[Gathered], Lanes]:
     """Return the function that computes a call's lanes for gathered groups: each row repeated, sorted, handed to polars.

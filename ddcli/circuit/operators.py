@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, sum_error, top, value_layout
 from ddcli.circuit.linear import keeping, linear_operator, order_lanes
 from ddcli.circuit.shifts import python_shift
+from ddcli.circuit.windows import window
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.operators.filtered import Filtered
@@ -99,7 +100,7 @@ class _Told:
     """A reduction whose overflow is reported in the words of the pipeline file: the engine knows no columns."""
 
     operator: Group
-    node: physical.Accumulate | physical.Group
+    node: physical.Accumulate | physical.Group | physical.WindowedGroup
     pool: Pool
     shared: ClassVar[bool] = False
 
@@ -297,6 +298,12 @@ class Operators:
         (arranged,) = node.inputs
         assert isinstance(arranged, physical.Arrangement)
         return self.group(node, arranged.key, [top(node, self.pool(shard))], shard)
+
+    @operator.register(physical.WindowedGroup)
+    def _(self, node: physical.WindowedGroup, shard: int) -> Operator:
+        (arranged,) = node.inputs
+        assert isinstance(arranged, physical.Arrangement)
+        return _Told(self.group(node, arranged.key, [window(node, self.pool(shard))], shard), node, self.pool(shard))
 
     @operator.register(physical.Multiplicity)
     def _(self, node: physical.Multiplicity, shard: int) -> Operator:

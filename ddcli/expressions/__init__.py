@@ -35,5 +35,7 @@ Importing this package imports neither sqlglot nor polars; take what is needed f
 * steps: the linear steps
 * tree: the typed tree
 * types: the types of columns
+* window_calls: how window functions and frames are read
+* windows: the table of window functions, frames
 * years: years 1 to 9999
 """

@@ -9,6 +9,7 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions import functions
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
 from ddcli.expressions.differences import Elsewhere, differences_of
+from ddcli.expressions.windows import WINDOW_FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +23,12 @@ GROUPS = {
 }
 AGGREGATE = "Aggregates"
 """The group of aggregates."""
+WINDOW = "Window functions"
 
 
 @dataclass(frozen=True)
 class Described:
-    """A function or an aggregate, for people; an aggregate has no example."""
+    """A function, an aggregate or a window function, for people; only the first have examples."""
 
     group: str
     name: str
@@ -77,7 +79,7 @@ class Described:
 
 
 def catalogue() -> Iterator[Described]:
-    """Yield every function and aggregate, group by group."""
+    """Yield every function, aggregate and window function, group by group."""
     for title, group in GROUPS.items():
         for each in group:
             others = tuple(sorted(name for name, meant in functions.SYNONYMS.items() if meant == each.name))
@@ -85,6 +87,8 @@ def catalogue() -> Iterator[Described]:
     for one in AGGREGATES.values():
         others = tuple(sorted(name for name, meant in AGGREGATE_SYNONYMS.items() if meant == one.name))
         yield Described(AGGREGATE, one.name, one.signature, one.doc, other_names=others)
+    for called in WINDOW_FUNCTIONS.values():
+        yield Described(WINDOW, called.name, called.signature, called.doc)
 
 
 def search(word: str) -> list[Described]:

@@ -251,7 +251,7 @@ class ExpressionReader:
         if isinstance(node, exp.Cast):
             self.fail(node, "unknown syntax", "write cast(value as type)")
         if isinstance(node, exp.Window):
-            self.fail(node, "window functions are not supported", "use `reduce` or `top_k`")
+            self.fail(node, "a window function can't stand here", "use the operator `window`")
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
             self.fail(node, "subqueries are not supported", "use `join`, `semijoin` or `antijoin`")
         if isinstance(node, exp.In):

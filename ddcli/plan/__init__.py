@@ -24,4 +24,5 @@
 * temporal: when a record exists, in units of time
 * test_steps: a file's tests with types
 * union: collections in one schema
+* windows: window calls as nodes, and how they are lowered
 """

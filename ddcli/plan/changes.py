@@ -188,6 +188,7 @@ def keeps_state(node: Node, times: int) -> bool:
         | physical.Group
         | physical.PythonGroup
         | physical.Top
+        | physical.WindowedGroup
         | physical.StandingRecord
     )
     if isinstance(node, always | physical.Delay | RECORDS):

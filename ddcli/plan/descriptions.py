@@ -41,6 +41,7 @@ KINDS: dict[type[Node], str] = {
     physical.Group: "reduce",
     physical.PythonGroup: "reduce",
     physical.Top: "top_k",
+    physical.WindowedGroup: "window",
     physical.OrderLanes: "order",
     physical.EnterAt: "enter",
     physical.Shift: "temporal_filter",
@@ -139,7 +140,7 @@ def _results(node: Node) -> dict[str, str]:
     return found
 
 
-def _arguments(node: physical.Accumulate | physical.Group) -> dict[str, str]:
+def _arguments(node: physical.Accumulate | physical.Group | physical.WindowedGroup) -> dict[str, str]:
     """Return what the columns of ours that a reduction reads stand for."""
     (prepared,) = node.inputs
     if isinstance(prepared, physical.Arrangement):
@@ -234,6 +235,16 @@ def _(node: physical.Top) -> list[str]:
     (arranged,) = node.inputs
     assert isinstance(arranged, physical.Arrangement)
     return [f"{node.k} by {order}", f"of each {_by(arranged.key)}"]
+
+
+@says.register
+def _(node: physical.WindowedGroup) -> list[str]:
+    (arranged,) = node.inputs
+    assert isinstance(arranged, physical.Arrangement)
+    texts = _arguments(node)
+    order = ", ".join(_plain(_in_words(quoted(name), texts)) + " desc" * descends for name, descends in node.order_by)
+    calls = ", ".join(_in_words(call.text(), texts) for call in node.calls)
+    return [f"of each {_by(arranged.key)}", *([f"in the order of {order}"] if order else []), calls]
 
 
 @says.register

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
+    from ddcli.expressions.windows import WindowCall
 
 
 def digest(*parts: Any) -> str:
@@ -324,6 +325,19 @@ class TopK(Node):
     by: tuple[str, ...]
     k: int
     order_by: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Window(Node):
+    """Each row, copies of a record being rows of their own, with the values of `calls` over the ordered rows of its partition, in columns more.
+
+    The order is that of `order_by` (a column and whether it descends), ties by the remaining columns in lane order. A record whose
+    multiplicity is negative is no row.
+    """
+
+    by: tuple[str, ...]
+    order_by: tuple[tuple[str, bool], ...]
+    calls: tuple[tuple[str, WindowCall], ...]
 
 
 @dataclass(frozen=True)

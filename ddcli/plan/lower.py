@@ -18,6 +18,7 @@ from ddcli.plan.engines import Engines, carried
 from ddcli.plan.prune import required_columns
 from ddcli.plan.reductions import ALL, INT64, UNORDERED_LANES, lower_reduction
 from ddcli.plan.shape import arrange, column_as, conform, is_not_null, linear, project
+from ddcli.plan.windows import lower_window
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -293,6 +294,12 @@ class _Lowering:
         schema = {name: prepared.schema[name] for name in key} | node.schema
         top = physical.Top((arrange(prepared, key),), schema, node.k, node.order_by)
         return conform(top, self.schema(node), fuse=True)
+
+    @lowered.register
+    def _(self, node: logical.Window) -> logical.Node:
+        schema = self.schema(node)
+        child = self.exactly(node.inputs[0], node.inputs[0].schema)
+        return conform(lower_window(node, schema, child, grouped), schema, fuse=True)
 
     @lowered.register
     def _(self, node: logical.Temporal) -> logical.Node:

@@ -10,7 +10,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.python import AtHand, named
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
-from ddcli.expressions.tree import Column
+from ddcli.expressions.tree import Call, Column
 from ddcli.expressions.types import INTEGERS, Schema, Type
 from ddcli.plan import logical, loops
 from ddcli.plan.error_path import Unbuilt, noting, placing, raise_all
@@ -18,6 +18,7 @@ from ddcli.plan.join import join, match_keys
 from ddcli.plan.relation import Relation
 from ddcli.plan.temporal import bound
 from ddcli.plan.union import concat
+from ddcli.plan.windows import apply_window
 from ddcli.spec import model
 
 if TYPE_CHECKING:
@@ -239,9 +240,14 @@ class _Apply:
     @operator.register
     def _(self, operator: model.TopK, relation: Relation) -> Relation:
         by = tuple(relation.column(text) for text in operator.by)
-        order, hidden = [], {}
+        order: list[tuple[str, bool]] = []
+        hidden: dict[str, Expression] = {}
         for at, item in enumerate(operator.order_by):
             expression = relation.scalar(item.expression)
+            if item.nulls_first is not None and item.nulls_first != item.descending and expression.type.nullable:
+                # Elsewhere than at the large end: first by whether it is null.
+                hidden[f"$order{at}.null"] = Call("is null", (expression,), Type("bool"))
+                order.append((f"$order{at}.null", item.nulls_first))
             if isinstance(expression, Column):
                 order.append((expression.name, item.descending))
             else:
@@ -250,6 +256,10 @@ class _Apply:
         node = _map(relation, (_keep(relation.schema) | hidden).items()).node if hidden else relation.node
         top = Relation(logical.TopK((node,), node.schema, by, operator.k, tuple(order)))
         return relation.over(_map(top, _keep(relation.schema).items()).node if hidden else top.node)
+
+    @operator.register
+    def _(self, operator: model.Window, relation: Relation) -> Relation:
+        return apply_window(relation, operator)
 
     @operator.register
     def _(self, operator: model.TemporalFilter, relation: Relation) -> Relation:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.expressions.steps import Step
     from ddcli.expressions.tree import Expression
+    from ddcli.expressions.windows import WindowCall
     from ddcli.plan.engines import Engines
 
 
@@ -221,6 +222,14 @@ class Top(Node):
 
     k: int
     order_by: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class WindowedGroup(Node):
+    """The rows of each group of an `Arrangement` input in the order of `order_by`, each with the cells of `calls`. State."""
+
+    order_by: tuple[tuple[str, bool], ...]
+    calls: tuple[WindowCall, ...]
 
 
 def lane_columns(name: str, kind: Type) -> Schema:

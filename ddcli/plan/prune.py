@@ -1,7 +1,7 @@
 """Which columns of each collection anything reads: the others are dropped at the scan and wherever they would be kept.
 
 Dropping a column of a collection is a projection, and every operator that does not read the column has the same
-result over the projection. Operators that compare whole records (distinct, top_k, Python) read all of them, and so do loops.
+result over the projection. Operators that compare whole records (distinct, top_k, window, Python) read all of them, and so do loops.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ddcli.errors import Text
     from ddcli.expressions.tree import Expression
     from ddcli.expressions.types import Schema
+    from ddcli.expressions.window_calls import OrderedBy, WindowedExpression
+    from ddcli.expressions.windows import Frame, WindowCall
     from ddcli.plan.logical import Node
 
 
@@ -77,6 +79,15 @@ class Relation:
         reduction = parse_reduction(text, self._scope())
         return Reduction(tuple(self._resolve_call(call) for call in reduction.calls), reduction.result)
 
+    def windowed(self, text: Text, order: OrderedBy, frame: Frame | None) -> WindowedExpression:
+        """Parse an expression of window functions over the relation's columns, in an order and frame."""
+        from ddcli.expressions.window_calls import WindowedExpression, parse_windowed
+
+        found = parse_windowed(text, self._scope(), order, frame)
+        return WindowedExpression(
+            tuple(self._resolve_window(call) for call in found.calls), self._resolve(found.result)
+        )
+
     def column(self, text: Text) -> str:
         """Return the column that a plain or qualified name means."""
         name = text.value
@@ -101,6 +112,10 @@ class Relation:
         if not self.aliases:
             return expression
         return expression.substitute({alias: Column(name, self.schema[name]) for alias, name in self.aliases.items()})
+
+    def _resolve_window(self, call: WindowCall) -> WindowCall:
+        aggregate = self._resolve_call(call.aggregate) if call.aggregate is not None else None
+        return replace(call, args=tuple(self._resolve(argument) for argument in call.args), aggregate=aggregate)
 
     def _resolve_call(self, call: AggregateCall) -> AggregateCall:
         order = tuple((self._resolve(key), descending) for key, descending in call.order_by)

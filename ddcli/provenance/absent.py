@@ -125,6 +125,15 @@ class Absence:
         return self._through(node, values, values, f"not among the first {node.k}")
 
     @_below.register
+    def _(self, node: logical.Window, values: Values) -> Missing:
+        calls = {name for name, _ in node.calls}
+        inside = {name: value for name, value in values.items() if name not in calls}
+        found = self._contents(node, inside)
+        if len(found):
+            return Missing(node, values, f"its window returns other values: {self._text(node, found)}")
+        return self._through(node, values, inside, "its multiplicity is not positive")
+
+    @_below.register
     def _(self, node: logical.Reduce, values: Values) -> Missing:
         keys = {name: values[name] for name, _ in node.by if name in values}
         group = self._contents(node, keys)

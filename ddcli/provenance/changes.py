@@ -25,7 +25,7 @@ from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import ALIKE, before_step, renamed
-from ddcli.provenance.sentences import bare, bounds, show, step_text
+from ddcli.provenance.sentences import bare, bounds, show, step_text, window_text
 from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -196,9 +196,13 @@ class Changes:
 
     @_below.register(logical.PythonReduce)
     @_below.register(logical.TopK)
-    def _(self, node: logical.PythonReduce | logical.TopK, record: Record) -> Reason:
+    @_below.register(logical.Window)
+    def _(self, node: logical.PythonReduce | logical.TopK | logical.Window, record: Record) -> Reason:
         (child,) = node.inputs
         values = dict(zip(node.schema, record, strict=True))
+        if isinstance(node, logical.Window):
+            group = self.differing(child, {name: values[name] for name in node.by})
+            return self._made_of(self._new(node, record, window_text(node)), [(child, group)])
         what = f"top {node.k}" if isinstance(node, logical.TopK) else f"reduce {node.function}"
         reason = self._new(node, record, f"{what} by {', '.join(node.by)}" if node.by else what)
         return self._made_of(reason, [(child, self.differing(child, {name: values[name] for name in node.by}))])
@@ -240,7 +244,7 @@ class Changes:
         (iterate,) = node.inputs
         assert isinstance(iterate, loops.Iterate)
         body = iterate.bodies[node.which]
-        if not isinstance(body, logical.Reduce | logical.TopK | logical.PythonReduce):
+        if not isinstance(body, logical.Reduce | logical.TopK | logical.PythonReduce | logical.Window):
             return None
         by = [each if isinstance(each, str) else each[0] for each in body.by]
         values = dict(zip(node.schema, record, strict=True))

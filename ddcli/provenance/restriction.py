@@ -88,7 +88,8 @@ class Restrictions:
 
     @_below.register(logical.PythonReduce)
     @_below.register(logical.TopK)
-    def _(self, node: logical.PythonReduce | logical.TopK, values: Values) -> None:
+    @_below.register(logical.Window)
+    def _(self, node: logical.PythonReduce | logical.TopK | logical.Window, values: Values) -> None:
         self._each(node.inputs, _some(values, node.by))
 
     @_below.register

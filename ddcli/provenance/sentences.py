@@ -45,6 +45,15 @@ def bounds(node: logical.Temporal) -> str:
     return f"{lower}now{upper}"
 
 
+def window_text(node: logical.Window) -> str:
+    """Return what a window computes, in words."""
+    by = f" by {', '.join(node.by)}" if node.by else ""
+    order = ", ".join(name + " desc" * descending for name, descending in node.order_by)
+    return (
+        f"window {', '.join(call.text() for _, call in node.calls)}{by}{f' in the order of {order}' if order else ''}"
+    )
+
+
 def show(value: Any) -> str:
     """Return a value as a person reads it."""
     return "null" if value is None else repr(value) if isinstance(value, str) else str(value)

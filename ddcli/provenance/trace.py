@@ -26,7 +26,7 @@ from ddcli.plan import logical, loops
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import before_step, renamed
-from ddcli.provenance.sentences import bare, bounds, show, step_text
+from ddcli.provenance.sentences import bare, bounds, show, step_text, window_text
 from ddcli.provenance.updates import SourceRows
 from ddcli.provenance.worlds import Place, Round, World, entered
 
@@ -272,6 +272,13 @@ class Tracer:
         values = dict(zip(node.schema, record, strict=True))
         group = place.home(child).contents(child).where({name: values[name] for name in node.by})
         return self._grouped(node, place, record, f"reduce {node.function} by {', '.join(node.by)}", group)
+
+    @_below.register
+    def _(self, node: logical.Window, place: Place, record: Record, exact: bool) -> Reason:
+        (child,) = node.inputs
+        values = dict(zip(node.schema, record, strict=True))
+        group = place.home(child).contents(child).where({name: values[name] for name in node.by})
+        return self._grouped(node, place, record, window_text(node), group)
 
     @_below.register
     def _(self, node: logical.Threshold, place: Place, record: Record, exact: bool) -> Reason:

@@ -42,10 +42,11 @@ class GroupColumn:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A sort key. `expression` is what the user wrote without its `asc` or `desc`."""
+    """A sort key. `expression` is what the user wrote without its `asc` or `desc`, and `nulls first` or `nulls last`."""
 
     expression: Text
     descending: bool = False
+    nulls_first: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +238,16 @@ class TopK(Operator):
     k: int
     order_by: tuple[Order, ...]
     by: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Operator):
+    """Add columns that see the rows around each row, in its partition `by` and an order. `frame`: which of them aggregates see."""
+
+    columns: Assignments
+    by: tuple[Text, ...] = ()
+    order_by: tuple[Order, ...] = ()
+    frame: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,11 @@ def bare(kind: Callable[..., O]) -> Shape[O]:
 
 
 def _order(_: NodePlace, text: Text) -> model.Order:
-    match = re.fullmatch(r"(?is)(.*\S)\s+(asc|desc)\s*", text.value)
-    if match is None:
+    match = re.fullmatch(r"(?is)(.*?\S)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*", text.value)
+    if match is None or not (match[2] or match[3]):
         return model.Order(text)
-    return model.Order(Text(match[1], text.span, text.inset), match[2].lower() == "desc")
+    nulls_first = match[3].lower() == "first" if match[3] else None
+    return model.Order(Text(match[1], text.span, text.inset), (match[2] or "").lower() == "desc", nulls_first)
 
 
 def _inline(place: NodePlace, arguments: dict[str, Any]) -> model.Inline:
@@ -233,6 +234,18 @@ TOP_K = {
         about="`amount desc`",
     ),
 }
+WINDOW = {
+    "by": Key("by", COLUMNS, about="the partitions; without: the whole collection is one"),
+    "order_by": Key(
+        "order_by",
+        Many(As(EXPRESSION, _order), "a list of expressions", alone=True),
+        about="`placed_at desc nulls last`",
+    ),
+    "frame": Key("frame", ExpressionText("a frame"), about="`rows between 2 preceding and current row`"),
+    "columns": Key(
+        "columns", ASSIGNMENTS, required=True, about="columns to add: `n: row_number()`, `change: x - lag(x)`"
+    ),
+}
 JOIN = {
     "with": WITH,
     "as": Key("name", ALIAS, about="qualifies the right side's columns"),
@@ -288,6 +301,7 @@ OPERATORS: dict[str, Shape[Any]] = {
     "distinct": bare(model.Distinct),
     "threshold": operator(model.Threshold, "multiplicity", EXPRESSION),
     "top_k": record(model.TopK, TOP_K, "top_k: {by: [region], k: 3, order_by: [amount desc]}"),
+    "window": record(model.Window, WINDOW, "window: {by: [region], order_by: [placed_at], columns: {n: row_number()}}"),
     "temporal_filter": TEMPORAL_FILTER,
     "join_function": operator(model.JoinFunction, "function", PYTHON),
     "enter": Entering(),
@@ -310,7 +324,8 @@ ELSEWHERE = {
     **dict.fromkeys(("where", "having"), "filter"),
     **dict.fromkeys(("groupby", "aggregate", "agg", "summarize", "summarise"), "reduce"),
     **dict.fromkeys(("union", "unionall", "append"), "concat"),
-    **dict.fromkeys(("limit", "sort", "orderby", "head", "top", "rank"), "top_k"),
+    **dict.fromkeys(("limit", "sort", "orderby", "head", "top"), "top_k"),
+    **dict.fromkeys(("over", "partitionby", "rank", "rownumber", "lag", "lead"), "window"),
     **dict.fromkeys(("unique", "dedupe", "deduplicate", "dropduplicates"), "distinct"),
     **dict.fromkeys(("unnest", "flatten", "lateral"), "flat_map"),
     **dict.fromkeys(("leftjoin", "innerjoin", "rightjoin", "outerjoin", "fulljoin", "lookup"), "join"),

@@ -37,6 +37,9 @@ OPERATORS = {
     "count distinct": lambda one, other: one.reduce(["k"], v="count(distinct v)"),
     "all": lambda one, other: one.reduce([], k="max(v)", v="count(*)").filter("v < 100").map(k="k % 3", v="v % 3"),
     "top_k": lambda one, other: one.top_k(2, order_by=["v desc"], by=["k"]),
+    "window": lambda one, other: one.window({"n": "lag(v, 1, 3)"}, by=["k"], order_by=["v"]).map(
+        k="k", v="(v + n) % 3"
+    ),
     "join": lambda one, other: one.join(other, on=["k"]).map(k="k", v="right.v"),
     "join on v": lambda one, other: one.join(other, on={"v": "k"}).map(k="k", v="right.v"),
     "left join": lambda one, other: one.join(other, on=["k"], how="left").map(k="k", v="coalesce(right.v, 0)"),

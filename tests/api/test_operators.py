@@ -20,6 +20,9 @@ def test_operators_in_a_program():
         "count": given.project("k").count(name="n").output(),
         "threshold": given.project("k").threshold("count * 10").output(),
         "top_k": given.project("k", "v").top_k(1, order_by=["v desc"], by=["k"]).output(),
+        "window": given.project("k", "v")
+        .window(by=["k"], order_by=["v desc"], n="row_number()", d="v - lag(v)")
+        .output(),
         "left": given.project("k").join(given.filter("v > 2").project("k", "v"), on=["k"], how="left").output(),
     }
     for record in [("a", 1, "-"), ("a", 2, "-"), ("b", 3, "-")]:
@@ -39,6 +42,7 @@ def test_operators_in_a_program():
         "count": [(("a", 2), 1), (("b", 1), 1)],
         "threshold": [(("a",), 20), (("b",), 10)],
         "top_k": [(("a", 2), 1), (("b", 3), 1)],
+        "window": [(("a", 1, 2, -1), 1), (("a", 2, 1, None), 1), (("b", 3, 1, None), 1)],
         "left": [(("a", None), 2), (("b", 3), 1)],
     }
 

@@ -156,7 +156,7 @@ def test_max_by_is_last() -> None:
         ("count(distinct i, y)", "one value", None),
         ("sum(i order by y)", "does not depend on an order", None),
         ("median(distinct i)", "takes no `distinct`", None),
-        ("sum(i) over ()", "window functions", None),
+        ("sum(i) over ()", "a window function can't stand here", "`window`"),
         ("count(*) filter (where b)", "not supported", "case when"),
         ("quantile_cont(f, 2)", "from 0 to 1", None),
         ("1 + 1", "not an aggregate", "count(*)"),

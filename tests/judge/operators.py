@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ddcli.expressions.tree import quoted
 from tests.judge.columns import KINDS, Columns, expressions
+from tests.judge.windows import window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -349,6 +350,7 @@ OPERATORS = {
     "temporal_filter again": _temporal_filter,
     "join_function again": _join_function,
     "top_k": _top_k,
+    "window": window,
     "antijoin": _semijoin,
     "count": _count,
     "threshold": _threshold,
@@ -370,6 +372,7 @@ NEEDS = {
     "drop": lambda columns, sketch: len(columns.kinds) > 1,
     # Which of two equal lists is first is not defined.
     "top_k": lambda columns, sketch: columns.ordered() == columns.of(),
+    "window": lambda columns, sketch: columns.ordered() == columns.of(),
     "python flat_map": lambda columns, sketch: columns.kinds.get("k") == "int",
     "temporal_filter": lambda columns, sketch: sketch.nt == 1,
     "temporal_filter again": lambda columns, sketch: sketch.nt == 1,

@@ -76,6 +76,16 @@ CHAINS = {
     "threshold": "doubled: [{threshold: 'case when count > 2 then count - 2 else 0 end'}]",
     "top_k": "p: [{top_k: {by: [k], k: 2, order_by: [v desc]}}]",
     "top_k of all": "p: [{top_k: {k: 3, order_by: [s, v]}}]",
+    "window places": "p: [{window: {by: [k], order_by: [v desc], columns: {n: row_number(), r: rank(), d: dense_rank(), t: ntile(2)}}}]",
+    "window shares": "p: [{window: {by: [s], order_by: [v nulls first], columns: {p: percent_rank(), c: cume_dist()}}}]",
+    "window neighbours": "p: [{window: {by: [k], order_by: [v, s], columns: {c: v - lag(v), l: 'lead(s, 2, k || s)'}}}]",
+    "window frames": "p: [{window: {by: [k], order_by: [v], frame: rows between 1 preceding and 1 following exclude current row,"
+    " columns: {f: first_value(s), l: last_value(v), n: 'nth_value(v, 2)', t: sum(v), m: max(s), a: 'array_agg(v order by v)'}}}]",
+    "window frames of values": "q: [{window: {order_by: [x], frame: range between 0.5 preceding and 1 following exclude ties,"
+    " columns: {t: sum(x), a: avg(m), d: count(distinct k), e: median(x)}}}]",
+    "window of dates": "q: [{window: {order_by: [d desc], frame: range between interval '60' day preceding and unbounded following,"
+    " columns: {n: count(*), b: bool_and(b), s: min(x)}}}]",
+    "window groups": "doubled: [{window: {order_by: [s], frame: groups between 1 preceding and 1 preceding, columns: {t: sum(v), n: count(*)}}}]",
     "diamond": "p: [{reduce: {by: [k], v: max(v)}}, {join: {with: p, as: whole, on: [k, v]}}, distinct]",
     "unions of joins": "p: [{join: {with: q, on: [k]}}, {project: [k, s]}, {concat: {from: p, apply: [{project: [k, s]}]}}]",
 }

@@ -73,6 +73,10 @@ def test_no_two_operators_are_taken_for_each_other():
         ["join: {with: u, on: [k], as: x, how: full}"], ["join: {with: u, on: {v: k}, as: x}"], ["semijoin: {with: u, on: [k]}"],
         ["antijoin: {with: u, on: [k]}"], ["top_k: {k: 1, order_by: [v]}"], ["top_k: {k: 2, order_by: [v]}"],
         ["top_k: {k: 1, order_by: [v desc]}"], ["top_k: {k: 1, by: [k], order_by: [v]}"], ["concat: t"], ["concat: [t, t]"],
+        ["window: {columns: {n: row_number()}}"], ["window: {by: [k], columns: {n: row_number()}}"],
+        ["window: {order_by: [v], columns: {n: lag(v)}}"], ["window: {order_by: [v desc], columns: {n: lag(v)}}"],
+        ["window: {order_by: [v], columns: {n: 'lag(v, 2)'}}"], ["window: {order_by: [v], columns: {n: lead(v)}}"],
+        ["window: {order_by: [v], columns: {n: sum(v)}}"], ["window: {order_by: [v], frame: rows 1 preceding, columns: {n: sum(v)}}"],
         ["flat_map: {x: 'generate_series(1, v)'}"], ["flat_map: {x: 'generate_series(0, v)'}"], ["drop: [v]"], ["rename: {v: x}"],
     ]  # fmt: skip
     assert len({plan(chain(*operators)).fingerprint for operators in chains}) == len(chains)

@@ -21,6 +21,7 @@ from ddcli.plan import logical, loops
 from tests.reference.aggregates import aggregated, is_present
 from tests.reference.expressions import Fails, evaluate
 from tests.reference.values import FAILED, Descending, canonical, order, plain, time_value
+from tests.reference.windows import Ordered
 from tests.reference.xxhash64 import text_rank
 
 if TYPE_CHECKING:
@@ -281,6 +282,21 @@ class Model:
             for _, record, count in sorted(rows, key=lambda each: each[0]):
                 result.append((record, min(count, left)))
                 left -= min(count, left)
+        return total(result)
+
+    @_counted.register
+    def _(self, node: logical.Window) -> Collection:
+        """Put the copies of records in the order of the window, and ask each call at each of them."""
+        (child,) = node.inputs
+        self._used(self._input(node))
+        partitions: dict[Record, list[tuple[Row, Record]]] = defaultdict(list)
+        for row, record, count in self._rows(child):
+            partitions[canonical([row[name] for name in node.by])] += [(row, record)] * max(count, 0)
+        result = []
+        for rows in partitions.values():
+            ordered = Ordered(node, rows)
+            for at, (_, record) in enumerate(ordered.rows):
+                result.append(((*record, *(canonical(ordered.value(call, at)) for _, call in node.calls)), 1))
         return total(result)
 
     @_counted.register

@@ -100,10 +100,21 @@ SHAPES = {
         "TopK": {
             "k": 16,
             "order_by": tuple(
-                {"Order": {"expression": text, "descending": down}}
+                {"Order": {"expression": text, "descending": down, "nulls_first": None}}
                 for text, down in (("a", True), ("b", False), ("desc", False))
             ),
             "by": (),
+        }
+    },
+    "window: {by: a, order_by: [b desc nulls last, c NULLS FIRST], frame: rows 2 preceding, columns: {n: count(*)}}": {
+        "Window": {
+            "columns": (("n", "count(*)"),),
+            "by": ("a",),
+            "order_by": tuple(
+                {"Order": {"expression": text, "descending": down, "nulls_first": first}}
+                for text, down, first in (("b", True, False), ("c", False, True))
+            ),
+            "frame": "rows 2 preceding",
         }
     },
     "temporal_filter: {from: a, until: a + 1}": {"TemporalFilter": {"lower": "a", "upper": "a + 1"}},

@@ -9,6 +9,7 @@ from ddcli.errors import UsageError
 from tests.draws import chance, many
 from tests.sql.generate import Statements
 from tests.sql.judge import Judged, connect, judge
+from tests.sql.windows import WindowStatements
 
 STATEMENTS = [
     "select a, b+1 as x from t where b > 1",
@@ -111,6 +112,13 @@ def test_random_statements_are_what_duckdb_makes_of_them_or_refused(base):
     for seed in [draw.randrange(1 << 32) for _ in range(statements)]:
         assert judge(Statements(random.Random(seed)).statement(), seed, base, judged) is None
     assert judged.compared > statements // 2, judged.refused
+
+
+def test_random_windows_are_what_duckdb_makes_of_them(base):
+    judged, statements = Judged(), many(60)
+    for seed in range(statements):
+        assert judge(WindowStatements(chance("windows", seed)).statement(), seed, base, judged) is None
+    assert judged.compared == statements, judged.refused + judged.left
 
 
 def test_a_collection_can_be_queried():

@@ -2,6 +2,7 @@
 
 * base: delta in, delta out: what all operators share
 * filtered: an arrangement less what a predicate drops
+* frames: rows in order, frames of windows, aggregates over frames
 * groups: operators over groups, as nodes
 * imported: another dataflow's arrangement
 * join: arrange and join

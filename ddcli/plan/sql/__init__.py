@@ -19,4 +19,5 @@ reads: see `block`. Nothing of sqlglot's tree may be left unread: see `ddcli.exp
 * tables: the `from` of a query
 * top: `order by`, `limit`, `offset`
 * values: rows that depend on no table
+* windows: window functions and `qualify`
 """

@@ -7,6 +7,7 @@ condition of a `where` is `[not] exists` or `in` alone, that join is a semijoin 
 
 from __future__ import annotations
 
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,8 @@ class Block:
     scope: Names
     node: Node
     groups: Groups | None = None
+    known: dict[int, Expression] = field(default_factory=dict)
+    """What syntax nodes mean that are computed already: window calls, and names of these."""
 
     @property
     def schema(self) -> Schema:

@@ -139,6 +139,7 @@ class SubqueryHost(Protocol):
 
     scope: Names
     groups: Groups | None
+    known: dict[int, Expression]
 
     @property
     def statement(self) -> QueryLowering:

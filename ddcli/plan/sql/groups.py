@@ -34,8 +34,12 @@ def is_grouped(node: exp.Select, written: list[exp.Expr]) -> bool:
     """Say whether a `select` is over groups."""
     if node.args.get("group") is not None or node.args.get("having") is not None:
         return True
-    order = node.args.get("order")
-    return bool(find_aggregates([*written, *([order] if order is not None else [])]))
+    return bool(find_aggregates([*written, *_clauses(node, "order", "qualify"), *(node.args.get("windows") or ())]))
+
+
+def _clauses(node: exp.Select, *names: str) -> list[exp.Expr]:
+    """Return clauses of a `select`, those that are written."""
+    return [node.args[name] for name in names if node.args.get(name) is not None]
 
 
 def grouped(
@@ -46,9 +50,8 @@ def grouped(
     With `deferred`, a group of no rows is missing, and aggregates are read as what they are then where they are null.
     """
     keys, sets = _sets(statement, block, node, entries)
-    having, order = node.args.get("having"), node.args.get("order")
     written = [entry.written for entry in entries if entry.written is not None]
-    written += [clause for clause in (having, order) if clause is not None]
+    written += [*_clauses(node, "having", "order", "qualify"), *(node.args.get("windows") or ())]
     reader = AggregateCalls(statement.tree, block)
     calls: dict[str, AggregateCall] = {}
     found: dict[int, str] = {}

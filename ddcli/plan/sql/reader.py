@@ -54,6 +54,8 @@ class RowExpressions(ExpressionReader):
         return found
 
     def read(self, node: exp.Expr) -> Expression:
+        if (known := self.block.known.get(id(node))) is not None:
+            return known
         if isinstance(node, exp.Exists):
             (query,) = self.take(node, "this")
             return self.block.exists(query)
@@ -123,7 +125,8 @@ class RowExpressions(ExpressionReader):
 
     def unknown_form(self, node: exp.Expr) -> NoReturn:
         if isinstance(node, exp.Window):
-            self.fail(node, "window functions are not supported", "use `top_k`, or a join with a `group by`")
+            hint = "they stand in the list, in `order by` and in `qualify`; else compute it in a subquery of the `from`"
+            self.fail(node, "a window function can't stand here", hint)
         if isinstance(node, exp.Filter):
             self.fail(node, "`filter (where ...)` stands only behind an aggregate")
         if isinstance(node, exp.Tuple):
@@ -243,14 +246,22 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def find_aggregates(nodes: list[exp.Expr]) -> list[exp.Expr]:
-    """Return the aggregate calls in expressions, with their filters, but for those of subqueries."""
+    """Return the aggregate calls in expressions, with their filters, but for those of subqueries and over windows."""
     found, left = [], list(reversed(nodes))
     while left:
         node = left.pop()
         if is_aggregate(node) or (isinstance(node, exp.Filter) and is_aggregate(node.this)):
             found.append(node)
-        elif not isinstance(node, exp.Query | exp.Window):
-            left += reversed(list(node.iter_expressions()))
+            continue
+        parts = list(node.iter_expressions())
+        if isinstance(
+            node, exp.Window
+        ):  # its own aggregate is over rows: what it reads of these may be aggregates of groups
+            called = node.this.this if isinstance(node.this, exp.Filter) else node.this
+            parts = [part for part in parts if part is not node.this] + list(called.iter_expressions())
+            parts += [node.this.expression] if isinstance(node.this, exp.Filter) else []
+        if not isinstance(node, exp.Query):
+            left += reversed(parts)
     return found
 
 

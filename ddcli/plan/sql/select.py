@@ -18,13 +18,28 @@ from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.reader import contains_query
 from ddcli.plan.sql.tables import From
 from ddcli.plan.sql.top import bounds, first, limited, order_keys, position_of
+from ddcli.plan.sql.windows import attach, find_windows, window_clauses
 
 if TYPE_CHECKING:
     from ddcli.plan.sql.block import Block
     from ddcli.plan.sql.context import Environment, QueryLowering
     from ddcli.plan.sql.top import Key
 
-CLAUSES = ("expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit", "offset", "with_")
+CLAUSES = (
+    "expressions",
+    "from_",
+    "joins",
+    "where",
+    "group",
+    "having",
+    "distinct",
+    "order",
+    "limit",
+    "offset",
+    "with_",
+    "windows",
+    "qualify",
+)
 
 
 LISTED = "\0"
@@ -40,8 +55,13 @@ def select(statement: QueryLowering, node: exp.Select, environment: Environment,
     limit, offset = bounds(statement, node)
     keys = tuple(environment.outer.node.schema) if environment.outer is not None else ()
     single = False
-    if is_grouped(node, [each.written for each in entries if each.written is not None]):
+    listed = [each.written for each in entries if each.written is not None]
+    is_windowed = bool(
+        find_windows([*listed, *window_clauses(node)]) or node.args.get("windows") or node.args.get("qualify")
+    )
+    if is_grouped(node, listed):
         plain = having is None and distinct is None and limit is None and not offset and len(entries) == 1
+        plain = plain and not is_windowed
         deferred = value and plain and not (entries[0].written is not None and contains_query(entries[0].written))
         block, single = grouped(statement, block, node, entries, deferred=deferred)
         if having is not None:
@@ -55,6 +75,8 @@ def select(statement: QueryLowering, node: exp.Select, environment: Environment,
             return QueryResult(
                 block.node, keys, ((entries[0].name, rest[0] if rest else keys[0]),), single=True, value=found
             )
+    if is_windowed:
+        attach(statement, block, node, entries, keys)
     expressions = _expressions(block, entries)
     return _listed(statement, node, block, entries, expressions, keys, limit, offset, single=single)
 

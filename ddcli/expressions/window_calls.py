@@ -1,0 +1,317 @@
+"""How window functions are read: calls, orders and frames, each error at its place.
+
+In a pipeline file `amount - lag(amount)` is an expression over the row's columns and calls, `$window0`, `$window1` ...; the operator's other
+keys are the partition, the order and the frame. In SQL each call has its own behind `over`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError, Text
+from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
+from ddcli.expressions.coerce import BOOL, FLOAT64, INT64, Mismatch, adapts, convert, integer_range, unify
+from ddcli.expressions.parse import ExpressionReader, check_depth
+from ddcli.expressions.reductions import ReductionReader
+from ddcli.expressions.scope import ColumnScope
+from ddcli.expressions.sql import Tree, read
+from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.windows import RUNNING, WHOLE, WINDOW_FUNCTIONS, Frame, FrameBound, WindowCall, WindowFunction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+    from ddcli.expressions.windows import Unit
+
+CALLED = "$window"
+"""Begins the name of a call's column in an expression over calls."""
+OVER = "count(*) over (order by 0 "
+"""What a frame is read behind: without an order, `groups` would be the name of a window."""
+TEMPORAL = ("date", "datetime", "time", "duration")
+
+
+class OrderedBy(NamedTuple):
+    """The keys of an order, each with whether it descends. One that puts nulls elsewhere than at the large end has a key before it."""
+
+    keys: tuple[tuple[Expression, bool], ...]
+    written: int
+    """How many keys were written."""
+
+
+class WindowedExpression(NamedTuple):
+    """Calls, and the expression over the row's columns and theirs."""
+
+    calls: tuple[WindowCall, ...]
+    result: Expression
+
+
+def is_window_function(name: str) -> bool:
+    """Say whether a name, in small letters, is that of a window function or an aggregate."""
+    return name in WINDOW_FUNCTIONS or AGGREGATE_SYNONYMS.get(name, name) in AGGREGATES
+
+
+class CallReader:
+    """Reads calls over windows, their arguments by a reader of expressions."""
+
+    def __init__(self, reader: ExpressionReader, aggregates: ReductionReader):
+        self.reader, self.aggregates = reader, aggregates
+        self.take, self.fail = reader.take, reader.fail
+
+    def call(self, node: exp.Expr, order: OrderedBy, frame: Frame | None) -> WindowCall:
+        """Return what a call means in this order and frame (None: as none is written)."""
+        condition = None
+        inner = node
+        if isinstance(inner, exp.IgnoreNulls | exp.RespectNulls):
+            self.fail(node, "`ignore nulls` and `respect nulls` are not supported", "filter the nulls out before")
+        if isinstance(inner, exp.Filter):
+            inner, where = self.take(inner, "this", "expression")
+            (condition,) = self.take(where, "this")
+        if not isinstance(inner, exp.Anonymous):
+            self.fail(
+                node,
+                "a window function is expected before `over`",
+                f"one of {', '.join(WINDOW_FUNCTIONS)}, or an aggregate",
+            )
+        written = str(inner.this).lower()
+        if (function := WINDOW_FUNCTIONS.get(written)) is not None:
+            if condition is not None:
+                self.fail(node, f"`filter` does not go with {written}", "it stands behind an aggregate")
+            return self._function(inner, function, order, frame)
+        name = AGGREGATE_SYNONYMS.get(written, written)
+        if name not in AGGREGATES:
+            self.fail(
+                node, f"{written} is no window function", f"one of {', '.join(WINDOW_FUNCTIONS)}, or an aggregate"
+            )
+        return self._aggregate(inner, written, condition, order, frame)
+
+    def _function(
+        self, node: exp.Anonymous, function: WindowFunction, order: OrderedBy, frame: Frame | None
+    ) -> WindowCall:
+        nodes = self.take(node, "this", "expressions")[1] or []
+        if any(isinstance(each, exp.IgnoreNulls | exp.RespectNulls) for each in nodes):
+            self.fail(node, "`ignore nulls` and `respect nulls` are not supported", "filter the nulls out before")
+        if not function.least <= len(nodes) <= function.most:
+            wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
+            self.fail(
+                node,
+                f"{function.name} takes {wanted} argument{'s' * (wanted != '1')}, got {len(nodes)}",
+                function.signature,
+            )
+        if function.ordered and not order.keys:
+            self.fail(
+                node,
+                f"{function.name} needs an order: a collection has no order",
+                "add `order by` to the window (`order_by` in a pipeline file)",
+            )
+        name = function.name
+        if name == "ntile":
+            return WindowCall(name, (), INT64, self._number(nodes[0], "ntile", 1))
+        if not nodes:
+            return WindowCall(name, (), FLOAT64 if name in ("percent_rank", "cume_dist") else INT64)
+        value = self._value(nodes[0])
+        if name in ("lag", "lead"):
+            number = self._number(nodes[1], name, 0) if len(nodes) > 1 else 1
+            if len(nodes) < 3:
+                return WindowCall(name, (value,), value.type.or_null(), number)
+            try:
+                args, kind = unify([value, self._value(nodes[2])], f"`{name}`")
+            except Mismatch as mismatch:
+                span = mismatch.argument.span if mismatch.argument is not None else None
+                raise SpecError(mismatch.problem, span=span or self.reader.place(node), hint=mismatch.hint) from None
+            return WindowCall(name, tuple(args), kind, number)
+        frame = frame or RUNNING
+        number = self._number(nodes[1], name, 1) if name == "nth_value" else 0
+        kind = value.type.or_null(frame.may_be_empty or name == "nth_value")
+        return WindowCall(name, (value,), kind, number, frame)
+
+    def _value(self, node: exp.Expr) -> Expression:
+        found = self.reader.read(node)
+        check_depth(found)
+        if found.type.kind in ("null", "months"):
+            self.fail(node, f"a window function does not take {found.type.required()}")
+        return found
+
+    def _number(self, node: exp.Expr, name: str, least: int) -> int:
+        found = self.reader.read(node)
+        if not isinstance(found, Literal) or type(found.value) is not int or not least <= found.value < 2**62:
+            hint = {"lag": "`lead` looks the other way", "lead": "`lag` looks the other way"}.get(name)
+            self.fail(node, f"{name} takes a constant whole number from {least} on", hint)
+        return found.value
+
+    def _aggregate(
+        self, node: exp.Anonymous, written: str, condition: exp.Expr | None, order: OrderedBy, frame: Frame | None
+    ) -> WindowCall:
+        name = AGGREGATE_SYNONYMS.get(written, written)
+        found = self.aggregates.aggregate(node, AGGREGATES[name], written)
+        if condition is not None:
+            kept = getattr(self.aggregates, "kept", None)
+            if kept is None:
+                self.fail(
+                    condition, "`filter (where ...)` is not supported", "write sum(case when condition then x end)"
+                )
+            found = kept(found, self.reader.condition(condition, "a filter"), node, written)  # type: ignore[attr-defined]
+        frame = frame or (RUNNING if order.keys else WHOLE)
+        if frame.may_be_empty and found.args:
+            # Of no row at all there is no value: the argument may be null, so the aggregate is.
+            first = found.args[0]
+            kind = AGGREGATES[name].result(first.type.or_null())
+            found = replace(found, type=kind.or_null(name != "count"))
+        return WindowCall(name, (), found.type, 0, frame, found)
+
+    # --- orders and frames ---------------------------------------------------------------------------------------
+
+    def frame(self, node: exp.WindowSpec, order: OrderedBy) -> Frame:
+        """Return the frame that is written."""
+        kind, start, start_side, end, end_side, exclude = self.take(
+            node, "kind", "start", "start_side", "end", "end_side", "exclude"
+        )
+        unit: Unit = str(kind).lower()  # type: ignore[assignment]
+        bounds = [
+            self._bound(node, unit, value, str(side or "").lower(), order)
+            for value, side in ((start, start_side), (end or "CURRENT ROW", end_side))
+        ]
+        if unit != "range" and not order.keys:
+            self.fail(
+                node,
+                f"a frame of {unit} needs an order: a collection has no order",
+                "add `order by` to the window (`order_by` in a pipeline file)",
+            )
+        if bounds[0].direction > bounds[1].direction or _is_far(bounds[0], 1) or _is_far(bounds[1], -1):
+            self.fail(node, "this frame ends before it begins", "write `between` the earlier bound `and` the later one")
+        word = (
+            "" if exclude is None else str(*self.take(exclude, "this")).lower() if isinstance(exclude, exp.Var) else "?"
+        )
+        if word not in ("", "no others", "current row", "group", "ties"):
+            self.fail(node, "a frame excludes `current row`, `group`, `ties` or `no others`")
+        return Frame(unit, bounds[0], bounds[1], "" if word == "no others" else word)  # type: ignore[arg-type]
+
+    def _bound(self, node: exp.Expr, unit: str, value: object, side: str, order: OrderedBy) -> FrameBound:
+        if str(value).upper() == "CURRENT ROW":
+            return FrameBound(0)
+        direction = -1 if side == "preceding" else 1
+        if str(value).upper() == "UNBOUNDED":
+            return FrameBound(direction)
+        if not isinstance(value, exp.Expr) or side not in ("preceding", "following"):
+            self.fail(node, "a frame begins and ends at `current row`, or so many `preceding` or `following`")
+        offset = self.reader.read(value)
+        if not isinstance(offset, Literal) or offset.value is None:
+            self.fail(value, "a frame's bound is a constant")
+        if unit == "range":
+            return FrameBound(direction, self._distance(value, offset, order))
+        if type(offset.value) is not int or not 0 <= offset.value < 2**62:
+            self.fail(value, f"a bound in {unit} is a whole number, from 0 on")
+        return FrameBound(direction, offset)
+
+    def _distance(self, node: exp.Expr, offset: Literal, order: OrderedBy) -> Literal:
+        """Return the offset of a frame by values, in the type of the order's key."""
+        if order.written != 1:
+            self.fail(node, "a frame by a distance of values needs an order by one key", "write `rows` or `groups`")
+        kind = order.keys[-1][0].type.required()
+        if offset.type.kind == "months":
+            self.fail(node, "months and years differ in length", "write days: interval '30' day")
+        if kind.kind in TEMPORAL:
+            if offset.type.kind != "duration":
+                self.fail(node, f"the distance of a {kind} is an interval", "for example interval '7' day")
+            negative = offset.value.days < 0  # type: ignore[union-attr]
+        elif kind.is_numeric:
+            if not offset.type.is_numeric or not (kind.is_float or adapts(offset, kind) or adapts(offset, INT64)):
+                self.fail(node, f"the distance of a {kind} is a number of that type")
+            if kind.is_integer and offset.value > integer_range("int64")[1]:  # type: ignore[operator]
+                self.fail(node, "this distance is too large")
+            whole = convert(offset, INT64 if kind.is_integer else FLOAT64 if kind.is_float else kind)
+            if not isinstance(whole, Literal):
+                self.fail(node, f"the distance of a {kind} is a number of that type")
+            offset = whole
+            negative = offset.value < 0  # type: ignore[operator]
+        else:
+            self.fail(node, f"a {kind} has no distances", "write `rows` or `groups`, or order by a number or a time")
+        if negative:
+            self.fail(node, "a frame's distance is not negative")
+        return offset
+
+
+def _is_far(bound: FrameBound, direction: int) -> bool:
+    return bound.direction == direction and bound.offset is None
+
+
+class WindowReader(ExpressionReader):
+    """Reads expressions of a pipeline file over a row's columns and calls over its window."""
+
+    def __init__(self, tree: Tree, scope: ColumnScope, order: OrderedBy, frame: Frame | None):
+        super().__init__(tree, scope)
+        self.order, self.frame = order, frame
+        self.calls: list[WindowCall] = []
+        self.inner = CallReader(ExpressionReader(tree, scope), ReductionReader(tree, scope))
+
+    def call(self, node: exp.Anonymous) -> Expression:
+        written = str(node.this).lower()
+        if not is_window_function(written):
+            return super().call(node)
+        found = self.inner.call(node, self.order, self.frame)
+        if found not in self.calls:
+            self.calls.append(found)
+        return Column(f"{CALLED}{self.calls.index(found)}", found.type, span=self.place(node))
+
+    def unknown_form(self, node: exp.Expr) -> NoReturn:
+        if isinstance(node, exp.Window):
+            self.fail(
+                node, "`over` does not stand here", "`by`, `order_by` and `frame` of the operator say what it would"
+            )
+        if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
+            self.fail(node, "`ignore nulls` and `respect nulls` are not supported", "filter the nulls out before")
+        super().unknown_form(node)
+
+
+def parse_windowed(text: Text, scope: ColumnScope, order: OrderedBy, frame: Frame | None) -> WindowedExpression:
+    """Return the calls of a text, and the expression over them; raises SpecError at the place of the mistake."""
+    reader = WindowReader(read(text), scope, order, frame)
+    result = reader.whole()
+    if not reader.calls:
+        hint = f"{', '.join(f'{name}(...)' for name in WINDOW_FUNCTIONS)}, or an aggregate; a column without one belongs into `extend`"
+        raise SpecError("this has no window function", span=text.span, hint=hint)
+    return WindowedExpression(tuple(reader.calls), result)
+
+
+def parse_frame(text: Text, order: OrderedBy) -> Frame:
+    """Return the frame that a text describes, such as `rows between 2 preceding and current row`."""
+    span = replace(text.span, column=text.span.column - len(OVER), length=text.span.length + len(OVER) + 1)
+    tree = _read_frame(Text(f"{OVER}{text.value})", span, text.inset), text)
+    root = tree.root
+    wrong = SpecError("this is no frame", span=text.span, hint="write `rows between 2 preceding and current row`")
+    if not isinstance(root, exp.Window) or any(
+        value for name, value in root.args.items() if name not in ("this", "order", "spec", "over")
+    ):
+        raise wrong
+    spec = root.args.get("spec")
+    if not isinstance(spec, exp.WindowSpec):
+        raise wrong
+    reader = ExpressionReader(tree, ColumnScope({}))
+    try:
+        return CallReader(reader, ReductionReader(tree, ColumnScope({}))).frame(spec, order)
+    except SpecError as error:
+        raise _placed(error, text) from None
+
+
+def _read_frame(whole: Text, text: Text) -> Tree:
+    try:
+        return read(whole, "a frame")
+    except SpecError as error:
+        raise _placed(error, text) from None
+
+
+def _placed(error: SpecError, text: Text) -> SpecError:
+    """Return an error at a place that is in the text."""
+    if error.span is None or error.span.column < text.span.column:
+        error.span = text.span
+    return error
+
+
+def null_keys(key: Expression, descending: bool, nulls_first: bool | None) -> Sequence[tuple[Expression, bool]]:
+    """Return the keys of an order: where nulls stand elsewhere than at the large end, first whether it is null."""
+    if nulls_first is None or nulls_first == descending or not key.type.nullable:
+        return [(key, descending)]
+    return [(Call("is null", (key,), BOOL), nulls_first), (key, descending)]

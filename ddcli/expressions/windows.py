@@ -1,0 +1,120 @@
+"""Window functions: the table, frames, and calls over the ordered rows of a partition.
+
+Rows of a partition stand in one order: by the keys of the order, rows that are equal there by all their other columns, ascending, texts by
+their hashes. So a row has one number, whatever the run. A row of multiplicity n is n rows; one of a multiplicity below 1 is none.
+Rows that are equal in all keys of the order are *peers*.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from ddcli.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from ddcli.expressions.aggregates import AggregateCall
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.tree import Literal as Constant
+    from ddcli.expressions.types import Type
+
+Unit = Literal["rows", "range", "groups"]
+Exclude = Literal["", "current row", "group", "ties"]
+Order = tuple[tuple[str, bool], ...]
+"""Columns that rows are ordered by, and whether descending; null is the largest value."""
+
+
+@dataclass(frozen=True)
+class FrameBound:
+    """An end of a frame: the current row (`direction` 0), or so many rows, groups or values before (-1) or after it (1); None: all."""
+
+    direction: int
+    offset: Constant | None = None
+
+    def text(self) -> str:
+        """Return canonical SQL."""
+        if not self.direction:
+            return "current row"
+        many = "unbounded" if self.offset is None else self.offset.text()
+        return f"{many} {'preceding' if self.direction < 0 else 'following'}"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The rows around the current one that a call sees."""
+
+    unit: Unit
+    start: FrameBound
+    end: FrameBound
+    exclude: Exclude = ""
+
+    def text(self) -> str:
+        """Return canonical SQL."""
+        exclude = f" exclude {self.exclude}" if self.exclude else ""
+        return f"{self.unit} between {self.start.text()} and {self.end.text()}{exclude}"
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether there can be a row whose frame has none: one that always has the current row can't."""
+        return self.start.direction > 0 or self.end.direction < 0 or self.exclude in ("current row", "group")
+
+
+WHOLE = Frame("range", FrameBound(-1), FrameBound(1))
+RUNNING = Frame("range", FrameBound(-1), FrameBound(0))
+"""The frame where none is written: all rows up to the current one and its peers; without an order, all."""
+
+
+@dataclass(frozen=True)
+class WindowFunction:
+    """One function of the table. `least` and `most` arguments; `ordered`: it needs an order."""
+
+    name: str
+    signature: str
+    doc: str
+    least: int = 0
+    most: int = 0
+    ordered: bool = False
+
+
+_TABLE = [
+    WindowFunction("row_number", "row_number()", "Number of the row in its partition, from 1."),
+    WindowFunction("rank", "rank()", "Number of the first of the row's peers: 1, 2, 2, 4.", ordered=True),
+    WindowFunction("dense_rank", "dense_rank()", "Number of the row's peers among all peers: 1, 2, 2, 3.", ordered=True),
+    WindowFunction("percent_rank", "percent_rank()", "(rank - 1) / (rows - 1), 0 of a single row; float64.", ordered=True),
+    WindowFunction("cume_dist", "cume_dist()", "Part of the rows that are not after the row's peers; float64.", ordered=True),
+    WindowFunction("ntile", "ntile(n)", "Number, from 1 to n, of the row's part of n parts as equal as can be, larger ones first.", 1, 1),
+    WindowFunction("lag", "lag(x [, n [, default]])", "x in the row n before (1 if not given); the default, or null, where there is none.", 1, 3, ordered=True),
+    WindowFunction("lead", "lead(x [, n [, default]])", "x in the row n after.", 1, 3, ordered=True),
+    WindowFunction("first_value", "first_value(x)", "x in the first row of the frame, null of an empty one.", 1, 1, ordered=True),
+    WindowFunction("last_value", "last_value(x)", "x in the last row of the frame.", 1, 1, ordered=True),
+    WindowFunction("nth_value", "nth_value(x, n)", "x in the nth row of the frame, null if it has fewer.", 2, 2, ordered=True),
+]  # fmt: skip
+WINDOW_FUNCTIONS: dict[str, WindowFunction] = {each.name: each for each in _TABLE}
+
+
+@dataclass(frozen=True)
+class WindowCall:
+    """A function of the table, or an aggregate over a frame.
+
+    `args` are the value and, of `lag` and `lead`, the default, both of the call's `type`; `number` is how many rows away, which row, or how
+    many parts.
+    """
+
+    function: str
+    args: tuple[Expression, ...]
+    type: Type
+    number: int = 0
+    frame: Frame | None = None
+    aggregate: AggregateCall | None = None
+
+    def columns(self) -> frozenset[str]:
+        """Return the names of the columns it reads."""
+        own = self.aggregate.columns() if self.aggregate is not None else frozenset[str]()
+        return own.union(*(arg.columns() for arg in self.args))
+
+    def text(self) -> str:
+        """Return canonical SQL, without the partition and the order."""
+        number = [str(self.number)] if self.number else []
+        args = [arg.text() for arg in self.args]
+        shown = ", ".join([*args[:1], *number, *args[1:]])
+        called = self.aggregate.text() if self.aggregate is not None else f"{self.function}({shown})"
+        return f"{called} over ({self.frame.text()})" if self.frame is not None else called

@@ -1,0 +1,150 @@
+"""Window functions of a `select`: their calls over partitions and orders, named windows, and `qualify`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.errors import SpecError, did_you_mean
+from ddcli.expressions.window_calls import CallReader, OrderedBy
+from ddcli.plan.sql.names import renamed
+from ddcli.plan.sql.nodes import column
+from ddcli.plan.sql.reader import AggregateCalls
+from ddcli.plan.sql.top import order_keys
+from ddcli.plan.windows import windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.windows import WindowCall
+    from ddcli.plan.sql.block import Block
+    from ddcli.plan.sql.context import QueryLowering
+    from ddcli.plan.sql.entries import Entry
+
+
+def find_windows(nodes: Sequence[exp.Expr]) -> list[exp.Window]:
+    """Return the window calls in expressions, but for those of subqueries and those inside of others."""
+    found, left = [], list(reversed(nodes))
+    while left:
+        node = left.pop()
+        if isinstance(node, exp.Window):
+            found.append(node)
+        elif not isinstance(node, exp.Query):
+            left += reversed(list(node.iter_expressions()))
+    return found
+
+
+def window_clauses(node: exp.Select) -> list[exp.Expr]:
+    """Return the clauses of a `select` beside its list in which window calls stand, or are described."""
+    clauses = [node.args.get(name) for name in ("order", "qualify", "distinct")]
+    return [clause for clause in clauses if clause is not None]
+
+
+def attach(
+    statement: QueryLowering, block: Block, node: exp.Select, entries: Sequence[Entry], keys: Sequence[str]
+) -> None:
+    """Compute the window calls of a `select` in columns more, for each row of the `keys` around; then keep what `qualify` says."""
+    definitions = _definitions(statement, node)
+    written = [entry.written for entry in entries if entry.written is not None]
+    calls = find_windows([*written, *window_clauses(node)])
+    reader = AggregateCalls(statement.tree, block)
+    reader.inner = block.reader  # type: ignore[assignment]
+    inner = CallReader(block.reader, reader)
+    around: list[Expression] = [column(block.node, key) for key in keys]
+    # All are read before any is computed: a subquery in one of them adds to the rows that all are over.
+    groups: dict[tuple[str, ...], tuple[list[Expression], OrderedBy, dict[str, WindowCall]]] = {}
+    places: dict[int, tuple[tuple[str, ...], str]] = {}
+    for each in calls:
+        called, partition, order_by, spec = _resolved(statement, each, definitions)
+        by = [block.reader.expression(part) for part in partition]
+        for part, expression in zip(partition, by, strict=True):
+            if expression.type.kind in ("null", "months"):
+                problem = f"can't partition by {expression.type.required()}"
+                raise SpecError(problem, span=statement.tree.place(part))
+        count = len(order_by.expressions) if order_by is not None else 0
+        order = OrderedBy(tuple(order_keys(statement, order_by, block.reader.expression)), count)
+        call = inner.call(called, order, inner.frame(spec, order) if spec is not None else None)
+        text = (*(part.text() for part in by), "order", *(f"{key.text()} {down}" for key, down in order.keys))
+        mine = groups.setdefault(text, ([*around, *by], order, {}))[2]
+        mine.setdefault(call.text(), call)
+        places[id(each)] = text, call.text()
+    used = {each.args["alias"].name.lower() for each in [*calls, *definitions.values()] if each.args.get("alias")}
+    for name, definition in definitions.items():
+        if name not in used:
+            span = statement.tree.place(definition)
+            raise SpecError(f"no call is over the window `{name}`", span=span, hint="leave it out")
+    for text, (by, order, wanted) in groups.items():
+        names = list(renamed([f"#window{at}" for at in range(len(wanted))], block.schema).values())
+        block.node = windowed(block.node, by, order, dict(zip(names, wanted.values(), strict=True)), "#")
+        named = dict(zip(wanted, names, strict=True))
+        for at, (own, call_text) in places.items():
+            if own == text:
+                block.known[at] = column(block.node, named[call_text])
+    qualify = node.args.get("qualify")
+    if qualify is not None:
+        if not calls:
+            raise SpecError(
+                "`qualify` without a window function",
+                span=statement.tree.place(qualify),
+                hint="write `where` or `having`",
+            )
+        _read_aliases(statement, block, qualify, entries)
+        block.where(statement.tree.take(qualify, "this")[0])
+
+
+def _definitions(statement: QueryLowering, node: exp.Select) -> dict[str, exp.Window]:
+    """Return the windows that a `select` names, by name in small letters."""
+    found: dict[str, exp.Window] = {}
+    for each in node.args.get("windows") or ():
+        name = statement.identifier(each.this)
+        if name.lower() in found:
+            raise SpecError(f"two windows are named `{name}`", span=statement.tree.place(each))
+        found[name.lower()] = each
+    return found
+
+
+def _resolved(
+    statement: QueryLowering, node: exp.Window, definitions: Mapping[str, exp.Window], depth: int = 0
+) -> tuple[exp.Expr, list[exp.Expr], exp.Order | None, exp.WindowSpec | None]:
+    """Return a window's call, or its name, with its partition, order and frame, those of a named window that it begins with among them."""
+    tree = statement.tree
+    called, partition, order, spec, alias = tree.take(node, "this", "partition_by", "order", "spec", "alias", "over")[
+        :5
+    ]
+    partition = list(partition or ())
+    if alias is None:
+        return called, partition, order, spec
+    name = statement.identifier(alias)
+    base = definitions.get(name.lower())
+    if base is None or depth > len(definitions):
+        near = did_you_mean(name.lower(), definitions)
+        hint = f"did you mean `{near}`?" if near else "name it behind `from`: window w as (partition by ...)"
+        raise SpecError(f"no window is named `{name}`", span=tree.place(node), hint=hint)
+    _, its_partition, its_order, its_spec = _resolved(statement, base, definitions, depth + 1)
+    if partition:
+        raise SpecError(f"the window `{name}` has its partition already", span=tree.place(node))
+    if order is not None and its_order is not None:
+        raise SpecError(f"the window `{name}` has an order already", span=tree.place(node))
+    return called, its_partition, order or its_order, spec or its_spec
+
+
+def _read_aliases(statement: QueryLowering, block: Block, qualify: exp.Expr, entries: Sequence[Entry]) -> None:
+    """Read the names of entries of the list that `qualify` has: those that no column has."""
+    if block.groups is not None:  # over groups, names of the list are known anyway
+        return
+    listed = {entry.name.lower(): entry.written for entry in entries if entry.written is not None}
+    left: list[exp.Expr] = [qualify]
+    while left:
+        node = left.pop()
+        if isinstance(node, exp.Query | exp.Window):
+            continue
+        left += node.iter_expressions()
+        if not isinstance(node, exp.Column) or node.args.get("table") or node.name.lower() not in listed:
+            continue
+        try:
+            block.scope.find(None, node.name, statement.tree.place(node))
+        except SpecError:
+            statement.identifier(node)
+            block.known[id(node)] = block.reader.expression(listed[node.name.lower()])

@@ -1,0 +1,152 @@
+"""Window calls as logical nodes, and how they are lowered: what they read is computed before, and what they are of after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.errors import SpecError
+from ddcli.expressions.steps import MapStep
+from ddcli.expressions.tree import Column
+from ddcli.plan import logical, physical, reductions
+from ddcli.plan.error_path import noting, raise_all
+from ddcli.plan.shape import arrange, project
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ddcli.errors import DdError
+    from ddcli.expressions.tree import Expression
+    from ddcli.expressions.types import Schema, Type
+    from ddcli.expressions.window_calls import OrderedBy
+    from ddcli.expressions.windows import WindowCall
+    from ddcli.plan.logical import Node
+    from ddcli.plan.relation import Relation
+    from ddcli.spec import model
+
+
+def windowed(
+    node: Node, by: Sequence[Expression], order: OrderedBy, calls: Mapping[str, WindowCall], prefix: str = "$"
+) -> Node:
+    """Return a node with the values of calls in columns more, over one partition and order. Names must not be taken.
+
+    What is computed for them alone stands in columns that begin with the prefix, and is left out behind.
+    """
+    hidden: dict[str, Expression] = {}
+
+    def column(expression: Expression, stem: str, kind: Type | None = None) -> Column:
+        kind = kind or expression.type
+        if isinstance(expression, Column) and expression.type == kind and expression.name not in keys:
+            return Column(expression.name, kind)
+        if expression.type != kind:  # differs in nulls alone: the same values, in lanes that may have null
+            expression = replace(expression, type=kind)  # type: ignore[type-var]
+        for name, known in hidden.items():
+            if known == expression and known.type == kind:
+                return Column(name, kind)
+        name = f"{prefix}{stem}{len(hidden)}"
+        hidden[name] = expression
+        return Column(name, kind)
+
+    keys: set[str] = set()
+    partition = tuple(dict.fromkeys(column(each, "partition").name for each in by))
+    keys |= set(partition)
+    ordered = tuple((column(each, "sort").name, descending) for each, descending in order.keys)
+    made = []
+    for name, call in calls.items():
+        aggregate = call.aggregate
+        if aggregate is not None:
+            empty = call.frame is not None and call.frame.may_be_empty
+            args = tuple(
+                arg
+                if at and not isinstance(arg, Column)
+                else column(arg, "argument", arg.type.or_null(empty and not at))
+                for at, arg in enumerate(aggregate.args)
+            )
+            own = tuple((column(key, "argument"), descending) for key, descending in aggregate.order_by)
+            aggregate = replace(aggregate, args=args, order_by=own)
+        args = tuple(column(arg, "argument", call.type) for arg in call.args)
+        made.append((name, replace(call, args=args, aggregate=aggregate)))
+    schema = {name: call.type for name, call in made}
+    prepared = node
+    if hidden:
+        columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in node.schema.items()} | hidden
+        types = node.schema | {name: expression.type for name, expression in hidden.items()}
+        prepared = logical.Apply((node,), types, MapStep(tuple(columns.items())))
+    found = logical.Window((prepared,), prepared.schema | schema, partition, ordered, tuple(made))
+    if not hidden:
+        return found
+    kept = {name: Column(name, kind) for name, kind in (node.schema | schema).items()}
+    return logical.Apply((found,), node.schema | schema, MapStep(tuple(kept.items())))
+
+
+def apply_window(relation: Relation, operator: model.Window) -> Relation:
+    """Return a relation with the columns of the operator `window`."""
+    from ddcli.expressions.window_calls import CALLED, OrderedBy, null_keys, parse_frame
+
+    errors: list[DdError] = []
+    by: list[Expression] = []
+    for text in operator.by:
+        with noting(errors):
+            name = relation.column(text)
+            by.append(Column(name, relation.schema[name]))
+    keys: list[tuple[Expression, bool]] = []
+    for item in operator.order_by:
+        with noting(errors):
+            key = relation.scalar(item.expression)
+            if key.type.kind in ("list", "null", "months"):
+                raise SpecError(f"can't order by {key.type.required()}", span=item.expression.span)
+            keys += null_keys(key, item.descending, item.nulls_first)
+    raise_all(errors)
+    order = OrderedBy(tuple(keys), len(operator.order_by))
+    frame = parse_frame(operator.frame, order) if operator.frame is not None else None
+    calls: list[WindowCall] = []
+    results: list[tuple[str, Expression]] = []
+    for name_text, text in operator.columns:
+        with noting(errors):
+            found = relation.windowed(text, order, frame)
+            places: dict[str, Expression] = {}
+            for at, call in enumerate(found.calls):
+                if call not in calls:
+                    calls.append(call)
+                places[f"{CALLED}{at}"] = Column(f"{CALLED}{calls.index(call)}", call.type)
+            results.append((name_text.value, found.result.substitute(places)))
+    raise_all(errors)
+    node = windowed(relation.node, by, order, {f"{CALLED}{at}": call for at, call in enumerate(calls)})
+    columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in relation.schema.items()}
+    columns |= dict(results)
+    schema = {name: expression.type for name, expression in columns.items()}
+    return relation.over(logical.Apply((node,), schema, MapStep(tuple(columns.items()))))
+
+
+def cells(at: int, call: WindowCall) -> Schema:
+    """Return the columns of a call in the physical node, in order."""
+    if call.aggregate is None:
+        return {f"${at}": call.type}
+    found = reductions.cells(at, call.aggregate)
+    if reductions.is_gathered(call.aggregate):
+        return dict.fromkeys(found, call.type)
+    return found
+
+
+def finished(at: int, call: WindowCall) -> Expression:
+    """Return the call's value as an expression over its cells."""
+    if call.aggregate is None or reductions.is_gathered(call.aggregate):
+        return Column(f"${at}", call.type)
+    return reductions.finished(at, call.aggregate)
+
+
+def lower_window(
+    node: logical.Window, wanted: Schema, child: Node, grouped: Callable[..., tuple[Node, tuple[str, ...]]]
+) -> Node:
+    """Return the physical nodes of a window over `child`, which has what it reads, with the `wanted` columns of `node`."""
+    calls = [(name, call) for name, call in node.calls if name in wanted]
+    columns = {name: Column(name, kind) for name, kind in child.schema.items()}
+    prepared, key = grouped(child, columns, node.by)
+    carried = {name: kind for name, kind in wanted.items() if name in child.schema}
+    schema: Schema = {name: prepared.schema[name] for name in key} | carried
+    results: dict[str, Expression] = {name: Column(name, kind) for name, kind in carried.items()}
+    for at, (name, call) in enumerate(calls):
+        schema |= cells(at, call)
+        results[name] = finished(at, call)
+    ordered = physical.WindowedGroup((arrange(prepared, key),), schema, node.order_by, tuple(call for _, call in calls))
+    return project(ordered, results, {name: expression.type for name, expression in results.items()}, fuse=True)
