@@ -22,6 +22,7 @@ from ddcli.engine.secret import new_secret
 from ddcli.engine.times import LEAST, Frontier
 from ddcli.engine.workers import Workers
 from ddcli.job.clock import time_text
+from ddcli.job.consumed import destined
 from ddcli.job.functions import load_functions
 from ddcli.job.request import error_directory, find_upper, is_changed, nothing_new, unparsed_below
 from ddcli.job.sizes import LEAST_ROWS, Sizes, rows_held
@@ -116,7 +117,10 @@ def _changed(
     rebuilt, wrote, counts, spark = rebuild(request, manifest, state, plan, time, choosing)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = _held(rebuilt)
-    withdrawn = {name: sorted(files) for name, files in request.withdrawn.items()}
+    withdrawn = {
+        name: sorted(file.archived or file.path for file in manifest.inputs[name].files if file.key in keys)
+        for name, keys in request.withdrawn.items()
+    }
     alone = RunSummary(
         request.spec.name.value,
         lower,
@@ -304,7 +308,14 @@ class _Run:
             plan=self.graph.fingerprint,
             engine=__version__,
             file=relative_file(self.request.state, self.request.spec.path),
-            inputs={name: InputEntry(times, taken[name].files, reader.kept()) for name, reader in self.readers.items()},
+            inputs={
+                name: InputEntry(
+                    times,
+                    destined(self.request.spec.inputs[name], self.request.base, taken[name].files),
+                    reader.kept(),
+                )
+                for name, reader in self.readers.items()
+            },
             arrangements=traces.entries(self.upper),
             outputs={name: self._output(name, publishing) for name in publishing.layouts},
             exports=self.graph.exports,

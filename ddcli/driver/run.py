@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.errors import EngineError
+from ddcli.job.consumed import archive
 from ddcli.job.functions import refuse_code
 from ddcli.job.options import SparkOptions
 from ddcli.job.request import imports, is_idle, newest_of, nothing_new, read_request
@@ -143,6 +144,8 @@ def run(
                 summary = execute(request, opened.manifest if opened else manifest, opened)
             finally:
                 progress.end()
+        if opened and opened.manifest:
+            archive(request.spec, request.base, opened.manifest, opened.files)
         if opened and opened.manifest and wanted:
             advance_holds(request.spec.name.value, request.state, taken_of(opened.manifest, wanted))
         summary = replace(summary, seconds=clock.perf_counter() - started)

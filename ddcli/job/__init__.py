@@ -1,6 +1,7 @@
 """What a run is asked for, how it is sized, and what it did.
 
 * clock: the time of a run
+* consumed: what becomes of files that were taken in
 * functions: the Python functions of a pipeline: forbidden, or loaded
 * kept_plan: what a pipeline file means, kept from one run to the next
 * object_table: immutable objects as a table of JSON

@@ -18,6 +18,7 @@ from ddcli.errors import InputError, SpecError, SpecErrors, StateError, UsageErr
 from ddcli.expressions.types import parse_type
 from ddcli.job import kept_plan
 from ddcli.job.clock import RunClock, is_due, run_time, time_now, time_text
+from ddcli.job.consumed import archives_of, refuse_shared_files
 from ddcli.job.options import SparkOptions
 from ddcli.job.sizes import default_memory, default_workers
 from ddcli.job.summary import RunSummary
@@ -279,7 +280,11 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     """Return the errors of outputs that are files, that lie in the state or around it or in each other, or in an input."""
     errors = []
     written: list[tuple[str, Text]] = [(f"outputs.{name}", output.path) for name, output in spec.outputs.items()]
-    written += logs_aside(spec)
+    archives = archives_of(spec)
+    written += [
+        *logs_aside(spec),
+        *(each for each in archives if not isinstance(locate(base, each[1].value), ObjectPath)),
+    ]
     for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
         path = locate(base, text.value)
         for name, given in spec.inputs.items():
@@ -293,6 +298,16 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
                 )
         if path.exists() and not path.is_dir():
             errors.append(SpecError(f"{what}: '{text.value}' is a file", span=text.span, hint="name a directory"))
+    for what, text in archives:
+        path = locate(base, text.value)
+        if isinstance(path, ObjectPath) or any(
+            isinstance(locate(base, given.path.value), ObjectPath) for given in spec.inputs.values() if given.archive
+        ):
+            hint = "use `consumed: forget`, and the store's own rules for old objects"
+            errors.append(SpecError(f"{what}: objects of a store are not archived", span=text.span, hint=hint))
+        elif _plain(path).is_relative_to(_plain(state)) or takes(path, state / "batch.parquet"):
+            problem = f"{what}: '{text.value}' and the directory of the state lie in each other"
+            errors.append(SpecError(problem, span=text.span, hint="give each a directory of its own"))
     for name, output in spec.outputs.items():
         path = locate(base, output.path.value)
         others = {f"output '{other}'": locate(base, found.path.value) for other, found in spec.outputs.items()}
@@ -357,17 +372,26 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         entry = manifest.inputs.get(name) if manifest else None
         consumed: Iterable[InputFile] = entry.files if entry else ()
         if anew:
-            consumed = [file for file in consumed if file.withdrawn]
+            consumed = [file for file in consumed if file.withdrawn or file.archived or file.forgotten]
+        gone = request.withdrawn.get(name, frozenset())
+        named = {file.path for file in consumed if file.key in gone} if gone else set[str]()
+        if gone:
+            consumed = [
+                replace(file, withdrawn=True) if file.key in gone else file
+                for file in consumed
+                if file.key not in gone or file.key == file.path
+            ]
+        listing = list_input(given.path.value, request.base, consumed, forgets=given.consumed == "forget")
+        if anew:
+            listing = listing.anew()
         if request.withdrawn:
-            gone = request.withdrawn.get(name, frozenset())
-            consumed = [replace(file, withdrawn=True) if file.path in gone else file for file in consumed]
-        listing = list_input(given.path.value, request.base, consumed)
-        if request.withdrawn:
-            named = () if request.clock.arrival else request.withdrawn.get(name, ())
-            listing = replace(listing, new=tuple(file for file in listing.new if file.path in named))
+            listing = replace(
+                listing, new=tuple(file for file in listing.new if file.path in named and not request.clock.arrival)
+            )
         if request.ready is not None:
             listing = listing.only(request.ready)
         found[name] = InputFiles(None if progress is None else Frontier(progress), listing)
+    refuse_shared_files(request.spec, {name: given.listing for name, given in found.items()})
     return found
 
 
@@ -464,6 +488,6 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
     if any(given.shared and given.shared.identity != manifest.inputs[name].identity for name, given in found.items()):
         return False
     # A row that waits and may be taken would move the upper: it is at or after the old one.
-    return not any(given.listing.new for given in found.values()) and (
+    return not any(given.listing.new or given.listing.unmoved for given in found.values()) and (
         find_upper(request, time, found, manifest, find_seen(manifest)) == before
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError
 from ddcli.store.files.access import real
-from ddcli.store.files.objects import ObjectPath
+from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.listing import places_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Pat
     known = _taken(request, manifest) if manifest is not None else {}
     found: dict[str, set[str]] = {}
     for path in files:
-        entries = next((known[name] for name in _names(path) if name in known), [])
+        entries = _one_each(path, next((known[name] for name in _names(path) if name in known), []))
         if not entries:
             raise InputError(
                 "no run has taken in this file",
@@ -36,7 +36,7 @@ def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Pat
             )
         for name, entry in entries:
             if not entry.withdrawn:
-                found.setdefault(name, set()).add(entry.path)
+                found.setdefault(name, set()).add(entry.key)
         if all(entry.withdrawn for _, entry in entries):
             request.say(f"{path} was withdrawn before, and nothing of it is in the state")
     return replace(request, withdrawn={name: frozenset(paths) for name, paths in found.items()})
@@ -51,8 +51,29 @@ def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, In
             continue
         roots = {str(each) for root in places_of(given.path.value, request.base) for each in (root, real(root))}
         for file in entry.files:
-            for root in roots:
-                found.setdefault(os.path.normpath(f"{root}/{file.path}"), []).append((name, file))
+            places = {os.path.normpath(f"{root}/{file.path}") for root in roots}
+            if file.archived:
+                place = locate(request.base, file.archived)
+                places |= {os.path.normpath(str(each)) for each in (place, real(place))}
+            for each in places:
+                found.setdefault(each, []).append((name, file))
+    return found
+
+
+def _one_each(path: Path, entries: Sequence[tuple[str, InputFile]]) -> list[tuple[str, InputFile]]:
+    """Return of each input the file that a path names: the one that lies there, else the only one that was called so."""
+    found = []
+    for name in dict.fromkeys(name for name, _ in entries):
+        files = [file for of, file in entries if of == name]
+        lying = [file for file in files if file.key == file.path] or files
+        if len(lying) > 1:
+            places = ", ".join(f"'{file.archived or file.path}'" for file in lying)
+            raise InputError(
+                f"the input '{name}' has taken in several files of this name",
+                place=str(path),
+                hint=f"name one by where it lies now: {places}",
+            )
+        found += [(name, file) for file in lying]
     return found
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import InputFiles, Request
     from ddcli.spec.model import InputSpec
     from ddcli.store.state.manifest import Manifest
+    from ddcli.store.tables.listing import Listing
 
 Reader = LogReader | SharedReader
 SECOND = 1_000_000
@@ -45,10 +46,23 @@ def open_logs(
         if there.shared is not None:
             readers[name] = SharedReader(there.shared, [text.value for text in given.time], there.listing, entry)
             continue
+        _refuse_forgotten(name, there.listing)
         known = LogSchema.from_json(entry.schema) if entry else None
         newest = Newest(*entry.schema["newest"]) if entry and "newest" in entry.schema else None
         readers[name] = LogReader(there.listing, format_of(given), known, most, newest)
     return readers
+
+
+def _refuse_forgotten(name: str, listing: Listing) -> None:
+    """Raise InputError for an input that is read again, and has files that are gone."""
+    gone = sorted(file.path for file in listing.to_read if file.forgotten)
+    if gone:
+        count = f"{len(gone)} of its files are gone" if len(gone) > 1 else "a file of it is gone"
+        raise InputError(
+            f"the input '{name}' can't be read again: {count} (`consumed: forget`), '{gone[0]}'",
+            place=str(listing.root / gone[0]),
+            hint="put it back, or leave what needs it as it was; `dd reset PIPELINE --outputs` begins anew with the files that are there",
+        )
 
 
 def import_keys(readers: Mapping[str, Reader]) -> dict[str, tuple[str, ...]]:

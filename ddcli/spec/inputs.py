@@ -40,6 +40,18 @@ AHEAD = Words(
     r"none|\d+\s*(second|minute|hour|day|week)s?",
     "write `2 days` (weeks, hours, minutes, seconds), or `none`",
 )
+_ARCHIVE: Record[Text] = Record(
+    lambda _, arguments: arguments["archive"],
+    {"archive": Key("archive", PATH, required=True, about="directory that they are moved to, relative to this file")},
+    "keep, forget or an archive",
+    "{archive: done/orders/}",
+)
+CONSUMED: Shape[str | Text] = ByKind(
+    "keep, forget or an archive",
+    scalar=Choice("policy", ("keep", "forget")),  # type: ignore[arg-type] # a word is a value of either
+    mapping=_ARCHIVE,  # type: ignore[arg-type]
+    hint="write `keep`, `forget` or `{archive: done/orders/}`",
+)
 _SEVERAL: Shape[tuple[Text, ...]] = ByKind(
     "a column or a list of columns", scalar=As(COLUMN, lambda _, name: (name,)), sequence=COLUMNS
 )
@@ -64,6 +76,9 @@ COMMON = {
         "max_ahead", AHEAD, about="refuse rows further ahead of the clock; default: 1 day, of dates and timestamps"
     ),
     "quarantine": Key("quarantine", PATH, about="directory for late rows put aside; default: in the state"),
+    "consumed": Key(
+        "consumed", CONSUMED, about="files that were taken in whole: keep (default), forget, or an archive"
+    ),
 }
 TIME = Key("time", _SEVERAL, about="the time column, or several for a product order; default: time")
 ONE_TIME = Key("time", As(COLUMN, lambda _, name: (name,)), about="the time column; default: time")

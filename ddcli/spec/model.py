@@ -323,7 +323,7 @@ class InputSpec:
     Of the format `import` is what another pipeline exports: `path` is its state, `arrangement` the name.
     Under the clock of arrivals the time is `ARRIVAL`, and the `ignored` columns are the times that a change log has itself.
     `named` is the time column that the file names, None where it names none. A row further than `max_ahead` after the present time
-    is refused: a length of time, or `none`.
+    is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
     """
 
     name: Text
@@ -345,8 +345,14 @@ class InputSpec:
     csv: CsvOptions | None = None
     named: Text | None = None
     max_ahead: Text | None = None
+    consumed: Literal["keep", "forget"] | Text = "keep"
     ignored: tuple[str, ...] = ()
     quarantines: bool = False
+
+    @property
+    def archive(self) -> Text | None:
+        """The directory into which consumed files are moved."""
+        return None if isinstance(self.consumed, str) else self.consumed
 
     @property
     def arrives(self) -> bool:

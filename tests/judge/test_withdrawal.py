@@ -1,5 +1,6 @@
-"""Files that are withdrawn and mended: of every format, that come in any order over any cut into runs, each of which may die at any file
-operation. What outputs hold is what plain Python says of all that was taken in and not withdrawn, and what they held at earlier times stays.
+"""Files that are withdrawn, mended, archived and lost: of every format, that come in any order over any cut into runs, each of which may
+die at any file operation. What outputs hold is what plain Python says of all that was taken in and not withdrawn, and what they held at
+earlier times stays.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 import ddcli.store.state.directory
 from ddcli.driver.run import run
 from ddcli.errors import InputError
+from ddcli.store.files.gate import Files
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
 from tests.judge import test_arrival as arrival
@@ -119,8 +121,8 @@ def wanted(table):
 class Shop:
     """A folder with a pipeline, and what is known of its files."""
 
-    def __init__(self, folder, format_, kind):
-        self.folder, self.format, self.kind = folder, format_, kind
+    def __init__(self, folder, format_, kind, consumed):
+        self.folder, self.kind, self.consumed = folder, kind, consumed
         self.now = 0
         self.known: dict[tuple[str, int], list] = {}
         """The rows of each file by the time at which it was taken in."""
@@ -130,7 +132,7 @@ class Shop:
         declared = {k: kind for k, kind in arrival.COLUMNS.items() if k != "diff" or format_ == "log"}
         if self.nested:
             declared = {"k": "int64", "v": "string?"}
-        a = {"path": "in/", "columns": declared, **keys}
+        a = {"path": "in/", "columns": declared, "consumed": consumed, **keys}
         b = {"path": "b.csv", "format": "append", "columns": {"v": "string", "w": "string"}}
         count = {"reduce": {"by": ["v"], "n": "count(*)"}}
         pipeline = {
@@ -152,52 +154,84 @@ class Shop:
         path = self.folder / "in" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         self.disk[name] = rows
-        if not self.nested:
-            arrival.WRITERS[self.kind](pl.DataFrame(rows, arrival.SCHEMA, orient="row"), path)
-            return
-        turn, schema = self.nested
+        turn, schema = self.nested or (list, arrival.SCHEMA)
         arrival.WRITERS[self.kind](pl.DataFrame([*turn(rows)], schema, orient="row"), path)
+
+    def place(self, file):
+        """Return where a file lies, or lay."""
+        return self.folder / (file.archived or f"in/{file.path}")
 
     def run(self, death, *withdraw):
         """Run, and again if it dies."""
-        for at in (death, None):
-            self.now += 7
-            text = (arrival.EPOCH + dt.timedelta(microseconds=self.now)).isoformat()
-            files = Faulty(at) if at is not None else None
+        for at in [death, None] if death is not None else [None]:
+            files = Faulty(at) if at is not None else Files()
             with pytest.MonkeyPatch.context() as patch:
-                if files is not None:
-                    patch.setattr(ddcli.store.state.directory, "Files", lambda files=files: files)
+                patch.setattr(ddcli.store.state.directory, "Files", lambda files=files: files)
                 try:
-                    run(self.pipeline, now=text, withdraw=[self.folder / "in" / name for name in withdraw])
+                    self.run_once(withdraw)
                 except Dead:
-                    self.note()
-                    continue
-                except InputError as error:
-                    if "no run has taken in" not in error.problem:
-                        raise
-                    withdraw = ()  # it died after it had taken back a file that is gone
-                    run(self.pipeline, now=(arrival.EPOCH + dt.timedelta(microseconds=self.now + 3)).isoformat())
+                    withdraw = [path for path in withdraw if path in map(self.place, self.taken())]
+                else:
+                    at = None
             self.note()
-            if at is None or death is None:
+            if at is None:
                 return
 
+    def run_once(self, withdraw):
+        self.now += 7
+        text = (arrival.EPOCH + dt.timedelta(microseconds=self.now)).isoformat()
+        run(self.pipeline, now=text, withdraw=withdraw)
+
     def taken(self):
-        """Return the files that are in the state, with the times at which they came."""
+        """Return the files that are in the state."""
         manifest = read_newest(self.folder / ".dd/p")
         files = manifest.inputs["a"].files if manifest else ()
-        return {file.path: file.at for file in files if not file.withdrawn}
+        return sorted((file for file in files if not file.withdrawn), key=lambda file: file.key)
 
     def note(self):
-        """Look what is in the state now, and that outputs hold just that."""
+        """Look what is in the state now, and know that outputs are to hold just that."""
         manifest = read_newest(self.folder / ".dd/p")
         if manifest is None:
             return
-        taken = self.taken()
-        for path, at in taken.items():
+        taken = [(file.path, file.at) for file in self.taken()]
+        for path, at in taken:
             self.known.setdefault((path, at), self.disk.get(path))
-        arrived = [(at, [(p, self.known[p, at]) for p in taken if taken[p] == at]) for at in sorted({*taken.values()})]
+        times = sorted({at for _, at in taken})
+        arrived = [(time, [(path, self.known[path, at]) for path, at in taken if at == time]) for time in times]
         ((upper,),) = manifest.upper
         self.seen[upper - 1] = wanted(self.meaning(arrived))
+
+    def step(self, step, number, files, death):
+        taken = self.taken()
+        if step == "come" or not taken:
+            for name, rows in files:
+                name = f"{name}.{self.kind}"
+                if not (self.folder / "in" / name).exists() and (self.consumed != "forget" or name not in self.disk):
+                    self.write(name, rows)
+            self.run(death)
+            return
+        file = taken[number % len(taken)]
+        place = self.place(file)
+        lost = [other for other in taken if other != file and not self.place(other).exists()]
+        if step == "lose":
+            place.unlink(missing_ok=True)
+            if self.consumed == "forget":
+                self.run(death)
+                return
+        if lost:
+            with pytest.raises(InputError, match="can't be read again"):
+                self.run(None, place)
+            return
+        if step == "mend" and files:
+            self.write(file.path, files[0][1])
+        self.run(death, place)
+        if step == "again" and place.exists() and self.consumed == "keep":
+            self.run(None, place)
+
+    def lies(self, path):
+        """Say whether a file lies where it came because it was withdrawn before it was moved."""
+        manifest = read_newest(self.folder / ".dd/p")
+        return any(file.withdrawn and self.folder / "in" / file.path == path for file in manifest.inputs["a"].files)
 
     def check(self):
         for at, tables in self.seen.items():
@@ -214,26 +248,103 @@ class Shop:
     format_=st.sampled_from(FORMATS),
     kind=st.sampled_from(["parquet", "ndjson", "arrow", "csv"]),
     chance=st.none() | st.tuples(st.sampled_from([1, 3]), st.integers(0, 9)),
+    consumed=st.sampled_from(["keep", "keep", {"archive": "done/"}, "forget"]),
 )
-def test_withdrawn_and_mended(history, format_, kind, chance):
+def test_withdrawn_and_mended(history, format_, kind, chance, consumed):
     kind = kind if format_ not in NESTED or kind != "csv" else "ndjson"
     with tempfile.TemporaryDirectory() as place, nullcontext() if chance is None else cut(*chance):
-        shop = Shop(Path(place), format_, kind)
-        for step, number, files, death in history:
-            there = sorted(shop.taken())
-            if step == "come" or not there:
-                for name, rows in files:
-                    if f"{name}.{kind}" not in shop.disk:
-                        shop.write(f"{name}.{kind}", rows)
-                shop.run(death)
-                continue
-            path = there[number % len(there)]
-            if step == "mend" and files:
-                shop.write(path, files[0][1])
-            elif step == "lose":
-                (shop.folder / "in" / path).unlink()
-                del shop.disk[path]
-            shop.run(death, path)
-            if step == "again":
-                shop.run(None, path)
+        shop = Shop(Path(place), format_, kind, consumed)
+        for each in history:
+            shop.step(*each)
         shop.check()
+        if consumed not in ("keep", "forget"):
+            assert not [path for path in (shop.folder / "in").rglob("*") if path.is_file() and not shop.lies(path)]
+
+
+TIMED = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(["x", "y"]), st.sampled_from([1, 1, -1]), st.integers(0, 5)),
+    max_size=5,
+)
+
+
+@settings(max_examples=many(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    history=st.lists(
+        st.tuples(
+            st.sampled_from(["come", "withdraw", "mend"]),
+            st.integers(0, 5),
+            TIMED,
+            st.integers(0, 4),
+            st.none() | st.integers(0, 50),
+        ),
+        min_size=2,
+        max_size=6,
+    ),
+    keyed=st.booleans(),
+)
+def test_under_the_clock_of_events(history, keyed):
+    """At every open time outputs hold what remains, each row at its own time, mended ones too; closed times stay as they were."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, disk, upper, numbers, past = Path(place), {}, 0, iter(range(10_000)), {}
+        keys = {"format": "upsert", "key": ["k"], "order_by": "u"} if keyed else {}
+        pipeline = {
+            "clock": "event",
+            "inputs": {"a": {"path": "in/", **keys}},
+            "collections": {
+                "c": {"from": "a", "apply": [{"project": ["k", "v"]}]},
+                "n": {"from": "c", "apply": [{"reduce": {"by": ["v"], "n": "count(*)"}}]},
+            },
+            "outputs": {"c": "c/", "n": "n/"},
+        }
+        (folder / "p.yaml").write_text(yaml.safe_dump(pipeline, sort_keys=False))
+        (folder / "in").mkdir()
+        for step, number, rows, more, death in history:
+            first = upper if step == "come" or not disk else 0
+            rows = [(k, v, next(numbers), diff, first + time) for k, v, diff, time in rows]
+            withdraw, until = [], upper + more
+            name = f"{next(numbers)}.parquet"
+            if step != "come" and disk:
+                name = sorted(disk)[number % len(disk)]
+                withdraw, until = [folder / "in" / name], None
+                del disk[name]
+            if step != "withdraw" or not withdraw:
+                disk[name] = rows
+                frame = pl.DataFrame(rows, ["k", "v", "u", "diff", "time"], orient="row")
+                frame = frame.cast({"k": pl.Int64, "v": pl.String, "u": pl.Int64, "diff": pl.Int64, "time": pl.Int64})
+                (frame.drop("diff") if keyed else frame).write_parquet(folder / "in" / name)
+            elif death is not None:
+                (folder / "in" / name).unlink()
+            for at in [death, None] if death is not None else [None]:
+                files = Faulty(at) if at is not None else Files()
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(ddcli.store.state.directory, "Files", lambda files=files: files)
+                    try:
+                        run(folder / "p.yaml", until=None if until is None else str(until), withdraw=withdraw)
+                        break
+                    except Dead:
+                        manifest = read_newest(folder / ".dd/p")
+                        if manifest and name not in {file.path for file in manifest.inputs["a"].files}:
+                            withdraw = []
+            manifest = read_newest(folder / ".dd/p")
+            if manifest is None:
+                continue
+            ((upper,),) = manifest.upper
+            for time in range(upper):
+                past.setdefault(time, held_at(folder, time))
+                assert held_at(folder, time) == past[time], time
+            assert held_at(folder, upper + 9) == timed(disk.values(), upper, keyed=keyed)
+
+
+def held_at(folder, time):
+    return held(folder, "c", time), held(folder, "n", time)
+
+
+def timed(files, upper, *, keyed):
+    """Return what outputs hold of some files' rows before a time."""
+    table, has = Counter(), {}
+    for k, v, _, diff, _ in sorted(
+        (row for rows in files for row in rows if row[4] < upper), key=lambda row: (row[4], row[2])
+    ):
+        table[k, v] += diff
+        has[k] = (k, v)
+    return wanted(Counter(has.values()) if keyed else table)[:2]

@@ -7,6 +7,7 @@
 * lock: one run at a time
 * lock_holder: who holds a lock, as it is signed
 * object_lock: the same in an object store
+* move: a file's move to another directory
 * objects: paths `s3://bucket/key`
 * wholeness: whether a file is complete
 """

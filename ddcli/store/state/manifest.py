@@ -111,7 +111,8 @@ class InputFile:
 
     `done` is false while rows at or after the input's upper still wait in it. Rows before `since` were late and put aside.
     `at` is the time of the run that took it in, where that is the time of its rows. Of a file that was `withdrawn` nothing is in the
-    state: it is remembered as long as it lies there as it was, so that it isn't taken in again.
+    state: it is remembered as long as it lies there as it was, so that it isn't taken in again. One that was `archived` has that path,
+    relative to the pipeline file or absolute; one that was `forgotten` is gone. There may be another file of the name of these.
     """
 
     path: str
@@ -122,15 +123,21 @@ class InputFile:
     since: Times | None = None
     at: int | None = None
     withdrawn: bool = False
+    archived: str = ""
+    forgotten: bool = False
 
     @property
     def key(self) -> str:
-        """What an input has no other of."""
-        return self.path
+        """What an input has no other of: no file that lies in it has a path that begins with a slash."""
+        if self.forgotten:
+            return f"//{self.fingerprint}/{self.path}"
+        return f"/{self.archived}" if self.archived else self.path
 
     def to_row(self) -> list[Any]:
         """Return it as its register has it: a list, as an input may have tens of thousands."""
-        row = [self.path, self.size, self.mtime_ns, self.fingerprint, self.done]
+        row = [self.key, self.size, self.mtime_ns, self.fingerprint, self.done]
+        if self.archived or self.forgotten:
+            return [*row, self.since, self.at, False, self.path, self.archived, self.forgotten]
         if self.withdrawn:
             return [*row, self.since, self.at, True]
         if self.at is not None:
@@ -140,11 +147,18 @@ class InputFile:
     @classmethod
     def from_row(cls, row: list[Any]) -> Self:
         """Return the file that a register has as `row`."""
-        path, size, changed, fingerprint, done, *rest = row
+        key, size, changed, fingerprint, done, *rest = row
+        defaults = [None, None, False, key, "", False]
+        since, at, withdrawn, path, archived, forgotten = [*rest, *defaults[len(rest) :]]
         path_inside(path), count_of(size), integer_of(changed), text_of(fingerprint)
-        since, at, withdrawn = [*rest, None, None, False][:3] if len(rest) < 3 else rest
+        if archived:
+            path_of(archived)
         at = None if at is None else integer_of(at)
-        return cls(path, size, changed, fingerprint, bool(done), times(since), at, bool(withdrawn))
+        facts = fingerprint, bool(done), times(since), at, bool(withdrawn), archived, bool(forgotten)
+        found = cls(path, size, changed, *facts)
+        if found.key != key:
+            raise ValueError(f"a file of another key: {key!r:.80}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,8 @@ class Listing:
     """The files of an input, each list sorted by path; their paths are relative to `root`.
 
     `passed` are those that are not read. `new` have never been taken from; in `waiting` rows were left at or after the last upper; `done` are taken in full.
-    `withdrawn` were taken back, and lie there as they were.
+    `withdrawn` were taken back, and lie there as they were. Archived files have paths relative to `base`; those that are still
+    to be moved there are `unmoved`.
     """
 
     root: Path
@@ -82,6 +83,8 @@ class Listing:
     done: tuple[InputFile, ...] = ()
     passed: tuple[PassedOver, ...] = ()
     withdrawn: tuple[InputFile, ...] = ()
+    base: Path | None = None
+    unmoved: tuple[InputFile, ...] = ()
 
     def only(self, ready: Callable[[Path], bool]) -> Listing:
         """Return the listing with those of its new files that are ready to be read."""
@@ -95,7 +98,12 @@ class Listing:
     def past(self) -> Listing:
         """Return the listing of the files that were taken from, to read them all again."""
         past = tuple(sorted((*self.waiting, *self.done), key=lambda file: file.path))
-        return Listing(self.root, (), past, withdrawn=self.withdrawn)
+        return Listing(self.root, (), past, (), (), self.withdrawn, self.base, self.unmoved)
+
+    def anew(self) -> Listing:
+        """Return the listing of an input that is taken in anew: files that lie elsewhere by now are as new as those that lie there."""
+        new = tuple(sorted((*self.new, *self.done), key=lambda file: file.path))
+        return replace(self, new=new, done=())
 
     def mended(self, before: Iterable[InputFile]) -> Listing:
         """Return the listing with its new files in the place of files under the same names, as if they had been taken in then."""
@@ -110,11 +118,11 @@ class Listing:
         """Return the listing with what earlier runs noted of the files under its new files' names: which rows they put aside, and
         when they took the file in.
         """
-        known = {file.path: file for file in before}
+        known = {file.key: file for file in before}
         return replace(
             self,
             new=tuple(
-                replace(file, since=known[file.path].since, at=known[file.path].at) if file.path in known else file
+                replace(file, since=known[file.key].since, at=known[file.key].at) if file.key in known else file
                 for file in self.new
             ),
         )
@@ -129,7 +137,7 @@ class Listing:
 
     def verify(self) -> None:
         """Refuse a file that was taken from, is to be read again, and has another fingerprint; size and time may be as they were."""
-        for file in self.waiting:
+        for file in (*self.waiting, *(file for file in self.new if file.archived)):
             path = self.path(file)
             if isinstance(path, ObjectPath) or not file.fingerprint:
                 continue  # of an object the listing has compared it
@@ -147,20 +155,30 @@ class Listing:
 
     def path(self, file: InputFile) -> Path:
         """Return the path under which a file can be opened."""
+        if file.archived and self.base is not None and file not in self.unmoved:
+            return locate(self.base, file.archived)
         return self.root / file.path
 
 
-def list_input(path: str, base: Path, consumed: Iterable[InputFile] = ()) -> Listing:
+def list_input(path: str, base: Path, consumed: Iterable[InputFile] = (), *, forgets: bool = False) -> Listing:
     """List a directory (with those below it), one file, or a glob; `path` is relative to `base`.
 
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a path that is not there, a glob that
-    matches nothing, a directory that a table's own log explains, and a consumed file that changed or vanished.
+    matches nothing, a directory that a table's own log explains, and a consumed file that changed or vanished. Where an input
+    `forgets`, files that were taken in whole may vanish, and where they are archived, there may be none.
     """
+    consumed = tuple(consumed)
     try:
         passed: list[PassedOver] = []
-        root, found = _find(path, base, passed)
-        listing = _sorted_out(root, sorted(found, key=lambda file: file.path), consumed)
+        try:
+            root, found = _find(path, base, passed)
+        except NothingFound:
+            emptied = _emptied(path, base, consumed, forgets=forgets)
+            if emptied is None:
+                raise
+            root, found = emptied, iter(())
+        listing = _sorted_out(root, sorted(found, key=lambda file: file.path), consumed, base, forgets=forgets)
         passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn]
         if passed:
             listing = replace(listing, passed=tuple(sorted(passed, key=lambda one: one.path)))
@@ -179,6 +197,17 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = ()) -> Lis
     return listing
 
 
+def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[InputFile, Path]]:
+    """Return the archived files of an input that still lie in it, each with where it lies."""
+    root, found = glimpse(path, base)
+    names = _by_path(file for file in consumed if file.archived)
+    try:
+        each = [(_again(root, file, names.get(file.path, ())), root / file.path) for file in found]
+    except OSError:  # one went away meanwhile: another run will see
+        return []
+    return [(file, place) for file, place in each if file is not None]
+
+
 def glimpse(path: str, base: Path) -> tuple[Path, list[InputFile]]:
     """Return where an input lies, and its files as a look at names, sizes and times tells them; none of one that isn't there."""
     try:
@@ -188,13 +217,37 @@ def glimpse(path: str, base: Path) -> tuple[Path, list[InputFile]]:
         return locate(base, path), []
 
 
-def _sorted_out(root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile]) -> Listing:
-    known = {file.path: file for file in consumed}
-    new, waiting, done, withdrawn = [], [], [], []
+class NothingFound(InputError):
+    """The error of a path where there is no file."""
+
+
+def _emptied(path: str, base: Path, consumed: Sequence[InputFile], *, forgets: bool) -> Path | None:
+    """Return the root of an input of one file, or a glob, all files of which may be gone; None where something is missing."""
+    root, name = places_of(path, base)[-1], locate(base, path).name
+    may_be = bool(consumed) and (forgets or any(file.archived for file in consumed))
+    named = glob.has_magic(path) or all(file.path == name for file in consumed)
+    return root if may_be and named and root.is_dir() else None
+
+
+def _sorted_out(
+    root: Path, found: Sequence[InputFile], consumed: Iterable[InputFile], base: Path, *, forgets: bool
+) -> Listing:
+    known = {file.key: file for file in consumed}
+    apart = {key: known.pop(key) for key in [key for key, file in known.items() if file.archived or file.forgotten]}
+    names = _by_path(apart.values())
+    new, waiting, done, withdrawn, unmoved = [], [], [], [], []
     for file in found:
         if not is_utf8(file.path):
             raise InputError("the file's name is not UTF-8", place=str(root / file.path), hint="rename it")
         before = known.pop(file.path, None)
+        if before is None and (again := _again(root, file, names.get(file.path, ()))) is not None:
+            apart.pop(again.key)
+            if again.archived:
+                unmoved.append(again)
+            else:
+                again = replace(again, forgotten=False, mtime_ns=file.mtime_ns)
+            done.append(again)
+            continue
         if before is not None and before.withdrawn:
             same = _withdrawn(root, before, file)
             if same is not None:
@@ -207,12 +260,34 @@ def _sorted_out(root: Path, found: Sequence[InputFile], consumed: Iterable[Input
             done.append(_unchanged(root, before, file))
         else:
             waiting.append(_unchanged(root, before, file))
+    if forgets:
+        done += [replace(file, forgotten=True) for file in known.values() if file.done and not file.withdrawn]
+        known = {path: file for path, file in known.items() if not file.done}
+    done += apart.values()
     if vanished := [path for path, file in known.items() if not file.withdrawn]:
         gone = min(vanished)
         raise InputError(
             f"a file that was already taken in has vanished: '{gone}'", place=str(root / gone), hint=PUT_BACK
         )
-    return Listing(root, tuple(new), tuple(waiting), tuple(done), withdrawn=tuple(withdrawn))
+    lists = (tuple(new), tuple(waiting), tuple(done))
+    return Listing(root, *lists, withdrawn=tuple(withdrawn), base=base, unmoved=tuple(unmoved))
+
+
+def _by_path(files: Iterable[InputFile]) -> dict[str, list[InputFile]]:
+    """Return files by the path that they have, or had, in their input."""
+    found: dict[str, list[InputFile]] = {}
+    for file in files:
+        found.setdefault(file.path, []).append(file)
+    return found
+
+
+def _again(root: Path, now: InputFile, known: Iterable[InputFile]) -> InputFile | None:
+    """Return which of some files that have been archived, or forgotten, a file is: of the first the very same, that was not moved yet."""
+    for before in known:
+        same = now.size == before.size and (before.forgotten or now.mtime_ns == before.mtime_ns)
+        if same and _fingerprint(root, now) == before.fingerprint:
+            return before
+    return None
 
 
 def _withdrawn(root: Path, before: InputFile, now: InputFile) -> InputFile | None:
@@ -313,7 +388,7 @@ def _matching(pattern: str, fixed: str, passed: list[PassedOver]) -> Iterator[In
 
 
 def _nothing(problem: str, whole: Path) -> InputError:
-    return InputError(problem, place=str(whole), hint=NOT_THERE)
+    return NothingFound(problem, place=str(whole), hint=NOT_THERE)
 
 
 def _find_objects(path: str, whole: ObjectPath, passed: list[PassedOver]) -> tuple[ObjectPath, Iterator[InputFile]]:

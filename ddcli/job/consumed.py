@@ -1,0 +1,89 @@
+"""What becomes of the files of inputs that were taken in whole: they stay, may go, or are moved into an archive after the commit.
+
+Where a file is to be archived stands in the manifest that takes it in. So whoever dies between the commit and the move leaves a file
+that the next run knows, and moves. Imports no third-party library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.errors import EngineError, InputError
+from ddcli.store.files.access import real
+from ddcli.store.files.objects import locate
+from ddcli.store.tables.listing import unmoved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from ddcli.errors import Text
+    from ddcli.spec.model import InputSpec, Spec
+    from ddcli.store.files.gate import Files
+    from ddcli.store.state.manifest import InputFile, Manifest
+    from ddcli.store.tables.listing import Listing
+
+
+def archives_of(spec: Spec) -> list[tuple[str, Text]]:
+    """Return the archives that a file names, each with the keys that name it."""
+    return [(f"inputs.{name}.consumed", given.archive) for name, given in spec.inputs.items() if given.archive]
+
+
+def destined(given: InputSpec, base: Path, files: Sequence[InputFile]) -> Sequence[InputFile]:
+    """Return the files of an input as a commit is to name them: those that are to be archived with a path that no other file has."""
+    if given.archive is None:
+        return files
+    directory = given.archive.value.rstrip("/") or "/"
+    known = {file.archived for file in files}
+    found = []
+    for file in files:
+        if file.done and not (file.archived or file.withdrawn or file.forgotten):
+            number, place = 1, f"{directory}/{file.path}"
+            while place in known or locate(base, place).exists():
+                number += 1
+                place = f"{directory}/{number}/{file.path}"
+            known.add(place)
+            file = replace(file, archived=place)
+        found.append(file)
+    return tuple(found)
+
+
+def archive(spec: Spec, base: Path, manifest: Manifest, files: Files) -> None:
+    """Move the files that a commit has archived and that still lie in their inputs. Raises EngineError where one can't be moved."""
+    for name, given in spec.inputs.items():
+        if given.archive is None or name not in manifest.inputs:
+            continue
+        directory = real(locate(base, given.archive.value))
+        for file, place in unmoved(given.path.value, base, manifest.inputs[name].files):
+            from ddcli.store.files.move import move
+
+            target = locate(base, file.archived)
+            if not real(target).is_relative_to(directory):
+                continue  # the file has named another archive since
+            try:
+                move(files, place, target)
+            except EngineError as error:
+                error.hint = "the run is committed; make room or permit it, then run again to move the file"
+                raise
+
+
+def refuse_shared_files(spec: Spec, listings: Mapping[str, Listing]) -> None:
+    """Raise InputError for a file that one input archives and another one reads."""
+    if not archives_of(spec):
+        return
+    readers: dict[str, str] = {}
+    for name, listing in listings.items():
+        for path in map(str, _lying(listing)):
+            other = readers.setdefault(path, name)
+            if other != name and (spec.inputs[name].archive or spec.inputs[other].archive):
+                raise InputError(
+                    f"the inputs '{other}' and '{name}' both read the file, and one of them archives it",
+                    place=path,
+                    hint="read it by one input from which two collections are made, or leave `consumed` out",
+                )
+
+
+def _lying(listing: Listing) -> Iterable[Path]:
+    """Yield where the files lie that were not archived."""
+    yield from (real(listing.path(file)) for file in listing.files if not (file.archived or file.forgotten))

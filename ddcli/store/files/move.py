@@ -1,0 +1,94 @@
+"""Moving a file that somebody else owns: to another directory, also of another file system, without ever replacing one.
+
+Whoever dies on the way leaves the file in its place, or in both: done again, the move ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ddcli.errors import EngineError
+from ddcli.store.files.access import real
+from ddcli.store.files.gate import TEMPORARY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.store.files.gate import Files
+
+NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS, errno.EACCES}
+"""What a second name for a file fails with where it can have none: another file system, one without links, another's file."""
+BLOCK = 1 << 20
+
+
+def move(files: Files, source: Path, target: Path) -> None:
+    """Move a file to `target`. Raises EngineError if another file lies there; one with the same bytes is the file itself."""
+    source, target = real(source.parent) / source.name, real(target.parent) / target.name
+    files.make_directory(target.parent)
+    files.do("archive", source, partial(_name, source, target))
+    files.sync_directory(target.parent)
+    files.do("archive", source, partial(_drop, source, target))
+    files.sync_directory(source.parent)
+
+
+def _name(source: Path, target: Path) -> None:
+    """Give a file its second name, or write its copy."""
+    if source.is_symlink():  # what it leads to stays where it is
+        _copy(source, target)
+        return
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        if not _same(source, target):
+            problem = f"the file can't be archived: another one lies at '{target}'"
+            raise EngineError(problem, place=str(source)) from None
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        _copy(source, target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Write a copy of a file, which appears whole. What was copied by a run that died is written again."""
+    if target.exists() or target.is_symlink():
+        if not _same(source, target):
+            problem = f"the file can't be archived: another one lies at '{target}'"
+            raise EngineError(problem, place=str(source))
+        return
+    waiting = target.with_name(f".{target.name}{TEMPORARY}")
+    shutil.copy2(source, waiting)
+    descriptor = os.open(waiting, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    try:
+        os.link(waiting, target)  # fails where a file has come meanwhile
+        waiting.unlink()
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        waiting.rename(target)
+
+
+def _drop(source: Path, target: Path) -> None:
+    """Take the first name from a file, if what has it still is the file that has the second one, or its copy."""
+    if source.samefile(target) or _same(source, target):
+        source.unlink()
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Say whether two files have the same bytes."""
+    if other.is_symlink() or not other.is_file() or one.stat().st_size != other.stat().st_size:
+        return False
+    with one.open("rb") as first, other.open("rb") as second:
+        while True:
+            block = first.read(BLOCK)
+            if block != second.read(BLOCK):
+                return False
+            if not block:
+                return True

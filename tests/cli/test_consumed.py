@@ -1,0 +1,213 @@
+"""What becomes of files that were taken in whole: `consumed: keep`, `forget`, or an archive."""
+
+import errno
+import os
+import shutil
+
+import pytest
+
+import ddcli.store.state.directory
+from ddcli.driver.run import run
+from ddcli.store.files import move
+from ddcli.store.state.manifest import read_newest
+from tests.draws import some
+from tests.harness import contents, files
+from tests.store.support import Dead, Faulty, names
+
+HEAD = "name: p\ninputs:\n  a: {{path: {path}, format: {format}, columns: {{k: int64, v: string}}, consumed: {consumed}}}\n"
+ARCHIVE = "{archive: done/}"
+
+
+def csv(*rows):
+    return "k,v\n" + "".join(f"{k},{v}\n" for k, v in rows)
+
+
+def pipeline(shop, consumed, *, path="in/", format_="append", more=""):
+    shop.write("p.yaml", HEAD.format(path=path, format=format_, consumed=consumed) + f"outputs: {{a: out/}}\n{more}")
+
+
+def ran(shop, command, *arguments, code=0):
+    result = shop(command, "p.yaml", *arguments)
+    assert result.code == code, result.err
+    return result
+
+
+def test_consumed_files_are_moved_and_a_rebuild_reads_them_there(shop):
+    pipeline(shop, ARCHIVE)
+    shop.write("in/1.csv", csv((1, "a")))
+    shop.write("in/deep/2.csv", csv((2, "b")))
+    ran(shop, "run")
+    assert names(shop.folder / "in") == []
+    assert names(shop.folder / "done") == ["1.csv", "deep/2.csv"]
+    before = files(shop.folder / "out", shop.folder / "done")
+    assert "nothing new" in ran(shop, "run").err
+    ran(shop, "run", "--full-refresh", "all")
+    assert contents(shop.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
+    assert files(shop.folder / "done") == {path: data for path, data in before.items() if "done" in path.parts}
+    assert "done/1.csv:2" in ran(shop, "why", "a", "k=1").out
+    pipeline(
+        shop,
+        ARCHIVE,
+        more="collections: {c: {from: a, apply: [{reduce: {by: [k], n: count(*)}}]}}\n".replace("outputs", ""),
+    )
+    text = (shop.folder / "p.yaml").read_text().replace("outputs: {a: out/}", "outputs: {a: out/, c: c/}")
+    shop.write("p.yaml", text)
+    ran(shop, "run")
+    assert contents(shop.folder / "c") == {(1, 1): 1, (2, 1): 1}
+
+
+def test_a_file_of_the_same_name_is_another_one(shop):
+    pipeline(shop, ARCHIVE, path="in/export.csv")
+    for number in (1, 2, 3):
+        shop.write("in/export.csv", csv((number, "x")))
+        ran(shop, "run")
+        assert "nothing new" in ran(shop, "run").err
+    assert names(shop.folder / "done") == ["2/export.csv", "3/export.csv", "export.csv"]
+    assert contents(shop.folder / "out") == {(1, "x"): 1, (2, "x"): 1, (3, "x"): 1}
+    err = ran(shop, "retract", "in/export.csv", code=3).err
+    assert "several files of this name" in err
+    assert "'done/2/export.csv'" in err
+    ran(shop, "retract", "done/2/export.csv")
+    assert contents(shop.folder / "out") == {(1, "x"): 1, (3, "x"): 1}
+    ran(shop, "run", "--full-refresh", "all")
+    assert contents(shop.folder / "out") == {(1, "x"): 1, (3, "x"): 1}
+
+
+def test_nothing_that_lies_in_the_archive_is_replaced(shop):
+    pipeline(shop, ARCHIVE)
+    shop.write("in/1.csv", csv((1, "a")))
+    shop.write("done/1.csv", "mine")
+    ran(shop, "run")
+    assert (shop.folder / "done/1.csv").read_text() == "mine"
+    assert (shop.folder / "done/2/1.csv").read_text() == csv((1, "a"))
+    source, target = shop.write("x", "one"), shop.write("y", "two")
+    with pytest.raises(Exception, match="another one lies at"):
+        move.move(ddcli.store.state.directory.Files(), source, target)
+    assert (source.read_text(), target.read_text()) == ("one", "two")
+
+
+def test_what_waits_for_its_time_stays(shop):
+    shop.write(
+        "p.yaml",
+        "name: p\ninputs:\n  a: {path: in/, format: append, time: k, columns: {k: int64, v: string}, consumed: {archive: done/}}\n"
+        "outputs: {a: out/}\n",
+    )
+    shop.write("in/1.csv", csv((1, "a"), (5, "b")))
+    shop.write("in/2.csv", csv((2, "c")))
+    ran(shop, "run", "--until", "3")
+    assert (names(shop.folder / "in"), names(shop.folder / "done")) == (["1.csv"], ["2.csv"])
+    ran(shop, "run", "--until", "9")
+    assert (names(shop.folder / "in"), names(shop.folder / "done")) == ([], ["1.csv", "2.csv"])
+    shop.write("in/2.csv", csv((9, "d")))
+    ran(shop, "run")
+    assert names(shop.folder / "done") == ["1.csv", "2.csv", "2/2.csv"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_run_that_dies_loses_nothing_and_the_next_one_moves(shop, monkeypatch, links):
+    """Also where a file can have no second name, as on another file system."""
+
+    def no_link(*_):
+        raise OSError(errno.EXDEV, "another file system")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_link)
+    pipeline(shop, ARCHIVE)
+    ended = False
+    at = iter(some(range(200)))
+    while not ended:
+        for place in ("in", "done", "out", ".dd"):
+            shutil.rmtree(shop.folder / place, ignore_errors=True)
+        shop.write("in/1.csv", csv((1, "a")))
+        shop.write("in/2.csv", csv((2, "b")))
+        (shop.folder / "done").mkdir()
+        faulty = Faulty(next(at), after=links)
+        with monkeypatch.context() as patch:
+            patch.setattr(ddcli.store.state.directory, "Files", lambda faulty=faulty: faulty)
+            try:
+                run(shop.folder / "p.yaml")
+                ended = True
+            except Dead:
+                pass
+        assert {*names(shop.folder / "in"), *names(shop.folder / "done")} >= {"1.csv", "2.csv"}
+        run(shop.folder / "p.yaml")
+        assert (names(shop.folder / "in"), names(shop.folder / "done")) == ([], ["1.csv", "2.csv"])
+        assert contents(shop.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
+
+
+def test_forgotten_files_may_go_and_come_back(shop):
+    pipeline(shop, "forget", format_="upsert, key: [k]")
+    first = shop.write("in/1.csv", csv((1, "a"), (2, "b")))
+    ran(shop, "run")
+    data = first.read_bytes()
+    first.unlink()
+    assert "nothing new" in ran(shop, "run").err
+    shop.write("in/2.csv", csv((1, "c")))
+    ran(shop, "run")
+    assert contents(shop.folder / "out") == {(1, "c"): 1, (2, "b"): 1}
+    for command in (["run", "--full-refresh", "all"], ["retract", "in/2.csv"], ["why", "a", "k=1"]):
+        name, *rest = command
+        err = ran(shop, name, *rest, code=3).err
+        assert "in/1.csv: error: the input 'a' can't be read again: a file of it is gone (`consumed: forget`)" in err
+    first.write_bytes(data)
+    assert "nothing new" in ran(shop, "run").err
+    ran(shop, "retract", "in/2.csv")
+    assert contents(shop.folder / "out") == {(1, "a"): 1, (2, "b"): 1}
+    first.unlink()
+    shop.write("in/3.csv", csv((3, "d")))
+    ran(shop, "run")
+    first.write_text(csv((4, "new")))
+    ran(shop, "run")
+    assert contents(shop.folder / "out") == {(1, "a"): 1, (2, "b"): 1, (3, "d"): 1, (4, "new"): 1}
+    (entry,) = (file for file in read_newest(shop.folder / ".dd/p").inputs["a"].files if file.forgotten)
+    assert entry.path == "1.csv"
+
+
+def test_what_is_kept_answers_for_what_is_forgotten(shop):
+    """A changed pipeline is built from arrangements where these have all that it reads."""
+    pipeline(shop, "forget", format_="upsert, key: [k]")
+    shop.write("in/1.csv", csv((1, "a")))
+    ran(shop, "run")
+    (shop.folder / "in/1.csv").unlink()
+    text = (shop.folder / "p.yaml").read_text().replace("outputs: {a: out/}", "outputs: {a: out/, c: c/}")
+    shop.write("p.yaml", f"{text}collections: {{c: {{from: a, apply: [{{filter: k > 0}}]}}}}\n")
+    ran(shop, "run")
+    assert contents(shop.folder / "c") == {(1, "a"): 1}
+
+
+def test_a_changed_file_is_refused_also_where_files_may_go(shop):
+    pipeline(shop, "forget")
+    shop.write("in/1.csv", csv((1, "a")))
+    ran(shop, "run")
+    shop.write("in/1.csv", csv((1, "a"), (2, "b")))
+    assert "has changed" in ran(shop, "run", code=3).err
+
+
+@pytest.mark.parametrize(
+    ("consumed", "problem"),
+    [
+        ("{archive: in/done/}", "inputs.a.consumed: writes into 'in/', where the input 'a' reads"),
+        ("{archive: .dd/p/}", "'.dd/p/' and the directory of the state lie in each other"),
+        ("{archive: out/}", "outputs.a: 'out/' and the directory of the 'inputs.a.consumed' lie in each other"),
+        ("{archive: s3://b/done/}", "objects of a store are not archived"),
+        ("archive", "unknown policy 'archive'"),
+        ("{archve: x/}", "unknown key 'archve'"),
+    ],
+)
+def test_what_is_refused(shop, consumed, problem):
+    pipeline(shop, consumed)
+    shop.write("in/1.csv", csv((1, "a")))
+    result = shop("check", "p.yaml")
+    assert result.code == 2, result.err
+    assert problem in result.err
+
+
+def test_a_file_that_another_input_reads_is_not_moved_from_under_it(shop):
+    shop.write(
+        "p.yaml",
+        "name: p\ninputs:\n  a: {path: in/, format: append, columns: {k: int64, v: string}, consumed: {archive: done/}}\n"
+        "  b: {path: in/1.csv, format: append, columns: {k: int64, v: string}}\noutputs: {a: out/, b: b/}\n",
+    )
+    shop.write("in/1.csv", csv((1, "a")))
+    assert "the inputs 'a' and 'b' both read the file" in ran(shop, "run", code=3).err
+    assert names(shop.folder / "in") == ["1.csv"]
