@@ -35,10 +35,10 @@ def command(
     no_code: bool,
     output: str,
 ) -> None:
-    """Take back what PIPELINE has from some files of its inputs, as if it had never taken them in, then run.
+    """Take back what PIPELINE has from some files of its inputs, as if it had never taken them in.
 
-    The outputs get the difference: under `clock: arrival` at the time of the run, else at the first open time. A key, or a table, has
-    again what the other files say. A file may be changed or gone by now: nothing of it is read. All other files of its
+    The outputs get the difference: under `clock: arrival` at the time of the run, which also takes in what is new, else at the first open time,
+    and no time is closed. A key, or a table, has again what the other files say. A file may be changed or gone by now: nothing of it is read. All other files of its
     inputs are read again, so they must be there.
 
     A file that lies there as it was taken in is passed over from then on. One of that name with other content is taken in by the same run: under

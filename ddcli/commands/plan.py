@@ -123,17 +123,20 @@ def preview(path: Path, *, state: Path | None = None, until: str | None = None) 
 
 def _preview(request: Request, manifest: Manifest | None) -> Preview:
     from ddcli.driver.migration import find_changes
-    from ddcli.driver.prepare import prepare
+    from ddcli.driver.prepare import amending, prepare
     from ddcli.engine.times import Frontier
     from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
     from ddcli.store.time_text import format_frontier
 
     ready = prepare(request, manifest)
+    if amended := amending(request, manifest, ready):
+        request = amended
+        ready = prepare(request, manifest)
     wanted = ready.bound.plan(manifest.cache["plan"] if manifest else None)
     before = Frontier(manifest.upper) if manifest else None
     upper = find_upper(request, ready.bound.time, ready.found, manifest, largest_seen(manifest, ready.readers))
     refuse_ahead(request, ready.found, ready.readers)
-    if manifest is not None and upper == before:
+    if manifest is not None and upper == before and not request.withdrawn:
         upper = late_upper(request, manifest, ready.found, ready.readers) or upper
     changes = (
         find_changes(request, manifest, wanted)
@@ -145,7 +148,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     for name, reader in ready.readers.items():
         known = manifest is not None and name in manifest.inputs
         closed = manifest.upper if manifest is not None and known else None
-        rows = 0 if upper is None else reader.take((), closed, upper.elements).rows
+        rows = 0 if upper is None or name in request.withdrawn else reader.take((), closed, upper.elements).rows
         inputs[name] = InputWork(rows, len(reader.listing.new), len(reader.listing.waiting), *again.get(name, (0, 0)))
     kinds = ready.bound.kinds
     return Preview(
@@ -153,7 +156,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
         format_frontier(before, kinds) if before else None,
         format_frontier(upper, kinds) if upper else None,
         work=upper != before or changes is not None,
-        needs_apply=bool(changes and changes.rewritten),
+        needs_apply=bool(changes and changes.rewritten and not request.withdrawn),
         inputs=inputs,
         **_state_work(wanted, changes, manifest),
     )

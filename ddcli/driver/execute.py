@@ -11,7 +11,7 @@ from ddcli.circuit.retention import kept_past
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
 from ddcli.driver.meter import Watching, widths_of
-from ddcli.driver.prepare import prepare
+from ddcli.driver.prepare import amending, prepare
 from ddcli.driver.run_plan import RunPlan
 from ddcli.driver.step import Stepping, pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
@@ -41,6 +41,8 @@ from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import polars as pl
 
     from ddcli.engine.times import Time
@@ -84,6 +86,8 @@ def _execute(
     """Do so once; `secret` is what a state without a manifest begins with, None: what suits its imports."""
     request.progress.begin("looking at the inputs")
     ready = prepare(request, manifest, rows_held(request.memory))
+    if amended := amending(request, manifest, ready):
+        return _execute(amended, manifest, state, choosing, secret)
     readers, time = ready.readers, ready.bound.time
     planning = RunPlan(request, manifest, ready.bound)
     graph = planning.graph
@@ -93,6 +97,8 @@ def _execute(
             return _changed(request, manifest, state, planning.plan, time, choosing)
         if state is not None:
             planning.keep(manifest.cache["plan"]["generations"])
+        if not request.closes:
+            return nothing_new(request, manifest)
     before = Frontier(manifest.upper) if manifest else None
     refuse_ahead(request, ready.found, readers)
     seen = largest_seen(manifest, readers)
@@ -117,10 +123,7 @@ def _changed(
     rebuilt, wrote, counts, spark = rebuild(request, manifest, state, plan, time, choosing)
     lower, upper = (format_frontier(Frontier(each.upper), list(time.values())) for each in (manifest, rebuilt))
     rows, size = _held(rebuilt)
-    withdrawn = {
-        name: sorted(file.archived or file.path for file in manifest.inputs[name].files if file.key in keys)
-        for name, keys in request.withdrawn.items()
-    }
+    withdrawn = {name: paths for name, keys in request.withdrawn.items() if (paths := _paths(manifest, name, keys))}
     alone = RunSummary(
         request.spec.name.value,
         lower,
@@ -136,6 +139,8 @@ def _changed(
     )
     if state is None:
         return replace(alone, dry=True)
+    if not request.closes:
+        return alone
     if withdrawn:  # what lies there instead may be refused, and this is done all the same
         request.say(f"withdrawn: {', '.join(path for files in withdrawn.values() for path in files)}")
     clock = replace(request.clock, given=False)  # the time that was given has been taken
@@ -151,6 +156,12 @@ def _changed(
         spark=spark.and_then(summary.spark) if spark else summary.spark,
         counts=counts,
     )
+
+
+def _paths(manifest: Manifest, name: str, keys: Collection[str]) -> list[str]:
+    """Return where files of an input lie that are withdrawn, and were not before."""
+    files = (file for file in manifest.inputs[name].files if file.key in keys and not file.withdrawn)
+    return sorted(file.archived or file.path for file in files)
 
 
 def _held(manifest: Manifest | None) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
@@ -10,6 +11,7 @@ from ddcli.job.request import find_inputs, find_time
 from ddcli.plan.bound import BoundPipeline
 from ddcli.sources.readers import import_keys, open_logs, time_columns
 from ddcli.store.files.objects import locate
+from ddcli.store.log.reader import LogReader
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.sharing import find_shared
 
@@ -26,6 +28,21 @@ class Prepared:
     found: dict[str, InputFiles]
     readers: dict[str, Reader]
     bound: BoundPipeline
+
+
+def amending(request: Request, manifest: Manifest | None, ready: Prepared) -> Request | None:
+    """Return the request that takes in files which lie in the place of withdrawn ones with the times of their rows, where some are late.
+
+    None where there are no such files: then they are new like any other.
+    """
+    if manifest is None or not manifest.upper or request.withdrawn or request.clock.arrival or request.refreshes_all:
+        return None
+    found = {
+        name: reader.listing.amended
+        for name, reader in ready.readers.items()
+        if reader.listing.amended and isinstance(reader, LogReader) and reader.late_times(manifest.upper) is not None
+    }
+    return replace(request, withdrawn=found) if found else None
 
 
 def remembered(request: Request, manifest: Manifest) -> BoundPipeline:

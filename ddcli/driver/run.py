@@ -80,7 +80,8 @@ def run(
     of a Spark Connect, with the settings `conf`, or in the session `spark`), or wherever it is quicker (`auto`). The state is the
     same, so each run may choose anew.
 
-    Files of inputs that earlier runs took in and `withdraw` names are taken back before anything is read.
+    Files of inputs that earlier runs took in and `withdraw` names are taken back before anything is read; under the clock of events
+    no time is closed then.
 
     With `no_code`, or DDCLI_NO_CODE=1, a pipeline that names Python functions is refused: a run calls them.
 

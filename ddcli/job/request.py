@@ -95,6 +95,8 @@ class Request:
     """The files that the pipeline file includes."""
     withdrawn: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By input the files that are to be withdrawn, as they are called in the state."""
+    closes: bool = True
+    """Whether times are closed; without, nothing else is done than to withdraw files."""
 
     @property
     def refreshes_all(self) -> bool:

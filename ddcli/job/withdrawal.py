@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:
     """Return the request with what it withdraws: of these files those that are in the state, from each input that has taken them in.
 
-    A file that was withdrawn already is reported. Raises InputError for one that no run has taken in.
+    Under the clock of events it closes no time. A file that was withdrawn already is reported. Raises InputError for one that no run has taken in.
     """
     known = _taken(request, manifest) if manifest is not None else {}
     found: dict[str, set[str]] = {}
@@ -39,7 +39,8 @@ def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Pat
                 found.setdefault(name, set()).add(entry.key)
         if all(entry.withdrawn for _, entry in entries):
             request.say(f"{path} was withdrawn before, and nothing of it is in the state")
-    return replace(request, withdrawn={name: frozenset(paths) for name, paths in found.items()})
+    withdrawn = {name: frozenset(paths) for name, paths in found.items()}
+    return replace(request, withdrawn=withdrawn, closes=request.clock.arrival)
 
 
 def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, InputFile]]]:

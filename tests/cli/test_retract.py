@@ -161,6 +161,8 @@ def test_under_the_clock_of_events_updates_are_taken_back_at_the_first_open_time
     assert log.filter(pl.col("time") >= 3)["time"].unique().to_list() == [3]
     assert contents(events.folder / "out") == {("x", 1): 1, ("y", 1): 1}
     assert contents(events.folder / "both") == {("x", 1): 1, ("y", 1): 1}
+    assert "was withdrawn before" in ran(events, "retract", "in/2.parquet").err
+    assert read_newest(events.folder / ".dd/p").upper == ((3,),)
     assert "in/2.parquet" not in str(read_newest(events.folder / ".dd/p").inputs["b"].files)
     ran(events, "run", "--until", "9")
     assert contents(events.folder / "out") == {("x", 1): 1, ("y", 1): 1}
@@ -175,6 +177,37 @@ def test_under_the_clock_of_events_a_mended_file_has_its_own_times(events):
     ran(events, "run", "--until", "9")
     assert contents(events.folder / "out") == {("x", 3): 1, ("y", 2): 1}
     assert contents(events.folder / "both") == {("x", 3): 1, ("y", 2): 1}
+
+
+def test_a_file_that_is_mended_after_it_was_withdrawn_is_taken_in_by_the_next_run(events):
+    ran(events, "retract", "in/2.parquet")
+    events.log("in/2.parquet", [("x", 1, 1), ("x", 7, 1)], **LOG)
+    plan = ran(events, "plan")
+    assert "again   a: 1 file" in plan.out
+    assert "--apply" not in plan.out
+    ran(events, "run", "--until", "5")
+    assert contents(events.folder / "out", until=4) == {("x", 2): 1, ("y", 1): 1}
+    assert contents(events.folder / "both") == {("x", 2): 1, ("y", 1): 1}
+    ran(events, "run", "--until", "9")
+    assert contents(events.folder / "out") == {("x", 3): 1, ("y", 1): 1}
+
+
+def test_a_file_of_many(shop):
+    """Entries of files that lie in segments by now are taken back too."""
+    shop.write("p.yaml", UPSERT.replace("upsert, key: [k]", "append"))
+    for number in range(70):
+        shop.write(f"in/{number}.csv", csv((number, "a")))
+    ran(shop, "run")
+    for number in range(70, 140):
+        shop.write(f"in/{number}.csv", csv((number, "a")))
+    ran(shop, "run")
+    (shop.folder / "in/3.csv").unlink()
+    ran(shop, "retract", "in/3.csv", "in/99.csv")
+    there = {file.path for file in read_newest(shop.folder / ".dd/p").inputs["a"].files if not file.withdrawn}
+    assert there == {f"{number}.csv" for number in range(140) if number not in (3, 99)}
+    assert len(contents(shop.folder / "out")) == 138
+    assert "nothing new" in ran(shop, "run").err
+    assert shop("state", "verify", "p.yaml").code == 0
 
 
 def test_rows_put_aside_go_with_their_file(shop):

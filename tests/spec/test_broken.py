@@ -105,7 +105,7 @@ BROKEN = {
     "misspelt_format": (
         "inputs:\n  a: {path: b, fromat: upsert, key: [k]}\noutputs: {a: c}\n",
         "2:16 inputs.a: unknown key 'fromat'",
-        "did you mean `format`? (keys: path, format, columns, file_name, csv, late, max_ahead, quarantine, time, key, delete_when, order_by)",
+        "did you mean `format`? (keys: path, format, columns, file_name, csv, late, max_ahead, quarantine, consumed, time, key, delete_when, order_by)",
     ),
     "version": (
         HEAD.replace("dd: 1", "dd: 2") + "foo: 1\n",

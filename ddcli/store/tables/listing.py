@@ -73,7 +73,7 @@ class Listing:
     """The files of an input, each list sorted by path; their paths are relative to `root`.
 
     `passed` are those that are not read. `new` have never been taken from; in `waiting` rows were left at or after the last upper; `done` are taken in full.
-    `withdrawn` were taken back, and lie there as they were. Archived files have paths relative to `base`; those that are still
+    `withdrawn` were taken back, and lie there as they were; of the new ones those that lie there instead are `amended`. Archived files have paths relative to `base`; those that are still
     to be moved there are `unmoved`.
     """
 
@@ -85,6 +85,7 @@ class Listing:
     withdrawn: tuple[InputFile, ...] = ()
     base: Path | None = None
     unmoved: tuple[InputFile, ...] = ()
+    amended: frozenset[str] = frozenset()
 
     def only(self, ready: Callable[[Path], bool]) -> Listing:
         """Return the listing with those of its new files that are ready to be read."""
@@ -236,6 +237,7 @@ def _sorted_out(
     apart = {key: known.pop(key) for key in [key for key, file in known.items() if file.archived or file.forgotten]}
     names = _by_path(apart.values())
     new, waiting, done, withdrawn, unmoved = [], [], [], [], []
+    amended = set()
     for file in found:
         if not is_utf8(file.path):
             raise InputError("the file's name is not UTF-8", place=str(root / file.path), hint="rename it")
@@ -254,6 +256,7 @@ def _sorted_out(
                 withdrawn.append(same)
                 continue
             before = None
+            amended.add(file.path)
         if before is None:
             new.append(replace(file, fingerprint=_fingerprint(root, file)))
         elif before.done:
@@ -270,7 +273,9 @@ def _sorted_out(
             f"a file that was already taken in has vanished: '{gone}'", place=str(root / gone), hint=PUT_BACK
         )
     lists = (tuple(new), tuple(waiting), tuple(done))
-    return Listing(root, *lists, withdrawn=tuple(withdrawn), base=base, unmoved=tuple(unmoved))
+    return Listing(
+        root, *lists, withdrawn=tuple(withdrawn), base=base, unmoved=tuple(unmoved), amended=frozenset(amended)
+    )
 
 
 def _by_path(files: Iterable[InputFile]) -> dict[str, list[InputFile]]:
