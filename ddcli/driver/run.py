@@ -135,6 +135,7 @@ def run(
             check_pipeline(
                 request.state, opened.manifest, request.spec.path
             )  # another's first run may have come between
+            archive(request.spec, request.base, opened.manifest, opened.files)  # what a dead run has left
             request = _withdrawing(request, opened.manifest, withdraw)
         from ddcli.driver.execute import execute
 

@@ -371,6 +371,12 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             raise InputError(
                 problem, place=str(directory / PROGRESS), hint="name the time's columns under the input's `time`"
             )
+        if progress is not None and given.archive is not None:
+            raise InputError(
+                f"the input '{name}' is a log that somebody writes: its files are not archived",
+                place=str(directory / PROGRESS),
+                hint="leave `consumed` out; what has been read of a log costs nothing",
+            )
         entry = manifest.inputs.get(name) if manifest else None
         consumed: Iterable[InputFile] = entry.files if entry else ()
         if anew:

@@ -202,6 +202,34 @@ def test_what_is_refused(shop, consumed, problem):
     assert problem in result.err
 
 
+def test_a_log_that_another_pipeline_writes_is_not_archived(shop):
+    pipeline(shop, "keep")
+    shop.write("in/1.csv", csv((1, "a")))
+    ran(shop, "run")
+    shop.write("q.yaml", "name: q\ninputs:\n  a: {path: out/, consumed: {archive: done/}}\noutputs: {a: q/}\n")
+    result = shop("run", "q.yaml")
+    assert result.code == 3
+    assert "the input 'a' is a log that somebody writes" in result.err
+
+
+def test_what_could_not_be_moved_is_moved_before_it_is_withdrawn(shop, monkeypatch):
+    """Else it would lie there as a new file."""
+    pipeline(shop, ARCHIVE)
+    shop.write("in/1.csv", csv((1, "a")))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", full)
+        err = ran(shop, "run", code=5).err
+        assert "the run is committed" in err
+    assert names(shop.folder / "in") == ["1.csv"]
+    ran(shop, "retract", "in/1.csv")
+    assert (names(shop.folder / "in"), names(shop.folder / "done")) == ([], ["1.csv"])
+    assert contents(shop.folder / "out") == {}
+
+
 def test_a_file_that_another_input_reads_is_not_moved_from_under_it(shop):
     shop.write(
         "p.yaml",

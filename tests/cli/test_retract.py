@@ -120,6 +120,20 @@ def test_a_file_that_is_gone_can_be_withdrawn_and_put_back(upsert):
     assert contents(upsert.folder / "out") == {(1, "bad"): 1, (2, "b"): 1, (3, "c"): 1}
 
 
+def test_the_only_file_of_an_input_that_is_gone(shop):
+    shop.write("p.yaml", UPSERT.replace("in/", "in/1.csv"))
+    path = shop.write("in/1.csv", csv((1, "a")))
+    ran(shop, "run")
+    path.unlink()
+    err = ran(shop, "retract", path, code=3).err
+    assert "withdrawn: 1.csv" in err
+    assert "there is no file or directory" in err
+    assert contents(shop.folder / "out") == {}
+    shop.write("in/1.csv", csv((1, "b")))
+    ran(shop, "run")
+    assert contents(shop.folder / "out") == {(1, "b"): 1}
+
+
 def test_a_dry_run_and_what_is_refused_change_nothing(upsert):
     before = files(upsert.folder)
     assert "dry run" in ran(upsert, "retract", "in/2.csv", "--dry-run").err

@@ -408,7 +408,7 @@ BROKEN = {
     "path": (
         HEAD.replace("path: c/", "pth: c/") + "outputs: {orders: o/}\n",
         "3:35 inputs.customers: unknown key 'pth'",
-        "did you mean `path`? (keys: path, format, columns, file_name, csv, late, max_ahead, quarantine, time, diff, negative)",
+        "did you mean `path`? (keys: path, format, columns, file_name, csv, late, max_ahead, quarantine, consumed, time, diff, negative)",
     ),
     "pathnull": (
         HEAD.replace("path: c/", "path: ") + "outputs: {orders: o/}\n",

@@ -167,7 +167,7 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = (), *, for
     A file of the same size and modification time is taken as unchanged (until it is read again: see `Listing.verify`), one of
     the same size and another time if its fingerprint is the same. Raises `InputError` for a path that is not there, a glob that
     matches nothing, a directory that a table's own log explains, and a consumed file that changed or vanished. Where an input
-    `forgets`, files that were taken in whole may vanish, and where they are archived, there may be none.
+    `forgets`, files that were taken in whole may vanish, and where they are archived, or withdrawn, there may be none.
     """
     consumed = tuple(consumed)
     try:
@@ -225,7 +225,8 @@ class NothingFound(InputError):
 def _emptied(path: str, base: Path, consumed: Sequence[InputFile], *, forgets: bool) -> Path | None:
     """Return the root of an input of one file, or a glob, all files of which may be gone; None where something is missing."""
     root, name = places_of(path, base)[-1], locate(base, path).name
-    may_be = bool(consumed) and (forgets or any(file.archived for file in consumed))
+    gone = any(file.archived for file in consumed) or all(file.withdrawn for file in consumed)
+    may_be = bool(consumed) and (forgets or gone)
     named = glob.has_magic(path) or all(file.path == name for file in consumed)
     return root if may_be and named and root.is_dir() else None
 
