@@ -49,7 +49,14 @@ def _plain(signature: str, doc: str, example: str, result: str, calls: str | Non
 
 
 ARITHMETIC = [
-    _rule("+", "a + b", "Sum. Integer overflow is an error.", "2 + 3", "5", rules.arithmetic),
+    _rule(
+        "+",
+        "a + b",
+        "Sum. Integer overflow is an error. A date plus a constant integer is so many days later.",
+        "2 + 3",
+        "5",
+        rules.arithmetic,
+    ),
     _rule("-", "a - b", "Difference; of two dates or timestamps an interval.", "2 - 3", "-1", rules.arithmetic),
     _rule("*", "a * b", "Product. Integer overflow is an error.", "2 * 3", "6", rules.arithmetic),
     _rule(
@@ -235,6 +242,12 @@ TEXT = [
         "The parts between separators; an empty separator splits nothing.",
         "split('a,b', ',')",
         "['a', 'b']",
+    ),
+    _plain(
+        "split_part(text: string, separator: string, position: integer) -> string",
+        "The part at a position between separators, empty where there is none; the first is 1, the last -1.",
+        "split_part('a/b/c', '/', 2)",
+        "'b'",
     ),
     _plain(
         "lpad(text: string, n: integer, fill: constant string = ' ') -> string",

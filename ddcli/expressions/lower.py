@@ -33,6 +33,7 @@ RECEIVERS = {
     "strpos",
     "replace",
     "split",
+    "split_part",
     "substring",
     "lpad",
     "rpad",

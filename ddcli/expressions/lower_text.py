@@ -76,6 +76,15 @@ def _split(_: Checks, __: Call, args: list[pl.Expr]) -> pl.Expr:
     )  # fmt: skip
 
 
+def _split_part(checks: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
+    parts, n = _split(checks, call, args[:2]), args[2].cast(pl.Int64)
+    count = parts.list.len().cast(pl.Int64)
+    inside = (n != 0) & (n <= count) & (n >= -count)
+    at = pl.when(inside).then(pl.when(n > 0).then(n - 1).otherwise(count + n)).otherwise(0)
+    value = pl.when(inside).then(parts.list.get(at, null_on_oob=True)).otherwise(pl.lit(""))
+    return pl.when(parts.is_not_null() & n.is_not_null()).then(value)
+
+
 def _pad(_: Checks, call: Call, args: list[pl.Expr]) -> pl.Expr:
     text, n = args[:2]
     fill = _constant(call, 2, " ")
@@ -151,6 +160,7 @@ LOWER: dict[str, Lower] = {
     "ends_with": lambda _, __, args: args[0].str.ends_with(args[1]),
     "contains": lambda _, __, args: args[0].str.contains(args[1], literal=True),
     "split": _split,
+    "split_part": _split_part,
     "lpad": _pad,
     "rpad": _pad,
     "left": _end,

@@ -31,6 +31,8 @@ Resolved = tuple[list[Expression], Type, str]
 Rule = Callable[[str, Sequence[Expression]], Resolved]
 
 DIVISION_SCALE = 6
+MOST_DAYS = 3_652_059
+"""Days from the first date to the last."""
 
 
 def nullable_if_any(type_: Type, args: Sequence[Expression]) -> Type:
@@ -118,6 +120,10 @@ def temporal_arithmetic(
     A date plus whole days (or months) is a date, plus anything finer a timestamp. A difference is an interval.
     """
     one, other = left.type, right.type
+    if operator == "+" and other.kind == "date" and isinstance(left, Literal) and one.is_integer:
+        return temporal_arithmetic(name, operator, right, left)
+    if operator in "+-" and one.kind == "date" and isinstance(right, Literal) and other.is_integer:
+        return temporal_arithmetic(name, operator, left, _days(right))
     if operator == "+" and one.kind in ("duration", "months") and other.kind in ("date", "datetime"):
         return temporal_arithmetic(name, operator, right, left)
     if operator in "+-" and other.kind == "months" and one.kind in ("date", "datetime") and isinstance(right, Literal):
@@ -153,8 +159,16 @@ def temporal_arithmetic(
         return sides, nullable_if_any(one, sides), name
     if operator == "*" and one.is_integer and other.kind == "duration":
         return temporal_arithmetic(name, operator, right, left)
-    hint = "write a number of days as interval '1' day" if one.is_integer or other.is_integer else None
+    hint = "write a number of days as n * interval '1' day" if one.is_integer or other.is_integer else None
     raise Mismatch(f"`{name}` does not go with {one.required()} and {other.required()}", right, hint)
+
+
+def _days(count: Literal) -> Literal:
+    """Return a constant number of days as an interval."""
+    assert isinstance(count.value, int)
+    if abs(count.value) > MOST_DAYS:
+        raise Mismatch(f"{count.value} days from a date are outside of the years 1 to 9999", count)
+    return Literal(dt.timedelta(days=count.value), DURATION, span=count.span)
 
 
 def _whole_days(arg: Expression) -> bool:

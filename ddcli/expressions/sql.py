@@ -9,6 +9,7 @@ sqlglot learns to read is an error here until it has a meaning.
 from __future__ import annotations
 
 import re
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from sqlglot import exp
@@ -167,9 +168,15 @@ class Tree:
 
     def __init__(self, text: Text, root: exp.Expr):
         self.text, self.root = text, root
-        self.nodes = list(root.walk())
+        self.nodes: list[exp.Expr] = list(root.walk())
         self._places = _places(text.value, self.nodes)
         self._taken: set[int] = set()
+
+    def at(self, text: Text) -> Tree:
+        """Return the tree of the same text at another place, of which no part is used yet."""
+        found = copy(self)
+        found.text, found._taken = text, set()  # noqa: SLF001 - its own class
+        return found
 
     def place(self, node: exp.Expr) -> Span:
         """Return where a syntax node stands; a node without a place of its own spans its parts."""

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.errors import Span, SpecError, Text, UsageError, did_you_mean
-from ddcli.expressions.sql import read
+from ddcli.expressions.sql import Tree, read
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from ddcli.expressions.sql import Tree
 
 
 def query_text(query: str) -> Text:
@@ -33,12 +31,25 @@ def check_tables(text: Text, known: Collection[str], listed: str) -> None:
 
 
 def read_statement(text: Text) -> Tree:
-    """Return the syntax tree of a query; raises SpecError at the place of a mistake."""
+    """Return the syntax tree of a query; raises SpecError at the place of a mistake.
+
+    The last ones are remembered: a file's reader asks for the tables that they name, and the plan for all the rest.
+    """
+    known = _KNOWN.get(text.value)
+    if known is not None:
+        return known.at(text)
     tree = read(text, "a query")
     if not isinstance(tree.root, exp.Query | exp.Values):
         hint = "a query begins with `select`, `with`, `values` or `from`"
         raise SpecError("this is no query", span=tree.place(tree.root), hint=hint)
+    while len(_KNOWN) >= REMEMBERED:
+        _KNOWN.pop(next(iter(_KNOWN)), None)
+    _KNOWN[text.value] = tree
     return tree
+
+
+REMEMBERED = 32
+_KNOWN: dict[str, Tree] = {}
 
 
 def tables_of(tree: Tree) -> tuple[Text, ...]:
@@ -55,6 +66,17 @@ def tables_of(tree: Tree) -> tuple[Text, ...]:
 def table_name(node: exp.Table) -> str:
     """Return the name of a table as it is written: a loop's result is `loop.result`."""
     return ".".join(part.name for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part)
+
+
+def tables_in(query: exp.Expr, names: Collection[str]) -> list[exp.Table]:
+    """Return the places of a query that name one of some tables, in small letters."""
+    tables = [each for each in query.find_all(exp.Table) if isinstance(each.this, exp.Identifier)]
+    return [each for each in tables if table_name(each).lower() in names]
+
+
+def names_some(query: exp.Expr, names: Collection[str]) -> bool:
+    """Say whether a query names one of some tables."""
+    return bool(tables_in(query, names))
 
 
 def _is_own(node: exp.Expr, name: str) -> bool:

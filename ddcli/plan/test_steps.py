@@ -107,6 +107,8 @@ def meant(spec: Spec, name: str) -> str:
 
 def check_tests(spec: Spec, inputs: Mapping[str, Schema], time: Schema) -> None:
     """Raise SpecErrors with all that is wrong in the tests of a pipeline that is right otherwise."""
+    if not spec.tests:
+        return
     relations = build_collections(spec, inputs, list(time.values()))
     typed_tests(spec, inputs, time, {name: relations[of] for name, of in tested_collections(spec).items()})
 

@@ -229,6 +229,7 @@ FORMS = {
         "lpad({text}, 4, '*')",
         "rpad({text}, 2)",
         "left({text}, k)",
+        "split_part({text}, {text}, k)",
         "right({text}, k)",
         "reverse({text})",
         "element({list}, {int})",

@@ -80,7 +80,7 @@ exact:     d ; d ; 1.5 ; 0.25 ; coalesce({exact}, 1.5) ; abs({exact})
 text:      {word} ; {word} ; {word} || {word} ; {word} || {whole} ; {word} || {word} || {whole} + 1
 word:      s ; u ; s ; u ; 'a' ; '' ; 'it''s' ; upper({text}) ; lower({text}) ; trim({text}) ; ltrim({text}, 'x')
 word:      trim(both 'x' from {text}) ; substring({text} from 2 for 1) ; substring({text}, 2) ; nullif({text}, 'a')
-word:      replace({text}, 'a', 'cc') ; left({text}, 1) ; right({text}, 2) ; lpad({text}, 3, '*') ; reverse({text})
+word:      replace({text}, 'a', 'cc') ; left({text}, 1) ; right({text}, 2) ; lpad({text}, 3, '*') ; reverse({text}) ; split_part({text}, 'a', i)
 word:      coalesce({text}, {text}) ; cast({whole} as varchar) ; cast({bool} as varchar) ; cast({date} as varchar)
 word:      case when {bool} then {text} else {text} end ; rpad({text}, 2, '-')
 date:      day ; day ; date '2013-01-31' ; date '2012-12-01' ; coalesce({date}, {date}) ; cast({moment} as date)

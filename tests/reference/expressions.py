@@ -325,6 +325,14 @@ def trim(call: Call, args: list[Any]) -> str:
     return {"trim": args[0].strip, "ltrim": args[0].lstrip, "rtrim": args[0].rstrip}[call.function](characters)
 
 
+def split_part(_: Call, args: list[Any]) -> str:
+    text, separator, position = args
+    parts = text.split(separator) if separator else [text]
+    if position == 0 or abs(position) > len(parts):
+        return ""
+    return parts[position - 1 if position > 0 else position]
+
+
 def left(_: Call, args: list[Any]) -> str:
     return args[0][: args[1]]
 
@@ -453,6 +461,7 @@ STRICT: dict[str, Callable[[Call, list[Any]], Any]] = {
     "starts_with": lambda _, args: args[0].startswith(args[1]),
     "ends_with": lambda _, args: args[0].endswith(args[1]),
     "contains": lambda _, args: args[1] in args[0],
+    "split_part": split_part,
     "split": lambda _, args: args[0].split(args[1]) if args[1] else [args[0]],
     "lpad": pad,
     "rpad": pad,

@@ -6,9 +6,10 @@ import pytest
 
 from ddcli import Dataflow
 from ddcli.errors import UsageError
+from ddcli.plan.logical import Apply, Graph, Source
 from tests.draws import chance, many
 from tests.sql.generate import Statements
-from tests.sql.judge import Judged, connect, judge
+from tests.sql.judge import Judged, bound, connect, judge
 from tests.sql.windows import WindowStatements
 
 STATEMENTS = [
@@ -91,6 +92,17 @@ STATEMENTS = [
     "select a, b from t anti join u using (a)",
     "from t select a where b > 0",
     "with t as (select * from t where a > 1) select * from t",
+    "select a, b, grouping(a) as g, grouping(a, b) as h, count(*) as n from t group by rollup (a, b)",
+    "select a, grouping(a) + grouping(b) as l, sum(b) s from t group by cube (a, b) having grouping(a) = 0 order by grouping(b), a limit 20",
+    "select t.a, i from t full join generate_series(0, 3) as g(i) on t.a = i",
+    "select a, first(b order by s, b) filter (where b > 1) as x, last(b order by s, b) filter (where s is not null) as y from t group by a",
+    "select a, string_agg(s, '-' order by s, b) filter (where b > 1) as x from t group by a",
+    "select a, (select count(*) from u right join v on u.a = v.k and u.c > t.a) as n from t",
+    "select a, (select sum(x.c) from u x full join v on x.a = v.k and x.c > t.a) as n from t",
+    "select a, (select count(*) from v left join u on u.a = t.a and u.c = v.k right join w on w.a = v.x) as n from t",
+    "select a, (select count(*) from u join v on u.a in (select k from v where v.x = t.b) right join w on w.a = u.a) as n from t",
+    "select a from t where exists (select 1 from u, v where u.c = v.k and u.a = t.b and v.x > 0) or b in (select k from v)",
+    "select a from t where not exists (select 1 from u where u.a = t.b and u.c > 1) and a in (select x from v where v.k = t.a)",
 ]  # fmt: skip
 
 
@@ -104,6 +116,14 @@ def test_a_statement_is_what_duckdb_makes_of_it(text, base):
     judged = Judged()
     assert judge(text, 1, base, judged) is None
     assert judged.compared == 1, judged.refused + judged.left
+
+
+def test_a_subquery_that_equalities_tie_is_a_semijoin_with_its_table():
+    """It reads no distinct rows of what is around."""
+    graph = Graph({"": bound("select a from t where exists (select 1 from u where u.a = t.b and u.c > 1)")})
+    assert [type(node).__name__ for node in graph.nodes() if not isinstance(node, Apply | Source)] == ["Semijoin"]
+    fails = Graph({"": bound("select a from t where exists (select 1 from u where u.a = t.b and 1 / u.c > 1)")})
+    assert "Threshold" in [type(node).__name__ for node in fails.nodes()], "it would fail on rows that nobody asks for"
 
 
 def test_random_statements_are_what_duckdb_makes_of_them_or_refused(base):
@@ -133,3 +153,29 @@ def test_a_collection_can_be_queried():
     with pytest.raises(UsageError, match="no collection is named `edge`") as found:
         dataflow.sql("select src\nfrom edge", edges=edges)
     assert str(found.value.span) == "query:2:6"
+
+
+def test_a_recursive_table_may_begin_inside_of_an_aggregate():
+    dataflow = Dataflow()
+    edges = dataflow.input("edges", {"src": "int64", "dst": "int64", "w": "int64"})
+    best = dataflow.sql(
+        "with recursive best(node, d) as (select node, min(d) from (select 0 as node, 0 as d union all"
+        " select e.dst, b.d + e.w from best b join edges e on e.src = b.node) group by node) select * from best",
+        edges=edges,
+    ).output()
+    for edge in [(0, 1, 4), (0, 2, 1), (2, 1, 1), (1, 3, 5)]:
+        edges.insert(edge)
+    edges.advance_to(1)
+    dataflow.step()
+    assert sorted(record for record, _, _ in best.updates()) == [(0, 0), (1, 2), (2, 1), (3, 7)]
+
+
+def test_an_aggregate_of_a_table_that_never_had_a_row_has_its_row():
+    dataflow = Dataflow()
+    t, u = (dataflow.input(name, {"a": "int64"}) for name in "tu")
+    output = dataflow.sql("select count(*) as n, sum(a) as s from t", t=t).output()
+    u.insert((1,))
+    for session in (t, u):
+        session.advance_to(1)
+    dataflow.step()
+    assert output.updates() == [((0, None), 0, 1)]

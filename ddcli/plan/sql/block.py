@@ -7,7 +7,7 @@ condition of a `where` is `[not] exists` or `in` alone, that join is a semijoin 
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from ddcli.expressions.parse import BINARY
 from ddcli.expressions.tree import Call, Case, Column, Expression, Literal
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.context import Environment, Outer
+from ddcli.plan.sql.direct import direct
 from ddcli.plan.sql.names import renamed
 from ddcli.plan.sql.nodes import TRUE, Pair, call, column
 from ddcli.plan.sql.reader import GroupExpressions, RowExpressions, contains_query
@@ -177,7 +178,11 @@ class Block:
     def _lowered(self, query: exp.Expr, *, value: bool = False) -> tuple[QueryResult, list[Pair]]:
         """Return a subquery's result under names that the relation has not, and what it is joined on."""
         around = Environment(self.environment.tables, Outer(self.scope, self.node), self.environment.taken)
-        result, keys = self.statement.query(query, around, value=value).apart(self.schema)
+        result = self.statement.query(query, around, value=value)
+        if result.keys:
+            alone = direct(result.node, nodes.distinct(nodes.projected(self.node, result.keys)))
+            result = replace(result, node=alone or result.node)
+        result, keys = result.apart(self.schema)
         return result, nodes.same(keys, self.node, result.node)
 
     def _join(self, found: Node, pairs: Sequence[Pair]) -> None:

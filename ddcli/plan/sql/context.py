@@ -77,6 +77,7 @@ class QueryLowering(Protocol):
     tree: Tree
     loop: LoopName | None
     coordinates: int
+    leaving: frozenset[str]
     shown: exp.Expr | None
     order: list[tuple[str, bool]]
 
@@ -91,6 +92,9 @@ class QueryLowering(Protocol):
     def query(self, node: exp.Expr, environment: Environment, *, value: bool = False) -> QueryResult:
         """Return the relation of a query, for each row of the columns around that it reads."""
 
+    def beginning(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
+        """Return the relation of a query without the sides of unions that name some tables."""
+
     def definition(self, table: exp.CTE) -> tuple[exp.Expr, list[exp.Expr], exp.Expr]:
         """Return the name, the columns' names and the query of a table of a `with`."""
 
@@ -102,7 +106,7 @@ class QueryLowering(Protocol):
     def identifier(self, node: exp.Expr) -> str:
         """Return a name that stands alone."""
 
-    def one(self, environment: Environment, below: Node | None, span: Span) -> Node:
+    def one(self, environment: Environment, span: Span) -> Node:
         """Return a record for each row of what is around; without that, one."""
 
     def note(self, node: exp.Expr, text: str) -> None:

@@ -15,11 +15,11 @@ from ddcli.plan.sql.block import Block
 from ddcli.plan.sql.context import Groups
 from ddcli.plan.sql.names import Names, renamed
 from ddcli.plan.sql.nodes import call, column
-from ddcli.plan.sql.reader import AggregateCalls, RowExpressions, find_aggregates
+from ddcli.plan.sql.reader import AggregateCalls, RowExpressions, find_aggregates, find_groupings
 from ddcli.plan.sql.top import position_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.plan.logical import Node
@@ -52,6 +52,7 @@ def grouped(
     keys, sets = _sets(statement, block, node, entries)
     written = [entry.written for entry in entries if entry.written is not None]
     written += [*_clauses(node, "having", "order", "qualify"), *(node.args.get("windows") or ())]
+    marks = {id(each): _grouping(statement, block, each, entries, keys) for each in find_groupings(written)}
     reader = AggregateCalls(statement.tree, block)
     calls: dict[str, AggregateCall] = {}
     found: dict[int, str] = {}
@@ -66,6 +67,8 @@ def grouped(
     names = plain | dict(zip(others, fresh_names.values(), strict=True))
     results = list(renamed([f"#value{at}" for at in range(len(calls))], [*block.schema, *names.values()]))
     named = dict(zip(calls, results, strict=True))
+    taken = [*block.schema, *names.values(), *results]
+    listed = dict(zip(marks, renamed([f"#grouping{at}" for at in range(len(marks))], taken).values(), strict=True))
     whole = len(sets) == 1 and not sets[0]
     parts = []
     for members in sets:
@@ -74,7 +77,9 @@ def grouped(
         part = nodes.reduced(block.node, by, list(calls.values()), results)
         if not members and not deferred:
             part = _with_nothing(statement, node, block, part, around)
-        parts.append(_spread(part, around, names, keys))
+        spread = _spread(part, around, names, keys)
+        ungrouped = {name: Literal(_mask(marks[number], members), INT64) for number, name in listed.items()}
+        parts.append(nodes.extended(spread, ungrouped))
     joined = nodes.concat(parts) if not deferred else parts[0]
     scope = Names([each for each in block.scope.names if each.column in joined.schema], block.scope.outer)
     scope.hint = "columns that are grouped by, and aggregates"
@@ -85,10 +90,28 @@ def grouped(
         )
         for number, text in found.items()
     }
+    values |= {number: column(joined, name) for number, name in listed.items()}
     rows = RowExpressions(statement.tree, block)
     aliases = {each.name.lower(): each.written for each in entries if each.written is not None}
     groups = Groups(rows, block.scope, block.schema, over, values, aliases)
     return Block(statement, block.environment, scope, joined, groups), whole
+
+
+def _grouping(
+    statement: QueryLowering, block: Block, node: exp.Expr, entries: Sequence[Entry], keys: Mapping[str, Expression]
+) -> list[str]:
+    """Return the expressions that a `grouping(...)` is about, by their text."""
+    _, written = statement.tree.take(node, "this", "expressions")
+    found = [_key(statement, block, each, entries).text() for each in written or ()]
+    if not found or any(text not in keys for text in found):
+        hint = "grouping(a) is 1 in rows of a `rollup`, `cube` or `grouping sets` where `a` is not grouped by, else 0"
+        raise SpecError("grouping takes expressions that are grouped by", span=statement.tree.place(node), hint=hint)
+    return found
+
+
+def _mask(texts: Sequence[str], members: Sequence[str]) -> int:
+    """Return a bit for each expression, the first the highest: 1 where it is not grouped by."""
+    return sum((text not in members) << at for at, text in enumerate(reversed(texts)))
 
 
 def _or_nothing(call_: AggregateCall, found: Expression, *, deferred: bool) -> Expression:
@@ -102,7 +125,7 @@ def _with_nothing(
     statement: QueryLowering, node: exp.Select, block: Block, part: Node, around: tuple[str, ...]
 ) -> Node:
     """Return groups of all rows with those of no rows: counts are 0 there, other aggregates null."""
-    every = statement.one(block.environment, block.node, statement.tree.place(node))
+    every = statement.one(block.environment, statement.tree.place(node))
     given = renamed(part.schema, [*every.schema, *part.schema])
     moved = nodes.mapped(part, {given[name]: column(part, name) for name in part.schema})
     whole = nodes.joined(every, moved, nodes.same({key: given[key] for key in around}, every, moved), "left")

@@ -8,13 +8,14 @@ from sqlglot import exp
 
 from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
+from ddcli.expressions.coerce import BOOL
 from ddcli.expressions.parse import BINARY, ExpressionReader, check_depth
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.tree import Call, Column, Expression, Literal, deep_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import NoReturn
 
     from ddcli.expressions.aggregates import AggregateCall
@@ -170,13 +171,17 @@ class AggregateCalls(ReductionReader):
         """Return an aggregate over the rows for which a condition is true: over nulls instead of the others' values."""
         from dataclasses import replace
 
-        if call.order_by or call.function in ("list", "array_agg", "mode"):
+        if call.function == "array_agg":
             self.fail(node, f"`filter` does not go with {written}", "filter the rows in a subquery of the `from`")
         first = call.args[0] if call.args else Literal(1, call.type)
         value = self.conditional(node, [(condition, first)], Literal(None, first.type.or_null()))
         aggregate = AGGREGATES[call.function]
         kind = aggregate.result(value.type)
-        return replace(call, args=(value, *call.args[1:]), type=kind)
+        order = call.order_by
+        if call.function in ("first", "last"):  # the other rows come where they are not taken
+            kept = self.resolve(node, "coalesce", [condition, Literal(False, BOOL)])
+            order = ((kept, call.function == "first"), *order)
+        return replace(call, args=(value, *call.args[1:]), order_by=order, type=kind)
 
 
 class GroupExpressions(RowExpressions):
@@ -245,12 +250,27 @@ def is_aggregate(node: exp.Expr) -> bool:
     return AGGREGATE_SYNONYMS.get(name, name) in AGGREGATES
 
 
+def is_grouping(node: exp.Expr) -> bool:
+    """Say whether a node is the call of `grouping`."""
+    return isinstance(node, exp.Anonymous) and str(node.this).lower() in ("grouping", "grouping_id")
+
+
 def find_aggregates(nodes: list[exp.Expr]) -> list[exp.Expr]:
     """Return the aggregate calls in expressions, with their filters, but for those of subqueries and over windows."""
+    return _found(nodes, lambda node: is_aggregate(node.this if isinstance(node, exp.Filter) else node))
+
+
+def find_groupings(nodes: list[exp.Expr]) -> list[exp.Expr]:
+    """Return the calls of `grouping` in expressions, but for those of subqueries."""
+    return _found(nodes, is_grouping)
+
+
+def _found(nodes: list[exp.Expr], wanted: Callable[[exp.Expr], bool]) -> list[exp.Expr]:
+    """Return the outermost nodes in expressions that are wanted, but for those of subqueries."""
     found, left = [], list(reversed(nodes))
     while left:
         node = left.pop()
-        if is_aggregate(node) or (isinstance(node, exp.Filter) and is_aggregate(node.this)):
+        if wanted(node):
             found.append(node)
             continue
         parts = list(node.iter_expressions())

@@ -15,7 +15,7 @@ from sqlglot import exp
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, Text
 from ddcli.expressions.coerce import BOOL
-from ddcli.expressions.statement import table_name
+from ddcli.expressions.statement import names_some, table_name, tables_in
 from ddcli.expressions.tree import Literal
 from ddcli.plan.iteration import iterate
 from ddcli.plan.relation import Relation
@@ -144,9 +144,9 @@ def _initials(
         for each in list(left):
             begin = _beginning(each.query, members)
             query = begin if begin is not None else each.query
-            if begin is None and not (each.names & members) <= found.keys():
+            if begin is None and not (each.names & members) <= found.keys() and not _begins(each.query, members):
                 continue
-            result = statement.query(query, Environment({**known.tables, **found}))
+            result = statement.beginning(query, Environment({**known.tables, **found}), members - found.keys())
             empty = nodes.filtered(result.node, Literal(False, BOOL))
             columns = statement.columns_named(result.columns, each.columns, each.name, each.place)
             found[each.name.lower()] = replace(result, node=empty, columns=columns)
@@ -162,7 +162,7 @@ def _initials(
 def _beginning(query: exp.Expr, members: frozenset[str]) -> exp.Expr | None:
     """Return the first part of a union that names no table of the group."""
     while True:
-        if not _named(query, members):
+        if not tables_in(query, members):
             return query
         inner = query.this if isinstance(query, exp.Union | exp.Subquery) else None
         if not isinstance(inner, exp.Query | exp.Values):
@@ -170,9 +170,25 @@ def _beginning(query: exp.Expr, members: frozenset[str]) -> exp.Expr | None:
         query = inner
 
 
-def _named(query: exp.Expr, members: frozenset[str]) -> list[exp.Table]:
-    tables = [each for each in query.find_all(exp.Table) if isinstance(each.this, exp.Identifier)]
-    return [each for each in tables if table_name(each).lower() in members]
+def _begins(query: exp.Expr, members: frozenset[str]) -> bool:
+    """Say whether each part of a query that names a table of the group is a side of a union whose other side names none."""
+    return all(
+        any(
+            isinstance(around, exp.Union)
+            and not (names_some(around.this, members) and names_some(around.expression, members))
+            for around in _around(table, query)
+        )
+        for table in tables_in(query, members)
+    )
+
+
+def _around(node: exp.Expr, query: exp.Expr) -> list[exp.Expr]:
+    """Return what is around a node, up to a query."""
+    found: list[exp.Expr] = []
+    while node is not query and node.parent is not None:
+        node = node.parent
+        found.append(node)
+    return found
 
 
 def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset[str]) -> None:
@@ -202,7 +218,7 @@ def _check_counts(statement: QueryLowering, table: Recursive, members: frozenset
         inner = part
         while isinstance(inner, exp.Subquery):
             inner = inner.this
-        found = _named(inner, members)
+        found = tables_in(inner, members)
         if found and not _is_linear(inner, found, table.name):
             problem = "with `union all`, a recursive part is a plain `select` that names the table itself once, in its own `from`"
             raise SpecError(problem, span=statement.tree.place(found[0]), hint=hint)

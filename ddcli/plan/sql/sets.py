@@ -9,6 +9,7 @@ from sqlglot import exp
 from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import INT64, Mismatch, convert, meet
+from ddcli.expressions.statement import names_some
 from ddcli.expressions.steps import ExplodeStep
 from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.plan import logical
@@ -28,6 +29,10 @@ def set_operation(statement: QueryLowering, node: exp.SetOperation, environment:
     left, right, distinct = statement.tree.take(
         node, "this", "expression", "distinct", "with_", "order", "limit", "offset"
     )[:3]
+    if isinstance(node, exp.Union) and statement.leaving:
+        sides = [side for side in (left, right) if not names_some(side, statement.leaving)]
+        if len(sides) == 1:
+            return statement.query(sides[0], environment)
     one, other = aligned(
         statement, node, [statement.query(left, environment), statement.query(right, environment)], environment
     )

@@ -101,6 +101,8 @@ class Statement:
     loop: LoopName | None = None
     coordinates: int = 1
     notes: list[tuple[Span, str]] = field(default_factory=list)
+    leaving: frozenset[str] = frozenset()
+    """Recursive tables of which nothing is known yet: sides of unions that name one are left out."""
     shown: exp.Expr | None = None
     """The query whose rows are to be shown in its order: what they are ordered by stays in its relation."""
     order: list[tuple[str, bool]] = field(default_factory=list)
@@ -118,6 +120,15 @@ class Statement:
             environment = replace(environment, taken=taken | environment.taken)
             environment = replace(environment, outer=self._needed(node, outer, environment))
         return self._query(node, environment, value=value)
+
+    def beginning(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
+        """Return the relation of a query without the sides of unions that name some tables."""
+        self.leaving = leaving
+        try:
+            return self.query(node, environment)
+        finally:
+            self.leaving = frozenset()
+            self._free.clear()  # what is left out may read more of what is around
 
     def _needed(self, node: exp.Expr, outer: Outer, environment: Environment) -> Outer | None:
         """Return what is around a query with no more than the columns that it reads, each of their rows once."""
@@ -204,11 +215,11 @@ class Statement:
             raise SpecError(f"`{self.tree.written(node)}` is no name", span=self.tree.place(node))
         return str(self.tree.take(node, "this", "quoted")[0])
 
-    def one(self, environment: Environment, below: Node | None, span: Span) -> Node:
-        """Return a record for each row of what is around; without that, one that is there from the first row of the inputs below on."""
+    def one(self, environment: Environment, span: Span) -> Node:
+        """Return a record for each row of what is around; without that, one that is there from the first row of any input on."""
         if environment.outer is not None:
             return environment.outer.node
-        return one_row(self, below, span)
+        return one_row(self, span)
 
     def note(self, node: exp.Expr, text: str) -> None:
         """Note something that is worth knowing."""

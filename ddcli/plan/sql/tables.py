@@ -81,7 +81,7 @@ class From:
                     chain = self.join(chain, join)
             self.merge(chain)
         elif not self.whole.items:
-            self.whole.items.append(self.statement.one(self.environment, None, self.place(node)))
+            self.whole.items.append(self.statement.one(self.environment, self.place(node)))
         later = self.whole.later
         if where is not None:
             for part in split(self.take(where, "this")[0], self.statement):
@@ -178,13 +178,15 @@ class From:
         side, kind, method = (str(join.args.get(name) or "").lower() for name in ("side", "kind", "method"))
         if kind not in ("", "inner", "outer", "cross", "semi", "anti") or method not in ("", "natural"):
             raise SpecError(f"`{kind or method} join` is not supported", span=self.place(target))
-        if is_lateral(target):
+        if is_lateral(target) and side in ("right", "full") and target.find(exp.Column) is None:
+            other = self.alone(target, chain)
+        elif is_lateral(target):
             if side not in ("", "left") or using or method:
                 raise SpecError(
                     "`lateral` follows a comma, `cross join`, `join` or `left join ... on`", span=self.place(target)
                 )
             return self.lateral(chain, target, on, left=side == "left")
-        if isinstance(target, exp.Subquery) and isinstance(target.this, exp.Table):
+        elif isinstance(target, exp.Subquery) and isinstance(target.this, exp.Table):
             other = self.item_chain(target)
         else:
             item = self.item(target, chain)
@@ -245,10 +247,11 @@ class From:
         if chain.wide and side != "left":
             problem = f"a `{side} join` behind a `lateral` that reads what is before a comma is not supported"
             raise SpecError(problem, span=self.place(join), hint="put the join into a derived table")
-        depends = bool(around & read) or (later and outer is not None)
+        asks = later or (chain.later and side != "left")
+        depends = bool(around & read) or bool(asks and outer is not None)
         own = any(around & item.schema.keys() for item in chain.items)
         if depends and not own:
-            if side != "left" or outer is None or not any(item is outer.node for item in self.whole.items):
+            if outer is None or not any(item is outer.node for item in self.whole.items):
                 problem = f"a `{side} join` whose condition or side reads the query around it is not supported here"
                 raise SpecError(
                     problem, span=self.place(join), hint="put what is read into the `from` by a `cross join` first"
@@ -257,16 +260,27 @@ class From:
             chain = replace(chain, items=[outer.node, *chain.items])
         left = self.flushed(chain, join)
         if chain.later and side != "left":  # they concern what is joined, not what the join pads
-            if outer is not None:
-                problem = f"a subquery in a condition before a `{side} join` is not supported inside of a subquery"
-                raise SpecError(problem, span=self.place(join), hint="put the first join into a derived table")
             left = self.asked(left, chain.names, chain.later)
             chain = replace(chain, later=[])
         tying = other.conditions if depends else []
+        copies: dict[str, str] = {}
+        if outer is not None and (depends or own) and side != "left":
+            # The right side has a row for each row around, too: one without a partner belongs to that.
+            copies = renamed(outer.node.schema, [*self.taken(chain), *self.taken(other)])
+            copy = nodes.mapped(outer.node, {new: nodes.column(outer.node, old) for old, new in copies.items()})
+            bound = {old: nodes.column(copy, new) for old, new in copies.items()}
+            own_ties = [each.substitute(bound) for each in other.conditions]
+            other, tying = replace(other, items=[copy, *other.items], conditions=own_ties), []
+            conditions += [
+                call("is not distinct from", nodes.column(outer.node, old), each) for old, each in bound.items()
+            ]
+            depends = False
         right = self.flushed(other if not depends else replace(other, conditions=[]), join)
         found = outer_joined(
             left, right, [*conditions, *tying], side, lambda node: self.asked(node, names, later) if later else node
         )
+        if copies:
+            found = _around(found, copies, side)
         if side == "full" and columns:
             added: dict[str, Expression] = {}
             for at, each in enumerate(names):
@@ -409,7 +423,7 @@ class From:
             (inner,) = self.take(node, "this", "alias", "view", "outer")[:1]
         before = self.everything(chain, node)
         if not before.items:
-            before.items = [self.statement.one(self.environment, None, self.place(node))]
+            before.items = [self.statement.one(self.environment, self.place(node))]
         relation = before.items[0]
         if isinstance(inner, exp.Subquery):
             alias = alias or inner.args.get("alias")
@@ -451,6 +465,14 @@ class From:
             return replace(before, items=[joined], names=names)
         joined = product([relation, item.node], conditions, lambda: None)
         return replace(before, items=[joined], names=names, later=[*before.later, *later])
+
+    def alone(self, node: exp.Expr, chain: Chain) -> Chain:
+        """Return the chain of a table function that reads no column."""
+        made = From(self.statement, Environment(self.environment.tables)).lateral(Chain(), node, None)
+        ((item,), (name,)) = made.items, made.names
+        result = QueryResult(nodes.projected(item, [name.column]), (), ((name.name, name.column),))
+        found = self.named(result, None, name.table, chain, node)
+        return Chain([found.node], [], found.names)
 
     def alias_names(self, alias: exp.Expr | None, name: str, column: str, at: exp.Expr) -> list[Name]:
         """Return the name of the column of a table function."""
@@ -498,6 +520,18 @@ class From:
             )
         schema = relation.schema | {column: table.type}
         return logical.Apply((relation,), schema, UnnestStep(column, table)), column, name
+
+
+def _around(found: Node, copies: dict[str, str], side: str) -> Node:
+    """Return a right or full join with the columns of the rows around, of which the right side has copies, where the left has none."""
+    columns: dict[str, Expression] = {}
+    for name in found.schema:
+        if name in copies:
+            copy = nodes.column(found, copies[name])
+            columns[name] = copy if side == "right" else call("coalesce", nodes.column(found, name), copy)
+        elif name not in copies.values():
+            columns[name] = nodes.column(found, name)
+    return nodes.mapped(found, columns)
 
 
 def is_comma(join: exp.Join) -> bool:

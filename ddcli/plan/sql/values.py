@@ -35,7 +35,7 @@ def values(statement: QueryLowering, node: exp.Values, environment: Environment)
     span = statement.tree.place(node)
     if len(rows) > MOST:
         raise SpecError(f"`values` has more than {MOST} rows", span=span, hint="read them from a file, as an input")
-    one = statement.one(environment, None, span)
+    one = statement.one(environment, span)
     outer = environment.outer.scope if environment.outer is not None else None
     block = Block(statement, environment, Names([], outer), one)
     keys = tuple(one.schema) if environment.outer is not None else ()
@@ -74,8 +74,8 @@ def values(statement: QueryLowering, node: exp.Values, environment: Environment)
     return QueryResult(found, keys, tuple((f"col{at}", name) for at, name in enumerate(names)), len(rows) == 1)
 
 
-def one_row(statement: QueryLowering, below: Node | None, span: Span) -> Node:
-    """Return a node of one record that is there from the first row of the inputs below a node on, or of all inputs."""
+def one_row(statement: QueryLowering, span: Span) -> Node:
+    """Return a node of one record that is there from the first row of any input on."""
     from ddcli.plan.once import once
 
     if statement.coordinates > 1:
@@ -83,4 +83,4 @@ def one_row(statement: QueryLowering, below: Node | None, span: Span) -> Node:
         raise SpecError(
             problem, span=span, hint="`values`, a `select` without `from` and aggregates without `group by` need it"
         )
-    return once([below] if below is not None else list(statement.inputs()))
+    return once(list(statement.inputs()))
