@@ -94,7 +94,7 @@ def test_types(written: str, type_: str) -> None:
         ("regexp_like(s, '(')", 20, "the pattern is wrong: unclosed group", None),
         ("regexp_like(s, s)", 20, "`pattern` must be a constant", None),
         ("f % 2", 5, "integers or decimals", "cast"),
-        ("day + 1", 11, "does not go with date and int64", "interval"),
+        ("day + a", 11, "does not go with date and int64", "interval"),
         ("(select 1)", 13, "subqueries", "join"),
         ("count(*) over ()", 5, "window", None),
         ("date_trunc('moth', t)", 16, "knows no unit 'moth'", None),
