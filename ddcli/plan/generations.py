@@ -19,10 +19,10 @@ from ddcli.expressions.tree import Column, quoted
 from ddcli.plan import logical, physical
 from ddcli.plan.logical import Graph, Node, digest
 from ddcli.plan.lower import lower, lowered_nodes, read_counts
-from ddcli.plan.prune import required_columns
+from ddcli.plan.prune import required_columns, side_name, sides
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.expressions.types import Schema
     from ddcli.plan.engines import Engines
@@ -53,7 +53,10 @@ def _place(node: Node) -> str:
 
 @dataclass(frozen=True)
 class Generation:
-    """How collections were lowered, by place: the columns that were kept, and which had a single reader."""
+    """How collections were lowered, by place: the columns that were kept, and which had a single reader.
+
+    `columns` has sides, too (see `prune`). One that knows none was lowered when all columns of a collection were arranged.
+    """
 
     columns: dict[str, frozenset[str]]
     once: frozenset[str]
@@ -70,15 +73,27 @@ class Generation:
             columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[node.fingerprint]
             single = at in known.once if at in known.columns else counts[node.fingerprint] == 1
             alone[at] = single and alone.get(at, True)
+        for at, by_fingerprint in _sides(graph):
+            columns[at] = columns.get(at, frozenset()) | known.columns.get(at, frozenset()) | needed[by_fingerprint]
         return cls(columns, frozenset(at for at, single in alone.items() if single))
 
     def least(self, graph: Graph) -> dict[str, frozenset[str]]:
-        """Return the columns to keep of the nodes of a graph, by fingerprint."""
-        return {
+        """Return the columns to keep of the nodes of a graph, and of their sides, by fingerprint."""
+        found = {
             node.fingerprint: self.columns[place(node)] & node.schema.keys()
             for node in graph.nodes()
             if place(node) in self.columns
         }
+        for node in graph.nodes():
+            for child, key in sides(node):
+                at = side_name(place(child), key) if self._has_sides else place(child)
+                if at in self.columns:
+                    found[side_name(child.fingerprint, key)] = self.columns[at] & child.schema.keys()
+        return found
+
+    @cached_property
+    def _has_sides(self) -> bool:
+        return any(at.endswith("]") for at in self.columns)
 
     def fits(self, node: Node) -> bool:
         """Say whether an output reads only columns that are kept of the collections which are known."""
@@ -86,7 +101,7 @@ class Generation:
         needed = required_columns(graph)
         return all(
             needed[each.fingerprint] <= self.columns.get(place(each), each.schema.keys()) for each in graph.nodes()
-        )
+        ) and all(needed[fingerprint] <= self.columns.get(at, needed[fingerprint]) for at, fingerprint in _sides(graph))
 
     def lowered(self, graph: Graph) -> physical.PhysicalGraph:
         """Return the physical graph of a graph that this is the generation of."""
@@ -109,6 +124,13 @@ class Generation:
         """Return what `to_json` wrote."""
         columns = {name: frozenset(columns) for name, columns in tree["columns"].items()}
         return cls(columns, frozenset(tree["once"]))
+
+
+def _sides(graph: Graph) -> Iterator[tuple[str, str]]:
+    """Yield the sides of a graph, each by place and by fingerprint."""
+    for node in graph.nodes():
+        for child, key in sides(node):
+            yield side_name(place(child), key), side_name(child.fingerprint, key)
 
 
 @dataclass(frozen=True)

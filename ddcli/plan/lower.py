@@ -15,7 +15,7 @@ from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, Unnes
 from ddcli.expressions.tree import Cast, Column, Expression, Literal
 from ddcli.plan import logical, loops, physical
 from ddcli.plan.engines import Engines, carried
-from ddcli.plan.prune import required_columns
+from ddcli.plan.prune import arranged, required_columns, side_name
 from ddcli.plan.reductions import ALL, INT64, UNORDERED_LANES, lower_reduction
 from ddcli.plan.shape import arrange, column_as, conform, is_not_null, linear, project
 from ddcli.plan.windows import lower_window
@@ -200,10 +200,10 @@ class _Lowering:
     def _(self, node: logical.Join) -> logical.Node:
         schema = self.schema(node)
         on = tuple(sorted(node.on))
-        left, right = self.node(node.left), self.node(node.right)
+        one, other = [one for one, _ in on], [other for _, other in on]
         inner = node.how == "inner"
-        left_arranged = self.keyed(node.left, [one for one, _ in on], fuse=inner and self.read_once(node.left))
-        right_arranged = self.keyed(node.right, [other for _, other in on], fuse=inner and self.read_once(node.right))
+        left_arranged = self.keyed(node.left, one, fuse=inner and self.read_once(node.left), alone=inner)
+        right_arranged = self.keyed(node.right, other, fuse=inner and self.read_once(node.right), alone=inner)
         columns = tuple(
             (name, "right" if side == "right" else "left", source)
             for name, side, source in node.columns
@@ -215,15 +215,23 @@ class _Lowering:
             conform(physical.EquiJoin((left_arranged, right_arranged), inner_schema, columns), schema, fuse=True)
         ]
         if node.how in ("left", "full"):
-            alone = unmatched(left, left_arranged, right_arranged)
+            alone = unmatched(self.side(node.left, one), left_arranged, right_arranged)
             parts.append(self._padded(node, alone, "left", schema))
         if node.how in ("right", "full"):
-            alone = unmatched(right, right_arranged, left_arranged)
+            alone = unmatched(self.side(node.right, other), right_arranged, left_arranged)
             parts.append(self._padded(node, alone, "right", schema))
         return parts[0] if len(parts) == 1 else physical.SignedSum(tuple(parts), schema, (1,) * len(parts))
 
-    def keyed(self, child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.Arrangement:
-        """Return the arrangement of `child` by join keys. One that is filtered on read stays as it is, if it is by these keys."""
+    def side(self, child: logical.Node, keys: Sequence[str], *, fuse: bool = False) -> logical.Node:
+        """Return the physical node of `child` with the columns that joins by these keys need, in its order."""
+        whole, needed = self.node(child), self.required[side_name(arranged(child).fingerprint, keys)]
+        return conform(whole, {name: kind for name, kind in whole.schema.items() if name in needed}, fuse=fuse)
+
+    def keyed(self, child: logical.Node, keys: Sequence[str], *, fuse: bool, alone: bool) -> physical.Arrangement:
+        """Return the arrangement of `child` by join keys. One that is filtered on read stays as it is, if it is by these keys.
+
+        `fuse` it into `child`; and if `alone`, into the choice of columns, which nobody else reads.
+        """
         conditions: list[Expression] = []
         below = child
         while isinstance(below, logical.FilterOnRead):
@@ -232,9 +240,10 @@ class _Lowering:
             (below,) = below.inputs
         plain = len(set(keys)) == len(keys) and not any(below.schema[key].nullable for key in keys)
         if conditions and plain and isinstance(below, logical.Arrange) and set(below.by) == set(keys):
-            whole = keyed(self.node(below), keys, fuse=False)
+            whole = keyed(self.side(below, keys), keys, fuse=False)
             return physical.Filtered((whole,), whole.schema, whole.key, tuple(conditions))
-        return keyed(self.node(child), keys, fuse=fuse)
+        side = self.side(child, keys, fuse=fuse)
+        return keyed(side, keys, fuse=fuse or (alone and side is not self.node(child)))
 
     @staticmethod
     def _padded(node: logical.Join, alone: logical.Node, kept: str, schema: Schema) -> logical.Node:
@@ -254,10 +263,11 @@ class _Lowering:
     def _(self, node: logical.Semijoin) -> logical.Node:
         schema = self.schema(node)
         on = tuple(sorted(node.on))
-        left_arranged = self.keyed(node.inputs[0], [one for one, _ in on], fuse=False)
-        right_arranged = self.keyed(node.inputs[1], [other for _, other in on], fuse=False)
+        keys = [one for one, _ in on]
+        left_arranged = self.keyed(node.inputs[0], keys, fuse=False, alone=not node.anti)
+        right_arranged = self.keyed(node.inputs[1], [other for _, other in on], fuse=False, alone=True)
         if node.anti:
-            left = self.node(node.inputs[0])
+            left = self.side(node.inputs[0], keys)
             return conform(unmatched(left, left_arranged, right_arranged), schema, fuse=True)
         return conform(matched(left_arranged, right_arranged), schema, fuse=True)
 

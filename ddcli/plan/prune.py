@@ -2,10 +2,14 @@
 
 Dropping a column of a collection is a projection, and every operator that does not read the column has the same
 result over the projection. Operators that compare whole records (distinct, top_k, window, Python) read all of them, and so do loops.
+
+A *side* is a collection as joins by one key read it. It is arranged with the columns that these joins need, however many more
+somebody else reads of the collection.
 """
 
 from __future__ import annotations
 
+import json
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
@@ -22,7 +26,10 @@ Columns = frozenset[str]
 
 
 def required_columns(graph: logical.Graph, least: Mapping[str, Columns] | None = None) -> dict[str, Columns]:
-    """Return, by node fingerprint, the columns that some reader or output needs of each node; and those of `least`."""
+    """Return, by node fingerprint, the columns that some reader or output needs of each node; and those of `least`.
+
+    Those of sides are there, too, by the fingerprint of the collection and the key (see `side_name`).
+    """
     required: dict[str, Columns] = {}
     for node in graph.outputs.values():
         required[node.fingerprint] = frozenset(node.schema)
@@ -36,7 +43,35 @@ def required_columns(graph: logical.Graph, least: Mapping[str, Columns] | None =
         for child, columns in zip(node.inputs, needs, strict=True):
             some = columns or cheapest(child.schema)
             required[child.fingerprint] = required.get(child.fingerprint, frozenset()) | some
+        for (child, key), columns in zip(sides(node), needs, strict=False):
+            name = side_name(child.fingerprint, key)
+            whole = isinstance(child, logical.Source) and child.arranged
+            known = least.get(name, frozenset()) if least else frozenset()
+            some = frozenset(child.schema) if whole else columns.union(key)
+            required[name] = required.get(name, frozenset()) | some | known
     return required
+
+
+def side_name(identity: str, key: Iterable[str]) -> str:
+    """Return the name of the collection with this identity as joins by a key read it."""
+    return f"{identity} by {json.dumps(sorted(set(key)))}"
+
+
+def sides(node: logical.Node) -> list[tuple[logical.Node, tuple[str, ...]]]:
+    """Return the collections that a node reads by a key, in the order of its inputs, and the keys."""
+    if isinstance(node, logical.Arrange):
+        return [(arranged(node), node.by)]
+    if isinstance(node, logical.Join | logical.Semijoin):
+        keys = zip(*node.on, strict=True)
+        return [(arranged(child), key) for child, key in zip(node.inputs, keys, strict=True)]
+    return []
+
+
+def arranged(node: logical.Node) -> logical.Node:
+    """Return the collection that is arranged where a node is: the one below explicit arrangements."""
+    while isinstance(node, logical.Arrange):
+        (node,) = node.inputs
+    return node
 
 
 def cheapest(schema: Schema) -> Columns:

@@ -9,7 +9,8 @@ from ddcli.engine.pool import Pool
 from ddcli.engine.scope import Scope
 from ddcli.engine.times import Frontier
 from ddcli.engine.trace.spine import Trace
-from tests.plan.support import chain, kinds, nodes, plan, planned
+from ddcli.plan import generations
+from tests.plan.support import chain, kinds, logical, nodes, plan, planned
 from tests.secret import SECRET
 
 
@@ -127,6 +128,49 @@ def test_two_joins_on_one_collection_and_key_build_one_arrangement():
     assert len(arranged) == 3
     first, second = nodes(graph, "EquiJoin")
     assert first.inputs[1] == second.inputs[1]
+
+
+WIDE = chain("map: {k: k, x: f + 1, y: d}", name="wide")
+ONE = chain("filter: v > 1", "join: {with: t, on: [k], as: x}", "map: {k: k, a: x.s}", name="one")
+TWO = chain("filter: v > 2", "join: {with: t, on: [k], as: x}", "map: {k: k, a: x.n}", name="two")
+
+
+def arrangement_of_the_scan(graph):
+    """Return the columns of what arranges an input, in its order, which more is read of."""
+    (node,) = [node for node in nodes(graph, "Arrangement") if "s" in node.schema]
+    return columns(node)
+
+
+def test_joins_arrange_the_columns_that_they_need_and_no_others():
+    """However many more somebody else reads of the collection: those of all joins by the same key, which share it."""
+    graph = plan(WIDE + ONE + TWO, "{wide: all/, one: o/, two: second/}")
+    assert arrangement_of_the_scan(graph) == ["k", "s", "n"]
+    assert {*nodes(graph, "Scan")[0].schema} == {"k", "v", "s", "n", "f", "d"}
+
+
+@pytest.mark.parametrize("how", ["left", "right", "full"])
+def test_an_outer_join_arranges_the_columns_that_it_needs(how):
+    join = chain(f"join: {{with: t, on: [k], as: x, how: {how}}}", "map: {k: k, a: x.s, b: w}", source="u", name="one")
+    assert arrangement_of_the_scan(plan(WIDE + join, "{wide: all/, one: o/}")) == ["k", "s"]
+
+
+def test_a_state_keeps_what_it_arranged():
+    """One of before there were sides arranged all columns of a collection, and goes on doing so; others add what they need."""
+    both = logical(WIDE + ONE, "{wide: all/, one: o/}")
+    now = generations.plan(both)
+    assert arrangement_of_the_scan(now.graph) == ["k", "s"]
+    tree = now.to_json()["generations"][0]
+    old = tree | {"columns": {at: names for at, names in tree["columns"].items() if not at.endswith("]")}}
+    (before,) = generations.known_generations({"generations": [old]})
+    again = generations.plan(both, [before])
+    assert {*arrangement_of_the_scan(again.graph)} == {"k", "v", "s", "f", "d"}
+    (known,) = again.generations
+    assert generations.plan(both, [known]).fingerprint == again.fingerprint != now.fingerprint
+    # What needs a column that is not arranged is a generation of its own, and changes nothing of the others.
+    more = logical(WIDE + ONE + TWO.replace("x.n", "x.f"), "{wide: all/, one: o/, two: second/}")
+    added = generations.plan(more, now.generations)
+    assert len(added.generations) == 2
+    assert {node.fingerprint for node in now.graph.nodes} <= {node.fingerprint for node in added.graph.nodes}
 
 
 def test_equal_collections_under_two_names_are_one():
