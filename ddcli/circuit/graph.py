@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 
 from ddcli.circuit.groups import value_layout
-from ddcli.circuit.operators import INT64, CircuitContext, Operators, Traces, route
+from ddcli.circuit.operators import INT64, CircuitContext, Operators, Traces, reduction, route
 from ddcli.circuit.partition import owned
 from ddcli.circuit.shards import Lazily
 from ddcli.dataclass import dataclass
@@ -22,6 +22,7 @@ from ddcli.engine.counts import OUTPUT
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.loop import Limit, LoopEntry, LoopScope, VariablePlaces
 from ddcli.engine.operators.base import Delta
+from ddcli.engine.operators.groups import Combine, CombinedSums
 from ddcli.engine.operators.join import Arrange, Entered
 from ddcli.engine.operators.linear import Consolidate, Permute
 from ddcli.engine.operators.shift import Delay
@@ -233,6 +234,8 @@ class _Assembly:
             handle, self.operators.arranged[node.fingerprint] = self.source(source)
             return handle
         inputs = [self.handle(child) for child in node.inputs]
+        if isinstance(node, physical.Accumulate) and self.scope.streams and self.scope.nt == 1:
+            inputs = self.combined(node, *inputs)
         shards = self.shards(partial(self.operators.operator, node))
         if isinstance(node, physical.Arrangement):
             self.operators.arranged[node.fingerprint] = cast("Sequence[Arrange | Filtered]", shards)
@@ -247,13 +250,22 @@ class _Assembly:
             wraps=wraps,
             arranges=isinstance(node, physical.Arrangement),
         )
-        self.scope.call(handle, node.fingerprint, kind(node), keeps_signs=_keeps_signs(node))
+        takes = len(inputs) == len(node.inputs)
+        self.scope.call(handle, node.fingerprint, kind(node), keeps_signs=_keeps_signs(node), takes=takes)
         if self.operators.times > 1 and isinstance(node, physical.EquiJoin):
             # The lattice join of two closed times may be open: a join's updates wait for it.
             operators, depth = self.operators, self.scope.depth
             delays = self.shards(lambda shard: Delay(operators.waiting_trace(node, layout, shard), depth))
             handle = self.scope.add(delays, handle, width=layout.width, layout=layout, route=range(layout.width))
         return handle
+
+    def combined(self, node: physical.Accumulate, read: Handle) -> list[Handle]:
+        """Return what an accumulation reads in place of its input: rows as they are, and the sums of those that were added up already."""
+        combines = [Combine(reduction(node, self.operators.times)) for _ in range(self.scope.workers.count)]
+        rows = self.scope.add(combines, read, width=Layout(node.inputs[0].schema).width)
+        self.scope.call(rows, node.fingerprint, kind(node), gives=False)
+        sums = [CombinedSums(combine) for combine in combines]
+        return [rows, self.scope.add(sums, read, width=sums[0].none.shape[1] - self.scope.nt - 1)]
 
     def called(self, node: Node, handle: Handle, label: str = "") -> Handle:
         """Return the place of a node, which is called by the node's fingerprint; with a label for those who watch."""

@@ -274,9 +274,7 @@ class Operators:
 
     @operator.register(physical.Accumulate)
     def _(self, node: physical.Accumulate, shard: int) -> Operator:
-        key = Layout({name: node.schema[name] for name in node.by})
-        values = value_layout(node.inputs[0].schema, node.by)
-        reduce = Reduce(key.width, values.width, self.times, accumulations(node))
+        reduce = reduction(node, self.times)
         return _Told(
             Accumulate(
                 reduce, self.output_trace(node, node.by, shard), self.waiting(node, node.by, shard), self.scope.depth
@@ -354,6 +352,12 @@ class Operators:
         return Waiting(
             self.waiting_trace(node, Layout({name: node.schema[name] for name in by}), shard), self.scope.depth
         )
+
+
+def reduction(node: physical.Accumulate, nt: int) -> Reduce:
+    """Return the reduction of an accumulation, over times of `nt` coordinates."""
+    key = Layout({name: node.schema[name] for name in node.by})
+    return Reduce(key.width, value_layout(node.inputs[0].schema, node.by).width, nt, accumulations(node))
 
 
 def route(node: Node) -> Sequence[int]:

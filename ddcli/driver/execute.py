@@ -15,6 +15,7 @@ from ddcli.driver.prepare import amending, prepare
 from ddcli.driver.run_plan import RunPlan
 from ddcli.driver.step import Stepping, pools_for
 from ddcli.engine.counts import OUTPUT, Counts, RowCounts
+from ddcli.engine.lanes import Layout
 from ddcli.engine.pool import HashCollision
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
@@ -25,7 +26,7 @@ from ddcli.job.clock import time_text
 from ddcli.job.consumed import destined
 from ddcli.job.functions import load_functions
 from ddcli.job.request import error_directory, find_upper, is_changed, nothing_new, unparsed_below
-from ddcli.job.sizes import LEAST_ROWS, Sizes, rows_held
+from ddcli.job.sizes import Sizes, rows_held, rows_together
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
 from ddcli.runtime.placement import Choosing
 from ddcli.sinks.inspect import seen
@@ -217,7 +218,8 @@ class _Run:
             held=held,
         )
         workers = Workers(cut.passes, cut.threads)
-        scope = Scope(nt, workers=workers, counted=True, progress=self.request.progress)
+        streams = not spread and cut.streams(sum(given.rows for given in taken.values()))
+        scope = Scope(nt, workers=workers, counted=True, streams=streams, progress=self.request.progress)
         kinds = tuple(self.time.values())
         try:
             errors = ErrorLog(self.time)
@@ -287,9 +289,11 @@ class _Run:
         entries = self.manifest.arrangements.values() if self.manifest else ()
         kept = frozenset(len(entry.shards) for entry in entries)
         cut, spread = self.choosing.cut(self.graph, len(self.time), rows, kept)
-        most = cut.most or (max(LEAST_ROWS, -(-rows // cut.passes)) if cut.passes > 1 else None)
-        if most is not None:
-            taken = {name: reader.take(columns[name], before, upper, most) for name, reader in self.readers.items()}
+        for name, reader in self.readers.items():
+            width = (Layout(scans[name].schema).width if name in scans else 0) + len(self.time) + 1
+            most = rows_together(rows, width, cut, apart=reader.seeks)
+            if most is not None:
+                taken[name] = reader.take(columns[name], before, upper, most)
         return taken, cut, spread
 
     def _read(self, taken: dict[str, Taken], facts: dict[str, InputFacts]) -> dict[str, InputSummary]:

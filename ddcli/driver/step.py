@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     import numpy as np
 
@@ -77,21 +77,49 @@ class Stepping:
             self.run_out_of_core(real(Path(place)), Files())
 
     def run_in_memory(self) -> None:
-        """Step over all updates at once; then write outputs and traces, in threads."""
-        progress = self.publishing.request.progress
+        """Step over all updates at once; then write outputs and traces, in threads. Of much, traces are written as they are done."""
+        progress, scope = self.publishing.request.progress, self.assembled.scope
         progress.begin("reading inputs")
-        found = step_in_memory(self.assembled.nest, self._fed(), self.interval)
-        progress.begin("writing outputs and state")
+        parts = self._parts() if scope.streams else {}
+        given = [(self.assembled.sources[name].index, part) for name, found in parts.items() for part in found]
         with ThreadPoolExecutor(max(2, self.cut.threads)) as threads:
-            writes = [threads.submit(write) for write in self._writes(found)]
-        for write in writes:
+            writing = deque[Future[None]]()
+
+            def hand_over(trace: Trace) -> None:
+                if self.transaction is not None:
+                    writing.append(threads.submit(self.traces.write, trace, self.transaction, self.interval.upper))
+                if len(writing) > self.cut.threads:
+                    writing.popleft().result()
+
+            found = step_in_memory(
+                self.assembled.nest, self._fed(parts), self.interval, given, hand_over if scope.streams else None
+            )
+            progress.begin("writing outputs and state")
+            for write in writing:
+                write.result()
+            writing.clear()
+            writing.extend(threads.submit(write) for write in self._writes(found))
+            found.clear()
+        for write in writing:
             write.result()
 
-    def _fed(self) -> dict[int, list[Delta]]:
-        """Read each input's updates of the interval into lanes, a slice a shard."""
+    def _parts(self) -> dict[str, list[Callable[[], np.ndarray]]]:
+        """Return the parts of each input that need not be read as a whole: what reads them first takes each row by itself."""
+        assembled, pool = self.assembled, self.pools[0]
+        first = {index for stage in assembled.nest.scope.stages if stage.first for index in stage.places}
+        return {
+            name: [partial(part.matrix, layout, pool) for part in self.taken[name].slices]
+            for name, layout in assembled.layouts.items()
+            if assembled.sources[name].index in first
+        }
+
+    def _fed(self, apart: Container[str]) -> dict[int, list[Delta]]:
+        """Read each input's updates of the interval into lanes, a slice a shard; but for those that are read `apart`."""
         assembled, workers, count = self.assembled, self.assembled.scope.workers, self.cut.passes
         fed = {}
         for name, layout in assembled.layouts.items():
+            if name in apart:
+                continue
             slices = self.taken[name].slices
 
             def read(at: int, slices: Sequence[Slice] = slices, layout: Layout = layout) -> np.ndarray:

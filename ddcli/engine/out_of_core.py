@@ -100,10 +100,11 @@ class OutOfCore(Transit):
                 deltas[index] = self.resumed((*path, index), shard, updates)
         for index in stage.places:
             if scope.places[index].route:
+                (source,) = scope.places[index].inputs
                 at = Address((*path, index), BROUGHT, shard, rounds)
-                updates = self.exchange.take(at, self.layout((*path, scope.places[index].inputs[0])), pool, last=True)
+                updates = self.exchange.take(at, self.layout((*path, source)), pool, last=True)
                 if updates is not None:
-                    routed[index] = Delta(updates)
+                    routed[index, source] = Delta(updates)
             if scope.places[index].shifts:
                 updates = self.exchange.take(
                     Address((*path, index), LATE, shard, rounds), self.layout((*path, index)), pool, last=True

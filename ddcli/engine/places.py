@@ -54,7 +54,8 @@ class Place:
     """`shards` are the operators, none for a place that is fed. `route`: by which lanes of the input rows find their shard.
 
     `layout` has the types of the lanes, for writers of rows, which need the values behind hashes. `name` identifies the place in counts,
-    `label` for people; `counts` are those of each shard. A place that `keeps_signs` returns only insertions for insertions.
+    `label` for people; `counts` are those of each shard, of rows in where it `takes` them, of rows out where it `gives` them. A place that
+    `keeps_signs` returns only insertions for insertions.
     """
 
     inputs: tuple[int, ...]
@@ -72,6 +73,8 @@ class Place:
     name: str = ""
     label: str = ""
     keeps_signs: bool = False
+    takes: bool = True
+    gives: bool = True
     counts: dict[int, RowCounts] = field(default_factory=dict)
 
     @property
@@ -99,9 +102,11 @@ class Place:
                 rows_in += len(delta.updates)
                 known = known and delta.inserts
         inserted = rows if known or found.inserts else kernels.inserted(found.updates)
-        count.rows_in += rows_in
-        count.rows_out += rows
-        count.inserted += inserted
+        if self.takes:
+            count.rows_in += rows_in
+        if self.gives:
+            count.rows_out += rows
+            count.inserted += inserted
         count.seconds += seconds
         inserts = inserted == rows
         return found if inserts == found.inserts else Delta(found.updates, found.distinct, inserts)

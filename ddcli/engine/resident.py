@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import time as clock
 from collections import defaultdict
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.loop import LeavingUpdates
+from ddcli.engine.places import NOTHING
 from ddcli.engine.schedule import Schedule
 from ddcli.engine.scope_tree import HERE, LATE, Address, Wake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ddcli.engine.operators.base import Delta
     from ddcli.engine.places import Deltas, Pass, Place
     from ddcli.engine.rounds import Interval, Rounds
     from ddcli.engine.schedule import Found, Leg
+    from ddcli.engine.scope import Part
     from ddcli.engine.scope_tree import Nest, Path
     from ddcli.engine.stages import Stage
+    from ddcli.engine.trace.spine import Trace
 
 
-def step_in_memory(nest: Nest, fed: Mapping[int, Delta | Deltas], interval: Interval) -> dict[int, Deltas]:
+def step_in_memory(
+    nest: Nest,
+    fed: Mapping[int, Delta | Deltas],
+    interval: Interval,
+    parts: Sequence[tuple[int, Part]] = (),
+    hand_over: Callable[[Trace], None] | None = None,
+) -> dict[int, Deltas]:
     """Close the interval: run what has something to do and return the updates of the places that are kept.
 
-    `fed` has sources' updates by index, by shard where they have one; all their times are in the interval.
+    `fed` has sources' updates by index, by shard where they have one; all their times are in the interval. Those of a scope that
+    streams may come in `parts`, read as they are needed, and its traces are handed over as soon as all have read them.
     """
-    resident = Resident(nest, interval)
+    resident = Resident(nest, interval, parts, hand_over)
     resident.begin(())
     for index, given in fed.items():
         deltas = given if isinstance(given, list) else nest.scope.dealt(given)
@@ -43,11 +54,19 @@ def step_in_memory(nest: Nest, fed: Mapping[int, Delta | Deltas], interval: Inte
 class Resident:
     """A nest that is stepped once, or a loop of it. What it begins with, and what waits when it is done, is in its `schedule`."""
 
-    def __init__(self, nest: Nest, interval: Interval) -> None:
+    def __init__(
+        self,
+        nest: Nest,
+        interval: Interval,
+        parts: Sequence[tuple[int, Part]] = (),
+        hand_over: Callable[[Trace], None] | None = None,
+    ) -> None:
         self.nest = nest
         self.interval = interval
+        self.parts = parts
+        self.hand_over = hand_over
         self.schedule: Schedule[Deltas] = Schedule(nest, range(1))
-        self._outputs: dict[int, Deltas] = {}
+        self._outputs: dict[int, list[Deltas]] = defaultdict(list)
         self._left: dict[Path, dict[int, list[LeavingUpdates]]] = defaultdict(dict)
         self._stepped: dict[Path, set[int]] = defaultdict(set)
         self._moved: dict[Path, int] = defaultdict(int)
@@ -73,7 +92,7 @@ class Resident:
                 self._enter(path, rounds, found)
             else:
                 self._end(path, rounds)
-        return self._outputs
+        return {index: self.nest.scope.joined(found) for index, found in self._outputs.items()}
 
     def seal(self, path: Path, rounds: Rounds) -> None:
         """Have the traces of operators that have stepped take in what they gave: all have read it."""
@@ -94,20 +113,31 @@ class Resident:
         stage = scope.stages[leg.stage]
         if not path:
             scope.announce(stage)
-        if not (found or leg.due):
-            return
-        given: dict[int, Deltas] = {}
+        parts = [(index, part) for index, part in self.parts if index in stage.members and not path]
+        if parts:
+            passes = scope.through_parts(stage, parts, self.interval)
+            for each in zip_longest(*passes, fillvalue=NOTHING):
+                self._take(leg, stage, each)
+        if found or leg.due:
+            self._step(leg, stage, found)
+        if not path and self.hand_over:
+            self._let_go(stage)
+
+    def _step(self, leg: Leg, stage: Stage, found: Found[Deltas]) -> None:
+        """Have the shards go through a stage with what waits for it."""
+        path, scope = leg.path, self.nest.scopes[leg.path]
+        given: dict[int, list[Deltas]] = {}
         late: dict[int, Deltas] = {}
         while found:
             at, parts = found.popitem()
             if at.what == LATE:
                 late[at.place[-1]] = scope.joined(parts)
             elif at.place[:-1] == path:
-                given[at.place[-1]] = scope.joined(parts)
+                given[at.place[-1]] = parts
             else:
                 for place, origin in self.nest.arriving(path):
                     if origin == at.place and place[-1] in stage.members:
-                        given[place[-1]] = scope.joined(parts)
+                        given[place[-1]] = parts
             del parts
         # Where an arrangement enters, its updates are all that there is to do.
         due = {wake.place[-1] for wake in leg.due if wake.place not in self.nest.origins} if leg.due else set()
@@ -143,6 +173,20 @@ class Resident:
                 held[shard] = delta
                 self.schedule.add(Address((*path, index), LATE, 0, when), held)
 
+    def _let_go(self, stage: Stage) -> None:
+        """Hand over the traces that nobody reads after a stage; they have taken in what is new."""
+        scope, stepped = self.nest.scope, self._stepped[()]
+        assert self.hand_over is not None
+        for index in sorted(stage.members | stage.seals):
+            for shard, operator in enumerate(scope.places[index].shards):
+                if index in stepped and stage.takes_in(index, shared=operator.shared):
+                    operator.close(self.interval)
+                    scope.seal_shard(index, shard, self.interval)
+                    for trace in operator.traces:
+                        self.hand_over(trace)
+            if all(stage.takes_in(index, shared=operator.shared) for operator in scope.places[index].shards):
+                stepped.discard(index)
+
     # --- loops ----------------------------------------------------------------------------------------------------
 
     def _enter(self, path: Path, outer: Rounds, found: Found[Deltas]) -> None:
@@ -163,7 +207,7 @@ class Resident:
     def _leave(self, path: Path, index: int, deltas: Deltas, rounds: Rounds) -> None:
         """Have what a place gave leave the scope, and come back in the next round, as far as it does."""
         if not path:
-            self._outputs[index] = deltas
+            self._outputs[index].append([*deltas])  # what waits for others is taken out of their list
             return
         loop = self.nest.loop(path)
         if index in loop.leaving:

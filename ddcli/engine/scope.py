@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import itertools
 import time as clock
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ddcli.engine import kernels
 from ddcli.engine.counts import RowCounts
@@ -20,11 +21,11 @@ from ddcli.engine.operators.base import Delta, Operator, empty
 from ddcli.engine.places import NOTHING, Deltas, Handle, Inner, Pass, Place
 from ddcli.engine.rounds import Interval, split_rounds
 from ddcli.engine.stages import Stage, stages
-from ddcli.engine.workers import Workers
+from ddcli.engine.workers import LARGE, Workers
 from ddcli.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -33,10 +34,15 @@ if TYPE_CHECKING:
     from ddcli.engine.trace.spine import Trace
 
 
+Part = Callable[[], "np.ndarray"]
+"""Some updates of a source, not read yet."""
+
+
 class Scope:
     """Operators that step together, over times of `nt` lanes, the last `depth` of them rounds.
 
-    With `counted`, what goes through the places that have a name is counted; `progress` is notified of the stages.
+    With `counted`, what goes through the places that have a name is counted. One that `streams` has small stages: what reads nothing but
+    sources takes what is fed in parts, and what shares nothing is done in turn. `progress` is notified of the stages.
     """
 
     def __init__(
@@ -46,12 +52,14 @@ class Scope:
         workers: Workers | None = None,
         *,
         counted: bool = False,
+        streams: bool = False,
         progress: Progress = SILENT,
     ) -> None:
         self.nt = nt
         self.depth = depth
         self.workers = workers or Workers()
         self.counted = counted
+        self.streams = streams
         self.progress = progress
         self.turns = RowCounts()
         self.places: list[Place] = []
@@ -101,10 +109,22 @@ class Scope:
         place.ports = tuple(handle.index for handle in handles)
         return handles
 
-    def call(self, handle: Handle, name: str, label: str, *, keeps_signs: bool = False) -> None:
-        """Say what an operator is called, by who counts and by people, and whether it only inserts for rows that do."""
+    def call(
+        self,
+        handle: Handle,
+        name: str,
+        label: str,
+        *,
+        keeps_signs: bool = False,
+        takes: bool = True,
+        gives: bool = True,
+    ) -> None:
+        """Say what an operator is called, by who counts and by people, and whether it only inserts for rows that do.
+
+        Where one stands at several places, rows are counted at the one that `takes` them and at the one that `gives` some.
+        """
         place = self.places[handle.index]
-        place.name, place.label, place.keeps_signs = name, label, keeps_signs
+        place.name, place.label, place.keeps_signs, place.takes, place.gives = name, label, keeps_signs, takes, gives
 
     def keep(self, handle: Handle) -> None:
         """Have `turn` return the updates of a place."""
@@ -122,7 +142,7 @@ class Scope:
         """Fix the scope: find its stages, and when the updates of each place have been read by all and can be let go."""
         if self.stages:
             return
-        self.stages = stages(self.places, sharded=self.workers.count > 1)
+        self.stages = stages(self.places, sharded=self.workers.count > 1 or self.streams, apart=self.streams)
         for place in self.places:
             place.nones = tuple(self.places[i].none for i in place.inputs)
 
@@ -141,28 +161,33 @@ class Scope:
         return ", ".join(dict.fromkeys(label for label in labels if label)) or "inputs"
 
     def step_stage(
-        self, stage: Stage, given: dict[int, Deltas], late: dict[int, Deltas], due: set[int], interval: Interval
+        self, stage: Stage, given: dict[int, list[Deltas]], late: dict[int, Deltas], due: set[int], interval: Interval
     ) -> Sequence[Pass]:
         """Have each shard that has something to do go through a stage; return what each gave.
 
-        `given` has what the stage reads of others and is fed, `late` what was held for these rounds, `due` who is called. What is
-        given is let go of by who reads it, as soon as he has.
+        `given` has what the stage reads of others and is fed, in parts, `late` what was held for these rounds, `due` who is called.
+        What is given is let go of by who reads it, as soon as he has.
         """
         count = self.workers.count
         if count == 1:
-            here, held = ({i: found[0] for i, found in group.items()} for group in (given, late))
-            given.clear()
+            here = {i: self.joined(given.pop(i))[0] for i in list(given)}
+            held = {i: found[0] for i, found in late.items()}
             late.clear()
             return [self.through(stage, 0, here, held, due, interval)]
-        rows = sum(len(delta.updates) for found in (*given.values(), *late.values()) for delta in found)
+        rows = sum(len(delta.updates) for parts in given.values() for found in parts for delta in found)
+        rows += sum(len(delta.updates) for found in late.values() for delta in found)
         routed = self._routed(stage, given)
+        read = {i: self.joined(given.pop(i)) for i in list(given)}
         ways = [
-            [{i: found[shard] for i, found in group.items()} for group in (given, late, routed)]
+            (
+                {i: found[shard] for i, found in read.items()},
+                {i: found[shard] for i, found in late.items()},
+                {at: found[shard] for at, found in routed.items()},
+            )
             for shard in range(count)
         ]
-        given.clear()
         late.clear()
-        routed = {}
+        read, routed = {}, {}
 
         def go(shard: int) -> Pass:
             here, held, brought = ways[shard]
@@ -175,23 +200,29 @@ class Scope:
         return passes
 
     @staticmethod
-    def _is_busy(stage: Stage, groups: Sequence[Mapping[int, Delta]], due: set[int]) -> bool:
+    def _is_busy(stage: Stage, groups: Sequence[Mapping[Any, Delta]], due: set[int]) -> bool:
         """Say whether a shard has something to do in a stage: of a small change most have not."""
         return any(len(delta.updates) for group in groups for delta in group.values()) or not due.isdisjoint(
             stage.members
         )
 
-    def _routed(self, stage: Stage, given: dict[int, Deltas]) -> dict[int, Deltas]:
-        """Return, by place, what those of a stage read that need their groups whole; what nobody else reads leaves `given`."""
-        routed = {}
-        for index in stage.places:
-            place = self.places[index]
-            if place.route and place.inputs[0] in given:
-                began = clock.perf_counter()
-                routed[index] = self._exchanged(given[place.inputs[0]], place.route)
-                if self.counted:
-                    place.count(0).seconds += clock.perf_counter() - began
+    def _routed(self, stage: Stage, given: dict[int, list[Deltas]]) -> dict[tuple[int, int], Deltas]:
+        """Return what places of a stage read that need their groups whole, by place and input; what nobody else reads leaves `given`."""
         read = {i for index in stage.places if not self.places[index].route for i in self.places[index].inputs}
+        gathering = [
+            (index, i) for index in stage.places if self.places[index].route for i in self.places[index].inputs
+        ]
+        last = {i: index for index, i in gathering if self.streams and i in stage.seals - stage.members - read}
+        routed: dict[tuple[int, int], Deltas] = {}
+        for index, i in gathering:
+            if i not in given:
+                continue
+            began, place = clock.perf_counter(), self.places[index]
+            ends = last.get(i) == index
+            deltas = _taken(given.pop(i)) if ends else itertools.chain.from_iterable(given[i])
+            routed[index, i] = self._exchanged(deltas, place.route)
+            if self.counted:
+                place.count(0).seconds += clock.perf_counter() - began
         for i in [i for i in given if i not in read and i not in stage.members]:
             del given[i]
         return routed
@@ -204,11 +235,12 @@ class Scope:
         late: Mapping[int, Delta],
         due: Collection[int],
         interval: Interval,
-        routed: dict[int, Delta] | None = None,
+        routed: dict[tuple[int, int], Delta] | None = None,
     ) -> Pass:
         """Take one shard through a stage, and return what its places gave.
 
-        `deltas` has what the stage reads of others, `late` what was held for these rounds, `routed` what was brought to this shard.
+        `deltas` has what the stage reads of others, `late` what was held for these rounds, `routed` what was brought to this shard, by
+        place and input.
         Touches nothing that another shard looks at: threads may do it.
         """
         result = Pass()
@@ -217,7 +249,7 @@ class Scope:
             found: Delta | None = None
             if place.shards:
                 if routed is not None and place.route:
-                    given = [routed.pop(index, place.nones[0])]
+                    given = [routed.pop((index, i), none) for i, none in zip(place.inputs, place.nones, strict=True)]
                 else:
                     given = [deltas.get(i, none) for i, none in zip(place.inputs, place.nones, strict=True)]
                 if index in due or any(len(delta.updates) for delta in given):
@@ -252,6 +284,17 @@ class Scope:
             for i in frees:
                 deltas.pop(i, None)
         return result
+
+    def through_parts(self, stage: Stage, parts: Sequence[tuple[int, Part]], interval: Interval) -> list[list[Pass]]:
+        """Take parts of what is fed, by place, through a stage whose operators keep nothing; return what each gave, by shard."""
+        count = self.workers.count
+
+        def go(shard: int) -> list[Pass]:
+            # Parts that lie beside each other: who reads a file from its beginning on goes through it once.
+            own = parts[len(parts) * shard // count : len(parts) * (shard + 1) // count]
+            return [self.through(stage, shard, {index: Delta(part())}, {}, (), interval) for index, part in own]
+
+        return self.workers.each(go, range(count), LARGE)
 
     def counts(self) -> Iterator[tuple[str, RowCounts]]:
         """Yield what was counted of each place that has a name, and of those in scopes within."""
@@ -303,11 +346,17 @@ class Scope:
 
     # --- shards ---------------------------------------------------------------------------------------------------
 
-    def _exchanged(self, deltas: Deltas, route: tuple[int, ...]) -> Deltas:
+    def _exchanged(self, deltas: Iterable[Delta], route: tuple[int, ...]) -> Deltas:
         """Bring each update to the shard that owns its key."""
-        sources = [delta.updates for delta in deltas]
-        inserts = all(delta.inserts for delta in deltas if len(delta.updates))
-        parts = kernels.exchange(sources, route, self.workers.count, self.workers.each)
+        inserts = True
+
+        def sources() -> Iterator[np.ndarray]:
+            nonlocal inserts
+            for delta in deltas:
+                inserts = inserts and (delta.inserts or not len(delta.updates))
+                yield delta.updates
+
+        parts = kernels.exchange(sources(), route, self.workers.count, self.workers.each)
         # Equal rows have equal keys, but rows that are distinct within two shards may be equal.
         return [Delta(part, inserts=inserts) for part in parts]
 
@@ -327,6 +376,13 @@ class Scope:
     def joined(parts: Sequence[Deltas]) -> Deltas:
         """Return the sum of updates, shard by shard."""
         return parts[0] if len(parts) == 1 else [_sum(deltas) for deltas in zip(*parts, strict=True)]
+
+
+def _taken(parts: Sequence[Deltas]) -> Iterator[Delta]:
+    """Yield what is in parts, and take it out of them, so that whoever is done with it lets go of its memory."""
+    for deltas in parts:
+        while deltas:
+            yield deltas.pop(0)
 
 
 def _sum(deltas: Sequence[Delta]) -> Delta:

@@ -2,11 +2,15 @@
 
 An operator that needs its groups whole reads what all shards gave, so it is of a later stage than they; so is a scope within,
 which takes all shards at once. All others stay with the shard that they read.
+
+Much in memory goes through smaller stages: places of one level that share nothing are stages of their own, one after the other, so
+that only what one of them works on is there at once.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
 from ddcli.dataclass import dataclass
@@ -41,7 +45,7 @@ class StagedPlace(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Places of one level, in order; a scope within is alone.
+    """Places of one level, or some that share nothing with the others, in order; a scope within is alone.
 
     `reads` are the places of earlier stages that it reads, and those of its own that are fed; `exports` those of its own
     that later stages read. `frees` says, by place, what nobody of the stage reads after it. `seals` are the places, of this or
@@ -62,9 +66,12 @@ class Stage:
         return index in (self.seals if shared else self.members)
 
 
-def stages(places: Sequence[StagedPlace], *, sharded: bool) -> list[Stage]:
-    """Return the stages in their order; with one shard nothing is exchanged, and only scopes within stand apart."""
-    numbers, first = _numbers(places, sharded=sharded)
+def stages(places: Sequence[StagedPlace], *, sharded: bool, apart: bool = False) -> list[Stage]:
+    """Return the stages in their order; with one shard nothing is exchanged, and only scopes within stand apart.
+
+    With `apart` those of one level that share nothing are apart.
+    """
+    numbers, first = _numbers(places, sharded=sharded, apart=apart)
     last = list(numbers)
     for index in reversed(range(len(places))):
         for i in places[index].inputs:
@@ -92,7 +99,7 @@ def stages(places: Sequence[StagedPlace], *, sharded: bool) -> list[Stage]:
             Stage(
                 tuple(own),
                 places[own[0]].whole,
-                number == 0 and first,
+                number < first,
                 frozenset(own),
                 frozenset(reads),
                 frozenset(exports),
@@ -103,16 +110,67 @@ def stages(places: Sequence[StagedPlace], *, sharded: bool) -> list[Stage]:
     return found
 
 
-def _numbers(places: Sequence[StagedPlace], *, sharded: bool) -> tuple[list[int], bool]:
-    """Return the stage of each place, and whether the first of them reads nothing but what is fed."""
+def _numbers(places: Sequence[StagedPlace], *, sharded: bool, apart: bool) -> tuple[list[int], int]:
+    """Return the stage of each place, and how many stages, the first ones, read nothing but what is fed."""
     levels = [0] * len(places)
     for index, place in enumerate(places):
         above = max((levels[i] for i in place.inputs if i != index), default=0)
         levels[index] = max(levels[index], above + (place.whole or (sharded and place.gathers)))
         for port in place.ports:
             levels[port] = levels[index] + 1
+    groups = _connected(places, levels) if apart else [0] * len(places)
     # What reads a port is of a later level than the scope that fills it, so at its own level a scope may come first.
-    keys = [(level, 0, at) if places[at].whole else (level, 1, 0) for at, level in enumerate(levels)]
-    order = sorted(set(keys))
+    keys = [
+        (level, 0, at) if places[at].whole else (level, 1, group)
+        for at, (level, group) in enumerate(zip(levels, groups, strict=True))
+    ]
+    order = _in_turn(places, keys) if apart else sorted(set(keys))
     numbers = {key: number for number, key in enumerate(order)}
-    return [numbers[key] for key in keys], bool(order) and order[0] == (0, 1, 0)
+    first = [key[:2] for key in order].count((0, 1))
+    return [numbers[key] for key in keys], first if order and order[0][:2] == (0, 1) else 0
+
+
+def _connected(places: Sequence[StagedPlace], levels: Sequence[int]) -> list[int]:
+    """Return, for each place, the first of those of its level that it shares something with, itself or through others."""
+    found = list(range(len(places)))
+
+    def first(index: int) -> int:
+        while found[index] != index:
+            found[index] = found[found[index]]
+            index = found[index]
+        return index
+
+    for index, place in enumerate(places):
+        for i in place.inputs:
+            if levels[i] == levels[index]:
+                one, other = sorted((first(i), first(index)))
+                found[other] = one
+    return [first(index) for index in range(len(places))]
+
+
+Key = tuple[int, int, int]
+
+
+def _in_turn(places: Sequence[StagedPlace], keys: Sequence[Key]) -> list[Key]:
+    """Return the stages so that each comes after those that it reads; then those of sources, and places that were added early, first.
+
+    What reads a stage follows it soon, as places are added in the order of outputs, so little waits for long.
+    """
+    below, left = defaultdict[Key, set[Key]](set), dict.fromkeys(keys, 0)
+    for index, place in enumerate(places):
+        for above, at in [(i, index) for i in place.inputs] + [(index, port) for port in place.ports]:
+            if keys[above] != keys[at] and keys[at] not in below[keys[above]]:
+                below[keys[above]].add(keys[at])
+                left[keys[at]] += 1
+    rank = {key: (key[:2] != (0, 1), at) for at, key in reversed(list(enumerate(keys)))}
+    ready = [(rank[key], key) for key, count in left.items() if not count]
+    heapify(ready)
+    found = []
+    while ready:
+        _, key = heappop(ready)
+        found.append(key)
+        for other in below[key]:
+            left[other] -= 1
+            if not left[other]:
+                heappush(ready, (rank[other], other))
+    return found

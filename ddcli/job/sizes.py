@@ -31,6 +31,12 @@ SHARD = 4_000_000
 LEAST_ROWS = 50_000
 """Rows of a slice, at the least: fewer would be read one row group at a time."""
 
+STREAMED = 500_000
+"""Rows of new updates from which they go through memory in parts, and traces are written as soon as all have read them."""
+
+PART = 16 << 20
+"""Bytes of such a part, as lanes: it stays near the processor, and is read, filtered and dealt before the next one is."""
+
 MUCH = 100_000
 """Rows for which it is worth to have another process at work, as a task costs 50 ms by itself; in a loop, another thread."""
 
@@ -53,6 +59,10 @@ class Sizes:
     threads: int
     most: int | None = None
     room: int | None = None
+
+    def streams(self, rows: int) -> bool:
+        """Return whether so many rows go through memory in parts."""
+        return self.room is None and rows >= STREAMED
 
     def spread(self, rows: int, slots: int, *, new: bool) -> Sizes:
         """Return how to cut the run for processes that do `slots` tasks at once: out of core, and so that all have some of much.
@@ -108,6 +118,21 @@ def sizes(
     passes = max(passes, 2 * common if common == 1 else common)
     most = max(LEAST_ROWS, free // (SLICE * width * LANE * threads))
     return Sizes(shards, passes, min(threads, passes), most, free // 5)
+
+
+def rows_together(rows: int, width: int, cut: Sizes, *, apart: bool = True) -> int | None:
+    """Return how many rows of `width` lanes are read together, of `rows` in all; None: all of them.
+
+    Not few where rows can't be read `apart` from those before them, as in text.
+
+    >>> rows_together(10_000_000, 8, Sizes(4, 4, 2)), rows_together(1_000, 8, Sizes(1, 1, 1)), rows_together(1_000, 8, Sizes(2, 2, 2))
+    (262144, None, 50000)
+    """
+    if cut.most is not None:
+        return cut.most
+    if apart and cut.streams(rows):
+        return max(LEAST_ROWS, PART // (width * LANE))
+    return max(LEAST_ROWS, -(-rows // cut.passes)) if cut.passes > 1 else None
 
 
 def rows_held(memory: int) -> int:

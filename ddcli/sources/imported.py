@@ -126,6 +126,9 @@ class SharedReader:
         """Return None: the exporter's frontier says what is complete."""
         return None
 
+    seeks = True
+    """Any rows can be read without those before them."""
+
     def take(self, columns: Iterable[str], lower: Times | None, upper: Times, most: int | None = None) -> Taken:
         """Take the updates at or after `lower` (None: from the beginning) and not at or after `upper`.
 

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from ddcli.driver import execute, migration, step
+from ddcli.driver import migration, step
 from ddcli.engine import loop, workers
-from ddcli.engine.operators import walk
+from ddcli.engine.operators import reduce, walk
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.trace import policy
+from ddcli.job import sizes as job_sizes
 from ddcli.job.sizes import Sizes
 from ddcli.runtime import placement
 from ddcli.sinks import outputs
@@ -45,7 +46,7 @@ def cut(shards: int, seed: int):
     def sizes(_rows, _width, kept, *_, **__):
         common = math.lcm(*kept, shards)
         passes, threads = common * chance.choice([1, 1, 2]), chance.randint(1, 3)
-        if chance.random() < 0.3:
+        if chance.random() < 0.5:
             return Sizes(shards, passes, threads)
         room = chance.choice([0, 100, 1_000_000])
         return Sizes(shards, max(passes, 2 * common if common == 1 else common), threads, chance.randint(1, 4), room)
@@ -54,7 +55,11 @@ def cut(shards: int, seed: int):
         patch.setattr(placement, "sizes", sizes)
         patch.setattr(migration, "rows_read", lambda _memory: chance.randint(1, 4))
         patch.setattr(workers, "FEW", chance.choice([0, workers.FEW]))
-        patch.setattr(execute, "LEAST_ROWS", chance.choice([1, execute.LEAST_ROWS]))
+        patch.setattr(job_sizes, "LEAST_ROWS", chance.choice([1, job_sizes.LEAST_ROWS]))
+        patch.setattr(job_sizes, "STREAMED", chance.choice([0, job_sizes.STREAMED]))
+        patch.setattr(reduce, "LEAST", chance.choice([1, 3]))
+        patch.setattr(reduce, "FEWER", chance.choice([0, 1, 2]))
+        patch.setattr(job_sizes, "PART", chance.choice([1, 100, job_sizes.PART]))
         for module in (outputs, step):
             patch.setattr(module, "LARGE", chance.choice([2, outputs.LARGE]))
         yield

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddcli.engine import kernels
 from ddcli.engine.jit.errors import DiffOverflow
+from ddcli.engine.operators import reduce
 from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.reduce_aggregates import (
     Count,
@@ -103,3 +106,66 @@ def test_accumulated_multiplicity_overflow():
         run(Reduce(1, 1, 1, [minimum(LaneRun(0))]), [less])
     with pytest.raises(SumOverflow):
         run(Reduce(1, 1, 1, [Count()]), [more])
+
+
+VALUES = st.sampled_from([LEAST, LEAST + 1, -1, 0, 5, GREATEST, None])
+ROWS = st.lists(
+    st.tuples(st.integers(0, 2), VALUES, st.integers(0, 3), st.sampled_from([-(2**33), -1, 1, 2, 2**33])), max_size=6
+)
+COLUMN = LaneRun(0, 2, "flag")
+
+
+class Before:
+    """The output of a reduction before a step."""
+
+    def __init__(self, updates):
+        self.updates = updates
+
+    def batches_for(self, _keys):
+        return [self.updates]
+
+
+def matrix_of(rows, later=0):
+    """Return rows (key, value, time, diff) as a matrix, sorted by key."""
+    found = [(key, int(value is None), value or 0, time + later, diff) for key, value, time, diff in rows]
+    return kernels.sort_by(np.array(found, np.int64).reshape(-1, 5), [0])
+
+
+def outcome(reduction, updates, output, sums=None):
+    """Return the updates of a step as rows, or the group and the aggregate whose sum overflows."""
+    seeds = None if sums is None else np.ascontiguousarray(sums[:, [0, -2]])
+    try:
+        found = reduction.step(updates, Before(output), seeds=seeds, combined=sums).updates
+    except SumOverflow as error:
+        return error.key, error.aggregate
+    return found.tolist()
+
+
+@given(
+    parts=st.lists(st.tuples(st.booleans(), ROWS), min_size=1, max_size=4), earlier=ROWS, chunk=st.sampled_from([1, 9])
+)
+def test_parts_that_were_combined_sum_to_the_same(parts, earlier, chunk):
+    """Also where a part's sum leaves the range that the whole sum keeps; some parts are combined, others are as they came."""
+    aggregates = [Count(COLUMN), ExactSum(COLUMN), ExactSum(COLUMN, total="wide")]
+    reduction = Reduce(1, 2, 1, aggregates, chunk=chunk)
+    none = np.empty((0, 1 + reduction.width + 2), np.int64)
+    before = outcome(reduction, matrix_of((k, 3, t, 1) for k, _, t, _ in earlier), none)
+    output = np.array(before, np.int64).reshape(-1, none.shape[1])
+    whole = matrix_of((row for _, rows in parts for row in rows), 4)
+    plain = matrix_of((row for combined, rows in parts if not combined for row in rows), 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reduce, "LEAST", 1)
+        patch.setattr(reduce, "FEWER", 0)
+        found = [reduction.combine(matrix_of(rows, 4)) for combined, rows in parts if combined and rows]
+    sums = kernels.sort_by(np.concatenate(found), [0]) if found else None
+    assert outcome(reduction, plain, output, sums) == outcome(reduction, whole, output)
+
+
+def test_few_rows_and_rows_of_many_groups_are_not_combined():
+    reduction = Reduce(1, 2, 1, [Count(COLUMN)])
+    rows = [(at, 1, 0, 1) for at in range(reduce.LEAST)]
+    assert reduction.combine(matrix_of(rows)) is None
+    assert reduction.combine(matrix_of((0, *row[1:]) for row in rows[1:])) is None
+    sums = reduction.combine(matrix_of((at % 3, *row) for at, (_, *row) in enumerate(rows)))
+    assert sums[:, 0].tolist() == [0, 1, 2]
+    assert sums[:, -2:].tolist() == [[0, 1]] * 3

@@ -64,10 +64,13 @@ def numbers_of(found):
     return {index: number for number, stage in enumerate(found) for index in stage.places}
 
 
-@pytest.mark.parametrize("sharded", [False, True])
+HOW = pytest.mark.parametrize(("sharded", "apart"), [(False, False), (True, False), (True, True)])
+
+
+@HOW
 @given(places=graphs())
-def test_each_place_is_in_one_stage_after_what_it_reads(places, sharded):
-    found = stages(places, sharded=sharded)
+def test_each_place_is_in_one_stage_after_what_it_reads(places, sharded, apart):
+    found = stages(places, sharded=sharded, apart=apart)
     assert sorted(index for stage in found for index in stage.places) == [*range(len(places))]
     number = numbers_of(found)
     ports = {port: index for index, place in enumerate(places) for port in place.ports}
@@ -86,11 +89,11 @@ def test_each_place_is_in_one_stage_after_what_it_reads(places, sharded):
             assert number[index] > number[ports[index]]
 
 
-@pytest.mark.parametrize("sharded", [False, True])
+@HOW
 @given(places=graphs())
-def test_a_step_finds_what_it_reads_and_leaves_nothing(places, sharded):
+def test_a_step_finds_what_it_reads_and_leaves_nothing(places, sharded, apart):
     """Played through: `there` is what lies between the stages, `here` what a shard has in its stage."""
-    found = stages(places, sharded=sharded)
+    found = stages(places, sharded=sharded, apart=apart)
     number = numbers_of(found)
     ports = {port for place in places for port in place.ports}
     there = {index for index, place in enumerate(places) if index not in ports and place.inputs in ((), (index,))}
@@ -117,10 +120,10 @@ def test_a_step_finds_what_it_reads_and_leaves_nothing(places, sharded):
     assert not there
 
 
-@pytest.mark.parametrize("sharded", [False, True])
+@HOW
 @given(places=graphs())
-def test_a_place_is_sealed_with_its_last_reader_and_once(places, sharded):
-    found = stages(places, sharded=sharded)
+def test_a_place_is_sealed_with_its_last_reader_and_once(places, sharded, apart):
+    found = stages(places, sharded=sharded, apart=apart)
     number = numbers_of(found)
     sealed = {index: at for at, stage in enumerate(found) for index in stage.seals}
     assert sum(len(stage.seals) for stage in found) == len(sealed) == len(places)
@@ -143,6 +146,34 @@ def test_the_first_stage_reads_what_is_fed_row_by_row(places):
     if found[0].first:
         assert not any(places[index].gathers or places[index].whole for index in found[0].places)
         assert found[0].reads == plain
+
+
+@given(places=graphs())
+def test_stages_apart_share_nothing(places):
+    """Those that read what is fed come first, and take any cut of it; two of one level have no place that reads the other."""
+    found = stages(places, sharded=True, apart=True)
+    number = numbers_of(found)
+    whole = stages(places, sharded=True)
+    level = numbers_of(whole)
+    firsts = [stage.first for stage in found]
+    assert firsts == sorted(firsts, reverse=True)
+    assert {index for stage in found if stage.first for index in stage.places} == {
+        index for stage in whole if stage.first for index in stage.places
+    }
+    for index, place in enumerate(places):
+        for i in place.inputs:
+            assert level[i] != level[index] or number[i] == number[index]
+    for stage in found:
+        if stage.whole or len(stage.places) == 1:
+            continue
+        joined, more = {stage.places[0]}, True
+        while more:
+            near = {i for index in joined for i in places[index].inputs} | {
+                index for index in stage.places if joined.intersection(places[index].inputs)
+            }
+            more = not near & stage.members <= joined
+            joined |= near & stage.members
+        assert joined == stage.members, "it can't be cut further"
 
 
 def test_nothing_is_exchanged_where_there_is_one_shard():

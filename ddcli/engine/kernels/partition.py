@@ -46,22 +46,23 @@ def in_turn(task: Callable[[int], T], numbers: Iterable[int], rows: int) -> list
 
 
 def exchange(
-    sources: Sequence[np.ndarray], lanes: Sequence[int], shards: int, each: Callable[..., list[Any]] = in_turn
+    sources: Iterable[np.ndarray], lanes: Sequence[int], shards: int, each: Callable[..., list[Any]] = in_turn
 ) -> list[np.ndarray]:
     """Return the rows of each shard, in the order of the sources; a row's shard is that of its `lanes` as a key.
 
     `each(task, numbers, rows)` does the sources' shares of the work: a source's rows are counted, then copied, all of them to places
-    that are theirs alone. Gives a source itself where a shard has it all, and nothing else.
+    that are theirs alone, and the source is let go of. Gives a source itself where a shard has it all, and nothing else.
 
     >>> [part.tolist() for part in exchange([np.array([[7, 0, 1], [8, 5, 1]]), np.array([[9, 0, 1]])], [1], 2)]
     [[[8, 5, 1]], [[7, 0, 1], [9, 0, 1]]]
     """
-    width = sources[0].shape[1]
+    filled = list(sources)
+    width = filled[0].shape[1]
     if not 0 < shards < 1 << 31:
         raise ValueError(f"{shards} shards")
     if lanes and not (min(lanes) >= 0 and max(lanes) < width):
         raise ValueError(f"lanes {list(lanes)} of a matrix of {width}")
-    filled = [m for m in sources if len(m)]
+    filled = [m for m in filled if len(m)]
     rows = sum(map(len, filled))
     by = np.array(lanes, np.int64)
     counts = np.zeros((len(filled), shards), np.int64)
@@ -69,8 +70,10 @@ def exchange(
     each(lambda at: count_shards(filled[at], by, counts[at], which[at]), range(len(filled)), rows)
     sizes = counts.sum(axis=0).tolist()
     if len(filled) < 2 and (not filled or rows in sizes):
-        return [filled[0] if size else sources[0][:0] for size in sizes]
+        return [filled[0] if size else np.empty((0, width), np.int64) for size in sizes]
     parts = [np.empty((size, width), np.int64) for size in sizes]
     ends = np.cumsum(counts, axis=0) - counts
-    each(lambda at: move_to_shards(filled[at], which[at], ends[at], parts), range(len(filled)), rows)
+    left = dict(enumerate(filled))
+    filled.clear()
+    each(lambda at: move_to_shards(left.pop(at), which[at], ends[at], parts), range(len(left)), rows)
     return parts

@@ -83,6 +83,30 @@ def add_rows(
     return 0
 
 
+@kernel("MV")
+def carry(limbs: np.ndarray, sizes: np.ndarray) -> int:
+    """Bring all limbs but the last of each number, which has as many as `sizes` says, to 32 bits; the number stays the same."""
+    for i in range(limbs.shape[0]):
+        c = 0
+        for s in range(sizes.size):
+            for _ in range(sizes[s] - 1):
+                limbs[i, c + 1] += limbs[i, c] >> 32
+                limbs[i, c] &= LOW
+                c += 1
+            c += 1
+    return 0
+
+
+@kernel("MiVM")
+def add_limbs(m: np.ndarray, lane: int, instances: np.ndarray, limbs: np.ndarray) -> int:
+    """Add the limbs that rows have from a lane on, times their diff, to those of the rows' instances."""
+    last = m.shape[1] - 1
+    for r in range(m.shape[0]):
+        for c in range(limbs.shape[1]):
+            limbs[instances[r], c] += m[r, lane + c] * m[r, last]
+    return 0
+
+
 @inline
 def fits(limbs: np.ndarray, i: int, at: int, size: int, number: int) -> bool:
     """Say whether normalised limbs are in the range of the lanes that `number` names."""

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ddcli.engine import kernels
-from ddcli.engine.operators.base import Delta, Keeping, Stateless
+from ddcli.engine.operators.base import Delta, Keeping, Stateless, empty
+from ddcli.engine.operators.reduce import Reduce
 from ddcli.engine.operators.revisit import Revisiting
 from ddcli.engine.trace.spine import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.engine.operators.reduce import Reader, Reduce
+    from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.shift import Waiting
     from ddcli.engine.operators.threshold import Threshold
     from ddcli.engine.rounds import Interval, Rounds
@@ -104,8 +105,45 @@ class Accumulate(Group):
         super().__init__(reduce, None, trace, waiting, depth)
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        updates = kernels.sort_by(deltas[0].updates, range(self.trace.nk))
-        return super().step([Delta(updates)], interval)
+        """Step over the new rows, and over what others were combined to, where that is given."""
+        nk = self.trace.nk
+        updates, *combined = (kernels.sort_by(delta.updates, range(nk)) for delta in deltas)
+        if not combined or not len(combined[0]):
+            return super().step([Delta(updates)], interval)
+        assert isinstance(self.reduce, Reduce)
+        (sums,) = combined
+        seeds = np.concatenate([sums[:, :nk], sums[:, -2:-1]], axis=1)
+        found = self.reduce.step(updates, self.trace, seeds=seeds, upper=interval.upper.elements, combined=sums)
+        self.batch = found.updates
+        return Delta(self.batch, distinct=True)
+
+
+class Combine(Stateless):
+    """Add up a part of what an accumulation reads, where many rows are of few groups: `found` is for its `CombinedSums`.
+
+    Passes on what it does not add up.
+    """
+
+    def __init__(self, reduce: Reduce):
+        self.reduce = reduce
+        self.found: np.ndarray | None = None
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        (delta,) = deltas
+        self.found = self.reduce.combine(delta.updates)
+        return delta if self.found is None else Delta(empty(delta.updates.shape[1]), distinct=True)
+
+
+class CombinedSums(Stateless):
+    """What a `Combine`, which has just stepped over the same rows, made of them: rows [key | digits | time | 1]."""
+
+    def __init__(self, combine: Combine):
+        self.combine = combine
+        self.none = empty(combine.reduce.nk + combine.reduce.digits + 2)
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        found, self.combine.found = self.combine.found, None
+        return Delta(self.none if found is None else found)
 
 
 class Multiplicity(Stateless):

@@ -44,6 +44,13 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.reduce_instances import Instances, Lanes
 
 CHUNK = 4_000_000
+LEAST = 4_096
+"""Rows that are worth to be combined."""
+SAMPLE = 1 << 13
+"""Rows by which it is judged whether many are of few groups."""
+FEWER = 8
+"""Rows for each group and time from which they are combined: digits of sums are wider than rows."""
+
 """Rows evaluated together: what a step needs beside its input and output is bounded by a few times this."""
 
 
@@ -89,6 +96,11 @@ class Reduce:
         self._spreads = nt > 1 or any(isinstance(a, Gather) for a in aggregates)
         self._chunk = chunk
 
+    @property
+    def digits(self) -> int:
+        """Return how many lanes the digits of the sums of an accumulable reduction take."""
+        return Sums.digits((Count(), *self.sums))
+
     def step(
         self,
         delta: Lanes,
@@ -98,13 +110,15 @@ class Reduce:
         seeds: Lanes | None = None,
         upper: Iterable[Sequence[int]] | None = None,
         ahead: bool = False,
+        combined: Lanes | None = None,
     ) -> Reduced:
         """Return the output's updates for the new updates `delta`, [key | value | time | diff] in ascending order of keys.
 
         `inputs` (not read if `accumulable`) and `output` are the traces before the batch. In totally ordered time theirs
         are all before those of `delta`, unless `ahead` is set: then later times in them are interesting as well.
         `seeds` are rows [key | time] to be evaluated beside those of `delta`. Unless `accumulable`, `delta` must be sorted by
-        all its lanes. Raises SumOverflow, DiffOverflow.
+        all its lanes. `combined` are results of `combine` for other new updates, in ascending order of keys; their groups and times
+        are among the `seeds`. Raises SumOverflow, DiffOverflow.
         """
         nk, nv, nt = self.nk, self.nv, self.nt
         instances = new_instances(delta, nk, nk + nv, nt, seeds)
@@ -132,12 +146,13 @@ class Reduce:
                 instances, left = instances.where(early)
                 bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
         if self._work(rows, len(instances)) <= self._chunk:
-            return Reduced(self._difference(instances, sources, bounds, outputs), pending)
+            return Reduced(self._difference(instances, sources, bounds, outputs, combined), pending)
         parts = [np.empty((0, nk + self.width + nt + 1), np.int64)]
         for start, stop in self._chunks(instances, bounds):
             there = outputs.bounds[start:stop]
             part = FormerOutput(outputs.sources, there, int(sizes(there).sum()))
-            parts.append(self._difference(instances.slice(start, stop), sources, bounds[start:stop], part))
+            chunk = instances.slice(start, stop)
+            parts.append(self._difference(chunk, sources, bounds[start:stop], part, combined))
         # Chunks are cut between keys, so their results follow each other in order.
         return Reduced(np.concatenate(parts), pending)
 
@@ -155,22 +170,67 @@ class Reduce:
             yield start, stop
             start = stop
 
-    def _difference(self, instances: Instances, sources: list[Lanes], bounds: Lanes, outputs: FormerOutput) -> Lanes:
+    def _difference(
+        self,
+        instances: Instances,
+        sources: list[Lanes],
+        bounds: Lanes,
+        outputs: FormerOutput,
+        combined: Lanes | None = None,
+    ) -> Lanes:
         if self.accumulable:
-            return difference(instances, self._totals(instances, sources[0], bounds, outputs), outputs)
+            return difference(instances, self._totals(instances, sources[0], bounds, outputs, combined), outputs)
         return difference(instances, self._want(instances, sources, bounds), outputs)
 
-    def _totals(self, instances: Instances, delta: Lanes, bounds: Lanes, outputs: FormerOutput) -> Single:
+    def combine(self, updates: Lanes) -> Lanes | None:
+        """Return rows [key | digits | time | 1] that add up to the sums of all updates, one for each of their groups and times.
+
+        None where that would not be far fewer rows. Of an accumulable reduction in totally ordered time.
+        """
+        assert self.accumulable
+        assert self.nt == 1
+        nk, nv, n = self.nk, self.nv, len(updates)
+        if n < LEAST:
+            return None
+        some = kernels.sort_by(np.ascontiguousarray(updates[:: -(-n // SAMPLE)]), range(nk))
+        if FEWER * len(new_instances(some, nk, nk + nv, 1)) > len(some):
+            return None
+        updates = kernels.sort_by(updates, range(nk))
+        instances = new_instances(updates, nk, nk + nv, 1)
+        bounds, _ = kernels.locate(instances.keys, [updates])
+        sums = Sums(len(instances), (Count(), *self.sums))
+        rows, at = self._placed(instances, updates, bounds, nv)
+        sums.add(rows, nk, at)
+        ones = np.ones((len(instances), 1), np.int64)
+        return np.concatenate([instances.keys[instances.groups()], sums.limbs(), instances.times, ones], axis=1)
+
+    def _placed(self, instances: Instances, rows: Lanes, bounds: Lanes, nv: int) -> tuple[Lanes, Lanes]:
+        """Return those of the `rows` that are of the instances' keys, where `bounds` says, and the instance of each; time is one lane."""
+        start, stop = int(bounds[0, 0]), int(bounds[-1, 1])
+        there = rows[start:stop]
+        at = np.empty(len(there), np.int64)
+        begins = np.append(bounds[:, 0], stop) - start
+        reduce_rows.assign(there, self.nk + nv, begins, instances.first, instances.times, at)
+        return there, at
+
+    def _totals(
+        self,
+        instances: Instances,
+        delta: Lanes,
+        bounds: Lanes,
+        outputs: FormerOutput,
+        combined: Lanes | None = None,
+    ) -> Single:
         """Return what accumulable aggregates want: the output's own numbers so far, and what the batch adds to them."""
         sums = Sums(len(instances), (Count(), *self.sums))
         first = instances.first
         if self.nt == 1:
-            start, stop = int(bounds[0, 0]), int(bounds[-1, 1])
-            batch = delta[start:stop]
-            at = np.empty(len(batch), np.int64)
-            rows = np.append(bounds[:, 0], stop) - start
-            reduce_rows.assign(batch, self.nk + self.nv, rows, first, instances.times, at)
+            batch, at = self._placed(instances, delta, bounds, self.nv)
             sums.add(batch, self.nk, at)
+            if combined is not None:
+                there, _ = kernels.locate(instances.keys, [combined])
+                part, at = self._placed(instances, combined, there, combined.shape[1] - self.nk - 2)
+                sums.add_limbs(part, self.nk, at)
             history = collect(instances, outputs, self.width)
             sums.add_totals(history, 1, np.ascontiguousarray(history[:, -2]))
         else:

@@ -178,6 +178,11 @@ class Sums:
         self._sizes = [self._size(aggregate) for aggregate in aggregates]
         self._limbs = np.zeros((instances, sum(self._sizes)), np.int64)
 
+    @classmethod
+    def digits(cls, aggregates: tuple[Count | ExactSum, ...]) -> int:
+        """Return how many lanes `limbs` has."""
+        return sum(map(cls._size, aggregates))
+
     @staticmethod
     def _size(aggregate: Count | ExactSum) -> int:
         if isinstance(aggregate, Count):
@@ -203,6 +208,15 @@ class Sums:
             reduce_sums.add_rows(rows, lane, number, -1, 0, instances, self._limbs, at)
             at += size
             lane += aggregate.width
+
+    def limbs(self) -> Lanes:
+        """Return what was added to each instance as digits, which never leave their range: those of all aggregates side by side."""
+        reduce_sums.carry(self._limbs, np.array(self._sizes, np.int64))
+        return self._limbs
+
+    def add_limbs(self, rows: Lanes, offset: int, instances: Lanes) -> None:
+        """Add what `limbs` returned elsewhere: rows that have it from lane `offset` on, times their diff."""
+        reduce_sums.add_limbs(rows, offset, instances, self._limbs)
 
     def settle(self, instances: Instances, first: Lanes, position: int = 0) -> tuple[Lanes, Lanes]:
         """Return the lanes of all aggregates at each instance, and 1 where any sum is not zero. Raises SumOverflow."""

@@ -27,6 +27,7 @@ from ddcli.store.log.rows import ORDER, Arrived, RowReader, Rows, joined
 from ddcli.store.log.scan import find_damaged, scan_files
 from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_of
 from ddcli.store.log.times import CHUNK, FileTimes, advanced, at_or_after, physical, survey, within
+from ddcli.store.parquet.footers import PARQUET
 from ddcli.store.tables.files import Tables
 from ddcli.store.time_text import format_frontier, format_time
 
@@ -161,6 +162,11 @@ class LogReader:
             self.unparsed = find_unparsed(self._rows, self._paths, self._found)
             self._tables.passed |= {path: each.numbers for path, each in self.unparsed.items()}
         self._surveyed: list[FileTimes] | None = None
+
+    @property
+    def seeks(self) -> bool:
+        """Whether any rows of its files can be read without those before them."""
+        return all(self._tables.kind(path).name == PARQUET for path in self._paths)
 
     def snapshot_times(self, lower: Times | None, upper: Times) -> list[int]:
         """Return the times within an interval at which there is a table, of a log of those; one may have no rows."""
@@ -376,7 +382,8 @@ class LogReader:
                     yield _Piece(tuple(together), count)
                     together, count = [], 0
                 if most is not None and rows > most:
-                    yield from [_Piece((at,), part, start) for start, part in _cut(0, rows, most)]
+                    size = self._tables.rows_together(self._paths[at], most)
+                    yield from [_Piece((at,), part, start) for start, part in _cut(0, rows, size)]
                 else:
                     together.append(at)
                     count += rows

@@ -167,6 +167,11 @@ class Tables:
         assert len(paths) == 1, "a file with rows that are passed over is like no other"
         return scan.with_row_index(NUMBER).filter(~pl.col(NUMBER).is_in(passed.implode())).drop(NUMBER)
 
+    def rows_together(self, path: Path, most: int) -> int:
+        """Return into slices of how many rows, at most so many, a file is best cut: into whole row groups, where several fit."""
+        group = self._pages.groups(path).rows if self.kind(path).name == PARQUET else 0
+        return most // group * group if 0 < group <= most else most
+
     def streamed(self, path: Path, scan: pl.LazyFrame) -> pl.DataFrame:
         """Return the result of a query over a scan of a file, streaming its rows, or refuse the file."""
         return self._collected([path], (), scan, "streaming")
