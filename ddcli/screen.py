@@ -18,6 +18,8 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
     from rich.text import Text
 
 LOGGING = r"##(?=\w*\[)"
@@ -185,6 +187,37 @@ def json_number(value: float) -> float | str:
     if value - value == 0:
         return value
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124
+
+
+def json_value(value: Any) -> Any:
+    """Return a value of a row, perhaps a list or a struct, as JSON has it; what JSON has no word for as its text.
+
+    >>> from datetime import date
+    >>> json_value((1, None, [float("nan"), date(2024, 2, 1)]))
+    [1, None, ['NaN', '2024-02-01']]
+    """
+    if isinstance(value, list | tuple):
+        return [json_value(each) for each in value]
+    if isinstance(value, dict):
+        return {name: json_value(each) for name, each in value.items()}
+    if isinstance(value, float):
+        return json_number(value)
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def in_columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
+    """Yield rows of texts as lines of a table, the columns `right` aligned to the right.
+
+    >>> list(in_columns([["name", "rows"], ["a", "12"]], right=[1]))
+    ['name  rows', 'a       12']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            text.rjust(width) if at in right else text.ljust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
 
 
 def prepare() -> None:

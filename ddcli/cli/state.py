@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ddcli.cli.arguments import IF_LOCKED, PIPELINE, VAR
-from ddcli.screen import json_text, near, say, visible
+from ddcli.screen import in_columns, json_text, near, say, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ddcli.store.state.upkeep import Size
 
@@ -442,17 +442,9 @@ def _places(pipeline: Path | None, state: str | None) -> tuple[Path, list[Path] 
     return given, None
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> None:
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
     """Print a table of texts, those columns to the right; nothing where it has no rows."""
     if not rows:
         return
-    right = set(right)
-    rows = [heads, *([visible(text) for text in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    say("")
-    for row in rows:
-        cells = [
-            text.rjust(width) if at in right else text.ljust(width)
-            for at, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        say("  ".join(cells).rstrip())
+    shown = [heads, *([visible(text) for text in row] for row in rows)]
+    say("", *in_columns(shown, right))

@@ -11,7 +11,7 @@ from ddcli.compare.pairs import ADDED, CHANGE, CHANGED, COUNT, IS, KEY, NEW, OLD
 from ddcli.dataclass import dataclass
 from ddcli.expressions.types import from_polars
 from ddcli.render.rows import as_text
-from ddcli.screen import json_number, json_visible
+from ddcli.screen import json_number, json_value, json_visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,7 +70,7 @@ def plain(column: pl.Series) -> list[Any]:
     if isinstance(dtype, pl.String | pl.Categorical | pl.Enum | pl.Boolean | pl.Null) or dtype.is_integer():
         return column.to_list()
     if dtype.is_nested():
-        return [None if value is None else _nested(value) for value in column.to_list()]
+        return [json_value(value) for value in column.to_list()]
     return _as_text(column).to_list()
 
 
@@ -80,17 +80,4 @@ def _as_text(column: pl.Series) -> pl.Series:
 
 def _quoted(value: Any) -> str:
     """Return a value as JSON that any screen shows."""
-    return json_visible(json.dumps(_nested(value), ensure_ascii=False))
-
-
-def _nested(value: Any) -> Any:
-    """Return a value, of a list or a struct perhaps, as plain values."""
-    if isinstance(value, pl.Series):
-        value = value.to_list()
-    if isinstance(value, list):
-        return [_nested(each) for each in value]
-    if isinstance(value, dict):
-        return {name: _nested(each) for name, each in value.items()}
-    if isinstance(value, float):
-        return json_number(value)
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+    return json_visible(json.dumps(json_value(value), ensure_ascii=False))

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from ddcli.errors import DdError
 from ddcli.job.summary import plural
-from ddcli.screen import json_number, visible
+from ddcli.screen import in_columns, json_value, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,17 +62,10 @@ def table(failure: Failure) -> Iterator[str]:
     header = [*map(visible, failure.columns), *(["diff"] if any(count != 1 for count in counts) else [])]
     shown = failure.rows[:SHOWN]
     rows = [[*map(_cell, row.values), f"{row.count:+d}"][: len(header)] for row in shown]
-    widths = [max(len(each[at]) for each in (header, *rows)) for at in range(len(header))]
     indent = " " * 15
-
-    def line(mark: str, cells: list[str]) -> str:
-        return (
-            f"{indent}{mark} {'  '.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))}".rstrip()
-        )
-
-    yield line(" ", header)
-    for row, cells in zip(failure.rows, rows, strict=False):
-        yield line(row.mark, cells)
+    marks = [" ", *(row.mark for row in shown)]
+    for mark, line in zip(marks, in_columns([header, *rows]), strict=True):
+        yield f"{indent}{mark} {line}".rstrip()
     if len(failure.rows) > SHOWN:
         yield f"{indent}  and {len(failure.rows) - SHOWN} more"
 
@@ -120,16 +113,7 @@ def _one(one: Outcome) -> dict[str, Any]:
 
 
 def _row(failure: Failure, row: FailureRow) -> dict[str, Any]:
-    return {"row": dict(zip(failure.columns, map(_plain, row.values), strict=True)), "diff": row.count}
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that JSON has, or its text."""
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float):
-        return json_number(value)
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+    return {"row": dict(zip(failure.columns, map(json_value, row.values), strict=True)), "diff": row.count}
 
 
 def errors(report: Report) -> list[DdError]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.job.summary import plural
 from ddcli.provenance.absent import below
-from ddcli.screen import json_number, rich_text
+from ddcli.screen import json_value, rich_text
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def updates(answer: Answer, reason: Reason) -> Iterator[dict[str, Any]]:
         places = answer.places.get((source.name, number), [])
         yield {
             "input": source.name,
-            "record": {name: plain(value) for name, value in record.items()},
+            "record": {name: json_value(value) for name, value in record.items()},
             "time": format_time(time, kinds),
             "diff": diff,
             "at": [{"file": place.file, "row": place.row} for place in places],
@@ -234,7 +234,7 @@ def to_json(answer: Answer) -> dict[str, Any]:
 
 
 def _plain_record(answer: Answer, each: Explained) -> dict[str, Any]:
-    return {name: plain(value) for name, value in zip(answer.node.schema, each.record, strict=True)}
+    return {name: json_value(value) for name, value in zip(answer.node.schema, each.record, strict=True)}
 
 
 def _reason(answer: Answer, reason: Reason, depth: int = 0) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def _reason(answer: Answer, reason: Reason, depth: int = 0) -> dict[str, Any]:
         "collection": answer.names.get(reason.node.fingerprint),
         "operator": reason.says or None,
         "round": None if reason.number is None else reason.number + 1,
-        "record": {name: plain(value) for name, value in _values(reason).items()},
+        "record": {name: json_value(value) for name, value in _values(reason).items()},
         "count": reason.count,
         "notes": [*reason.notes, *([_cut(reason)] if cut else [])],
         "updates": [] if reason.updates is None else list(updates(answer, reason)),
@@ -258,17 +258,8 @@ def _missing(answer: Answer, missing: Missing, seen: set[int], depth: int = 0) -
     seen.add(id(missing))
     return {
         "collection": answer.names.get(missing.node.fingerprint),
-        "values": {name: plain(value) for name, value in missing.values.items()},
+        "values": {name: json_value(value) for name, value in missing.values.items()},
         "why": missing.why or None,
         "hindrance": None if missing.hindrance is None else _reason(answer, missing.hindrance),
         "because": [_missing(answer, each, seen, depth + 1) for each in because],
     }
-
-
-def plain(value: Any) -> Any:
-    """Return a value that JSON has, or its text."""
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    if isinstance(value, float):
-        return json_number(value)
-    return value if value is None or isinstance(value, bool | int | str) else str(value)

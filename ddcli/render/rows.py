@@ -15,7 +15,7 @@ import polars as pl
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Column
 from ddcli.expressions.types import Type, from_polars
-from ddcli.screen import JSON_SUSPECT, SUSPECT, as_line, in_actions, json_number, json_visible, visible
+from ddcli.screen import JSON_SUSPECT, SUSPECT, as_line, in_actions, json_value, json_visible, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -233,10 +233,7 @@ def as_text(column: pl.Series) -> pl.Series:
     value = pl.col(column.name)
     dtype = column.dtype
     if isinstance(dtype, pl.List):
-        texts = [
-            None if one is None else json.dumps(_plain(one), default=str, ensure_ascii=False)
-            for one in column.to_list()
-        ]
+        texts = [None if one is None else json.dumps(json_value(one), ensure_ascii=False) for one in column.to_list()]
         return pl.Series(column.name, texts, pl.String)
     if isinstance(dtype, pl.Duration):
         value = value.dt.to_string("iso")
@@ -256,12 +253,6 @@ def as_text(column: pl.Series) -> pl.Series:
 def shown(column: pl.Series) -> pl.Series:
     """Return the values of a column as text for a screen: on one line each, see `visible`."""
     return visible_column(as_text(column)).fill_null(NULL)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return json_number(value) if isinstance(value, float) else value
 
 
 def visible_column(column: pl.Series) -> pl.Series:
