@@ -21,7 +21,7 @@ from ddcli.progress import SILENT, Progress
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.state.directory import batch_directory
+from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.holds import Claims
 from ddcli.store.state.manifest import ArrangementEntry
 

@@ -29,7 +29,8 @@ from ddcli.spec.model import CsvOptions, OutputSpec, Spec
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.progress import PROGRESS
-from ddcli.store.state.directory import UPDATES, State
+from ddcli.store.state.contents import UPDATES
+from ddcli.store.state.directory import State
 from ddcli.store.tables.files import READ_ERRORS
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from ddcli.sources.slices import ArrangementFile, Fed, Said, Settled
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.access import is_there
 from ddcli.store.log.writer import write_progress
-from ddcli.store.state.directory import batch_directory
+from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
 from ddcli.store.state.outputs import same_outputs

@@ -29,7 +29,7 @@ from ddcli.spec.variables import check_used
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.progress import PROGRESS, read_progress
-from ddcli.store.state.directory import unpublished
+from ddcli.store.state.contents import unpublished
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.outputs import check_outputs, same_outputs
 from ddcli.store.state.pipeline_file import check_pipeline

@@ -18,7 +18,7 @@ from ddcli.plan.changes import describe
 from ddcli.plan.loops import level
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.state.directory import batch_directory
+from ddcli.store.state.contents import batch_directory
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:

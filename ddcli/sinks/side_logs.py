@@ -19,7 +19,7 @@ from ddcli.screen import json_number
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
 from ddcli.store.log.writer import frontier_name, time_column
-from ddcli.store.state.directory import UPDATES
+from ddcli.store.state.contents import UPDATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -27,7 +27,7 @@ from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.log.reader import Taken
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.state.directory import batch_directory
+from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.manifest import times as frontier_of
 
 if TYPE_CHECKING:

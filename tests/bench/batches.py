@@ -21,7 +21,8 @@ from ddcli.engine.times import Frontier
 from ddcli.expressions.types import Type
 from ddcli.store.batch.layout import BatchLayout, append, write_batch
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.state.directory import State, batch_directory
+from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import ArrangementEntry, Manifest, read_newest
 from tests.bench.files import size
 from tests.bench.processes import measure, python

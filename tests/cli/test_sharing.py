@@ -7,7 +7,7 @@ import pytest
 
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
-from ddcli.store.state.directory import batch_files
+from ddcli.store.state.contents import batch_files
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.manifest import manifest_numbers, read_newest
 from ddcli.store.state.sharing import reading

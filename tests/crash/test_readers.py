@@ -7,7 +7,7 @@ import pytest
 
 import ddcli.sinks.outputs
 from ddcli.job.sizes import BASE
-from ddcli.store.state.directory import unpublished
+from ddcli.store.state.contents import unpublished
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.verify import verify_state
 from tests.crash.readers import contents, look, looping

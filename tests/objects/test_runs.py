@@ -20,7 +20,7 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.joint_file import JointFile
-from ddcli.store.state.directory import batch_files
+from ddcli.store.state.contents import batch_files
 from ddcli.store.state.holds import Hold, holding, read_holds, release, write_hold
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.verify import verify_state

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
-from ddcli.store.state.directory import batch_files
+from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import collect_garbage
 from tests.harness import ROOT

@@ -12,7 +12,7 @@ from ddcli.errors import EngineError, InputError, SpecError, UsageError
 from ddcli.progress import Progress
 from ddcli.runtime import scheduler
 from ddcli.runtime.spark import connect
-from ddcli.store.state.directory import batch_files
+from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
 from tests.spark.servers import connect_server, free_port
 from tests.spark.support import bug

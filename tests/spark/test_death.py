@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from ddcli.driver.run import run
-from ddcli.store.state.directory import batch_files
+from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
 from tests.spark.servers import SMALL
 

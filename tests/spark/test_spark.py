@@ -15,7 +15,7 @@ from ddcli.driver.run import run
 from ddcli.errors import EngineError, InputError
 from ddcli.runtime import scheduler
 from ddcli.runtime.spark.session import shortened
-from ddcli.store.state.directory import batch_files
+from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
 from tests.judge.harness import judge

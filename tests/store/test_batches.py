@@ -22,7 +22,8 @@ from ddcli.store.batch.layout import BatchLayout, write_batch
 from ddcli.store.batch.row_group_file import is_plain, row_group_file
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import checksum
-from ddcli.store.state.directory import State, batch_directory
+from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import ArrangementEntry, Manifest
 from ddcli.store.state.verify import verify_state
 from tests.secret import SECRET

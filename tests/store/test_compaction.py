@@ -23,7 +23,8 @@ from ddcli.store.batch.compaction import FUEL, LEAST, MOST, RATIO, Fresh, compac
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
-from ddcli.store.state.directory import State, batch_directory
+from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import ArrangementEntry, Manifest
 from tests.draws import many
 from tests.secret import SECRET

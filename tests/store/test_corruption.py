@@ -12,7 +12,8 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.batch import file
 from ddcli.store.batch.layout import BatchLayout, write_batch
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.state.directory import State, batch_directory
+from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import ArrangementEntry, Manifest, manifest_path, read_newest
 from ddcli.store.state.verify import verify_state
 from tests.draws import some

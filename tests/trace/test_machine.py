@@ -35,7 +35,8 @@ from ddcli.store.batch import compaction, file, layout, paged_rows
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
-from ddcli.store.state.directory import State, batch_directory
+from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.directory import State
 from ddcli.store.state.holds import Hold, holding, read_claims, write_hold
 from ddcli.store.state.manifest import InputEntry, Manifest, read_newest
 from ddcli.store.state.sharing import Shared

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.store.files.gate import Files, Written, temporary
-from ddcli.store.state.directory import batch_directory
+from ddcli.store.state.contents import batch_directory
 
 if TYPE_CHECKING:
     from pathlib import Path

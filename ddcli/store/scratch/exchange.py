@@ -16,7 +16,7 @@ from ddcli.errors import EngineError
 from ddcli.store.files.access import reading
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.scratch.spill import SpilledPart, packed, room_for, unpack
-from ddcli.store.state.directory import SPILL, clear_scratch
+from ddcli.store.state.contents import SPILL, clear_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -21,7 +21,7 @@ from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import decode, encode
 from ddcli.errors import EngineError
 from ddcli.store.files.access import reading
-from ddcli.store.state.directory import SPILL, clear_scratch
+from ddcli.store.state.contents import SPILL, clear_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,5 +1,6 @@
 """The state directory and its commits.
 
+* contents: where files lie, which of them a manifest names, and which go
 * directory: opened under the lock; a dead run finished, the next manifest committed
 * export: a copy, made while runs go on
 * holds: what readers in other pipelines claim

@@ -15,32 +15,36 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ddcli.errors import EngineError, LockedError, StateError
-from ddcli.store.files.access import entries, is_directory, is_there, read_bytes, real
+from ddcli.store.files.access import is_directory, is_there, real
 from ddcli.store.files.gate import Files, Written, side_by_side, temporary
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import Lock, take_lock
-from ddcli.store.files.lock_holder import IfLocked, is_signed
-from ddcli.store.files.objects import ObjectPath, locate, relative
+from ddcli.store.files.objects import ObjectPath, relative
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS
+from ddcli.store.state.contents import (
+    SPILL,
+    batch_directory,
+    check_directory,
+    check_renamings,
+    clear_scratch,
+    gone,
+    publish,
+    remove_unnamed,
+    unpublished,
+)
 from ddcli.store.state.holds import holding, read_claims
-from ddcli.store.state.manifest import FileEntry, Manifest, manifest_numbers, manifest_path, read_manifest, read_newest
-from ddcli.store.state.names import ARRANGEMENT, BATCH, HALF_MANIFEST, SCRATCH, SEGMENT, SHARD, WAITING
+from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
 from ddcli.store.state.outputs import check_files, check_outputs, check_unlocked
 from ddcli.store.state.register import SEGMENTS
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
 
+    from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.files.object_lock import ObjectLock
-
-SPILL = "spill"
-"""The directory of a state in which a run puts away what it needs later: nothing in it outlives the run."""
-UPDATES = "updates-"
-"""How the names of an output log's files begin."""
 
 COMMITTED = "the run is committed, but not all of its outputs may be there yet; free space or fix the disk, then run again to finish"
 
@@ -177,46 +181,12 @@ class State:
 
         A manifest by which another pipeline may be reading is left, with its files.
         """
+        outputs = {*outputs, *self.written}
         if not is_directory(self.directory / "holds"):  # nobody ever read
-            self._sweep(outputs, frozenset())
+            remove_unnamed(self.files, self.directory, self.manifest, frozenset(), outputs)
             return
         with holding(self.directory, self.files):
-            self._sweep(outputs, read_claims(self.directory).manifests)
-
-    def _sweep(self, outputs: Iterable[Path], held: frozenset[int]) -> None:
-        number = self.manifest.number if self.manifest else 0
-        for path in ours(self.directory / "manifest", HALF_MANIFEST):
-            self.files.remove(path)
-        for older in manifest_numbers(self.directory):
-            if older < number and older not in held:
-                self.files.remove(manifest_path(self.directory, older))
-        there = held.intersection(manifest_numbers(self.directory))
-        kept = [read_manifest(manifest_path(self.directory, older)) for older in sorted(there) if older < number]
-        named = {
-            path for each in (self.manifest, *kept) if each is not None for path, _ in batch_files(self.directory, each)
-        }
-        arrangements = {
-            arrangement: ours(arrangement, SHARD, directories=True)
-            for arrangement in ours(self.directory / "arrangements", ARRANGEMENT, directories=True)
-        }
-        shards = [shard for found in arrangements.values() for shard in found]
-        files = [path for shard in shards for path in (*ours(shard, BATCH), *ours(shard, WAITING))]
-        side_by_side(self.files.remove, [path for path in files if path not in named])
-        full = {path.parent for path in named}
-        for arrangement, found in arrangements.items():
-            for shard in found:
-                if shard not in full and not entries(shard):
-                    self.files.remove_directory(shard)
-            if not full.intersection(found) and not entries(arrangement):
-                self.files.remove_directory(arrangement)
-        named_too = {name for each in (self.manifest, *kept) if each is not None for name in each.segments()}
-        registers = self.directory / SEGMENTS
-        for path in (*ours(registers, SEGMENT), *ours(registers, WAITING)):
-            if path.name not in named_too:
-                self.files.remove(path)
-        for directory in {*outputs, *self.written}:
-            for path in ours(directory, WAITING):
-                self.files.remove(path)
+            remove_unnamed(self.files, self.directory, self.manifest, read_claims(self.directory).manifests, outputs)
 
 
 class Adding(Protocol):
@@ -393,99 +363,14 @@ class Transaction:
             self._files.rename(waiting, final)
 
 
-def publish(files: Files, directory: Path, manifest: Manifest) -> None:
-    """Give the outputs of a commit their final names. Done again, it does nothing: what is renamed has no temporary file left."""
-    waiting = unpublished(directory, manifest)
-    for source, target in waiting:
-        files.rename(source, target)
-    for parent in sorted({target.parent for _, target in waiting}):
-        files.sync_directory(parent)
-
-
-def check_renamings(directory: Path, manifest: Manifest, written: Collection[Path]) -> None:
-    """Refuse a manifest that would rename a file elsewhere than in the state, or in a directory that is `written` to (StateError)."""
-    for source, target in unpublished(directory, manifest):
-        if target.parent not in written and not target.is_relative_to(directory):
-            raise StateError(
-                "the state's last commit would give a file its name in a directory that none of the pipeline's outputs has",
-                place=str(source),
-                hint="name the pipeline file, with the outputs' `path` as it was; or remove the file, if it is not of this state",
-            )
-
-
-def unpublished(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
-    """Return the renames that a commit still has to do: with any, a run must open the state even if no input is new."""
-    pairs = [(locate(directory, source), locate(directory, target)) for source, target in manifest.publish]
-    return [pair for pair in pairs if is_there(pair[0])]
-
-
-def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
-    """Yield every batch file that a manifest names."""
-    for name, arrangement in manifest.arrangements.items():
-        for shard, files in enumerate(arrangement.shards):
-            for file in files:
-                yield batch_directory(directory, name, shard) / file.name, file
-
-
 def _shape(manifest: Manifest) -> dict[str, int]:
     """Return how many shards each arrangement has."""
     return {identity: len(entry.shards) for identity, entry in manifest.arrangements.items()}
 
 
-def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
-    """Yield the files of the state that one manifest names and the other, of the same arrangements and shards, doesn't."""
-    for identity, entry in before.arrangements.items():
-        for shard, (files, left) in enumerate(zip(entry.shards, now.arrangements[identity].shards, strict=True)):
-            if files != left:
-                kept = {file.name for file in left}
-                yield from (
-                    batch_directory(directory, identity, shard) / file.name for file in files if file.name not in kept
-                )
-    for name in {*before.segments()} - {*now.segments()}:
-        yield directory / SEGMENTS / name
-
-
-def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:
-    """Return where the batch files of an arrangement's shard lie."""
-    return directory / "arrangements" / arrangement / str(shard)
-
-
-def ours(directory: Path, form: re.Pattern[str], *, directories: bool = False) -> list[Path]:
-    """Return what in a directory is a file (or a directory) whose name has a form of ours: no other is ever removed."""
-    return [entry.path for entry in entries(directory, form) if (entry.directory if directories else entry.file)]
-
-
-def clear_scratch(directory: Path, files: Files) -> None:
-    """Remove a scratch directory with the files in it that have names of ours; it stays where there are others."""
-    for path in ours(directory, SCRATCH):
-        files.remove(path)
-    if is_directory(directory) and not entries(directory):
-        files.remove_directory(directory)
-
-
 def new_identity() -> str:
     """Return an identity that no other state has."""
     return os.urandom(16).hex()
-
-
-def check_directory(directory: Path) -> None:
-    """Refuse a directory without a manifest in which something lies, and that is no state (StateError): it may be anybody's.
-
-    The lock marks a directory as a state that has no manifest yet, or has lost it: it is made first, and names its maker.
-    """
-    found, lock = entries(directory), directory / LOCK
-    if not found:
-        return
-    try:
-        if lock in [entry.path for entry in found] and (is_signed(read_bytes(lock)) or len(found) == 1):
-            return
-    except FileNotFoundError:  # of an object store: it was given back just now
-        return
-    raise StateError(
-        f"the directory is not empty, and no state: '{found[0].path.name}' lies there",
-        place=str(directory),
-        hint="name another directory for the state, with `--state` or `state:` in the pipeline file",
-    )
 
 
 def _try(action: Callable[[], None]) -> None:

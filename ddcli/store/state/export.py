@@ -11,7 +11,7 @@ from ddcli.store.files.access import entries, is_directory, is_there, real
 from ddcli.store.files.gate import Files, temporary
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import locate, relative
-from ddcli.store.state.directory import batch_files
+from ddcli.store.state.contents import batch_files
 from ddcli.store.state.manifest import FileEntry, Manifest, manifest_path
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.upkeep import Size, manifest_of

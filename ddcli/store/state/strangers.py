@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddcli.store.files.access import entries
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.state.directory import SPILL
+from ddcli.store.state.contents import SPILL
 from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.names import (
     ARRANGEMENT,

@@ -17,7 +17,8 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME, OF_OUTPUT, take_lock
-from ddcli.store.state.directory import State, batch_directory
+from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.directory import State
 from ddcli.store.state.holds import read_claims, read_holds, release
 from ddcli.store.state.manifest import Manifest, read_newest
 from ddcli.store.state.outputs import is_owned, output_paths

@@ -9,7 +9,7 @@ from ddcli.errors import StateError
 from ddcli.store.files.access import read_bytes, reading, size_of
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.state.directory import batch_files, unpublished
+from ddcli.store.state.contents import batch_files, unpublished
 from ddcli.store.state.manifest import RESTORE, FileEntry, Manifest
 from ddcli.store.state.outputs import output_files
 

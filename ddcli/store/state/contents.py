@@ -1,0 +1,151 @@
+"""What lies in a state's directory: where batches are, which files a manifest names, and what waits for its final name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddcli.errors import StateError
+from ddcli.store.files.access import entries, is_directory, is_there, read_bytes
+from ddcli.store.files.gate import side_by_side
+from ddcli.store.files.lock import NAME as LOCK
+from ddcli.store.files.lock_holder import is_signed
+from ddcli.store.files.objects import locate
+from ddcli.store.state.manifest import manifest_numbers, manifest_path, read_manifest
+from ddcli.store.state.names import ARRANGEMENT, BATCH, HALF_MANIFEST, SCRATCH, SEGMENT, SHARD, WAITING
+from ddcli.store.state.register import SEGMENTS
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Collection, Iterable, Iterator
+    from pathlib import Path
+
+    from ddcli.store.files.gate import Files
+    from ddcli.store.state.manifest import FileEntry, Manifest
+
+SPILL = "spill"
+"""The directory of a state in which a run puts away what it needs later: nothing in it outlives the run."""
+UPDATES = "updates-"
+"""How the names of an output log's files begin."""
+
+
+def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:
+    """Return where the batch files of an arrangement's shard lie."""
+    return directory / "arrangements" / arrangement / str(shard)
+
+
+def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
+    """Yield every batch file that a manifest names."""
+    for name, arrangement in manifest.arrangements.items():
+        for shard, files in enumerate(arrangement.shards):
+            for file in files:
+                yield batch_directory(directory, name, shard) / file.name, file
+
+
+def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
+    """Yield the files of the state that one manifest names and the other, of the same arrangements and shards, doesn't."""
+    for identity, entry in before.arrangements.items():
+        for shard, (files, left) in enumerate(zip(entry.shards, now.arrangements[identity].shards, strict=True)):
+            if files != left:
+                kept = {file.name for file in left}
+                yield from (
+                    batch_directory(directory, identity, shard) / file.name for file in files if file.name not in kept
+                )
+    for name in {*before.segments()} - {*now.segments()}:
+        yield directory / SEGMENTS / name
+
+
+def ours(directory: Path, form: re.Pattern[str], *, directories: bool = False) -> list[Path]:
+    """Return what in a directory is a file (or a directory) whose name has a form of ours: no other is ever removed."""
+    return [entry.path for entry in entries(directory, form) if (entry.directory if directories else entry.file)]
+
+
+def remove_unnamed(
+    files: Files, directory: Path, manifest: Manifest | None, held: Collection[int], outputs: Iterable[Path]
+) -> None:
+    """Remove what neither the manifest in force names nor one that is `held`, and what waits in directories of outputs for a commit."""
+    number = manifest.number if manifest else 0
+    for path in ours(directory / "manifest", HALF_MANIFEST):
+        files.remove(path)
+    older = [each for each in manifest_numbers(directory) if each < number]
+    for each in older:
+        if each not in held:
+            files.remove(manifest_path(directory, each))
+    kept = [read_manifest(manifest_path(directory, each)) for each in older if each in held]
+    if manifest is not None:
+        kept.append(manifest)
+    named = {path for each in kept for path, _ in batch_files(directory, each)}
+    arrangements = {
+        arrangement: ours(arrangement, SHARD, directories=True)
+        for arrangement in ours(directory / "arrangements", ARRANGEMENT, directories=True)
+    }
+    shards = [shard for found in arrangements.values() for shard in found]
+    batches = [path for shard in shards for path in (*ours(shard, BATCH), *ours(shard, WAITING))]
+    side_by_side(files.remove, [path for path in batches if path not in named])
+    full = {path.parent for path in named}
+    for arrangement, found in arrangements.items():
+        for shard in found:
+            if shard not in full and not entries(shard):
+                files.remove_directory(shard)
+        if not full.intersection(found) and not entries(arrangement):
+            files.remove_directory(arrangement)
+    segments, registers = {name for each in kept for name in each.segments()}, directory / SEGMENTS
+    for path in (*ours(registers, SEGMENT), *ours(registers, WAITING)):
+        if path.name not in segments:
+            files.remove(path)
+    for output in set(outputs):
+        for path in ours(output, WAITING):
+            files.remove(path)
+
+
+def clear_scratch(directory: Path, files: Files) -> None:
+    """Remove a scratch directory with the files in it that have names of ours; it stays where there are others."""
+    for path in ours(directory, SCRATCH):
+        files.remove(path)
+    if is_directory(directory) and not entries(directory):
+        files.remove_directory(directory)
+
+
+def publish(files: Files, directory: Path, manifest: Manifest) -> None:
+    """Give the outputs of a commit their final names. Done again, it does nothing: what is renamed has no temporary file left."""
+    waiting = unpublished(directory, manifest)
+    for source, target in waiting:
+        files.rename(source, target)
+    for parent in sorted({target.parent for _, target in waiting}):
+        files.sync_directory(parent)
+
+
+def check_renamings(directory: Path, manifest: Manifest, written: Collection[Path]) -> None:
+    """Refuse a manifest that would rename a file elsewhere than in the state, or in a directory that is `written` to (StateError)."""
+    for source, target in unpublished(directory, manifest):
+        if target.parent not in written and not target.is_relative_to(directory):
+            raise StateError(
+                "the state's last commit would give a file its name in a directory that none of the pipeline's outputs has",
+                place=str(source),
+                hint="name the pipeline file, with the outputs' `path` as it was; or remove the file, if it is not of this state",
+            )
+
+
+def unpublished(directory: Path, manifest: Manifest) -> list[tuple[Path, Path]]:
+    """Return the renames that a commit still has to do: with any, a run must open the state even if no input is new."""
+    pairs = [(locate(directory, source), locate(directory, target)) for source, target in manifest.publish]
+    return [pair for pair in pairs if is_there(pair[0])]
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse a directory without a manifest in which something lies, and that is no state (StateError): it may be anybody's.
+
+    The lock marks a directory as a state that has no manifest yet, or has lost it: it is made first, and names its maker.
+    """
+    found, lock = entries(directory), directory / LOCK
+    if not found:
+        return
+    try:
+        if lock in [entry.path for entry in found] and (is_signed(read_bytes(lock)) or len(found) == 1):
+            return
+    except FileNotFoundError:  # of an object store: it was given back just now
+        return
+    raise StateError(
+        f"the directory is not empty, and no state: '{found[0].path.name}' lies there",
+        place=str(directory),
+        hint="name another directory for the state, with `--state` or `state:` in the pipeline file",
+    )
