@@ -2,6 +2,8 @@
 
 import os
 import random
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,12 @@ from tests.draws import SEED, chance, many
 from tests.harness import ROOT, Folder
 
 os.environ.pop("COLUMNS", None)  # the width of the terminal that the tests were started from
+
+MEMORY, ROOM = Path("/dev/shm"), 8 << 30  # noqa: S108 - pytest makes a directory of this user's there
+"""Where files are memory, and its free bytes from which on tests write there: they make and remove some million files, and on a disk
+that takes a third of their processor time, and longer where others wait for the disk."""
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 # A deadline would fail a test for the machine's other work. The same cases are drawn each time, so that a change is judged
 # by itself; `make soak` draws new ones. To make a failure small takes minutes: only with DD_SHRINK=1.
