@@ -45,9 +45,9 @@ if settings.default.derandomize:
 LONGEST = [
     "cli/test_memory", "spark/test_cluster", "objects/test_runs", "spark/test_tasks", "spark/test_connect", "spark/test_spark",
     "crash/test_errors", "judge/test_traps", "crash/test_death", "judge/test_changes", "crash/test_power", "crash/test_kill",
-    "cli/test_kept_plan", "expressions/test_sizes", "formats/test_json_numbers", "judge/test_random", "store/test_corruption",
-    "adversary/test_adversary", "pipelines/test_random", "bench/test_bench", "trace/test_machine", "compare/test_memory",
-    "judge/test_operators", "cli/test_size", "judge/test_resharding",
+    "bench/test_bench", "formats/test_json_numbers", "judge/test_random", "judge/test_standby", "store/test_corruption",
+    "crash/test_readers", "cli/test_kept_plan", "expressions/test_sizes", "adversary/test_adversary", "lanes/test_lanes",
+    "judge/test_resharding", "crash/test_rewriting", "compare/test_memory", "trace/test_machine", "judge/test_operators",
 ]
 # fmt: on
 """The files that take longest, which begin first: else one of them goes on when all others are done."""

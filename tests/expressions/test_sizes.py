@@ -18,7 +18,7 @@ def run(written: str) -> object:
     return found
 
 
-@pytest.mark.parametrize("number", [300, pytest.param(2_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [300, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_conditions_in_a_row(number: int) -> None:
     """Any number."""
     for written, wanted in (
@@ -41,7 +41,7 @@ def test_conditions_that_are_not_reached_do_not_fail() -> None:
         run(" or ".join([*zeros, "k = 3"]))
 
 
-@pytest.mark.parametrize("number", [15, 16, 17, 33, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [15, 16, 17, 33, pytest.param(300, marks=pytest.mark.slow)])
 def test_many_branches(number: int) -> None:
     """Any number, in a time that grows as they do: the first that holds counts."""
     for hit in (0, number // 2, number - 1):
@@ -77,8 +77,8 @@ def test_branches_that_are_not_taken_do_not_fail(number: int) -> None:
 @pytest.mark.slow
 def test_a_list_of_many() -> None:
     """A null in it makes unknown of what is not found."""
-    assert run(f"k in ({', '.join(map(str, range(100, 100_100)))})") is False
-    numbers = ", ".join(map(str, range(100, 3_000)))
+    assert run(f"k in ({', '.join(map(str, range(100, 30_100)))})") is False
+    numbers = ", ".join(map(str, range(100, 2_000)))
     assert run(f"k not in ({numbers}, 3)") is False
     assert run(f"k in ({numbers}, null)") is None
     assert run(f"k in (null, {numbers}, 3)") is True
@@ -103,7 +103,7 @@ def test_a_list_of_many() -> None:
 def test_nesting(before: str, inside: str, after: str, wanted: object) -> None:
     """A hundred levels work, and take no time that doubles with each; more are refused where they begin."""
     assert run(before * 100 + inside + after * 100) == wanted
-    for levels in (101, 20_000):
+    for levels in (101, 4_000):
         with pytest.raises(SpecError, match="nested more than 100 deep") as caught:
             scalar(before * levels + inside + after * levels, COLUMNS)
         assert caught.value.span
@@ -117,7 +117,7 @@ def test_nesting(before: str, inside: str, after: str, wanted: object) -> None:
 def test_operators_in_a_row(first: str, more: str, wanted: object) -> None:
     """Operators that can't be put in another order are read one inside the other, up to a depth."""
     assert run(first + more * MAX_DEPTH) == wanted
-    for number in (MAX_DEPTH + 1, 10_000):
+    for number in (MAX_DEPTH + 1, 4_000):
         with pytest.raises(SpecError, match=f"more than {MAX_DEPTH} deep") as caught:
             scalar(first + more * number, COLUMNS)
         assert caught.value.span
@@ -131,7 +131,7 @@ def test_operators_in_a_row(first: str, more: str, wanted: object) -> None:
 def test_what_never_ends(opening: str) -> None:
     """A mistake of any length has a place."""
     with pytest.raises(SpecError) as caught:
-        scalar(opening * 20_000, COLUMNS)
+        scalar(opening * 4_000, COLUMNS)
     assert caught.value.span
 
 
