@@ -1,7 +1,7 @@
 """Loops: a scope whose times have one more coordinate, the round, as one place of the scope around it.
 
 A variable is, in round 0, its initial collection, and in round r + 1 what its result is in round r. As differences: the
-initial enters at round 0 and is taken back at round 1, the result comes a round later. What enters is there from round 0
+initial enters at round 0 and is taken back at round 1, the result comes a round later. What enters exists from round 0
 on. What leaves drops the round, so that it sums the updates of all rounds: the fixed point, or, where the rounds are
 bounded, the collection in the last one.
 

@@ -195,7 +195,7 @@ def _resume(step: Transit, schedule: Schedule[Deltas], pending: Iterable[Address
         for what in kinds - {BROUGHT}:
             _postpone(step, schedule, Address(place, what, 0, rounds))
         source = (*place[:-1], *step.nest.scopes[place[:-1]].places[place[-1]].inputs[:1])
-        # What was brought to all who read a variable so is all of it: of one it is taken, if nobody finds it where it is.
+        # Each reader of a variable was brought all of it: one reader's copy is taken where none lies at the variable itself.
         found_there = HERE in waiting.get((source, rounds), ())
         if BROUGHT in kinds and step.readers[source][0] == place[-1] and not found_there:
             _postpone(step, schedule, Address(place, BROUGHT, 0, rounds), source)

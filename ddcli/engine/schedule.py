@@ -126,7 +126,7 @@ class Schedule(Generic[P]):
                 yield Leg("seal", path, rounds), {}
                 continue
             if self.little:
-                # After what enters arranged has come: it is there from round 0 on.
+                # Only after the arrangements that enter: they exist from round 0 on.
                 if now and self._is_little(path, rounds):
                     yield self._whole("rest", path, outer, number)
                     break
@@ -218,7 +218,7 @@ class Schedule(Generic[P]):
         return moving, {wake for by_rounds in self._wakes.values() for wakes in by_rounds.values() for wake in wakes}
 
     def _due(self, path: Path, rounds: Rounds, stage: Stage) -> tuple[Wake, ...]:
-        """Return who is to be called in a stage, and forget it."""
+        """Return the operators to call in a stage, and forget them."""
         wakes = self._wakes[path].get(rounds)
         if not wakes:
             return ()
@@ -282,7 +282,7 @@ class Schedule(Generic[P]):
         }
 
     def _called(self, path: Path, rounds: Rounds) -> Iterator[Wake]:
-        """Yield who is to be called in a scope in these rounds, or those that begin with them."""
+        """Yield the operators to call in a scope in these rounds, or those that begin with them."""
         for others, wakes in self._wakes[path].items():
             if others[: len(rounds)] == rounds:
                 yield from wakes

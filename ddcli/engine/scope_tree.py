@@ -145,7 +145,7 @@ class Nest:
         return self._gives[path][stage]
 
     def is_sent(self, path: Path, stage: Stage) -> bool:
-        """Say whether a stage of a loop is but for what is sent to those who read it, as soon as it comes, and doesn't leave."""
+        """Return whether all that a stage of a loop computes is sent to its readers at once, and nothing of it leaves the loop."""
         here = {index for index in stage.members if (*path, index) in self.origins}
         return stage.members <= self.feeds(path) - here and self.scopes[path].kept.isdisjoint(stage.members)
 

@@ -77,7 +77,7 @@ class Transit:
         return Delta(updates)
 
     def send(self, place: Path, shard: int, updates: np.ndarray, rounds: Rounds) -> None:
-        """Bring updates of a place to the shards whose keys they have, for each who reads them so; let others find them here."""
+        """Send updates of a place to the shards of their keys, for each reader that is partitioned by them; leave them here for the other readers."""
         if not len(updates):
             return
         path, index, scope = place[:-1], place[-1], self.nest.scopes[place[:-1]]
@@ -95,7 +95,7 @@ class Transit:
                 self.exchange.add(at._replace(shard=to), part, layout, self.pools[at.shard])
 
     def stays(self, place: Path, shard: int, updates: np.ndarray, rounds: Rounds = ()) -> None:
-        """Put updates away where those find them who read them by the same shard."""
+        """Put updates away for the readers in the same shard."""
         self.exchange.add(Address(place, HERE, shard, rounds), updates, self.layout(place), self.pools[shard])
 
     def layout(self, place: Path) -> Layout:
@@ -112,7 +112,7 @@ class Transit:
         return shards[shard : shard + 1]
 
     def go_on(self, place: Path, shard: int, interval: Interval) -> None:
-        """Have an operator of a loop be where those were who stepped it before in this interval, up to its rounds."""
+        """Bring an operator of a loop to where the workers that stepped it before in this interval left it, up to its rounds."""
         path, rounds = place[:-1], interval.rounds
         if not path or (place, shard) in self._found:
             return
@@ -149,7 +149,7 @@ class Transit:
                     trace.resume(())
 
     def recall(self, operator: Operator, place: Path, shard: int, interval: Interval) -> None:
-        """Have an operator know what those put off who stepped it in earlier rounds than the interval's."""
+        """Return to an operator the work that was put off in rounds earlier than the interval's."""
         pool, rounds = self.pools[shard], interval.rounds
         if isinstance(operator, Entered):
             origin = self.nest.origins[place]

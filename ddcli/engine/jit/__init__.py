@@ -6,5 +6,5 @@
 * load: the decorator of kernels; what their first call loads
 * ownership: whether a directory belongs to this user alone
 * registry: kernels by module, and how they take their arguments
-* settings: the cache directory, and who hears of a compilation
+* settings: the cache directory, and where a compilation is reported
 """

@@ -1,4 +1,4 @@
-"""What a person chooses about kernels: where compiled ones are kept, and who hears that they are being compiled."""
+"""Settings of kernels: where compiled ones are kept, and where their compilation is reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def to_stderr(line: str) -> None:
-    """Write a line for the person who waits."""
+    """Write a line to stderr."""
     sys.stderr.write(line + "\n")
 
 

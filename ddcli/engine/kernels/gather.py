@@ -172,7 +172,7 @@ def gather_bounds(sources: Sequence[np.ndarray], bounds: np.ndarray) -> np.ndarr
     """Return the rows bounds[g, 2s] to bounds[g, 2s + 1] of each source s, all of g = 0 first, in one matrix.
 
     `sources`, at least one, are of one width. With the bounds that `reduce_instances.locate` finds, keys ascend in the result,
-    and the rows of a key from each source are as they are there.
+    and the rows of a key from each source keep their order.
 
     >>> gather_bounds([np.array([[1, 1], [2, 1]]), np.array([[1, 5]])], np.array([[0, 1, 0, 1]])).tolist()
     [[1, 1], [1, 5]]

@@ -311,7 +311,7 @@ def join(
     """Join matrices, or the batches of traces, sorted by all lanes and each consolidated, by their first `nk` lanes.
 
     `a` is [key | values | times | diff], `b` too, with values of its own. Both have `nt` time lanes, or the one nt[0] and the other
-    nt[1]: the side with fewer entered a loop that the other is in. It is there from round 0 on, so the times that it
+    nt[1]: the side with fewer entered a loop that the other is in. It exists from round 0 on, so the times that it
     lacks are the other's. A row of the result is the lanes `take` (numbers of lanes of
     [key | values of a | values of b]), the times' lattice join, and the product of the diffs. Where `take` keeps every key
     lane, the rows that two batches give are consolidated by key, though not sorted (more than 4096 rows of a key may

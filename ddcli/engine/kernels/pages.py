@@ -40,7 +40,7 @@ WIDEST_WORD: Final = 57
 
 @inline
 def read_deltas(data: np.ndarray, at: int, end: int, count: int, out: np.ndarray) -> int:
-    """Write the first `count` > 0 values packed as differences in data[at:end]; return 0, or -1 where that isn't what is there."""
+    """Write the first `count` > 0 values packed as differences in data[at:end]; return 0, or -1 where the bytes are no such values."""
     block = integer(number_at(data, at, end) & LOW_HALF)
     at = after_number(data, at, end)
     parts = integer(number_at(data, at, end) & LOW_HALF)
@@ -155,7 +155,7 @@ def start_of(data: np.ndarray, pages: np.ndarray, page: int, count: int, form: i
 def read_page(
     data: np.ndarray, pages: np.ndarray, page: int, count: int, form: int, values: np.ndarray, levels: np.ndarray
 ) -> int:
-    """Write what the first `count` rows of a page have: the bits of lanes, and of a nullable column which are there.
+    """Write the first `count` rows of a page: the bits of their lanes, and of a nullable column which are not null.
 
     Returns 0, or -1 as `read_deltas`.
     """

@@ -227,7 +227,7 @@ def collect_times(sources: list[np.ndarray], bounds: np.ndarray, at: int, nt: in
 
 @inline
 def add_time(table: np.ndarray, times: np.ndarray, start: int, o: int, nt: int) -> bool:
-    """Enter row `o` of `times` into the hash table unless an equal row at or after `start` is there already."""
+    """Enter row `o` of `times` into the hash table unless that holds an equal row at or after `start`."""
     mask = table.shape[0] - 1
     code = start & LOW
     for c in range(nt):

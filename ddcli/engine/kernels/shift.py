@@ -1,4 +1,4 @@
-"""Move updates to later times: from when to when a record is there, and in loops from which round on."""
+"""Move updates to later times: the interval in which a record exists, and in loops the round from which it does."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Delta(NamedTuple):
     """New updates of a collection: `[data lanes | time lanes | diff]`, and whether no two rows share data and time.
 
-    `distinct` spares a reader that needs no order the consolidation; it says nothing of the order of rows. `inserts` spares who
-    counts another look at all rows: none of them retracts.
+    `distinct` spares a reader that needs no order the consolidation; it does not state the order of rows. `inserts` states
+    that no row retracts, so that counting needs no look at the rows.
     """
 
     updates: np.ndarray

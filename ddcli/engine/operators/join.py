@@ -37,7 +37,7 @@ class Arrange(Keeping):
 
 
 class Entered(Stateless):
-    """An arrangement from outside of a loop, read in it as it stands: it is there from round 0 on, for every later one.
+    """An arrangement from outside of a loop, read in it as it stands, in round 0 and every later one.
 
     Nothing is copied. Its new updates have no round and are fed in round 0; after that round they are read with the trace,
     which itself takes them in only when the loop is done.

@@ -1,4 +1,4 @@
-"""A record that is there for good from the first time on at which its input has it."""
+"""A record that stays for good from the first time at which its input holds it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Once(Keeping):
-    """Emit the input's one record, once, at the first time at which it is there more than no times.
+    """Emit the input's one record, once, at the first time at which its multiplicity is positive.
 
-    Time has one coordinate. The trace holds the record when it was emitted; as long as it is empty, the input has had nothing, so
-    that what is new adds up from none.
+    Time has one coordinate. The trace holds the record once it was emitted. While the trace is empty, the input was empty so far, so
+    that the sum of the new updates is the input's multiplicity.
     """
 
     def __init__(self, trace: Trace):

@@ -74,7 +74,7 @@ class OrderedUpsert(Keeping):
                 raise self.tied(now)
 
     def _newest(self, updates: np.ndarray, before: np.ndarray) -> np.ndarray:
-        """Return those of the sorted rows that are not older than all before them, as the kernel of upserts has them: each is there."""
+        """Return those of the sorted rows that are not older than all before them, in the form that the kernel of upserts takes: each present."""
         nk, data = self.trace.nk, self._data
         first = np.ones(len(updates), np.bool_)
         first[1:] = (updates[1:, :nk] != updates[:-1, :nk]).any(axis=1)

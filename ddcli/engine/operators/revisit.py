@@ -108,7 +108,7 @@ class Revisiting:
         return with_rounds(updates, rounds, 1), with_rounds(pending, rounds, 0)
 
     def recall(self, interval: Interval, called: Mapping[Rounds, list[Lanes]], memo: Memo | None) -> None:
-        """Go on where others were in this interval, who left what `put_off` gave."""
+        """Continue where another worker was in this interval, from what its `put_off` returned."""
         self._around = (interval.lower, interval.upper)
         for rounds, keys in called.items():
             self._scheduled.setdefault(rounds, []).extend(keys)

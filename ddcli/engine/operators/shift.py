@@ -39,10 +39,10 @@ class EnterAt(Stateless):
 
 
 class Shift(Stateless):
-    """Have each record from one time to another, its last data lanes: a temporal filter, `from <= now < until`.
+    """Keep each record from one time to another, its last data lanes: a temporal filter, `from <= now < until`.
 
-    Either may be left out: `lower` and `upper` say which are there. An update at a time t comes at t join `from` and goes at
-    t join `until`; so a record that is taken back in between goes at once, and its going is taken back. Time has one input
+    Either may be left out: `lower` and `upper` state which of them the lanes hold. An update at a time t is inserted at t join `from`
+    and retracted at t join `until`; so a retraction in between takes effect at once, and cancels the one at `until`. Time has one input
     coordinate; `nt` counts the rounds behind it, too.
     """
 

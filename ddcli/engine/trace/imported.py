@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ImportedTrace:
     """The updates of `source` before `taken`, as readers at or after `since` can tell them apart.
 
-    What is older than `since` is there at `since`: the import begins with the contents as of then.
+    Older updates are moved to `since`: the import begins with the contents as of then.
     """
 
     def __init__(self, source: Trace, since: Frontier, taken: Frontier):

@@ -17,7 +17,7 @@ LEAST_FUEL = 256
 """Rows of merging paid at each insertion however small, so that a trickle of tiny batches is merged as well."""
 
 LARGE = 256
-"""How many times as many rows make a batch a large one, to somebody who looks for some."""
+"""How many times as many rows as are looked for make a batch a large one."""
 
 MOST_RUNS = 16
 """Runs of rounds, within one interval of a loop, that are kept apart."""

@@ -37,7 +37,7 @@ class Trace:
     `since` is the read frontier: no reader asks for a time before it, so times may be advanced to it. It is the meet of what the
     operators that read the trace say and of all holds. `through` is the meet of the holds' physical frontiers: batches that reach
     beyond it are not merged. `upper` is where the next batch begins. All are over the input's coordinates of time; in a loop, time
-    lanes for the rounds follow those. `layout` says of which types the lanes of key and value are, for who must write rows away.
+    lanes for the rounds follow those. `layout` holds the types of the lanes of key and value, which writing rows to disk needs.
     """
 
     def __init__(

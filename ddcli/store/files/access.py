@@ -58,9 +58,9 @@ def parent(path: Path) -> Iterator[int]:
 
 
 def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
-    """Return a descriptor of a plain file, which is there or may be made (O_CREAT). Raises OSError, and StateError for anything else.
+    """Return a descriptor of a plain file, which exists or may be made (O_CREAT). Raises OSError, and StateError for anything else.
 
-    What may be written to has no second name elsewhere.
+    A file that may be written to has no second name elsewhere.
     """
     with parent(path) as directory:
         if not flags & os.O_EXCL:
@@ -116,7 +116,7 @@ def read_bytes(path: Path, most: int = LARGEST) -> bytes:
 
 
 def read_given(path: Path) -> bytes:
-    """Return the content of a small file of somebody else, who may use links. Raises OSError, and InputError for what is none."""
+    """Return the content of a small file that isn't ours, perhaps behind links. Raises OSError, and InputError for anything but a file."""
     found = path.stat()
     if not isinstance(path, ObjectPath) and not stat.S_ISREG(found.st_mode):
         raise InputError("it is not a plain file", place=str(path), hint="put a file in its place, or remove it")
@@ -170,7 +170,7 @@ def entries(path: Path, form: re.Pattern[str] | None = None) -> list[DirectoryEn
     Raises StateError for a link, and what can't be listed.
     """
     if isinstance(path, ObjectPath):
-        # An object's path may be the beginning of others': what it is of hangs on who asks.
+        # An object's path may be the beginning of others': the caller knows which of them it means.
         try:
             there = (found for found in sorted(path.iterdir()) if form is None or form.fullmatch(found.name))
             return [DirectoryEntry(found, directory=True, file=True) for found in there]

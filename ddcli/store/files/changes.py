@@ -1,7 +1,7 @@
 """Waiting until files have changed: notified by the system where it can, else by looking again after some seconds.
 
-Network file systems and object stores tell of nothing, and a link's target may lie anywhere. So who waits here must look
-by itself for changes; the system's notification only makes it quick.
+Network file systems and object stores send no notifications, and a link's target may lie anywhere. So the wait looks for changes
+by itself, too; the system's notification only makes it quick.
 """
 
 from __future__ import annotations

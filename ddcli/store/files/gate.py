@@ -32,7 +32,7 @@ TEMPORARY = ".dd-tmp"
 def checksum(data: Bytes, start: int = 0) -> str:
     """Return the checksum of bytes that the state keeps beside each file's size: CRC-32 in hexadecimal.
 
-    It is there to notice damage, not an adversary. CRC-32 misses no flipped byte and no burst of up to 32 bits; zlib's runs
+    It notices damage, not an adversary. CRC-32 misses no flipped byte and no burst of up to 32 bits; zlib's runs
     at 4.0 GiB/s where sha256 runs at 1.7 and blake2b at 0.9, so that checking a batch costs a tenth of decoding it.
     `start` is the value (`int(text, 16)`) of the bytes before these.
 
@@ -103,7 +103,7 @@ class Files:
         return missing[::-1]
 
     def write(self, path: Path, data: Bytes) -> Written:
-        """Write a whole file, replacing what is there. It is not durable before `sync`."""
+        """Write a whole file, in place of the one before. It is not durable before `sync`."""
 
         def write_all() -> None:
             if isinstance(path, ObjectPath):
@@ -119,7 +119,7 @@ class Files:
         return Written(memoryview(data).nbytes, checksum(data))
 
     def append(self, path: Path, *parts: Bytes, begin: bool) -> None:
-        """Write at the end of a file, or, to begin, in place of what is there. It is not durable before `sync`."""
+        """Write at the end of a file, or, to begin, in place of the one before. It is not durable before `sync`."""
 
         def write_all() -> None:
             descriptor = _new(path) if begin else access.open_plain(path, os.O_WRONLY | os.O_APPEND)

@@ -34,8 +34,8 @@ def take_lock(
 ) -> Lock | ObjectLock:
     """Return the held lock of a state, or of an output's directory for the state that is its `writer`.
 
-    Raises LockedError (exit code 75) where another run holds it. `wait` waits for it instead. `skip` raises as `fail` does: what is
-    skipped, and with which exit code, is up to who runs.
+    Raises LockedError (exit code 75) where another run holds it. `wait` waits for it instead. `skip` raises as `fail` does: the
+    caller decides what to skip, and the exit code.
     """
     if isinstance(directory, ObjectPath):
         from ddcli.store.files.object_lock import ObjectLock
@@ -53,9 +53,9 @@ class Lock:
     """The held lock of a directory (see `take_lock`)."""
 
     sole = True
-    """Whether nobody else can be writing to the state, even someone who held the lock before."""
+    """Whether no other process can be writing to the state, not even an earlier holder of the lock."""
     mark = ""
-    """What names of files that aren't committed carry, so that nobody else writes to them: nobody else does."""
+    """A part of the names of files that aren't committed, so that no other process writes to them: empty, as none does."""
 
     def __init__(self, directory: Path, files: Files, if_locked: IfLocked = "fail", writer: Path | None = None) -> None:
         self.path = directory / lock_name(writer)

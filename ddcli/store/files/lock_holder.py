@@ -1,4 +1,4 @@
-"""Who holds a lock: what a process signs one with, and the error for who finds it held."""
+"""The holder of a lock: how a process signs it, and the error of a process that finds it held."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IfLocked = Literal["fail", "wait", "skip"]
 
 
 def signature(writer: Path | None = None, **more: str) -> bytes:
-    """Return who this process is, as a lock says it, and which state it writes from."""
+    """Return the content of a lock that this process holds: the process, and the state that it writes from."""
     if writer is not None:
         more["state"] = str(writer)
     holder = {
@@ -30,7 +30,7 @@ def signature(writer: Path | None = None, **more: str) -> bytes:
 
 
 def is_signed(data: bytes) -> bool:
-    """Say whether this is what stands in a lock of ours."""
+    """Return whether this is the content of a lock of ours."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -39,7 +39,7 @@ def is_signed(data: bytes) -> bool:
 
 
 def in_use(path: Path, signed: bytes, writer: Path | None = None) -> LockedError:
-    """Return the error for a lock that another holds who has signed like this; `writer` is the state that would write an output."""
+    """Return the error for a lock that another process has `signed`; `writer` is the state that would write an output."""
     other = "another state"
     try:
         found = json.loads(signed)

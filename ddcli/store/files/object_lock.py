@@ -5,9 +5,9 @@ Nothing frees such a lock when its holder dies, so it is taken over
 * else when it has not been renewed for half an hour by the store's clock. Holders renew it every few minutes, and no clock
   that a store takes requests from is more than a quarter of an hour wrong.
 
-A holder that was only held up, and wakes after that, can still do no harm. Its manifest is created only if there is none of that number;
-its files carry a mark of its own, so it writes over nobody's; and who took over sweeps nothing away before its own commit, after
-which the other can't commit any more. It looks at the lock, too, before it commits.
+A former holder that was only held up can still do no harm when it wakes. Its manifest is created only if none has that number;
+its files carry a mark of its own, so it overwrites no other's; and the new holder sweeps nothing away before its own commit, after
+which the former can't commit any more. A holder also checks the lock before it commits.
 """
 
 from __future__ import annotations

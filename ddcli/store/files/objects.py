@@ -1,7 +1,7 @@
 """Object stores: a path `s3://bucket/key` with the operations that the store uses on files.
 
 There are no directories, a listing is of keys that begin alike; an object appears whole or not at all, and stays when its
-put has returned, so nothing is flushed; a rename is a copy and a removal. Where the store is and who may use it is in the
+put has returned, so nothing is flushed; a rename is a copy and a removal. The store's address and credentials are in the
 environment, as for all tools: AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, AWS_REGION, AWS_ACCESS_KEY_ID, ... polars reads these too.
 """
 

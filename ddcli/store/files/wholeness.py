@@ -1,7 +1,7 @@
-"""Whether a file is whole: who looks while others write must not take half of one.
+"""Whether a file is whole: a reader must not take half of one while others write.
 
 A Parquet file ends with its footer, an Arrow file with its magic; text has no end by which one could tell, so it is whole
-when it has not changed for a moment. An object is there whole or not at all. Imports no third-party library.
+when it has not changed for a moment. An object appears whole or not at all. Imports no third-party library.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Wholeness:
         try:
             whole = isinstance(path, ObjectPath) or self._is_whole(path)
         except OSError:
-            return True  # it can't be read: who reads it says why
+            return True  # it can't be read: its reader reports why
         if path.suffix.lower() not in (*PARQUET_ENDINGS, *ARROW_ENDINGS):
             self.unsettled = self.unsettled or not whole
         elif whole:

@@ -1,6 +1,6 @@
 """What all formats share, and the two that are plain: `updates`, whose rows are updates, and `append`, whose rows are inserted.
 
-A format says which columns a log has for those who read it (`footer`), which ones of the files it reads for some of these
+A format states which columns a log has for its readers (`footer`), which columns of the files it reads for some of these
 (`reads`), and what rows become (`turn`). It looks at rows alone: files, times, types and late rows are the reader's.
 Nothing here imports polars before there are rows: a check asks for columns only.
 """

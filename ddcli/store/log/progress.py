@@ -1,4 +1,4 @@
-"""The progress of a change log: `_progress.json`, in which who appends to a log says what it will not touch any more.
+"""The progress of a change log: `_progress.json`, in which the writer of a log states the times that it has closed.
 
 A reader must read it *before* it lists the log's files: the writer publishes files first and progress last, so that whatever
 lies before the upper that was read is in files that are there by then.
@@ -71,7 +71,7 @@ def read_owned(directory: Path) -> tuple[Times | None, Owner | None]:
 
 
 def _owner(tree: dict[str, Any], directory: Path) -> Owner | None:
-    """Return who writes a log, if its progress says that. It is anybody's file, so it says what it likes."""
+    """Return the writer of a log, if its progress names one. The file is not trusted: anybody may have written it."""
     owner = tree.get("owner")
     if not isinstance(owner, dict) or not all(isinstance(owner.get(name), str) for name in Owner._fields):
         return None

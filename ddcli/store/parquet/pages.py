@@ -65,7 +65,7 @@ class PageReader:
         try:
             if path.stat().st_size <= LARGE:
                 return False
-        except OSError:  # who reads it says why
+        except OSError:  # its reader reports why
             return False
         groups = self.groups(path)
         return groups.size > LARGE and rows < groups.rows

@@ -86,7 +86,7 @@ class Spill:
                     return
 
     def clear(self) -> None:
-        """Remove what is there."""
+        """Remove all that was put away."""
         clear_scratch(self.directory, self.files)
 
 

@@ -235,7 +235,7 @@ class Transaction:
             return directory / f"{self.number:09d}-{self._added[directory] - 1:04d}{self._mark}.{ending}"
 
     def add_output(self, path: Path, data: bytes | memoryview) -> Written:
-        """Write a file that appears as `path` with the commit. Progress appears last: the files that it speaks of are there then."""
+        """Write a file that appears as `path` with the commit. Progress appears last, after the files that it speaks of."""
         return self._add(self._outputs, real(path.parent) / path.name, data)
 
     def join_output(self, path: Path) -> JointFile:

@@ -61,7 +61,7 @@ def export_state(directory: Path, target: Path, *, files: Files | None = None) -
 
 
 class _Copy:
-    """What has been copied: the manifest first, once it is there."""
+    """What has been copied, the manifest first."""
 
     def __init__(self, directory: Path, target: Path, files: Files) -> None:
         self._directory, self._target, self._files = directory, target, files

@@ -4,7 +4,7 @@ A reader that has taken an arrangement's updates up to a frontier must be able t
 So times at or after the meet of all holds' `since` stay apart, and batches that reach beyond their `through` are neither merged with
 older ones nor advanced. While a reader reads, its hold names the manifest that it reads by: a sweep leaves that and its files.
 
-A short lock, `holds/LOCK`, is held by who writes a hold and reads the newest manifest, and by who reads the holds and sweeps: so no
+A short lock, `holds/LOCK`, is held while a hold is written and the newest manifest read, and while the holds are read and files swept: so no
 file vanishes under a reader. The first hold of a reader is made under the state's own lock, when no run is under way that knows nothing
 of it. Imports no third-party library.
 """
@@ -62,7 +62,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """All holds on a state, as who compacts and who sweeps looks at them."""
+    """All holds on a state, as compaction and sweeps look at them."""
 
     holds: tuple[Hold, ...] = ()
 

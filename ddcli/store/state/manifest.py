@@ -295,7 +295,7 @@ class Manifest:
         return replace(self, inputs=inputs, outputs=outputs)
 
     def read_anew(self) -> Manifest:
-        """Return the manifest for who reads inputs from the beginning: without the newest tables so far."""
+        """Return the manifest for reading inputs from the beginning: without the newest tables so far."""
         schemas = {name: {k: v for k, v in each.schema.items() if k != "newest"} for name, each in self.inputs.items()}
         return replace(self, inputs={name: replace(each, schema=schemas[name]) for name, each in self.inputs.items()})
 
@@ -409,7 +409,7 @@ def manifest_path(state: Path, number: int) -> Path:
 
 
 def manifest_numbers(state: Path) -> list[int]:
-    """Return the numbers of the manifests that are there, in order. Temporary files are none."""
+    """Return the numbers of the manifests in a state, in order. Temporary files are none."""
     names = [entry.path.name for entry in entries(state / "manifest")]
     return sorted(int(match[1]) for name in names if (match := NAME.fullmatch(name)))
 

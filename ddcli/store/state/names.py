@@ -1,7 +1,7 @@
 """The names that files of a state and of its outputs have, and what else a manifest may say: it comes from a disk that others write to.
 
 A checksum notices damage, not an adversary: whoever changes a manifest computes another. So nothing in one is taken for a path, and
-no file is renamed or removed, whose name is not one that we give. Raises ValueError; who reads a file says which it is.
+no file is renamed or removed, whose name is not one that we give. Raises ValueError; the reader of a file names the file.
 """
 
 from __future__ import annotations

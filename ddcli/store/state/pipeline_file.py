@@ -1,7 +1,7 @@
 """Which pipeline file a state belongs to: two files of one name would take turns in undoing what the other computes.
 
-The manifest has the file's path relative to the state, so that a folder can be moved as a whole. A state whose file is there no more goes
-with the file that is run on it: the file was moved. Imports no third-party library: a run with nothing new looks here.
+The manifest has the file's path relative to the state, so that a folder can be moved as a whole. A state whose file is gone passes
+to the file that is run on it: the file was moved. Imports no third-party library: a run with nothing new looks here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def file_of(state: Path, manifest: Manifest) -> Path | None:
 
 
 def check_pipeline(state: Path, manifest: Manifest, file: Path) -> None:
-    """Refuse a state that belongs to another pipeline file, which is there (StateError)."""
+    """Refuse a state that belongs to another pipeline file, if that exists (StateError)."""
     if not manifest.file or manifest.file == relative_file(state, file):
         return
     other = file_of(state, manifest)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is to be removed: the files of a state, and of outputs by name, with their sizes; what else lies there, and who reads it."""
+    """What is to be removed: the files of a state, and of outputs by name, with their sizes; what else lies there, and the state's readers."""
 
     state: Path
     files: Sequence[tuple[Path, int]]
@@ -65,7 +65,7 @@ class Removal:
 
 
 def find_removal(directory: Path, manifest: Manifest | None, outputs: Mapping[str, Path]) -> Removal:
-    """Return what is there of a state and of outputs of its pipeline. Raises StateError for an output of another state.
+    """Return what exists of a state and of its pipeline's outputs. Raises StateError for an output of another state.
 
     `manifest` is None where there is none, or it can't be read: then outputs must say themselves that they are this state's.
     """

@@ -1,4 +1,4 @@
-"""Records of the last runs: a small file a run, beside what the run committed, for people who want to see how runs went.
+"""Records of the last runs: a small file a run, beside what the run committed, for looking back at runs.
 
 Nothing depends on them. So a record is written after the commit and not flushed: a machine that stops may lose it, or
 leave a torn one, which is no JSON and is passed over. `<state>/runs/<number of the commit>.json`.

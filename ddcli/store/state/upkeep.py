@@ -373,5 +373,5 @@ def lock_holder(directory: Path) -> LockedError | None:
 
 
 def remove_lock(directory: Path) -> None:
-    """Let the next run lock a file of its own, whoever holds the one that is there."""
+    """Remove the lock, whoever holds it: the next run makes its own."""
     Files().remove(directory / NAME)

@@ -191,7 +191,7 @@ def refuse_encoding(path: Path, dialect: Dialect) -> None:
 
 
 def names_of(path: Path, dialect: Dialect) -> list[str]:
-    """Return the names of a file's columns, none of which is there twice. Raises InputError, and OSError."""
+    """Return the names of a file's columns, no two of them the same. Raises InputError, and OSError."""
     if not dialect.header:
         return list(dialect.names)
     try:

@@ -145,7 +145,7 @@ class Listing:
             try:
                 same = fingerprint(path, file.size) == file.fingerprint
             except OSError:
-                continue  # who reads it says why
+                continue  # its reader reports why
             if not same:
                 raise _changed(path, OTHER_CONTENT)
 
@@ -321,7 +321,7 @@ def content_digest(path: Path) -> str:
 
 
 def places_of(path: str, base: Path) -> tuple[Path, ...]:
-    """Return the directories that an input's files may be relative to, whether or not they are there."""
+    """Return the directories that an input's files may be relative to, whether or not they exist."""
     whole = locate(base, path)
     fixed = whole
     while glob.has_magic(str(fixed)):
