@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
-from ddcli.engine.jit.ownership import is_own
+from ddcli.engine.jit.ownership import is_own, unsealed, write_whole
 from ddcli.engine.jit.settings import cache_dir
 from ddcli.errors import UsageError
 from ddcli.job import object_table
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 FOLDER = "plans"
 MOST, LARGEST = 500, 1 << 26
 """Files that are kept, the oldest are removed; and bytes of one that is read."""
-DIGEST = 32
 WRONG = (OSError, ValueError, TypeError, LookupError, AttributeError, AssertionError, ArithmeticError, RecursionError)
 """What reading raises of a file that holds something else than we write."""
 SOURCES = ("spec", "expressions", "plan", "plan/sql")
@@ -126,8 +125,8 @@ def _same(spec: Spec) -> bool:
 def _understood(path: Path, text: str, data: bytes) -> KeptPlan:
     """Return what the content of a file says of a pipeline file: a watch asks the same each round."""
     nothing = KeptPlan(path, text)
-    body = data[DIGEST:]
-    if data[:DIGEST] != hashlib.sha256(body).digest():
+    body = unsealed(data)
+    if body is None:
         return nothing
     try:
         lines = body.split(b"\n")
@@ -143,16 +142,7 @@ def _write(place: Path, body: bytes) -> None:
     """Write a file in one step: readers see all of it or nothing. Raises OSError."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _forget(place.parent)
-    import tempfile
-
-    handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(body).digest() + body)
-        Path(temporary).replace(place)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(place, body)
 
 
 def _forget(folder: Path) -> None:

@@ -4,7 +4,7 @@
 * compile: the compiler, a process of its own; the only import of numba
 * errors: how a kernel can fail
 * load: the decorator of kernels; what their first call loads
-* ownership: whether a directory belongs to this user alone
+* ownership: directories of this user alone, and files there that are written whole
 * registry: kernels by module, and how they take their arguments
 * settings: the cache directory, and where a compilation is reported
 """

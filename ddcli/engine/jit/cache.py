@@ -26,13 +26,12 @@ import llvmlite.binding as llvm
 
 from ddcli.engine.jit import registry
 from ddcli.engine.jit.errors import KernelError
-from ddcli.engine.jit.ownership import is_own, strangers
+from ddcli.engine.jit.ownership import is_own, strangers, unsealed, write_whole
 from ddcli.engine.jit.settings import announce, cache_dir, private_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DIGEST = 32
 SECONDS_PER_KERNEL = 0.35  # measured, two processes; only for telling the person how long to wait
 
 # Loops that fill and copy are compiled into calls of these.
@@ -105,8 +104,8 @@ def read(path: Path) -> list[CompiledKernel] | None:
             data = file.read()
     except OSError:
         return None
-    body = data[DIGEST:]
-    if hashlib.sha256(body).digest() != data[:DIGEST]:
+    body = unsealed(data)
+    if body is None:
         return None
     head, _, code = body.partition(b"\n")
     result, start = [], 0
@@ -120,14 +119,7 @@ def write(path: Path, entries: Sequence[CompiledKernel]) -> None:
     """Write a file of object code in one step: readers see all of it or nothing."""
     head = json.dumps([(entry.name, entry.symbol, entry.needed, len(entry.code)) for entry in entries]).encode()
     body = head + b"\n" + b"".join(entry.code for entry in entries)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(body).digest() + body)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(path, body)
 
 
 def _sources(module: str, seen: set[str]) -> set[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+DIGEST = 32
+"""Bytes of the digest that a file there begins with."""
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -51,3 +51,23 @@ def _is_private(status: os.stat_result) -> bool:
     except KeyError:
         return False
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def write_whole(path: Path, body: bytes) -> None:
+    """Write a file, behind its digest, in one step: readers see all of it or nothing. Raises OSError."""
+    import tempfile
+
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(body).digest() + body)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def unsealed(data: bytes) -> bytes | None:
+    """Return what is behind the digest, None where the digest is of something else."""
+    body = data[DIGEST:]
+    return body if hashlib.sha256(body).digest() == data[:DIGEST] else None

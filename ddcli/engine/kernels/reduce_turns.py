@@ -102,13 +102,18 @@ def put_old(
 
 
 @inline
-def put(keys: np.ndarray, g: int, m: np.ndarray, r: int, first: int, no: int, out: np.ndarray, o: int) -> None:
-    """Write a group's key and the `no` lanes from `first` of a row."""
+def put(
+    keys: np.ndarray, g: int, m: np.ndarray, r: int, first: int, no: int, time: int, diff: int, out: np.ndarray, o: int
+) -> int:
+    """Write an update of a group's key and the `no` lanes from `first` of a row; return the row after."""
     nk = keys.shape[1]
     for c in range(nk):
         out[o, c] = keys[g, c]
     for c in range(no):
         out[o, nk + c] = m[r, first + c]
+    out[o, nk + no] = time
+    out[o, nk + no + 1] = diff
+    return o + 1
 
 
 @kernel("MVMMVLMM")
@@ -144,15 +149,9 @@ def take_turns(
             if before and present[i] != 0 and same(lanes, i, lanes, i - 1, no):
                 continue
             if before:
-                put(keys, g, lanes, i - 1, 0, no, out, o)
-                out[o, nk + no] = times[i, 0]
-                out[o, nk + no + 1] = -1
-                o += 1
+                o = put(keys, g, lanes, i - 1, 0, no, times[i, 0], -1, out, o)
             if present[i] != 0:
-                put(keys, g, lanes, i, 0, no, out, o)
-                out[o, nk + no] = times[i, 0]
-                out[o, nk + no + 1] = 1
-                o += 1
+                o = put(keys, g, lanes, i, 0, no, times[i, 0], 1, out, o)
         if 1 < o - start <= SETTLED_ROWS:
             o = settle(out, start, o, nk)
             if o < 0:
@@ -190,17 +189,11 @@ def take_turns_several(
         while w < want.shape[0] and want[w, 0] < high:
             i = want[w, 0]
             count = want[w, 1 + no]
-            put(keys, g, want, w, 1, no, out, o)
-            out[o, nk + no] = times[i, 0]
-            out[o, nk + no + 1] = count
-            o += 1
+            o = put(keys, g, want, w, 1, no, times[i, 0], count, out, o)
             if i + 1 < high:
                 if count == SMALLEST:
                     return OVERFLOW
-                put(keys, g, want, w, 1, no, out, o)
-                out[o, nk + no] = times[i + 1, 0]
-                out[o, nk + no + 1] = -count
-                o += 1
+                o = put(keys, g, want, w, 1, no, times[i + 1, 0], -count, out, o)
             w += 1
         if 1 < o - start <= SETTLED_ROWS:
             o = settle(out, start, o, nk)
