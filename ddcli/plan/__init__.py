@@ -24,5 +24,6 @@
 * temporal: when a record exists, in units of time
 * test_steps: a file's tests with types
 * union: collections in one schema
+* unique: the columns that identify a record
 * windows: window calls as nodes, and how they are lowered
 """

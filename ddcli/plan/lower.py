@@ -18,6 +18,7 @@ from ddcli.plan.engines import Engines, carried
 from ddcli.plan.prune import arranged, required_columns, side_name
 from ddcli.plan.reductions import ALL, INT64, UNORDERED_LANES, lower_reduction
 from ddcli.plan.shape import arrange, column_as, conform, is_not_null, linear, project
+from ddcli.plan.unique import Keys, is_unique, unique_columns
 from ddcli.plan.windows import lower_window
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _lowering(graph: logical.Graph, columns: Mapping[str, frozenset[str]], once:
     alone = {fingerprint for fingerprint, count in read_counts(graph).items() if count == 1}
     if once is not None:
         alone = {fingerprint for fingerprint in alone if fingerprint not in columns} | once
-    return _Lowering(required_columns(graph, columns), frozenset(alone))
+    return _Lowering(required_columns(graph, columns), frozenset(alone), unique_columns(graph))
 
 
 def read_counts(graph: logical.Graph) -> Counter[str]:
@@ -78,6 +79,7 @@ def read_counts(graph: logical.Graph) -> Counter[str]:
 class _Lowering:
     required: dict[str, frozenset[str]]
     once: frozenset[str]
+    keys: dict[str, Keys]
     _done: dict[str, logical.Node] = field(default_factory=dict)
 
     def node(self, node: logical.Node) -> logical.Node:
@@ -209,6 +211,8 @@ class _Lowering:
             for name, side, source in node.columns
             if name in schema
         )
+        if node.how == "left" and self.unique(node.right, other):
+            return self._joined_once(node, self.side(node.left, one), left_arranged, right_arranged, columns)
         sides = {"left": left_arranged.schema, "right": right_arranged.schema}
         inner_schema = {name: sides[side][source] for name, side, source in columns}
         parts: list[logical.Node] = [
@@ -221,6 +225,39 @@ class _Lowering:
             alone = unmatched(self.side(node.right, other), right_arranged, left_arranged)
             parts.append(self._padded(node, alone, "right", schema))
         return parts[0] if len(parts) == 1 else physical.SignedSum(tuple(parts), schema, (1,) * len(parts))
+
+    def unique(self, node: logical.Node, columns: Sequence[str]) -> bool:
+        """Say whether no two records of a collection agree on these columns."""
+        return is_unique(self.keys[node.fingerprint], columns)
+
+    def _joined_once(
+        self,
+        node: logical.Join,
+        left: logical.Node,
+        left_arranged: physical.Arrangement,
+        right_arranged: physical.Arrangement,
+        columns: Sequence[tuple[str, str, str]],
+    ) -> logical.Node:
+        """Return a left join whose right side has a record of each key once at most: without a partner is what the join does not return."""
+        schema = self.schema(node)
+        names = {
+            name: f"${name}" if name in left_arranged.schema else name for name, side, _ in columns if side == "right"
+        }
+        wide = [(name, "left", name) for name in left_arranged.schema]
+        wide += [(names[name], side, source) for name, side, source in columns if side == "right"]
+        sides = {"left": left_arranged.schema, "right": right_arranged.schema}
+        met = physical.EquiJoin(
+            (left_arranged, right_arranged), {name: sides[side][source] for name, side, source in wide}, tuple(wide)
+        )
+        there = [
+            (name, column_as(names[name] if side == "right" else source, sides[side][source], schema[name]))
+            for name, side, source in columns
+        ]
+        mine = [(name, column_as(name, left_arranged.schema[name], kind)) for name, kind in left.schema.items()]
+        found = linear(met, [MapStep(tuple(there))], schema, fuse=False)
+        matched_ = linear(met, [MapStep(tuple(mine))], left.schema, fuse=False)
+        alone = physical.SignedSum((left, matched_), left.schema, (1, -1))
+        return physical.SignedSum((conform(found, schema), self._padded(node, alone, "left", schema)), schema, (1, 1))
 
     def side(self, child: logical.Node, keys: Sequence[str], *, fuse: bool = False) -> logical.Node:
         """Return the physical node of `child` with the columns that joins by these keys need, in its order."""
@@ -266,10 +303,11 @@ class _Lowering:
         keys = [one for one, _ in on]
         left_arranged = self.keyed(node.inputs[0], keys, fuse=False, alone=not node.anti)
         right_arranged = self.keyed(node.inputs[1], [other for _, other in on], fuse=False, alone=True)
+        once = self.unique(node.inputs[1], [other for _, other in on])
         if node.anti:
             left = self.side(node.inputs[0], keys)
-            return conform(unmatched(left, left_arranged, right_arranged), schema, fuse=True)
-        return conform(matched(left_arranged, right_arranged), schema, fuse=True)
+            return conform(unmatched(left, left_arranged, right_arranged, once=once), schema, fuse=True)
+        return conform(matched(left_arranged, right_arranged, once=once), schema, fuse=True)
 
     @lowered.register
     def _(self, node: logical.Reduce) -> logical.Node:
@@ -401,19 +439,23 @@ def keyed(child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.A
     return arrange(child, names)
 
 
-def matched(left: physical.Arrangement, right: physical.Arrangement) -> physical.EquiJoin:
-    """Return the rows of `left` whose key is in `right`: a join with its distinct keys."""
+def matched(left: physical.Arrangement, right: physical.Arrangement, *, once: bool = False) -> physical.EquiJoin:
+    """Return the rows of `left` whose key is in `right`: a join with its distinct keys, with `right` itself where it has each `once`."""
+    columns = tuple((name, "left", name) for name in left.schema)
+    if once:
+        return physical.EquiJoin((left, right), left.schema, columns)
     key_schema = {name: right.schema[name] for name in right.key}
     keys = conform(right if isinstance(right, physical.Filtered) else right.inputs[0], key_schema)
     distinct = physical.Multiplicity((arrange(keys, right.key),), key_schema, None)
-    columns = tuple((name, "left", name) for name in left.schema)
     return physical.EquiJoin((left, arrange(distinct, right.key)), left.schema, columns)
 
 
-def unmatched(child: logical.Node, left: physical.Arrangement, right: physical.Arrangement) -> logical.Node:
+def unmatched(
+    child: logical.Node, left: physical.Arrangement, right: physical.Arrangement, *, once: bool = False
+) -> logical.Node:
     """Return the rows of `child` whose key is not in `right`, `left` being its arrangement: all of it less the matched.
 
     Rows with a null key are in `child` and never matched, so they stay.
     """
-    found = conform(matched(left, right), child.schema, fuse=True)
+    found = conform(matched(left, right, once=once), child.schema, fuse=True)
     return physical.SignedSum((child, found), child.schema, (1, -1))

@@ -177,13 +177,16 @@ class Block:
 
     def _lowered(self, query: exp.Expr, *, value: bool = False) -> tuple[QueryResult, list[Pair]]:
         """Return a subquery's result under names that the relation has not, and what it is joined on."""
-        around = Environment(self.environment.tables, Outer(self.scope, self.node), self.environment.taken)
-        result = self.statement.query(query, around, value=value)
+        result = self.statement.query(query, self._around(), value=value)
         if result.keys:
             alone = direct(result.node, nodes.distinct(nodes.projected(self.node, result.keys)))
             result = replace(result, node=alone or result.node)
         result, keys = result.apart(self.schema)
         return result, nodes.same(keys, self.node, result.node)
+
+    def _around(self) -> Environment:
+        """Return what a subquery of an expression over the relation may refer to."""
+        return Environment(self.environment.tables, Outer(self.scope, self.node), self.environment.taken)
 
     def _join(self, found: Node, pairs: Sequence[Pair]) -> None:
         """Put what was found for each record beside it, nulls where there is nothing."""
@@ -210,6 +213,18 @@ class Block:
 
     def _semijoin(self, condition: exp.Expr) -> bool:
         """Keep the records for which a condition that is just `[not] exists` or `in` is true; say whether it is one."""
+        found = self.partners(condition)
+        if found is None:
+            return False
+        result, pairs, negated = found
+        self.node = nodes.semijoined(self.node, result, pairs, anti=negated)
+        return True
+
+    def partners(self, condition: exp.Expr, *, apart: bool = False) -> tuple[Node, list[Pair], bool] | None:
+        """Return what records need a partner in, or with True none, where a condition is just `[not] exists` or `in`; else None.
+
+        With `apart`, only where it is a column `in` a query that reads nothing of the records.
+        """
         node, negated, parts = condition, False, []
         while isinstance(node, exp.Not | exp.Paren):
             negated ^= isinstance(node, exp.Not)
@@ -217,7 +232,7 @@ class Block:
             node = node.this
         tree, reader = self.statement.tree, self.reader
         pairs: list[Pair] = []
-        if isinstance(node, exp.Exists):
+        if isinstance(node, exp.Exists) and not apart:
             (query,) = tree.take(node, "this")
             result, pairs = self._lowered(query)
         elif (
@@ -226,19 +241,21 @@ class Block:
             and not isinstance(node.this, exp.Tuple)
         ):
             written, query = tree.take(node, "this", "query")
+            if apart and (negated or self.statement.reads_around(query, self._around())):
+                return None
             value = reader.expression(written)
+            if apart and not isinstance(value, Column):
+                return None
             result, pairs = self._members([value], query)
             member = column(result.node, result.columns[0][1])
             if negated and (value.type.nullable or member.type.nullable):
-                return False
+                return None
             pairs.append(Pair(value, member, span=tree.place(node)))
         else:
-            return False
+            return None
         for part in parts:
             tree.take(part, "this")
-        found = result.node
-        self.node = nodes.semijoined(self.node, found, pairs, anti=negated)
-        return True
+        return result.node, pairs, negated
 
 
 def _replaced(expression: Expression, by_text: Mapping[str, Expression]) -> Expression:

@@ -95,6 +95,9 @@ class QueryLowering(Protocol):
     def beginning(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
         """Return the relation of a query without the sides of unions that name some tables."""
 
+    def reads_around(self, node: exp.Expr, environment: Environment) -> bool:
+        """Say whether a query reads columns of the query around it."""
+
     def definition(self, table: exp.CTE) -> tuple[exp.Expr, list[exp.Expr], exp.Expr]:
         """Return the name, the columns' names and the query of a table of a `with`."""
 

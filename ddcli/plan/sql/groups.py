@@ -10,6 +10,7 @@ from sqlglot import exp
 from ddcli.errors import SpecError
 from ddcli.expressions.coerce import INT64
 from ddcli.expressions.tree import Column, Expression, Literal
+from ddcli.plan import logical
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block
 from ddcli.plan.sql.context import Groups
@@ -124,24 +125,25 @@ def _or_nothing(call_: AggregateCall, found: Expression, *, deferred: bool) -> E
 def _with_nothing(
     statement: QueryLowering, node: exp.Select, block: Block, part: Node, around: tuple[str, ...]
 ) -> Node:
-    """Return groups of all rows with those of no rows: counts are 0 there, other aggregates null."""
+    """Return groups of all rows with those of no rows: counts are 0 there, other aggregates null.
+
+    There is a row of nothing for each row around, less those that have a group; each of these has one, so a difference will do.
+    """
     every = statement.one(block.environment, statement.tree.place(node))
-    given = renamed(part.schema, [*every.schema, *part.schema])
-    moved = nodes.mapped(part, {given[name]: column(part, name) for name in part.schema})
-    whole = nodes.joined(every, moved, nodes.same({key: given[key] for key in around}, every, moved), "left")
-    columns: dict[str, Expression] = {key: column(whole, key) for key in around}
-    for name, kind in part.schema.items():
-        if name not in around:
-            value: Expression = column(whole, given[name])
-            is_count = not kind.nullable and _counts(part, name)
-            columns[name] = call("coalesce", value, Literal(0, INT64)) if is_count else value
-    return nodes.mapped(whole, columns)
+    nothing: dict[str, Expression] = {
+        name: Literal(0, INT64) if not kind.nullable and _counts(part, name) else Literal(None, kind.or_null())
+        for name, kind in part.schema.items()
+        if name not in around
+    }
+    empty = nodes.mapped(every, nodes.every(every, around) | nothing)
+    there = nodes.mapped(
+        part, {key: Column(key, kind) for key, kind in empty.schema.items() if key in around} | nothing
+    )
+    return nodes.concat([part, empty, logical.Negate((there,), there.schema)])
 
 
 def _counts(part: Node, name: str) -> bool:
     """Say whether a column of a reduction is a count."""
-    from ddcli.plan import logical
-
     assert isinstance(part, logical.Reduce)
     at = [each for each, _ in part.results].index(name)
     return part.calls[at].function == "count"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError
-from ddcli.expressions.coerce import BOOL, INT64, Mismatch, meet, unify
+from ddcli.expressions.coerce import BOOL, INT64, Mismatch, integer_range, meet, unify
 from ddcli.expressions.functions import FUNCTIONS
 from ddcli.expressions.steps import FilterStep, MapStep
-from ddcli.expressions.tree import Call, Column, Expression, Literal
+from ddcli.expressions.tree import Call, Case, Cast, Column, Expression, Literal
 from ddcli.plan import logical
 from ddcli.plan.join import comparable
 from ddcli.plan.sql.names import fresh
@@ -50,8 +50,44 @@ def mapped(node: logical.Node, columns: Mapping[str, Expression]) -> logical.Nod
         for name, each in columns.items()
     ):
         return node
+    renamed = renaming(node)
+    if renamed is not None:
+        (below,) = node.inputs
+        return mapped(below, {name: _over(each, renamed) for name, each in columns.items()})
     schema = {name: each.type for name, each in columns.items()}
     return logical.Apply((node,), schema, MapStep(tuple(columns.items())))
+
+
+def renaming(node: logical.Node) -> dict[str, str] | None:
+    """Return the columns below a node that only drops, reorders and renames them, by their names there; None for others.
+
+    What reads such a node reads what is below it: of a table under several names one arrangement is kept.
+    """
+    if not isinstance(node, logical.Apply) or not isinstance(node.step, MapStep):
+        return None
+    below, found = node.inputs[0].schema, {}
+    for name, each in node.step.columns:
+        if not isinstance(each, Column) or each.type != below[each.name]:
+            return None
+        found[name] = each.name
+    return found
+
+
+def _over(expression: Expression, renamed: Mapping[str, str]) -> Expression:
+    """Return an expression over a node that renames columns as one over what is below it."""
+    types = {each.name: each.type for each in expression.walk() if isinstance(each, Column)}
+    return expression.substitute({name: Column(renamed[name], kind) for name, kind in types.items()})
+
+
+def _below(
+    node: logical.Node, expressions: Sequence[Expression]
+) -> tuple[logical.Node, dict[str, str], list[Expression]]:
+    """Return what is below a node that only renames columns, else the node: its columns by the node's names, and expressions over it."""
+    renamed = renaming(node)
+    if renamed is None:
+        return node, {name: name for name in node.schema}, list(expressions)
+    (below,) = node.inputs
+    return below, renamed, [_over(each, renamed) for each in expressions]
 
 
 def extended(node: logical.Node, added: Mapping[str, Expression]) -> logical.Node:
@@ -66,7 +102,9 @@ def projected(node: logical.Node, names: Iterable[str]) -> logical.Node:
 
 def filtered(node: logical.Node, condition: Expression) -> logical.Node:
     """Return the records for which a condition is true."""
-    return logical.Apply((node,), node.schema, FilterStep(condition))
+    below, renamed, (over,) = _below(node, [condition])
+    kept = logical.Apply((below,), below.schema, FilterStep(over))
+    return kept if below is node else mapped(kept, {name: column(kept, old) for name, old in renamed.items()})
 
 
 def distinct(node: logical.Node) -> logical.Node:
@@ -152,10 +190,39 @@ CERTAIN |= {"year", "quarter", "month", "day"}
 
 def is_certain(expression: Expression) -> bool:
     """Say whether an expression fails on no record: such a condition may be asked earlier than it is written."""
-    return all(
-        isinstance(each, Column | Literal) or (isinstance(each, Call) and each.function in CERTAIN)
-        for each in expression.walk()
-    )
+    if isinstance(expression, Column | Literal):
+        return True
+    if isinstance(expression, Call) and expression.function not in CERTAIN:
+        return not expression.columns() and _has_value(expression)
+    if isinstance(expression, Cast) and not (expression.try_ or _widens(expression.argument.type, expression.type)):
+        return False
+    return isinstance(expression, Call | Cast | Case) and all(map(is_certain, expression.children))
+
+
+def _widens(have: Type, want: Type) -> bool:
+    """Say whether each value of a type is one of another."""
+    if have.is_integer and want.is_integer:
+        (least, most), (low, high) = integer_range(have.kind), integer_range(want.kind)
+        return low <= least and most <= high
+    if have.kind == "decimal" and want.kind == "decimal":
+        return want.scale >= have.scale and want.precision - want.scale >= have.precision - have.scale
+    if have.is_integer and want.kind == "decimal":
+        return bool(10 ** (want.precision - want.scale) > integer_range(have.kind)[1])
+    return bool(have.required() == want.required() or (want.kind == "float64" and (have.is_integer or have.is_float)))
+
+
+def _has_value(expression: Expression) -> bool:
+    """Say whether an expression that reads no column can be evaluated."""
+    import polars as pl
+
+    from ddcli.errors import InputError
+    from ddcli.expressions.stage import FusedSteps
+
+    try:
+        FusedSteps({"#one": INT64}, (MapStep((("#value", expression),)),)).run(pl.DataFrame({"#one": [1]}))
+    except InputError:
+        return False
+    return True
 
 
 # --- joins ----------------------------------------------------------------------------------------------------------
@@ -251,7 +318,13 @@ def same(names: Mapping[str, str], left: logical.Node, right: logical.Node) -> l
 def joined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], how: str = "inner") -> logical.Node:
     """Return pairs of records that have equal values, all columns of both; names must differ. `how` is `inner` or `left`."""
     assert not left.schema.keys() & right.schema.keys(), "columns of joined relations have different names"
-    sides = _Sides(left, right, pairs)
+    one_below, lefts, mine = _below(left, [pair.left for pair in pairs])
+    other_below, rights, theirs = _below(right, [pair.right for pair in pairs])
+    sides = _Sides(
+        one_below,
+        other_below,
+        [Pair(a, b, pair.null_safe, pair.span) for pair, a, b in zip(pairs, mine, theirs, strict=True)],
+    )
     one, other = sides.nodes
     inner = how == "inner"
     keys = {a for a, _ in sides.on}
@@ -259,27 +332,36 @@ def joined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], how: 
     schema: Schema = {}
     columns = []
     copies: dict[str, Expression] = {}
-    for name, kind in left.schema.items():
-        schema[name] = kind.required() if inner and name in keys else kind.or_null(how == "full")
-        columns.append((name, "left", name))
-    for name, kind in right.schema.items():
-        schema[name] = (kind.required() if name in partners else kind) if inner else kind.or_null()
-        if name not in partners:
-            columns.append((name, "right", name))
-        elif inner and one.schema[partners[name]].required() == kind.required():
-            columns.append((name, "left", partners[name]))
+    for name, source in lefts.items():
+        kind = left.schema[name]
+        schema[name] = kind.required() if inner and source in keys else kind.or_null(how == "full")
+        columns.append((name, "left", source))
+    for name, source in rights.items():
+        kind = right.schema[name]
+        schema[name] = (kind.required() if source in partners else kind) if inner else kind.or_null()
+        if source not in partners:
+            columns.append((name, "right", source))
+        elif inner and one.schema[partners[source]].required() == kind.required():
+            columns.append((name, "left", partners[source]))
         else:  # of a key, the joined record has the left side's value
             copy = fresh(f"#{name}", [*other.schema, *copies])
-            copies[copy] = column(other, name)
+            copies[copy] = column(other, source)
             columns.append((name, "right", copy))
     return logical.Join((one, extended(other, copies)), schema, tuple(sides.on), how, tuple(columns))
 
 
 def semijoined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], *, anti: bool = False) -> logical.Node:
     """Return the left records that have a partner, or with `anti` those that have none."""
-    sides = _Sides(left, right, pairs)
+    one_below, lefts, mine = _below(left, [pair.left for pair in pairs])
+    other_below, _, theirs = _below(right, [pair.right for pair in pairs])
+    sides = _Sides(
+        one_below,
+        other_below,
+        [Pair(a, b, pair.null_safe, pair.span) for pair, a, b in zip(pairs, mine, theirs, strict=True)],
+    )
     one, other = sides.nodes
-    return projected(logical.Semijoin((one, other), one.schema, tuple(sides.on), anti), left.schema)
+    kept = logical.Semijoin((one, other), one.schema, tuple(sides.on), anti)
+    return mapped(kept, {name: column(kept, source) for name, source in lefts.items()})
 
 
 def without(left: logical.Node, found: logical.Node) -> logical.Node:

@@ -114,12 +114,20 @@ class Statement:
 
         With `value`, a query that is one value may be returned as how to compute that.
         """
+        return self._query(node, self._inside(node, environment), value=value)
+
+    def reads_around(self, node: exp.Expr, environment: Environment) -> bool:
+        """Say whether a query reads columns of the query around it."""
+        return self._inside(node, environment).outer is not None
+
+    def _inside(self, node: exp.Expr, environment: Environment) -> Environment:
+        """Return what a query may refer to: of what is around it no more than it reads."""
         outer = environment.outer
-        if outer is not None:
-            taken = frozenset(name.column for name in outer.scope.visible())
-            environment = replace(environment, taken=taken | environment.taken)
-            environment = replace(environment, outer=self._needed(node, outer, environment))
-        return self._query(node, environment, value=value)
+        if outer is None:
+            return environment
+        taken = frozenset(name.column for name in outer.scope.visible())
+        environment = replace(environment, taken=taken | environment.taken)
+        return replace(environment, outer=self._needed(node, outer, environment))
 
     def beginning(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
         """Return the relation of a query without the sides of unions that name some tables."""

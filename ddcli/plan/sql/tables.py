@@ -89,10 +89,28 @@ class From:
                     later.append(part)
                 else:
                     self.whole.conditions.append(self.reader(self.whole).condition(part, "a condition"))
+        later = [part for part in later if not self.asked_early(part)]
         found = Block(self.statement, self.environment, self.scope(self.whole), self.flushed(self.whole, node))
         for part in later:
             found.where(part)
         return found
+
+    def asked_early(self, condition: exp.Expr) -> bool:
+        """Ask a condition that is just a column `in` a query by itself of the item that has it; say whether it was asked.
+
+        The fewer records an item has, the fewer are joined.
+        """
+        items = self.whole.items
+        if len(items) < 2:  # the product is the item
+            return False
+        found = self.unjoined(self.whole).partners(condition, apart=True)
+        if found is None:
+            return False
+        right, pairs, _ = found
+        read = frozenset().union(*(pair.left.columns() for pair in pairs))
+        at = next(at for at, item in enumerate(items) if read <= item.schema.keys())
+        items[at] = nodes.semijoined(items[at], right, pairs)
+        return True
 
     # --- what is joined so far ---------------------------------------------------------------------------------------
 
@@ -110,11 +128,15 @@ class From:
 
     def reader(self, chain: Chain) -> RowExpressions:
         """Return a reader of expressions over a chain's items and all before."""
+        return self.unjoined(chain).reader
+
+    def unjoined(self, chain: Chain) -> Block:
+        """Return a block with the columns of a chain's items and all before."""
         schema = {
             name: kind for each in (self.whole, chain) for item in each.items for name, kind in item.schema.items()
         }
         stand_in = logical.Source((), schema, "#items")
-        return Block(self.statement, self.environment, self.scope(chain), stand_in).reader
+        return Block(self.statement, self.environment, self.scope(chain), stand_in)
 
     def merge(self, chain: Chain) -> None:
         """Add a chain to the whole: entries with a comma between them."""
