@@ -7,7 +7,7 @@ import statistics
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.bench import files, states, tpch
+from tests.bench import files, states, tpcds, tpch
 from tests.bench.batches import in_batches
 from tests.bench.differences import differences
 from tests.bench.files import size
@@ -90,5 +90,7 @@ CASES: dict[str, Callable[[Session], list[Figure]]] = {
     "lookups": in_batches,
     "tpch": tpch.each,
     "tpch-all": tpch.all_in_one,
+    "tpcds": tpcds.tpcds,
+    "nexmark": tpcds.nexmarks,
     **{f"loops-{name}": case.figures for name, case in LOOPS.items()},
 }

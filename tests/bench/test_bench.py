@@ -18,7 +18,7 @@ from tests.bench.table import Asked, Figure, duration, render
 
 ROWS = 2_000
 # Cases in memory run in this process below, and compiling all kernels anew takes long; the tests of kernels do that.
-WHOLE = [name for name in CASES if name != "compile" and not name.startswith(("engine", "loops", "tpch"))]
+WHOLE = [name for name in CASES if name != "compile" and not name.startswith(("engine", "loops", "tpc"))]
 
 
 @pytest.fixture(scope="module")
