@@ -18,6 +18,56 @@ T = TypeVar("T")
 SEED = os.environ.get("DD_SEED", "0")
 EFFORT = float(os.environ.get("DD_EFFORT") or 0.3)
 FEWEST = 5
+YAML_PIECES = [
+    *(
+        "\n",
+        " ",
+        "  ",
+        "\t",
+        ":",
+        ": ",
+        "- ",
+        ",",
+        "[",
+        "]",
+        "{",
+        "}",
+        "'",
+        '"',
+        "#",
+        " #",
+        "&a ",
+        "*a",
+        "|",
+        ">",
+        "?",
+        "? ",
+        "!",
+        "%",
+    ),
+    *(
+        "@",
+        "`",
+        "~",
+        "null",
+        "true",
+        "012",
+        "1e999",
+        "<<: ",
+        "<<: *a",
+        "---\n",
+        "...\n",
+        "\r",
+        "\0",
+        "\x1b",
+        "\u2028",
+        "\ufeff",
+        "é",
+    ),
+    *("\U0001f600", "dd: 1", "function", "by", "apply", "from", "filter", "(", ")", "\\", "c"),
+    *("iterate", "variables", "body", "result", "v", "l.v", "enter", "."),
+]
+"""What a mutilated pipeline file gets put in."""
 
 
 def chance(*what: object) -> random.Random:

@@ -9,6 +9,7 @@ from tests.adversary.case import Case, Numbered
 from tests.adversary.names import text as hostile_text
 from tests.adversary.shop import PIPELINE, ROOT
 from tests.adversary.yaml_text import yaml
+from tests.draws import YAML_PIECES
 
 if TYPE_CHECKING:
     import random
@@ -396,40 +397,6 @@ def ways_out(_shop: Shop) -> Iterator[Case]:
             )
 
 
-PIECES = (
-    "\n",
-    " ",
-    "  ",
-    "\t",
-    ":",
-    ": ",
-    "- ",
-    ",",
-    "[",
-    "]",
-    "{",
-    "}",
-    "'",
-    '"',
-    "#",
-    "&a ",
-    "*a",
-    "|",
-    ">",
-    "? ",
-    "!",
-    "%",
-    "---\n",
-    "<<: ",
-    "\0",
-    "\x1b",
-    "\ufeff",
-    "~",
-    "null",
-    "1e999",
-)
-
-
 def mutilated(_shop: Shop) -> Sequence[Case]:
     """Return pipelines of ours with pieces cut out, put in, or moved."""
     texts = [PIPELINE, *(path.read_text() for path in sorted((ROOT / "pipelines").glob("*.yaml")))]
@@ -439,7 +406,7 @@ def mutilated(_shop: Shop) -> Sequence[Case]:
         for _ in range(chance.choice((1, 1, 2, 5))):
             at = chance.randrange(len(text))
             to = min(len(text), at + chance.choice((1, 1, 5, 50)))
-            piece = chance.choice((chance.choice(PIECES), hostile_text(chance), text[at:to] * 2, ""))
+            piece = chance.choice((chance.choice(YAML_PIECES), hostile_text(chance), text[at:to] * 2, ""))
             text = text[:at] + piece + text[chance.choice((at, to)) :]
         return Case(
             "a mutilated pipeline", partial(_write, text), commands=(*READING, *RUNNING), adds=("shop", "elsewhere")

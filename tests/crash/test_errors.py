@@ -14,7 +14,7 @@ from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.upkeep import reshard_state, verify
 from tests.crash.shop import RUNS
 from tests.draws import some
-from tests.store.support import Dead, Faulty, names
+from tests.store.support import Dead, Faulty, little_at_a_time, names
 
 
 def test_an_error_at_every_operation(stage, tmp_path, through):
@@ -102,27 +102,8 @@ def test_an_error_or_death_at_every_operation_of_an_export(every_stage, tmp_path
 
 
 def test_a_disk_that_takes_a_little_at_a_time(stage, tmp_path, monkeypatch):
-    class Slow:
-        def __init__(self, file):
-            self.file = file
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            self.file.close()
-
-        def write(self, data):
-            return self.file.write(data[:700])
-
-    opened = Path.open
-
-    def slowly(path, mode="r", *rest, **options):
-        file = opened(path, mode, *rest, **options)
-        return Slow(file) if mode == "wb" else file
-
     shop = stage.shop.copy(tmp_path / "shop")
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", slowly)
+        patch.setattr(Path, "open", little_at_a_time(700))
         shop.run()
     assert shop.settled() == stage.after

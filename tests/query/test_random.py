@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import random
-import tempfile
 from collections import Counter
 from itertools import product
-from pathlib import Path
 
-import yaml
 from hypothesis import event, given, settings
-from hypothesis import strategies as st
 
-from ddcli.driver.run import run
 from ddcli.engine.times import Frontier
-from ddcli.errors import EngineError, InputError, UsageError
+from ddcli.errors import UsageError
 from ddcli.plan.build import build_collections
 from ddcli.query import Lookup
 from ddcli.spec.document import parse_spec
 from tests.draws import many
-from tests.judge.case import write_file
 from tests.judge.columns import VALUES
 from tests.judge.frontiers import is_closed
 from tests.judge.harness import same
-from tests.judge.logs import cases
+from tests.query.support import PIPELINES, ask_after_runs
 from tests.reference.expressions import Fails
 from tests.reference.model import LoopDiverges, Model, accumulate
 from tests.reference.values import canonical
@@ -33,30 +26,10 @@ MOST_KEYS = 12
 
 
 @settings(max_examples=many(10))
-@given(
-    st.tuples(st.sampled_from([1, 1, 1, 2]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
-    st.sampled_from([None, None, 2, "all"]),
-    st.integers(0, 2**32),
-)
+@given(*PIPELINES)
 def test_every_key_is_found(case, history, seed):
     """By every key that is offered, by its first column alone, and keys of which there are no records."""
-    rng = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        tree = case.tree | ({"history": history} if history else {})
-        path = root / "p.yaml"
-        path.write_text(yaml.safe_dump(tree, sort_keys=False))
-        for number, (this, upper) in enumerate(zip(case.runs, case.uppers(), strict=True)):
-            for at, file in enumerate(this.files):
-                write_file(case, file, root / "in" / file.input / f"{number}-{at}.parquet")
-            if this.progress:
-                return  # frontiers of several corners have no last time
-            try:
-                run(path, until=case.until(this))
-            except (InputError, EngineError):
-                return
-            if (root / ".dd" / "judged" / "manifest").is_dir() and rng.random() < 0.7:
-                ask(case, path, upper, rng, history)
+    ask_after_runs(case, history, seed, ask)
 
 
 def ask(case, path, upper, rng, history):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ddcli.errors import SpecErrors
 from ddcli.spec import parse_spec
 from ddcli.spec.model import Spec
+from tests.draws import YAML_PIECES
 
 PIPELINES = [
     path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parents[2] / "pipelines").glob("*.yaml"))
@@ -52,51 +53,6 @@ tests:
   - name: u
     steps: [{expect: {collection: c, contents: [], at: 3, tolerance: 0.5, accepted: {k: [1]}, not_null: [k], non_negative: true}}]
 """
-PIECES = [
-    "\n",
-    " ",
-    "  ",
-    "\t",
-    ":",
-    ": ",
-    "- ",
-    ",",
-    "[",
-    "]",
-    "{",
-    "}",
-    "'",
-    '"',
-    "#",
-    " #",
-    "&a ",
-    "*a",
-    "|",
-    ">",
-    "?",
-    "!",
-]
-PIECES += [
-    "%",
-    "@",
-    "`",
-    "~",
-    "null",
-    "true",
-    "012",
-    "<<: *a",
-    "---\n",
-    "...\n",
-    "\r",
-    "\x00",
-    "\u2028",
-    "\ufeff",
-    "é",
-    "\U0001f600",
-    "dd: 1",
-]
-PIECES += ["function", "by", "apply", "from", "filter", "(", ")", "\\", "c", "\ud800"]
-PIECES += ["iterate", "variables", "body", "result", "v", "l.v", "enter", "."]
 
 
 @st.composite
@@ -106,7 +62,14 @@ def mutilated(draw):
     for _ in range(draw(st.integers(1, 6))):
         start = draw(st.integers(0, len(text)))
         end = draw(st.integers(start, min(len(text), start + 40)))
-        put = draw(st.one_of(st.sampled_from(PIECES), st.just(""), st.just(text[start:end] * 2), st.text(max_size=5)))
+        put = draw(
+            st.one_of(
+                st.sampled_from([*YAML_PIECES, "\ud800"]),
+                st.just(""),
+                st.just(text[start:end] * 2),
+                st.text(max_size=5),
+            )
+        )
         text = text[:start] + put + text[end:]
     return text
 
@@ -134,7 +97,7 @@ def test_mutilated_files(text):
     read(text)
 
 
-@given(st.text(st.sampled_from(sorted({piece[0] for piece in PIECES}) + list("ab1 \n:-"))))
+@given(st.text(st.sampled_from(sorted({piece[0] for piece in YAML_PIECES}) + list("ab1 \n:-"))))
 def test_noise(text):
     read(text)
 

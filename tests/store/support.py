@@ -96,3 +96,28 @@ def commit_step(state: State, output: Path, step: int, *, replace: bool = False)
         people = ArrangementEntry("f1", ((0,),), upper, ("a",), {"a": "int64"}, ((*old, batch),))
         out = OutputEntry(relative_output(state.directory, output), {"a": "int64"}, (*files, update))
         return transaction.commit(Manifest("p", upper, arrangements={"people": people}, outputs={"out": out}))
+
+
+def little_at_a_time(most):
+    """Return a `Path.open` of files to be written that take so many bytes at once."""
+
+    class Slow:
+        def __init__(self, file):
+            self.file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            self.file.close()
+
+        def write(self, data):
+            return self.file.write(data[:most])
+
+    opened = Path.open
+
+    def slowly(path, mode="r", *rest, **options):
+        file = opened(path, mode, *rest, **options)
+        return Slow(file) if mode == "wb" else file
+
+    return slowly

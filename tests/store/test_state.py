@@ -23,7 +23,7 @@ from ddcli.store.state.contents import unpublished
 from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import ArrangementEntry, FileEntry, Manifest, manifest_path, read_newest
 from ddcli.store.state.outputs import check_outputs
-from tests.store.support import Dead, Faulty, commit_step, names, tree
+from tests.store.support import Dead, Faulty, commit_step, little_at_a_time, names, tree
 
 
 @pytest.fixture
@@ -157,17 +157,21 @@ def restore(place, base):
         shutil.copytree(base / directory.name, directory)
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.usefixtures("flushing")
-def test_death_at_every_operation_leaves_the_state_before_or_after(place, tmp_path, after):
-    base = tmp_path / "base"
+def two_runs(place, base):
+    """Run twice, keeping what the first run left in `base`; return what there is after each."""
     run(place, 0)
     for directory in place:
         shutil.copytree(directory, base / directory.name)
     before = tree(*place)
     run(place, 1, replace=True)
-    committed = tree(*place)
-    seen = set()
+    return before, tree(*place)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.usefixtures("flushing")
+def test_death_at_every_operation_leaves_the_state_before_or_after(place, tmp_path, after):
+    base, seen = tmp_path / "base", set()
+    before, committed = two_runs(place, base)
     for at in range(operations(place, base)):
         restore(place, base)
         with pytest.raises(Dead):
@@ -212,12 +216,7 @@ def test_death_in_the_first_run_leaves_no_trace_that_matters(place, after, monke
 @pytest.mark.usefixtures("flushing")
 def test_an_error_at_every_operation_is_told_and_leaves_the_state_before_or_after(place, tmp_path, code):
     base = tmp_path / "base"
-    run(place, 0)
-    for directory in place:
-        shutil.copytree(directory, base / directory.name)
-    before = tree(*place)
-    run(place, 1, replace=True)
-    committed = tree(*place)
+    before, committed = two_runs(place, base)
     for at in range(operations(place, base)):
         restore(place, base)
         with pytest.raises(EngineError) as caught:
@@ -243,21 +242,7 @@ def test_an_attempt_that_died_is_not_published_by_the_commit_before_it(place):
 
 
 def test_a_short_write_is_continued(tmp_path, monkeypatch):
-    class Slow:
-        def __init__(self, file):
-            self.file = file
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            self.file.close()
-
-        def write(self, data):
-            return self.file.write(data[:3])
-
-    opened = Path.open
-    monkeypatch.setattr(Path, "open", lambda path, *args, **options: Slow(opened(path, *args, **options)))
+    monkeypatch.setattr(Path, "open", little_at_a_time(3))
     Files().write(tmp_path / "f", b"0123456789")
     monkeypatch.undo()
     assert (tmp_path / "f").read_bytes() == b"0123456789"

@@ -1,0 +1,43 @@
+"""Random pipelines, run by run, whose collections are asked for after some of the runs."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+import yaml
+from hypothesis import strategies as st
+
+from ddcli.driver.run import run
+from ddcli.errors import EngineError, InputError
+from tests.judge.case import write_file
+from tests.judge.logs import cases
+
+PIPELINES = (
+    st.tuples(st.sampled_from([1, 1, 1, 2]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
+    st.sampled_from([None, None, 2, "all"]),
+    st.integers(0, 2**32),
+)
+"""A case, what its pipeline keeps of the past, and a seed."""
+
+
+def ask_after_runs(case, history, seed, ask):
+    """Run a case, and after most runs ask: `ask(case, path, upper, rng, history)`."""
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        tree = case.tree | ({"history": history} if history else {})
+        path = root / "p.yaml"
+        path.write_text(yaml.safe_dump(tree, sort_keys=False))
+        for number, (this, upper) in enumerate(zip(case.runs, case.uppers(), strict=True)):
+            for at, file in enumerate(this.files):
+                write_file(case, file, root / "in" / file.input / f"{number}-{at}.parquet")
+            if this.progress:
+                return  # frontiers of several corners have no last time
+            try:
+                run(path, until=case.until(this))
+            except (InputError, EngineError):
+                return
+            if (root / ".dd" / "judged" / "manifest").is_dir() and rng.random() < 0.7:
+                ask(case, path, upper, rng, history)
