@@ -46,15 +46,15 @@ def open_logs(
         if there.shared is not None:
             readers[name] = SharedReader(there.shared, [text.value for text in given.time], there.listing, entry)
             continue
-        _refuse_forgotten(name, there.listing)
+        _refuse_gone(name, there.listing)
         known = LogSchema.from_json(entry.schema) if entry else None
         newest = Newest(*entry.schema["newest"]) if entry and "newest" in entry.schema else None
         readers[name] = LogReader(there.listing, format_of(given), known, most, newest)
     return readers
 
 
-def _refuse_forgotten(name: str, listing: Listing) -> None:
-    """Raise InputError for an input that is read again, and has files that are gone."""
+def _refuse_gone(name: str, listing: Listing) -> None:
+    """Raise InputError for an input that is read again, and has files that are gone: forgotten, or no more in the archive."""
     gone = sorted(file.path for file in listing.to_read if file.forgotten)
     if gone:
         count = f"{len(gone)} of its files are gone" if len(gone) > 1 else "a file of it is gone"
@@ -63,6 +63,13 @@ def _refuse_forgotten(name: str, listing: Listing) -> None:
             place=str(listing.root / gone[0]),
             hint="put it back, or leave what needs it as it was; `dd reset PIPELINE --outputs` begins anew with the files that are there",
         )
+    for file in listing.to_read:
+        if file.archived and not listing.path(file).exists():
+            raise InputError(
+                f"the input '{name}' can't be read again: an archived file of it is gone",
+                place=str(listing.path(file)),
+                hint="put it back, or withdraw it: `dd retract PIPELINE FILE`",
+            )
 
 
 def import_keys(readers: Mapping[str, Reader]) -> dict[str, tuple[str, ...]]:

@@ -212,6 +212,22 @@ def test_a_log_that_another_pipeline_writes_is_not_archived(shop):
     assert "the input 'a' is a log that somebody writes" in result.err
 
 
+def test_an_archived_file_that_is_gone(shop):
+    pipeline(shop, ARCHIVE)
+    for number in (1, 2):
+        shop.write(f"in/{number}.csv", csv((number, "a")))
+    ran(shop, "run")
+    (shop.folder / "done/1.csv").unlink()
+    shop.write("in/3.csv", csv((3, "a")))
+    ran(shop, "run")
+    err = ran(shop, "run", "--full-refresh", "all", code=3).err
+    assert err.startswith(
+        "done/1.csv: error: the input 'a' can't be read again: an archived file of it is gone\nhint: put it back, or withdraw it"
+    )
+    ran(shop, "retract", "done/1.csv")
+    assert contents(shop.folder / "out") == {(2, "a"): 1, (3, "a"): 1}
+
+
 def test_what_could_not_be_moved_is_moved_before_it_is_withdrawn(shop, monkeypatch):
     """Else it would lie there as a new file."""
     pipeline(shop, ARCHIVE)
