@@ -134,6 +134,24 @@ def test_the_only_file_of_an_input_that_is_gone(shop):
     assert contents(shop.folder / "out") == {(1, "b"): 1}
 
 
+def test_a_table_that_was_passed_over_counts_when_the_newest_is_withdrawn(shop):
+    """With an order, an older table that came later, and was none, is the newest of those that are left."""
+    shop.write(
+        "p.yaml",
+        "name: p\ninputs:\n  a: {path: in/, format: snapshots, order_by: day, columns: {k: int64, day: int64}}\noutputs: {a: out/}\n",
+    )
+    shop.write("in/1.csv", "k,day\n1,10\n")
+    ran(shop, "run")
+    shop.write("in/2.csv", "k,day\n2,3\n")
+    ran(shop, "run")
+    assert contents(shop.folder / "out") == {(1, 10): 1}
+    ran(shop, "retract", "in/1.csv")
+    assert contents(shop.folder / "out") == {(2, 3): 1}
+    shop.write("in/3.csv", "k,day\n3,5\n")
+    ran(shop, "run")
+    assert contents(shop.folder / "out") == {(3, 5): 1}
+
+
 def test_a_dry_run_and_what_is_refused_change_nothing(upsert):
     before = files(upsert.folder)
     assert "dry run" in ran(upsert, "retract", "in/2.csv", "--dry-run").err

@@ -225,6 +225,8 @@ class Shop:
         if step == "mend" and files:
             self.write(file.path, files[0][1])
         self.run(death, place)
+        if step != "mend" and self.consumed in ("keep", "forget"):
+            assert file.path not in {each.path for each in self.taken()}
         if step == "again" and place.exists() and self.consumed == "keep":
             self.run(None, place)
 
