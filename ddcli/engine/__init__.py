@@ -6,6 +6,7 @@ Nothing in here knows a file, a pipeline or a column's name; it is a library of 
 * columns: columns to lanes and back, by type
 * correction: differences at closed times, stated at open ones
 * counts: rows, inserts and seconds of each operator
+* heap: memory that was freed, given back to the system
 * lanes: layouts: frames and records to int64 matrices and back
 * loop: a scope whose times have one more coordinate, the round
 * loop_tasks: a shard's work of a loop between rounds, in tasks

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
+from ddcli.engine.heap import Heap
 from ddcli.engine.loop import LeavingUpdates
 from ddcli.engine.places import NOTHING
 from ddcli.engine.schedule import Schedule
@@ -65,6 +66,7 @@ class Resident:
         self.interval = interval
         self.parts = parts
         self.hand_over = hand_over
+        self._heap = Heap()
         self.schedule: Schedule[Deltas] = Schedule(nest, range(1))
         self._outputs: dict[int, list[Deltas]] = defaultdict(list)
         self._left: dict[Path, dict[int, list[LeavingUpdates]]] = defaultdict(dict)
@@ -122,6 +124,7 @@ class Resident:
             self._step(leg, stage, found)
         if not path and self.hand_over:
             self._let_go(stage)
+            self._heap.give_back()
 
     def _step(self, leg: Leg, stage: Stage, found: Found[Deltas]) -> None:
         """Have the shards go through a stage with what waits for it."""

@@ -1,0 +1,31 @@
+"""Memory that was freed, given back to the system: glibc keeps what small matrices leave between those that are still in use."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+SLACK = 128 << 20
+"""Bytes that may be resident more than when memory was last given back, beside a quarter of what was then."""
+STATM = Path("/proc/self/statm")
+
+
+class Heap:
+    """Looks how much memory is resident, and gives back what is free once that is much more than before.
+
+    It takes some 30 ms a GB, and what is taken again has to be cleared again. Does nothing where the system's library is another one.
+    """
+
+    def __init__(self) -> None:
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if STATM.exists() else None
+        self._kept = self._resident()
+
+    def give_back(self) -> None:
+        """Give back what is free, if that may be much."""
+        if self._trim is not None and self._resident() > self._kept + self._kept // 4 + SLACK:
+            self._trim(0)
+            self._kept = self._resident()
+
+    def _resident(self) -> int:
+        return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if self._trim is not None else 0
