@@ -110,8 +110,8 @@ class Statements:
         found = f"select {distinct}{', '.join(items)} from {source}{where}"
         if not distinct and self.chance(0.07):
             key = self.simple(self.kind(), columns, [], 1)
-            on, behind = (key, "") if not key.isdigit() and "'" not in key and "null" not in key else ("c0", "")
-            found = f"select distinct on ({on}) {found.removeprefix('select ')} order by {on}{self.way()}{behind}"
+            on = key if "." in key and "(" not in key else "c0"
+            found = f"select distinct on ({on}) {found.removeprefix('select ')} order by {on}{self.way()}"
             return found + self.rest(len(kinds), ", ")
         if self.chance(0.1):
             keys = self.rng.sample(range(1, len(kinds) + 1), self.rng.randrange(1, len(kinds) + 1))

@@ -21,7 +21,7 @@ from ddcli.plan.sql.context import Environment, Outer, QueryResult
 from ddcli.plan.sql.names import Name, Names, renamed
 from ddcli.plan.sql.nodes import call
 from ddcli.plan.sql.outer_join import outer_joined
-from ddcli.plan.sql.product import product
+from ddcli.plan.sql.product import between, product
 from ddcli.plan.sql.reader import RowExpressions, contains_query
 
 if TYPE_CHECKING:
@@ -338,7 +338,17 @@ class From:
         equal, _ = self.merged(chain, other, columns, "", at)
         both = Chain(chain.items + other.items, [], chain.names + other.names)
         conditions = [*equal, *([self.reader(both).condition(on, "a condition")] if on is not None else [])]
+        outer = self.environment.outer
+        tied = (each.columns() for each in (*conditions, *chain.conditions, *other.conditions))
+        if outer is not None and not outer.node.schema.keys().isdisjoint(frozenset().union(*tied)):
+            problem = f"{'an `anti' if anti else 'a `semi'} join` whose condition or side reads the query around it is not supported"
+            hint = f"write it as a condition: `where {'not ' if anti else ''}exists (select ...)`"
+            raise SpecError(problem, span=self.place(at), hint=hint)
         left, right = self.flushed(chain, at), self.flushed(other, at)
+        pairs = [between(part, left, right) for each in conditions for part in nodes.conjuncts(each)]
+        if pairs and all(pairs):
+            found = nodes.semijoined(left, right, [pair for pair in pairs if pair is not None], anti=anti)
+            return Chain([found], [], chain.names, chain.later)
         inner = product([left, right], conditions, lambda: None)
         found = nodes.without(left, inner)
         if not anti:
