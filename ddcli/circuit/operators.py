@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, sum_error, top, value_layout
 from ddcli.circuit.linear import keeping, linear_operator, order_lanes
 from ddcli.circuit.shifts import python_shift
-from ddcli.circuit.windows import window
+from ddcli.circuit.windows import deciding_lanes, window
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.operators.filtered import Filtered
-from ddcli.engine.operators.groups import Accumulate, Group, Multiplicity
+from ddcli.engine.operators.groups import Accumulate, Group, Local, Multiplicity
 from ddcli.engine.operators.join import Arrange, Entered, Join
 from ddcli.engine.operators.linear import Concat, Consolidate, Inspect, Permute
 from ddcli.engine.operators.negative import Negative
+from ddcli.engine.operators.neighbours import Neighbours
 from ddcli.engine.operators.once import Once
 from ddcli.engine.operators.ordered_upsert import OrderedUpsert
 from ddcli.engine.operators.reduce import Reduce
@@ -99,7 +100,7 @@ class Traces(Protocol):
 class _Told:
     """A reduction whose overflow is reported in the words of the pipeline file: the engine knows no columns."""
 
-    operator: Group
+    operator: Group | Local
     node: physical.Accumulate | physical.Group | physical.WindowedGroup
     pool: Pool
     shared: ClassVar[bool] = False
@@ -301,7 +302,13 @@ class Operators:
     def _(self, node: physical.WindowedGroup, shard: int) -> Operator:
         (arranged,) = node.inputs
         assert isinstance(arranged, physical.Arrangement)
-        return _Told(self.group(node, arranged.key, [window(node, self.pool(shard))], shard), node, self.pool(shard))
+        pool = self.pool(shard)
+        calls = window(node, pool)
+        if node.reach is None or self.scope.nt > 1:
+            return _Told(self.group(node, arranged.key, [calls], shard), node, pool)
+        key, values = split_layout(arranged)
+        near = Neighbours(key.width, values.width, calls, node.reach, deciding_lanes(node, pool))
+        return _Told(Local(near, self.own_arranged(node, shard)), node, pool)
 
     @operator.register(physical.Multiplicity)
     def _(self, node: physical.Multiplicity, shard: int) -> Operator:

@@ -39,6 +39,14 @@ def window(node: physical.WindowedGroup, pool: Pool) -> Gather:
     return Gather(_Window(node, pool).result.width, _Window(node, pool), single=False)
 
 
+def deciding_lanes(node: physical.WindowedGroup, pool: Pool) -> int:
+    """Return how many of the first lanes of the arrangement's values say where a row stands: those of the keys, where hashes come after them."""
+    (arranged,) = node.inputs
+    values = value_layout(arranged.schema, arranged.key)  # type: ignore[attr-defined]
+    hashed = any(kind.kind in POOLED for kind in values.schema.values()) and pool.secret != PUBLIC
+    return sum(arranged.schema[name].lanes for name, _ in node.order_by) if hashed else values.width
+
+
 class _Window:
     """The calls of a window over an arrangement's values."""
 

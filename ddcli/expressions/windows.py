@@ -111,6 +111,21 @@ class WindowCall:
         own = self.aggregate.columns() if self.aggregate is not None else frozenset[str]()
         return own.union(*(arg.columns() for arg in self.args))
 
+    @property
+    def reach(self) -> tuple[int, int] | None:
+        """How many rows before and after the current one can make a difference; None where that has no bound."""
+        if self.function in ("lag", "lead"):
+            return (self.number, 0) if self.function == "lag" else (0, self.number)
+        if self.frame is None or self.frame.unit != "rows":
+            return None
+        ends = [
+            0 if not end.direction else None if end.offset is None else end.direction * int(end.offset.value)  # type: ignore[arg-type]
+            for end in (self.frame.start, self.frame.end)
+        ]
+        if ends[0] is None or ends[1] is None:
+            return None
+        return max(0, -ends[0]), max(0, ends[1])
+
     def text(self) -> str:
         """Return canonical SQL, without the partition and the order."""
         number = [str(self.number)] if self.number else []

@@ -188,15 +188,14 @@ def keeps_state(node: Node, times: int) -> bool:
         | physical.Group
         | physical.PythonGroup
         | physical.Top
-        | physical.WindowedGroup
         | physical.StandingRecord
     )
     if isinstance(node, always | physical.Delay | RECORDS):
         return True
-    # In totally ordered time a count is read off its arrangement, and no join returns updates at future times.
-    if isinstance(node, physical.Multiplicity):
+    # In totally ordered time a count is read off its arrangement, so are a row's neighbours, and no join returns updates at future times.
+    if isinstance(node, physical.Multiplicity) or (isinstance(node, physical.WindowedGroup) and node.reach is not None):
         return times > 1 or level(node) > 0
-    return times > 1 and isinstance(node, physical.EquiJoin)
+    return isinstance(node, physical.WindowedGroup) or (times > 1 and isinstance(node, physical.EquiJoin))
 
 
 def as_source(node: Node, times: int) -> Node:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep, UnnestStep
 from ddcli.expressions.tree import Column, quoted
-from ddcli.plan import loops, physical
+from ddcli.plan import loops, physical, windows
 from ddcli.plan.reductions import ALL, RECORDS, finished
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from ddcli.expressions.tree import Expression
     from ddcli.plan.logical import Node
 
-OWN = re.compile(r"\$(\d+(\.n)?|value\d+|order\d*(\.\d+)?|from|until|round|all|records|present)")
+OWN = re.compile(
+    r"\$(\d+(\.n)?|(value|argument|partition|sort|window)\d+|order\d*(\.\d+)?|from|until|round|all|records|present)"
+)
 """Columns that the plan adds: the file doesn't name them."""
 SECOND_KEY = re.compile(r"(?P<key>.+)\$\d+", re.DOTALL)
 """A column that stands for two keys exists twice, the second time under such a name."""
@@ -94,7 +96,7 @@ def columns(node: Node) -> dict[str, str]:
 
 def _words(node: Node) -> dict[str, str]:
     """Return what the columns of the plan's own hold, in the words of the pipeline file."""
-    if isinstance(node, physical.Accumulate | physical.Group):
+    if isinstance(node, physical.Accumulate | physical.Group | physical.WindowedGroup):
         return _results(node)
     texts = _words(node.inputs[0]) if len(node.inputs) == 1 else {}
     if isinstance(node, physical.Linear):
@@ -130,6 +132,10 @@ def _(node: physical.Linear) -> list[str]:
 
 def _results(node: Node) -> dict[str, str]:
     """Return what the columns of a reduction's results are in the file's words: those of ours, and what is computed of them."""
+    if isinstance(node, physical.WindowedGroup):
+        called = [_in_words(call.text(), _arguments(node)) for call in node.calls]
+        values = [windows.finished(at, call).text() for at, call in enumerate(node.calls)]
+        return dict(zip(values, called, strict=True)) | {quoted(f"${at}"): text for at, text in enumerate(called)}
     if not isinstance(node, physical.Accumulate | physical.Group):
         return {}
     found, texts = {quoted(RECORDS): "count(*)"}, _arguments(node)
@@ -144,6 +150,8 @@ def _arguments(node: physical.Accumulate | physical.Group | physical.WindowedGro
     """Return what the columns of ours that a reduction reads stand for."""
     (prepared,) = node.inputs
     if isinstance(prepared, physical.Arrangement):
+        (prepared,) = prepared.inputs
+    if isinstance(prepared, physical.OrderLanes):
         (prepared,) = prepared.inputs
     texts: dict[str, str] = {}
     if isinstance(prepared, physical.Linear):
@@ -244,7 +252,9 @@ def _(node: physical.WindowedGroup) -> list[str]:
     texts = _arguments(node)
     order = ", ".join(_plain(_in_words(quoted(name), texts)) + " desc" * descends for name, descends in node.order_by)
     calls = ", ".join(_in_words(call.text(), texts) for call in node.calls)
-    return [f"of each {_by(arranged.key)}", *([f"in the order of {order}"] if order else []), calls]
+    rows = "row" if node.reach == 1 else "rows"
+    read = "reads whole partitions" if node.reach is None else f"reads {node.reach} {rows} on each side of a change"
+    return [f"of each {_by(arranged.key)}", *([f"in the order of {order}"] if order else []), read, calls]
 
 
 @says.register

@@ -16,8 +16,8 @@ from ddcli.expressions.tree import Cast, Column, Expression, Literal
 from ddcli.plan import logical, loops, physical
 from ddcli.plan.engines import Engines, carried
 from ddcli.plan.prune import arranged, required_columns, side_name
-from ddcli.plan.reductions import ALL, INT64, UNORDERED_LANES, lower_reduction
-from ddcli.plan.shape import arrange, column_as, conform, is_not_null, linear, project
+from ddcli.plan.reductions import INT64, UNORDERED_LANES, grouped, lower_reduction, ranked
+from ddcli.plan.shape import arrange, column_as, conform, is_not_null, linear
 from ddcli.plan.unique import Keys, is_unique, unique_columns
 from ddcli.plan.windows import lower_window
 
@@ -347,7 +347,7 @@ class _Lowering:
     def _(self, node: logical.Window) -> logical.Node:
         schema = self.schema(node)
         child = self.exactly(node.inputs[0], node.inputs[0].schema)
-        return conform(lower_window(node, schema, child, grouped), schema, fuse=True)
+        return conform(lower_window(node, schema, child), schema, fuse=True)
 
     @lowered.register
     def _(self, node: logical.Temporal) -> logical.Node:
@@ -394,26 +394,6 @@ class _Lowering:
     @lowered.register
     def _(self, node: loops.Leave) -> logical.Node:
         return conform(replace(node, inputs=(self.node(node.inputs[0]),)), self.schema(node))
-
-
-def grouped(
-    child: logical.Node, columns: Mapping[str, Expression], by: tuple[str, ...]
-) -> tuple[logical.Node, tuple[str, ...]]:
-    """Return `child` with these columns, and the key to group it by: a constant where all of it is one group."""
-    key = by or (ALL,)
-    if not by:
-        columns = {ALL: Literal(0, INT64), **columns}
-    return project(child, columns, {name: expression.type for name, expression in columns.items()}, fuse=False), key
-
-
-def ranked(child: logical.Node, key: tuple[str, ...], order_by: tuple[tuple[str, bool], ...]) -> logical.Node:
-    """Return `child` with the lanes of its order columns in front of its values, inverted where the order descends."""
-    lanes = tuple((f"$order{at}", name, descending) for at, (name, descending) in enumerate(order_by))
-    schema = {name: child.schema[name] for name in key}
-    for name, source, _ in lanes:
-        schema |= physical.lane_columns(name, child.schema[source])
-    schema |= child.schema
-    return physical.OrderLanes((child,), schema, lanes)
 
 
 def keyed(child: logical.Node, keys: Sequence[str], *, fuse: bool) -> physical.Arrangement:

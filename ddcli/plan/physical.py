@@ -231,6 +231,20 @@ class WindowedGroup(Node):
     order_by: tuple[tuple[str, bool], ...]
     calls: tuple[WindowCall, ...]
 
+    @property
+    def reach(self) -> int | None:
+        """How many rows on each side of a change decide on what it changes; None where that has no bound, or the input is not in order."""
+        reaches = [call.reach for call in self.calls]
+        known = [each for each in reaches if each is not None]
+        if not known or len(known) < len(reaches) or lane_column(0) not in self.inputs[0].schema:
+            return None
+        return max(before for before, _ in known) + max(after for _, after in known)
+
+
+def lane_column(at: int) -> str:
+    """Return the column of the lanes of the key of an order."""
+    return f"$order{at}"
+
 
 def lane_columns(name: str, kind: Type) -> Schema:
     """Return the columns that hold the lanes of a column of an ordered kind as plain integers."""

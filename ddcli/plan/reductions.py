@@ -19,7 +19,7 @@ from ddcli.plan import physical
 from ddcli.plan.shape import arrange, is_not_null, linear, project
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.plan import logical
@@ -146,6 +146,24 @@ def lower_reduction(node: logical.Reduce, child: Node, *, fuse: bool) -> Node:
     results: dict[str, Expression] = {name: Column(name, given[name]) for name, _ in node.by}
     results |= {name: expression.substitute(bindings) for name, expression in node.results}
     return project(reduced, results, {name: expression.type for name, expression in results.items()}, fuse=True)
+
+
+def grouped(child: Node, columns: Mapping[str, Expression], by: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
+    """Return `child` with these columns, and the key to group it by: a constant where all of it is one group."""
+    key = by or (ALL,)
+    if not by:
+        columns = {ALL: Literal(0, INT64), **columns}
+    return project(child, columns, {name: expression.type for name, expression in columns.items()}, fuse=False), key
+
+
+def ranked(child: Node, key: tuple[str, ...], order_by: tuple[tuple[str, bool], ...]) -> Node:
+    """Return `child` with the lanes of its order columns in front of its values, inverted where the order descends."""
+    lanes = tuple((physical.lane_column(at), name, descending) for at, (name, descending) in enumerate(order_by))
+    schema = {name: child.schema[name] for name in key}
+    for name, source, _ in lanes:
+        schema |= physical.lane_columns(name, child.schema[source])
+    schema |= child.schema
+    return physical.OrderLanes((child,), schema, lanes)
 
 
 class _Arguments:

@@ -10,10 +10,11 @@ from ddcli.expressions.steps import MapStep
 from ddcli.expressions.tree import Column
 from ddcli.plan import logical, physical, reductions
 from ddcli.plan.error_path import noting, raise_all
+from ddcli.plan.reductions import UNORDERED_LANES, grouped, ranked
 from ddcli.plan.shape import arrange, project
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ddcli.errors import DdError
     from ddcli.expressions.tree import Expression
@@ -135,13 +136,14 @@ def finished(at: int, call: WindowCall) -> Expression:
     return reductions.finished(at, call.aggregate)
 
 
-def lower_window(
-    node: logical.Window, wanted: Schema, child: Node, grouped: Callable[..., tuple[Node, tuple[str, ...]]]
-) -> Node:
+def lower_window(node: logical.Window, wanted: Schema, child: Node) -> Node:
     """Return the physical nodes of a window over `child`, which has what it reads, with the `wanted` columns of `node`."""
     calls = [(name, call) for name, call in node.calls if name in wanted]
     columns = {name: Column(name, kind) for name, kind in child.schema.items()}
     prepared, key = grouped(child, columns, node.by)
+    kinds = [child.schema[name].kind for name, _ in node.order_by]
+    if kinds and all(call.reach is not None for _, call in calls) and not UNORDERED_LANES.intersection(kinds):
+        prepared = ranked(prepared, key, node.order_by)
     carried = {name: kind for name, kind in wanted.items() if name in child.schema}
     schema: Schema = {name: prepared.schema[name] for name in key} | carried
     results: dict[str, Expression] = {name: Column(name, kind) for name, kind in carried.items()}

@@ -243,6 +243,24 @@ def test_top_k_sorts_by_lanes_where_lanes_have_an_order():
     assert not nodes(planned("top_k: {k: 2, by: [k], order_by: [s]}"), "OrderLanes")
 
 
+@pytest.mark.parametrize(
+    ("window", "reach"),
+    [
+        ("order_by: [v], columns: {x: 'lag(v, 2)', y: lead(n)}", 3),
+        ("order_by: [v desc, n], frame: rows between 2 preceding and 1 preceding, columns: {x: sum(v)}", 2),
+        ("order_by: [v], frame: rows between 3 following and 5 following, columns: {x: sum(v), y: lag(v)}", 6),
+        ("order_by: [v], columns: {x: lag(v), y: row_number()}", None),
+        ("order_by: [v], frame: rows unbounded preceding, columns: {x: sum(v)}", None),
+        ("order_by: [v], frame: groups 1 preceding, columns: {x: sum(v)}", None),
+        ("order_by: [s], columns: {x: lag(v)}", None),
+    ],
+)
+def test_a_window_reads_what_is_near_where_it_can(window, reach):
+    """Rows in the order of a text have no order of lanes; other frames than of rows may have any number of rows."""
+    (found,) = nodes(planned(f"window: {{by: [k], {window}}}"), "WindowedGroup")
+    assert found.reach == reach
+
+
 def test_the_plan_of_a_frame_runs_in_polars():
     """A fused chain is one run: what it needs in, what it computes out."""
     graph = planned("filter: v > 1", "map: {k: k, x: v * 2}")

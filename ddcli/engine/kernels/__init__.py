@@ -6,6 +6,7 @@ How kernels are written, compiled and kept is in `engine.jit`.
 * gather: pick rows by key, lanes by number
 * join: join sorted matrices by key
 * merge: merge sorted matrices
+* neighbours: the rows around changes of an ordered group
 * page_headers: where pages of Parquet lie
 * pages: values of pages of Parquet, read in place
 * partition: deal rows to shards

@@ -8,6 +8,7 @@
 * join: arrange and join
 * linear: map, filter, concat and others that keep nothing
 * negative: watches for negative multiplicities
+* neighbours: windows that look at few rows
 * once: a record that stays
 * ordered_upsert: values by key, the greatest of an order
 * reduce: the reduction

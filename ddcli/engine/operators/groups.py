@@ -18,6 +18,7 @@ from ddcli.engine.trace.spine import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ddcli.engine.operators.neighbours import Neighbours
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.shift import Waiting
     from ddcli.engine.operators.threshold import Threshold
@@ -144,6 +145,20 @@ class CombinedSums(Stateless):
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         found, self.combine.found = self.combine.found, None
         return Delta(self.none if found is None else found)
+
+
+class Local(Stateless):
+    """A window that looks at few rows around each. Reads an arrangement in the window's order.
+
+    For totally ordered time outside of loops, where what the output was follows from the input; else `Group` keeps it.
+    """
+
+    def __init__(self, window: Neighbours, arranged: Indexed):
+        self.window = window
+        self.arranged = arranged
+
+    def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
+        return Delta(self.window.step(deltas[0].updates, self.arranged.trace), distinct=True)
 
 
 class Multiplicity(Stateless):

@@ -1,0 +1,273 @@
+"""The kernel of windows that look at few rows: what is around the changes of a partition, before and after each time.
+
+A partition's values lie in the window's order. Of a change it walks so many rows to either side, and no further: it costs what is near,
+whatever the partition's size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ddcli.engine.jit.load import kernel
+from ddcli.engine.jit.registry import inline, matrix_of
+from ddcli.engine.kernels.reduce_rows import OVERFLOW
+from ddcli.engine.kernels.reduce_times import NO_ROOM, compare_at
+from ddcli.engine.kernels.rows import sum_overflows
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+NEAR: Final = 64
+"""Rows whose least time is known, so that those that are all later are passed over at once; so it is of NEAR times as many."""
+
+
+@inline
+def first_not_before(m: np.ndarray, low: int, high: int, nk: int, changes: np.ndarray, c: int, lanes: int) -> int:
+    """Return the first row of m[low:high] whose value is not before that of a change, by its first lanes."""
+    while low < high:
+        middle = (low + high) >> 1
+        if compare_at(m, middle, nk, changes, c, nk, lanes) < 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inline
+def first_not_after(m: np.ndarray, low: int, high: int, at: int, time: int, near: np.ndarray, far: np.ndarray) -> int:
+    """Return the first of the rows [low, high) that is not later than a time, or `high`."""
+    while low < high:
+        if low % (NEAR * NEAR) == 0 and far[low // (NEAR * NEAR)] > time:
+            low += NEAR * NEAR
+        elif low % NEAR == 0 and near[low // NEAR] > time:
+            low += NEAR
+        elif m[low, at] > time:
+            low += 1
+        else:
+            return low
+    return high
+
+
+@inline
+def last_not_after(m: np.ndarray, low: int, high: int, at: int, time: int, near: np.ndarray, far: np.ndarray) -> int:
+    """Return the end of the rows [low, high) without those at the end that are later than a time."""
+    while low < high:
+        if high % (NEAR * NEAR) == 0 and far[high // (NEAR * NEAR) - 1] > time:
+            high -= NEAR * NEAR
+        elif high % NEAR == 0 and near[high // NEAR - 1] > time:
+            high -= NEAR
+        elif m[high - 1, at] > time:
+            high -= 1
+        else:
+            return high
+    return low
+
+
+@kernel("LMMiiiiVVMM")
+def rows_around(
+    sources: list[np.ndarray],
+    bounds: np.ndarray,
+    changes: np.ndarray,
+    nk: int,
+    nv: int,
+    deciding: int,
+    reach: int,
+    near: np.ndarray,
+    far: np.ndarray,
+    cursor: np.ndarray,
+    out: np.ndarray,
+) -> int:
+    """Write the rows around changes as [segment | value | count before | count after], in the order of the partition.
+
+    `sources` are sorted by [key | value | time | diff], with one time lane. What is in all but the last was before, whatever times it was
+    advanced to; the last has the changes. Change c, a row [key | value | time] of `changes`, sorted by key,
+    time and value, and distinct, has its key's rows in bounds[c]. Counts before are of earlier times, those after of the change's time too.
+
+    A segment has changes of one key and time that are near each other, what is between them, and `reach` more rows on each side, copies counted,
+    of those there before and of those after; fewer only where the partition ends. Its number is that of its first change. The first
+    `deciding` lanes of a value say its place; where these are fewer than `nv`, whole runs of values that they don't tell apart are in, and stand
+    beside `reach` others. Values of no positive count are left out. `cursor` has 2 rows of a lane a source. Returns how many rows, NO_ROOM
+    or OVERFLOW.
+    """
+    count = len(sources)
+    low = cursor[0]
+    high = cursor[1]
+    at = nk + nv
+    o = 0
+    c = 0
+    segment = -1
+    floor = -1  # the last row of the segment before that is of the same key and time
+    floor_source = 0
+    while c < changes.shape[0]:
+        time = changes[c, at]
+        joined = 0
+        if c > 0 and segment >= 0:
+            joined = 1
+            for lane in range(nk):
+                if changes[c, lane] != changes[c - 1, lane]:
+                    joined = 0
+            if time != changes[c - 1, at]:
+                joined = 0
+        if joined == 0:
+            floor = -1
+        # Back from the change.
+        for s in range(count):
+            high[s] = first_not_before(
+                matrix_of(sources, s), bounds[c, 2 * s], bounds[c, 2 * s + 1], nk, changes, c, deciding
+            )
+            low[s] = high[s]
+        begun = o
+        before = 0
+        after = 0
+        met = 0
+        last_source = -1
+        last_row = 0
+        while True:
+            best = -1
+            row = 0
+            last = count - 1
+            high[last] = last_not_after(matrix_of(sources, last), bounds[c, 2 * last], high[last], at, time, near, far)
+            for s in range(count):
+                if high[s] > bounds[c, 2 * s]:
+                    r = high[s] - 1
+                    if best < 0 or compare_at(matrix_of(sources, s), r, nk, matrix_of(sources, best), row, nk, nv) > 0:
+                        best = s
+                        row = r
+            if best < 0:
+                break
+            model = matrix_of(sources, best)
+            if floor >= 0 and compare_at(model, row, nk, matrix_of(sources, floor_source), floor, nk, nv) <= 0:
+                met = 1
+                break
+            if before >= reach and after >= reach:
+                if deciding == nv or last_source < 0:
+                    break
+                if compare_at(model, row, nk, matrix_of(sources, last_source), last_row, nk, deciding) != 0:
+                    break
+            earlier = 0
+            until = 0
+            for s in range(count):
+                m = matrix_of(sources, s)
+                while high[s] > bounds[c, 2 * s] and compare_at(m, high[s] - 1, nk, model, row, nk, nv) == 0:
+                    high[s] -= 1
+                    diff = m[high[s], at + 1]
+                    if s < count - 1 or m[high[s], at] < time:
+                        if sum_overflows(earlier, diff, earlier + diff):
+                            return OVERFLOW
+                        earlier += diff
+                    if s < count - 1 or m[high[s], at] <= time:
+                        if sum_overflows(until, diff, until + diff):
+                            return OVERFLOW
+                        until += diff
+            if earlier > 0 or until > 0:
+                if o == out.shape[0]:
+                    return NO_ROOM
+                for lane in range(nv):
+                    out[o, 1 + lane] = model[row, nk + lane]
+                out[o, 1 + nv] = max(earlier, 0)
+                out[o, 2 + nv] = max(until, 0)
+                o += 1
+                before = min(before + max(earlier, 0), reach)
+                after = min(after + max(until, 0), reach)
+                last_source = best
+                last_row = row
+        if met == 0 or segment < 0:
+            segment = c
+        i = begun
+        j = o - 1
+        while i < j:  # they were written from the last to the first
+            for lane in range(1, out.shape[1]):
+                word = out[i, lane]
+                out[i, lane] = out[j, lane]
+                out[j, lane] = word
+            i += 1
+            j -= 1
+        # On from the change, over those that are met on the way.
+        before = 0
+        after = 0
+        last_source = -1
+        here = c
+        following = c
+        while True:
+            best = -1
+            row = 0
+            last = count - 1
+            low[last] = first_not_after(
+                matrix_of(sources, last), low[last], bounds[c, 2 * last + 1], at, time, near, far
+            )
+            for s in range(count):
+                if low[s] < bounds[c, 2 * s + 1] and (
+                    best < 0 or compare_at(matrix_of(sources, s), low[s], nk, matrix_of(sources, best), row, nk, nv) < 0
+                ):
+                    best = s
+                    row = low[s]
+            if best < 0:
+                # The partition ends, and with it the changes of this key and time.
+                while following < changes.shape[0] and same_key_and_time(changes, following, c, nk, at):
+                    following += 1
+                break
+            model = matrix_of(sources, best)
+            changed = 0
+            while (
+                following < changes.shape[0]
+                and same_key_and_time(changes, following, c, nk, at)
+                and compare_at(changes, following, nk, model, row, nk, deciding) <= 0
+            ):
+                here = following
+                following += 1
+                changed = 1
+            if changed == 0 and compare_at(changes, here, nk, model, row, nk, deciding) == 0:
+                changed = 1
+            if changed == 0 and before >= reach and after >= reach:
+                if deciding == nv or last_source < 0:
+                    break
+                if compare_at(model, row, nk, matrix_of(sources, last_source), last_row, nk, deciding) != 0:
+                    break
+            earlier = 0
+            until = 0
+            for s in range(count):
+                m = matrix_of(sources, s)
+                while low[s] < bounds[c, 2 * s + 1] and compare_at(m, low[s], nk, model, row, nk, nv) == 0:
+                    diff = m[low[s], at + 1]
+                    if s < count - 1 or m[low[s], at] < time:
+                        if sum_overflows(earlier, diff, earlier + diff):
+                            return OVERFLOW
+                        earlier += diff
+                    if s < count - 1 or m[low[s], at] <= time:
+                        if sum_overflows(until, diff, until + diff):
+                            return OVERFLOW
+                        until += diff
+                    low[s] += 1
+            floor = row
+            floor_source = best
+            if changed == 1:
+                before = 0
+                after = 0
+                last_source = -1
+            if earlier > 0 or until > 0:
+                if o == out.shape[0]:
+                    return NO_ROOM
+                for lane in range(nv):
+                    out[o, 1 + lane] = model[row, nk + lane]
+                out[o, 1 + nv] = max(earlier, 0)
+                out[o, 2 + nv] = max(until, 0)
+                o += 1
+                if changed == 0:
+                    before = min(before + max(earlier, 0), reach)
+                    after = min(after + max(until, 0), reach)
+                    last_source = best
+                    last_row = row
+        for i in range(begun, o):
+            out[i, 0] = segment
+        c = following
+    return o
+
+
+@inline
+def same_key_and_time(changes: np.ndarray, one: int, other: int, nk: int, at: int) -> bool:
+    """Say whether two changes are of one key and time."""
+    for lane in range(nk):
+        if changes[one, lane] != changes[other, lane]:
+            return False
+    return bool(changes[one, at] == changes[other, at])
