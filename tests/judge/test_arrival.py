@@ -148,16 +148,58 @@ def write(folder, path, rows, kind):
     WRITERS[kind](pl.DataFrame(rows, SCHEMA, orient="row"), place)
 
 
-def die(folder, pipeline, now, death):
+def die(folder, pipeline, now, death, **options):
     """Run, dying at a file operation; say whether the run came to its end."""
     files = Faulty(death)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ddcli.store.state.directory, "Files", lambda: files)
         try:
-            run(pipeline, now=now)
+            run(pipeline, now=now, **options)
         except Dead:
             return False
     return True
+
+
+def judge_arrivals(folder, format_, history, kind, change, options=dict):
+    """Run as a history has it, each run with some `options`, and hold what the output says at each time against the definition."""
+    keys, meaning = FORMATS[format_]
+    pipeline = folder / "p.yaml"
+    given_ = {"path": "in/", "columns": COLUMNS, **keys}
+    if format_ != "log":
+        given_["columns"] = {column: kind_ for column, kind_ in COLUMNS.items() if column != "diff"}
+    said = {"dd": 1, "name": "p", "clock": "arrival", "inputs": {"a": given_}, "outputs": {"c": "out/"}}
+    said["collections"] = {"c": {"from": "a", "apply": [{"project": ["k", "v"]}]}}
+    (folder / "in").mkdir()
+    known: dict[str, list] = {}
+    now, times = 0, []
+    for number, (files, death) in enumerate(history):
+        for path, rows in files:
+            write(folder, path, rows, kind)
+            known[f"{path}.{kind}"] = rows
+        if number == change:  # the same meaning, of another plan
+            said["collections"]["c"]["apply"].insert(0, {"filter": "k >= 0"})
+        pipeline.write_text(yaml.safe_dump(said, sort_keys=False))
+        deaths = [death] if death is not None else []
+        while True:
+            now += 7
+            text = (EPOCH + dt.timedelta(microseconds=now)).isoformat()
+            if not deaths:
+                run(pipeline, now=text, apply=True, **options())
+                break
+            if number == change or die(folder, pipeline, text, deaths.pop(), **options()):
+                deaths = []
+        times.append(now)
+    manifest = read_newest(folder / ".dd/p")
+    if manifest is None:
+        assert not known
+        return
+    taken = {file.path: file.at for file in manifest.inputs["a"].files}
+    assert taken.keys() == known.keys()
+    arrived = [(at, [(p, known[p]) for p in taken if taken[p] == at]) for at in sorted({*taken.values()})]
+    for at in {*taken.values()}:
+        time = EPOCH + dt.timedelta(microseconds=at - BEFORE)
+        wanted = meaning([each for each in arrived if each[0] <= at])
+        assert held(folder, time) == {each: count for each, count in wanted.items() if count}, (format_, at)
 
 
 @settings(
@@ -171,43 +213,5 @@ def die(folder, pipeline, now, death):
     change=st.none() | st.integers(0, 4),
 )
 def test_arrivals(format_, history, kind, chance, change):
-    keys, meaning = FORMATS[format_]
     with tempfile.TemporaryDirectory() as place, nullcontext() if chance is None else cut(*chance):
-        folder = Path(place)
-        pipeline = folder / "p.yaml"
-        given_ = {"path": "in/", "columns": COLUMNS, **keys}
-        if format_ != "log":
-            given_["columns"] = {column: kind_ for column, kind_ in COLUMNS.items() if column != "diff"}
-        said = {"dd": 1, "name": "p", "clock": "arrival", "inputs": {"a": given_}, "outputs": {"c": "out/"}}
-        said["collections"] = {"c": {"from": "a", "apply": [{"project": ["k", "v"]}]}}
-        (folder / "in").mkdir()
-        known: dict[str, list] = {}
-        now, times = 0, []
-        for number, (files, death) in enumerate(history):
-            for path, rows in files:
-                write(folder, path, rows, kind)
-                known[f"{path}.{kind}"] = rows
-            if number == change:  # the same meaning, of another plan
-                said["collections"]["c"]["apply"].insert(0, {"filter": "k >= 0"})
-            pipeline.write_text(yaml.safe_dump(said, sort_keys=False))
-            deaths = [death] if death is not None else []
-            while True:
-                now += 7
-                text = (EPOCH + dt.timedelta(microseconds=now)).isoformat()
-                if not deaths:
-                    run(pipeline, now=text, apply=True)
-                    break
-                if number == change or die(folder, pipeline, text, deaths.pop()):
-                    deaths = []
-            times.append(now)
-        manifest = read_newest(folder / ".dd/p")
-        if manifest is None:
-            assert not known
-            return
-        taken = {file.path: file.at for file in manifest.inputs["a"].files}
-        assert taken.keys() == known.keys()
-        arrived = [(at, [(p, known[p]) for p in taken if taken[p] == at]) for at in sorted({*taken.values()})]
-        for at in {*taken.values()}:
-            time = EPOCH + dt.timedelta(microseconds=at - BEFORE)
-            wanted = meaning([each for each in arrived if each[0] <= at])
-            assert held(folder, time) == {each: count for each, count in wanted.items() if count}, (format_, at)
+        judge_arrivals(Path(place), format_, history, kind, change)

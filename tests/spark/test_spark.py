@@ -21,6 +21,7 @@ from tests.draws import many
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import cut
+from tests.judge.test_arrival import FORMATS, histories, judge_arrivals
 from tests.judge.test_random import SEARCH
 from tests.spark.support import at_the_second_try, bug, switching
 from tests.store.support import LOCKS
@@ -101,6 +102,14 @@ def files(path):
 def test_outputs_are_right_whichever_engine_did_the_run_before(spark, case, shards, seed):
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed):
         judge(case, Path(folder), switching(seed, 0.7))
+
+
+@settings(SEARCH, max_examples=many(3))
+@given(st.sampled_from(list(FORMATS)), histories(), st.none() | st.integers(0, 4), st.integers(0, 2**32))
+def test_rows_that_arrive_are_right_whichever_engine_did_the_run_before(spark, format_, history, change, seed):
+    living = [(files, None) for files, _ in history][:3]
+    with tempfile.TemporaryDirectory() as folder, cut(1, seed):
+        judge_arrivals(Path(folder), format_, living, "parquet", change, switching(seed, 0.7))
 
 
 def test_engines_continue_each_others_states(spark, shop):

@@ -22,6 +22,7 @@ from tests.judge.case import Arrival, Case, Run
 from tests.judge.harness import judge
 from tests.judge.logs import cases
 from tests.judge.sizes import AS_THEY_ARE, cut, few
+from tests.judge.test_arrival import FORMATS, WRITERS, histories, judge_arrivals
 from tests.judge.test_changes import edited, judge_changes
 from tests.judge.test_random import SEARCH
 from tests.spark.support import Here, Told, started, switching
@@ -36,6 +37,20 @@ from tests.spark.support import Here, Told, started, switching
 def test_tasks_are_right_whoever_did_the_run_before(case, shards, seed):
     with tempfile.TemporaryDirectory() as folder, cut(shards, seed), started(Here(seed)):
         judge(case, Path(folder), switching(seed))
+
+
+@settings(SEARCH, max_examples=many(10))
+@given(
+    st.sampled_from(list(FORMATS)),
+    histories(),
+    st.sampled_from(list(WRITERS)),
+    st.none() | st.integers(0, 4),
+    st.sampled_from([1, 3]),
+    st.integers(0, 2**32),
+)
+def test_rows_that_arrive_are_right_whoever_did_the_run_before(format_, history, kind, change, shards, seed):
+    with tempfile.TemporaryDirectory() as folder, cut(shards, seed), started(Here(seed)):
+        judge_arrivals(Path(folder), format_, history, kind, change, switching(seed))
 
 
 @settings(SEARCH, max_examples=many(10))
