@@ -38,7 +38,8 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
 
     \b
     JSON: {ok, pipelines: [{file, name, ok,
-           inputs: {NAME: {columns: {COLUMN: TYPE}, time: {COLUMN: TYPE}, files, passed: {PATH: WHY}}}, outputs: {NAME: {COLUMN: TYPE}},
+           inputs: {NAME: {columns: {COLUMN: TYPE}, time: {COLUMN: TYPE}, files, passed: {PATH: WHY},
+           inferred: {columns, file, known} or null}}, outputs: {NAME: {COLUMN: TYPE}},
            errors: [{file, line, column, length, problem, hint, code}]}]}
 
     \b
@@ -67,8 +68,8 @@ def command(pipelines: tuple[Path, ...], output: str) -> None:
         if not each.errors:
             inputs = f"{len(each.inputs)} {plural(len(each.inputs), 'input')}"
             say(f"{each.file}: ok, {inputs}")
-            for name in each.supposed:
-                say(f"{each.file}: note: inputs.{name}: no files here; its columns are as declared", err=True)
+            for remark in each.remarks:
+                say(f"{each.file}: note: {remark}", err=True)
             for name, given in each.inputs.items():
                 for path, why in list(given.passed.items())[:SHOWN]:
                     say(f"{each.file}: note: inputs.{name}: {near(path)} is passed over: {why}", err=True)

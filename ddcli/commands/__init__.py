@@ -2,7 +2,6 @@
 
 * arrangements: what the arrangements of a state are of
 * check: the errors and warnings of a pipeline, without reading a row
-* columns_found: types of text as its values look
 * convert: any input to a change log, and a log as of a time to a table
 * explain: the plan, state and run records that `dd explain` draws
 * pipelines: several pipelines, in the order in which they read from each other

@@ -16,11 +16,13 @@ from ddcli.job.functions import functions_of
 from ddcli.job.request import problems_of, state_of
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.error_path import each_of
+from ddcli.sources.inference import PinnedColumns, pinned, with_columns
 from ddcli.sources.input_format import format_of, shared_time
 from ddcli.spec import read_spec
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_of
 from ddcli.store.parquet.footers import Footers
+from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.sharing import find_shared
 from ddcli.store.tables.listing import Listing, list_input
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import InputSpec, Spec
+    from ddcli.store.state.manifest import InputEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class CheckedInput:
     key: tuple[str, ...] = ()
     passed: dict[str, str] = field(default_factory=dict)
     """Files that are not read, and why."""
+    pinned: PinnedColumns | None = None
+    """Its columns if they are inferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,12 @@ class Checked:
     """The file with the columns of its inputs, of those whose columns are known."""
 
     @property
-    def supposed(self) -> list[str]:
-        """The inputs of which no file is here."""
-        return [name for name, found in self.inputs.items() if not found.files and not found.key]
+    def remarks(self) -> list[str]:
+        """What a person should know of the inputs' columns: which were declared without a file, and which inferred."""
+        found = self.inputs.items()
+        none = [name for name, given in found if not given.files and not given.key and not given.pinned]
+        inferred = [f"inputs.{name}: {given.pinned.remark}" for name, given in found if given.pinned is not None]
+        return [*(f"inputs.{name}: no files here; its columns are as declared" for name in none), *inferred]
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -69,6 +77,7 @@ class Checked:
                 "time": _texts(found.schema.time),
                 "files": found.files,
                 "passed": found.passed,
+                "inferred": found.pinned and {**found.pinned.to_json(), "known": found.pinned.known},
             }
             for name, found in self.inputs.items()
         }
@@ -111,7 +120,7 @@ def check(path: Path) -> Checked:
     inputs: dict[str, CheckedInput] = {}
     for name, given in spec.inputs.items():
         try:
-            inputs[name] = _check_input(given, base)
+            inputs[name] = _check_input(given, base, _entry(spec, base, name) if given.infers else None)
         except DdError as error:
             errors += [_at_the_input(each, given) for each in each_of(error)]
     bound = _bound(spec, inputs, errors)
@@ -128,14 +137,23 @@ def _unseen(spec: Spec, base: Path) -> dict[str, str]:
     return {name: why for name, why in found.items() if why}
 
 
-def _check_input(given: InputSpec, base: Path) -> CheckedInput:
+def _entry(spec: Spec, base: Path, name: str) -> InputEntry | None:
+    """Return what the state has of an input, if it is on this machine."""
+    state = state_of(spec, base)
+    manifest = None if isinstance(state, ObjectPath) else read_newest(state)
+    return manifest.inputs.get(name) if manifest is not None else None
+
+
+def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) -> CheckedInput:
     """Return what an input's files say of their columns, all of them held together, or what is declared."""
     where = locate(base, given.path.value)
     if given.arrangement is not None:
         shared = find_shared(where, given.arrangement.value)
         return CheckedInput(shared.schema([text.value for text in given.time]), key=shared.entry.key)
-    log = format_of(given)
     listing = _files_of(given, base)
+    found = pinned(given, listing, entry)
+    given = with_columns(given, found)
+    log = format_of(given)
     footers = Footers(log.declared(), said_by_paths(log, listing), log.nested, log.time, log.dialect)
     schema = schema_of(log, listing, footers.footer)
     bound = log.bound(schema.columns, schema.time)
@@ -143,7 +161,7 @@ def _check_input(given: InputSpec, base: Path) -> CheckedInput:
         path = listing.path(file)
         check_file(bound, schema, path, bound.footer(path, footers.footer(path)))
     passed = {str(listing.root / one.path): one.why for one in listing.passed}
-    return CheckedInput(schema, len(listing.new), passed=passed)
+    return CheckedInput(schema, len(listing.new), passed=passed, pinned=found)
 
 
 def _files_of(given: InputSpec, base: Path) -> Listing:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import field, replace
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
-from ddcli.commands.columns_found import FoundColumns
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
-from ddcli.store.tables.csv_records import DamagedError, names_of, records
+from ddcli.store.tables.column_types import FoundColumns
+from ddcli.store.tables.csv_records import DamagedError, records
 from ddcli.store.tables.dialect import DEFAULT, UTF_8, Dialect, wrong_encoding
-from ddcli.store.tables.json_values import numbered_lines
+from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects
 from ddcli.store.tables.listing import ONLY_WHERE_NAMED
 from ddcli.store.tables.packing import NotWholeError, bare, unpacked
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
     from ddcli.store.tables.listing import Listing
 
-ROWS, FILES = 5_000, 30
-"""Rows of a file, and files of an input, that are looked at."""
+FILES = 30
+"""Files of an input that are looked at."""
 DELIMITERS = (",", ";", "\t", "|")
 DATED = re.compile(r"(?P<before>.*?)(?P<day>\d{4}-?\d{2}-?\d{2})(?P<after>.*)", re.ASCII)
 NUMBERED = re.compile(r"[-_. ]*\d[\d\-_T]*", re.ASCII)
@@ -118,7 +117,7 @@ def _look_at(given: FoundInput) -> None:
     dialect, found = DEFAULT, FoundColumns()
     if kind == CSV:
         dialect = _dialect(given, some)
-    tables = [_texts(path, dialect) for path in some]
+    tables = [first_rows(path, dialect) for path in some]
     if kind in (CSV, NDJSON, EXCEL):
         names = list(dict.fromkeys(name for table in tables for name in table))
         texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
@@ -143,50 +142,13 @@ def _own_columns(path: Path) -> dict[str, str]:
     return {name: str(kind).removesuffix("?") for name, kind in Footers(None, {}).footer(path).items()}
 
 
-def _texts(path: Path, dialect: Dialect) -> dict[str, list[str | None]]:
-    """Return the first rows of a file by column, as texts."""
-    kind = name_of_kind(path)
-    rows: list[dict[str, str | None]]
-    if kind == CSV:
-        dialect = dialect.of(path, {})
-        names = names_of(path, dialect)
-        read = islice(records(path, dialect), 1, ROWS)
-        rows = [dict(zip(names, row.fields, strict=False)) for row in read if not row.empty]
-    elif kind == NDJSON:
-        objects = [json.loads(text) for _, text in islice(numbered_lines(path), ROWS) if text.strip()]
-        names = list(dict.fromkeys(name for row in objects for name in row))
-        rows = [{name: _text(value) for name, value in row.items()} for row in objects]
-    elif kind == EXCEL:
-        from ddcli.store.tables.sheets import names_of_sheet, sheet_of
-
-        names = names_of_sheet(path)
-        rows = [dict(zip(names, row.cells, strict=False)) for row in sheet_of(path)[2 : ROWS + 2]]
-    else:
-        from ddcli.store.tables.files import Tables
-
-        tables = Tables()
-        names = list(tables.footer(path))
-        frame = tables.collect([path], names, (0, ROWS))
-        return {name: [None if value is None else str(value) for value in frame[name]] for name in names}
-    return {name: [row.get(name) for row in rows] for name in names}
-
-
-def _text(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value)
-
-
 def _is_debezium(given: FoundInput, files: Sequence[Path]) -> bool:
     """Say whether an input's rows are Debezium's events; then its columns are those of the first row after a change."""
-    events = [json.loads(text) for _, text in islice(numbered_lines(files[0]), ROWS) if text.strip()]
-    bodies = [event.get("payload", event) for event in events if isinstance(event, dict)]
-    bodies = [body for body in bodies if isinstance(body, dict)]
-    if not bodies or not all({"op", "before", "after"} <= body.keys() for body in bodies):
+    bodies = events_of(first_objects(files[0]))
+    if bodies is None:
         return False
-    rows = [row for body in bodies for row in (body["before"], body["after"]) if isinstance(row, dict)]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    texts = {name: [_text(row.get(name)) for row in rows] for name in names}
+    texts = of_objects(images_of(bodies))
+    names = list(texts)
     given.given["format"] = "debezium"
     given.columns = FoundColumns().look_at(texts, is_csv=False).types
     key = next((name for name in names if NAMED_KEY.fullmatch(name)), None)

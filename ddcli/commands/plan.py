@@ -62,6 +62,8 @@ class Preview:
     built: tuple[ArrangementWork, ...] = ()
     dropped: tuple[ArrangementWork, ...] = ()
     outputs: dict[str, OutputWork] = field(default_factory=dict)
+    inferred: dict[str, str] = field(default_factory=dict)
+    """Of inputs whose columns are inferred what is known of these."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -83,6 +85,7 @@ class Preview:
             if given.again_files:
                 files = f"{given.again_files} {plural(given.again_files, 'file')}"
                 lines.append(f"  again   {name}: {files}, {size_of(given.again_bytes)}, to build what is new")
+        lines += [f"  columns {name}: {remark}" for name, remark in self.inferred.items()]
         if self.kept:
             rows = sum(each.rows for each in self.kept)
             count = f"{len(self.kept)} {plural(len(self.kept), 'arrangement')}"
@@ -126,6 +129,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
     from ddcli.driver.prepare import amending, prepare
     from ddcli.engine.times import Frontier
     from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
+    from ddcli.store.log.reader import LogReader
     from ddcli.store.time_text import format_frontier
 
     ready = prepare(request, manifest)
@@ -158,6 +162,11 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
         work=upper != before or changes is not None,
         needs_apply=bool(changes and changes.rewritten and not request.withdrawn),
         inputs=inputs,
+        inferred={
+            name: reader.log.inferred
+            for name, reader in ready.readers.items()
+            if isinstance(reader, LogReader) and reader.pinned is not None
+        },
         **_state_work(wanted, changes, manifest),
     )
 

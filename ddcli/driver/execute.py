@@ -35,6 +35,7 @@ from ddcli.sinks.side_logs import ErrorLog, late_directory, put_aside
 from ddcli.sources.imported import first_secret, imported
 from ddcli.sources.input_format import InputFacts, facts_of
 from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead, refuse_unparsed
+from ddcli.store.log.reader import LogReader
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import InputEntry, Manifest, OutputEntry, Times
 from ddcli.store.state.pipeline_file import relative_file
@@ -199,6 +200,9 @@ class _Run:
         nt = len(self.time)
         # The first run begins where every time is at or after.
         interval = Interval(Frontier(before or [(LEAST,) * nt]), self.upper)
+        for name, reader in self.readers.items():
+            if isinstance(reader, LogReader) and reader.pinned is not None and not reader.pinned.known:
+                self.request.say(f"inputs.{name}: {reader.log.inferred}; later files are held to them")
         taken, cut, spread = self._take(before)
         held = None
         if self.request.standby and self.state is not None:

@@ -67,7 +67,7 @@ def prepare(request: Request, manifest: Manifest | None, most: int | None = None
     `most` rows may be in memory at once. With `whole`, return all that there is, arrangements of others as logs, and hold
     nothing to the state.
     """
-    known = None if request.refreshes_all else manifest
+    known = pins = None if request.refreshes_all else manifest
     found = find_inputs(request, manifest, anew=request.refreshes_all)
     if request.clock.arrival:
         at = run_time(request.clock, manifest)
@@ -75,7 +75,7 @@ def prepare(request: Request, manifest: Manifest | None, most: int | None = None
     if whole:
         found = {name: given.whole() for name, given in found.items()}
         known = manifest = None
-    readers = open_logs(request, known, found, most)
+    readers = open_logs(request, known, found, most, pins)
     time = time_columns(request, manifest, readers)
     schemas = {name: reader.schema.columns for name, reader in readers.items()}
     return Prepared(found, readers, BoundPipeline(request.spec, schemas, time, {} if whole else import_keys(readers)))

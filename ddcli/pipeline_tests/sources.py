@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,12 @@ from ddcli.job.functions import load_functions
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.test_steps import meant, tested_collections, typed_tests
 from ddcli.sources.imported import SharedReader
+from ddcli.sources.inference import pinned, with_columns
 from ddcli.sources.input_format import format_of
 from ddcli.sources.readers import time_columns
 from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
+from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.sharing import find_shared
 from ddcli.store.tables.listing import Listing, list_input
 
@@ -44,6 +47,7 @@ class Subject:
     @classmethod
     def of(cls, request: Request) -> Subject:
         """Return the pipeline of a request. Of inputs' files at most a footer is read, of those that declare their columns none need be there."""
+        request = _declared(request)
         readers = {name: _reader(request, given) for name, given in request.spec.inputs.items()}
         inputs = {name: dict(reader.schema.columns) for name, reader in readers.items()}
         bound = BoundPipeline(request.spec, inputs, time_columns(request, None, readers))
@@ -91,3 +95,15 @@ def _reader(request: Request, given: InputSpec) -> Reader:
             raise InputError(f"inputs.{given.name.value}: {error.problem}", span=given.path.span, hint=hint) from None
         listing = Listing(request.base, ())
     return LogReader(Listing(listing.root, listing.new[:1]), format_of(given))
+
+
+def _declared(request: Request) -> Request:
+    """Return a request whose inputs declare the columns that are inferred of them, by the state or else by the files."""
+    if not any(given.infers for given in request.spec.inputs.values()):
+        return request
+    manifest, inputs = read_newest(request.state), {}
+    for name, given in request.spec.inputs.items():
+        if given.infers:
+            entry = manifest.inputs.get(name) if manifest else None
+            inputs[name] = with_columns(given, pinned(given, list_input(given.path.value, request.base), entry))
+    return replace(request, spec=replace(request.spec, inputs=request.spec.inputs | inputs))

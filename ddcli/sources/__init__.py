@@ -2,6 +2,7 @@
 
 * change_log: a log read for people: its collection, its changes, a record's history
 * imported: arrangements of other pipelines, read in place
+* inference: columns that nobody declares
 * input_format: how an input's format reads, and its key violations
 * readers: readers of what is new, and the time they share
 * slices: updates that lie in files, a slice at a time

@@ -38,7 +38,7 @@ def format_of(given: InputSpec) -> Format:
     every: tuple[Any, ...] = tuple(text.value for text in given.time), columns
     file_name = given.file_name.value if given.file_name else None
     common: dict[str, Any] = {"file_name": file_name, "late": given.late, "ignored": given.ignored}
-    common |= {"lasting": given.lasting, "quarantines": given.quarantines}
+    common |= {"lasting": given.lasting, "quarantines": given.quarantines, "inferred": given.inferred}
     if given.csv is not None:
         common["dialect"] = dialect_of(given.csv, tuple(name for name in columns or () if name != ARRIVAL))
     key = tuple(text.value for text in given.key)

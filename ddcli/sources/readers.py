@@ -36,9 +36,16 @@ AHEAD = "1 day"
 
 
 def open_logs(
-    request: Request, manifest: Manifest | None, found: dict[str, InputFiles], most: int | None = None
+    request: Request,
+    manifest: Manifest | None,
+    found: dict[str, InputFiles],
+    most: int | None = None,
+    pins: Manifest | None = None,
 ) -> dict[str, Reader]:
-    """Return a reader for each input that was found, held to the columns of earlier runs; `most` rows may be in memory at once."""
+    """Return a reader for each input that was found, held to the columns of earlier runs; `most` rows may be in memory at once.
+
+    `pins` has the columns that were inferred where the manifest is None.
+    """
     readers: dict[str, Reader] = {}
     for name, there in found.items():
         given = request.spec.inputs[name]
@@ -49,7 +56,14 @@ def open_logs(
         _refuse_gone(name, there.listing)
         known = LogSchema.from_json(entry.schema) if entry else None
         newest = Newest(*entry.schema["newest"]) if entry and "newest" in entry.schema else None
-        readers[name] = LogReader(there.listing, format_of(given), known, most, newest)
+        inferred = None
+        if given.infers:
+            from ddcli.sources.inference import pinned, with_columns
+
+            former = entry or (pins.inputs.get(name) if pins else None)
+            inferred = pinned(given, there.listing, former)
+            given = with_columns(given, inferred)
+        readers[name] = LogReader(there.listing, format_of(given), known, most, newest, inferred)
     return readers
 
 

@@ -26,7 +26,8 @@ SHARED = ("inputs", "collections")
 KEYS = (*SHARED, KEY, f"{ANCHORS}...")
 MOST, DEEPEST = 100, 10
 """Files that one may include, directly or not, and files from it to the innermost."""
-IN_INPUTS = ("path", "quarantine")
+IN_INPUTS, BELOW = ("path", "quarantine"), {"import": "state", "consumed": "archive"}
+"""Keys of inputs that have paths, and those whose mappings have one, under which key."""
 
 
 class Includes:
@@ -170,9 +171,10 @@ def _relocated(node: Node, between: str) -> Node:
         found: Node = value
         if word.value in IN_INPUTS and isinstance(value, Scalar):
             found = _under(value, between)
-        elif word.value == "import" and isinstance(value, Mapping):
+        elif word.value in BELOW and isinstance(value, Mapping):
+            named = BELOW[word.value]
             inner = tuple(
-                (key, _under(one, between) if key.value == "state" and isinstance(one, Scalar) else one)
+                (key, _under(one, between) if key.value == named and isinstance(one, Scalar) else one)
                 for key, one in value.entries
             )
             found = Mapping(inner, value.span, value.flow)

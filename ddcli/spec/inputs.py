@@ -16,6 +16,7 @@ from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, Flag, PathWords, Words
 
 PATH = PathWords("a path")
+INFER = "infer"
 IMPORT = "import"
 """The format of an input that is another pipeline's arrangement."""
 SHARE = Words(
@@ -67,7 +68,9 @@ COMMON = {
     "path": Key("path", PATH, required=True, about="directory, file or glob, relative to this file"),
     "format": Key("format", Choice("format", model.FORMATS), about="the format of the rows; default: updates"),
     "columns": Key(
-        "columns", TYPED_COLUMNS, about="checked if declared, else read from the files; text files need them"
+        "columns",
+        ByKind("a mapping of columns to types, or infer", scalar=Choice("word", (INFER,)), mapping=TYPED_COLUMNS),
+        about="checked if declared, else read from the files; text needs them, or infer: what the first run finds counts",
     ),
     "file_name": Key("file_name", FILE_NAME, about="columns in the names of files: people-{day}.csv"),
     "csv": Key("csv", CSV, about="how CSV files are written"),
@@ -129,6 +132,9 @@ def _input(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
     default: dict[str, Any] = {"time": (Text(time, place.word.span),)}
     if kind == "updates":
         default["diff"] = Text("diff", place.word.span)
+    if arguments.get("columns") == INFER:
+        default |= {"columns": None, "infers": True}
+        del arguments["columns"]
     named = arguments["time"][0] if "time" in arguments else None
     if arguments.get("late") == "advance":
         default["late"] = arguments.pop("late") and "arrive"

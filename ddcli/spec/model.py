@@ -324,6 +324,7 @@ class InputSpec:
     Under the clock of arrivals the time is `ARRIVAL`, and the `ignored` columns are the times that a change log has itself.
     `named` is the time column that the file names, None where it names none. A row further than `max_ahead` after the present time
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
+    An input that `infers` has the columns that its first run finds; `inferred` is then what messages say of these.
     """
 
     name: Text
@@ -348,6 +349,8 @@ class InputSpec:
     consumed: Literal["keep", "forget"] | Text = "keep"
     ignored: tuple[str, ...] = ()
     quarantines: bool = False
+    infers: bool = False
+    inferred: str = ""
 
     @property
     def archive(self) -> Text | None:

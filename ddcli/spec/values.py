@@ -58,6 +58,9 @@ class PathWords(Words):
             raise notes.refuse(
                 place.path, f"{text.value[:20] + '...'!r} is too long for {self.wants}", text.span, limit
             )
+        if re.match(r"\w+://[^/]*@", text.value):
+            hint = "object stores read their credentials from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, ..."
+            raise notes.refuse(place.path, f"{self.wants} has no credentials in it", text.span, hint)
         if b"\0" in data:
             raise notes.refuse(place.path, f"{text.value!r} can't be {self.wants}", text.span, "leave out the NUL")
         Words.check(self, text, place, notes)

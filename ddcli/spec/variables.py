@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 OPEN = "${"
-_USE = re.compile(r"(\$?)\$\{([^{}\n]*)(\}?)")
-_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?")
-_SECRET = re.compile(r"SECRET|PASSW(OR)?D|TOKEN|CREDENTIAL|(ACCESS|API|PRIVATE|ACCOUNT)_?KEY", re.IGNORECASE)
+_USE, _NAME = r"(\$?)\$\{([^{}\n]*)(\}?)", r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?"
+_HIDDEN = r"(?i)SECRET|PASSW(OR)?D|TOKEN|CREDENTIAL|(ACCESS|API|PRIVATE|ACCOUNT)_?KEY"
+"""Texts, as a run with a kept plan has no use for compiled patterns."""
 FORM = "write `${NAME}` or `${NAME:-default}`; `$${` stands for `${` itself"
 
 _of_call: dict[str, str] = {}
@@ -73,7 +73,7 @@ def is_secret(name: str) -> bool:
     >>> [name for name in ("AWS_SECRET_ACCESS_KEY", "token", "PRIMARY_KEY", "DATA") if is_secret(name)]
     ['AWS_SECRET_ACCESS_KEY', 'token']
     """
-    return _SECRET.search(name) is not None
+    return re.search(_HIDDEN, name) is not None
 
 
 def expand(text: Text, used: dict[str, str | None], *, secrets: bool) -> Text:
@@ -84,7 +84,7 @@ def expand(text: Text, used: dict[str, str | None], *, secrets: bool) -> Text:
     parts: list[str] = []
     moves: list[tuple[int, int, int, int]] = []
     end = length = 0
-    for found in _USE.finditer(text.value):
+    for found in re.finditer(_USE, text.value):
         span = text.at(found.start(), len(found[0]))
         value = OPEN + found[2] + found[3] if found[1] else _value(found, span, used, secrets=secrets)
         parts += [text.value[end : found.start()], value]
@@ -96,7 +96,7 @@ def expand(text: Text, used: dict[str, str | None], *, secrets: bool) -> Text:
 
 def _value(found: re.Match[str], span: Span, used: dict[str, str | None], *, secrets: bool) -> str:
     """Return what stands for a variable."""
-    named = _NAME.fullmatch(found[2])
+    named = re.fullmatch(_NAME, found[2])
     if not found[3]:
         raise Unset(f"the variable {found[0]!r} is not closed", span, f"close it with '}}': {FORM}")
     if named is None:

@@ -24,6 +24,7 @@ ENTRIES = {
         "orders": '{path: "data/orders/", format: "upsert", key: ["id"], columns: {id: "int64", region: "string?"}}',
         "customers": '"data/customers/*.csv"',
         "late": '{path: "/data/late", late: "quarantine", quarantine: "late/aside/"}',
+        "moved": '{path: "data/moved/", consumed: {archive: "data/archive"}}',
         "shared": '{import: {state: ".dd/other/", arrangement: "by_id"}}',
     },
     "collections": {
@@ -51,7 +52,7 @@ def moved(text, name, folder):
     between = os.path.relpath(".", folder)
     if between == ".":
         return text
-    text = re.sub(r'((?:path|quarantine|state): ")(?!/)', rf"\1{between}/", text)
+    text = re.sub(r'((?:path|quarantine|state|archive): ")(?!/)', rf"\1{between}/", text)
     return text.replace('"data/customers', f'"{between}/data/customers') if name == "customers" else text
 
 
@@ -108,7 +109,12 @@ def normal(spec):
         return text and replace(text, value=os.path.normpath(text.value))
 
     return {
-        name: replace(given, path=clean(given.path), quarantine=clean(given.quarantine))
+        name: replace(
+            given,
+            path=clean(given.path),
+            quarantine=clean(given.quarantine),
+            consumed=clean(given.archive) or given.consumed,
+        )
         for name, given in sorted(spec.inputs.items())
     }
 
@@ -192,6 +198,14 @@ def test_includes_are_bounded(tmp_path, monkeypatch):
         file.truncate(1 << 40)
     ((_, problem, _),) = errors_of("include: large.yaml\ninputs: {a: x/}\noutputs: {a: out/}\n")
     assert "larger than 16 MiB" in problem
+
+
+def test_credentials_in_a_path_are_refused_and_not_shown(monkeypatch):
+    monkeypatch.setenv("STORE", "s3://me:hunter22@bucket/x")
+    with pytest.raises(SpecErrors) as caught:
+        parse_spec("inputs: {a: '${STORE}/in/'}\noutputs: {a: out/}\n", "p.yaml")
+    assert "inputs.a: a path has no credentials in it" in caught.value.render()
+    assert "hunter22" not in caught.value.render()
 
 
 def test_places_in_a_text_with_variables_are_those_of_the_file():

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 import polars as pl
@@ -46,6 +46,17 @@ if TYPE_CHECKING:
     from ddcli.store.tables.listing import Listing
 
     Interval = tuple[Times | None, Times]
+
+
+class Pinned(Protocol):
+    """Columns that were inferred, and whether a state has them already."""
+
+    @property
+    def known(self) -> bool:
+        """Whether a state has them."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a manifest keeps of them."""
 
 
 ROW = "row of the file"
@@ -122,7 +133,7 @@ class LogReader:
     """Reads what is new in one log. Footers are read and checked when it is made, times when they are first asked for.
 
     `known` is the schema of earlier runs, which new files must have too; a wider time type may be put into it; `newest` the
-    newest table so far, where their order tells. `most` is how many rows may be in memory at once, None: all. Raises InputError here and in every method.
+    newest table so far, where their order tells; `pinned` the columns that were inferred. `most` is how many rows may be in memory at once, None: all. Raises InputError here and in every method.
     """
 
     def __init__(
@@ -132,8 +143,10 @@ class LogReader:
         known: LogSchema | None = None,
         most: int | None = None,
         newest: Newest | None = None,
+        pinned: Pinned | None = None,
     ) -> None:
         listing.verify()
+        self.pinned = pinned
         self._known_newest = newest
         self.listing = listing
         self.log = log
@@ -146,6 +159,7 @@ class LogReader:
             times=log.time,
             dialect=log.dialect,
             enveloped=log.enveloped,
+            remark=log.inferred,
         )
         self._found = [self._tables.footer(path) for path in self._paths]
         self.schema = schema_of(log, listing, self._tables.footer, known)
@@ -426,7 +440,8 @@ class LogReader:
     def kept(self) -> dict[str, Any]:
         """Return what a manifest keeps of the log beside its files."""
         newest = self.tables.newest if self.tables is not None else None
-        return self.schema.to_json() | ({"newest": [newest.order, newest.at]} if newest is not None else {})
+        kept = {"newest": [newest.order, newest.at]} if newest is not None else {}
+        return self.schema.to_json() | kept | ({"pinned": self.pinned.to_json()} if self.pinned is not None else {})
 
     @cached_property
     def tables(self) -> NewestTables | None:

@@ -116,6 +116,15 @@ def _first_schema(log: Format, path: Path, found: Footer) -> LogSchema:
 
 def check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:
     """Refuse a file whose columns are not those of the log: InputError with file, column, found and wanted type."""
+    try:
+        _check_file(log, schema, path, found)
+    except InputError as error:
+        if log.inferred:
+            error.hint = f"{error.hint}; {log.inferred}" if error.hint else log.inferred
+        raise
+
+
+def _check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> None:
     loose = log.data is None
     for name, wanted in schema.time.items():
         actual = time_type(path, found, name)
@@ -136,7 +145,7 @@ def check_file(log: Format, schema: LogSchema, path: Path, found: Footer) -> Non
             hint="write the column in every file of the log (1 where a record is inserted), or in none",
         )
     for name in found:
-        if loose and name not in {*schema.columns, *schema.time, log.diff, *log.ignored}:
+        if (loose or log.inferred) and name not in {*schema.columns, *schema.time, log.diff, *log.ignored}:
             raise InputError(
                 f"the file has a column '{name}' that the log's other files don't have",
                 place=str(path),
@@ -161,7 +170,11 @@ def time_type(path: Path, found: Footer, name: str) -> Type:
 def _type(path: Path, found: Footer, name: str, role: str) -> Type:
     if name not in found:
         near = did_you_mean(name, found)
-        hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(found)}"
+        hint = (
+            f"did you mean '{near}'?"
+            if near
+            else f"its columns are: {', '.join(one for one in found if one != ARRIVAL)}"
+        )
         if role == "time" and not near:
             hint += "; name the time column under the input's `time`, or write `clock: arrival` at the top of the file: the time of a row is then the run that takes it in"
         if len(found) == 1 and (other := re.search(r"[;|\t]", next(iter(found)))):

@@ -73,7 +73,7 @@ def columns_of_text(path: Path, declared: Schema | None, dialect: Dialect = DEFA
         raise InputError(
             f"a file of text, {kind}, has no column types",
             place=str(path),
-            hint=f"declare them under the input's `columns`; by its first rows, `columns: {_proposed(path, dialect)}`",
+            hint=f"declare them under the input's `columns`, or write `columns: infer`; by its first rows, `columns: {_proposed(path, dialect)}`",
         )
     for name, column in declared.items():
         if column.kind in UNREADABLE:

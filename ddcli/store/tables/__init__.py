@@ -1,9 +1,11 @@
 """Tables in files: which files, of which kind, and whether they are whole.
 
+* column_types: types of text as its values look
 * csv_records: the records of CSV, with their lines
 * dialect: how CSV is written
 * endings: the kind of a file by its name
 * files: reads tables; an error names file and row
+* first_rows: the first rows of a file, as texts
 * guess: likely types of text columns, for messages
 * json_numbers: numbers of NDJSON with all their digits
 * json_values: objects that are not one a line

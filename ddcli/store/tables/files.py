@@ -62,6 +62,8 @@ class Tables:
     times: tuple[str, ...] = ()
     dialect: Dialect = DEFAULT
     enveloped: bool = False
+    remark: str = ""
+    """What is added to the hint about a value that is none of its type."""
     passed: dict[Path, pl.Series] = field(default_factory=dict)
     """The numbers of rows of text that can't be read, by file: nobody sees them, and the rows after them count on."""
     _kinds: dict[object, Kind] = field(default_factory=dict)
@@ -328,7 +330,8 @@ class Tables:
             raise InputError(
                 f"column '{name}' is {self.declared[name].required()}, and {value!r} is none",
                 place=self.place(paths[0], row),
-                hint=f"{_written(self.declared[name], self.dialect)}correct the file, or declare another type under the input's `columns`",
+                hint=f"{_written(self.declared[name], self.dialect)}correct the file, or declare another type under the input's `columns`"
+                + (f"; {self.remark}" if self.remark else ""),
             )
         return frame.drop(flags)
 

@@ -36,6 +36,8 @@ class FoundColumns:
     types: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
     options: dict[str, object] = field(default_factory=dict)
+    closed: bool = False
+    """Whether the options are stated, so that none is added: a column that needs another is text."""
 
     def look_at(self, texts: Mapping[str, Sequence[str | None]], *, is_csv: bool) -> FoundColumns:
         """Add columns by their values, which are text; null where they have none."""
@@ -58,7 +60,7 @@ class FoundColumns:
             self.doubts[name] = "no value was seen"
             return "string"
         known = values - set(self._nulls)
-        nulls = {value for value in known if value in NULLS} if is_csv else set[str]()
+        nulls = {value for value in known if value in NULLS} if is_csv and not self.closed else set[str]()
         for some in (known, known - nulls) if nulls else (known,):
             if some and (kind := self._of_all(name, some, is_csv=is_csv)) != "string":
                 if some != known:
@@ -79,7 +81,8 @@ class FoundColumns:
         for kind, form in ISO.items():
             if all(map(form.fullmatch, values)) and not self._stated(kind):
                 return kind
-        if is_csv and all(map(COMMA.fullmatch, values)) and self.options.get("decimal", ",") == ",":
+        comma = "." if self.closed else ","
+        if is_csv and all(map(COMMA.fullmatch, values)) and self.options.get("decimal", comma) == ",":
             self.options["decimal"] = ","
             return _number(value.replace(",", ".") for value in values)
         if all(map(POINT.fullmatch, values)) and self.options.setdefault("decimal", ".") == ".":
@@ -102,12 +105,12 @@ class FoundColumns:
             stated = self.options.get(option)
             if stated in fitting:
                 return kind
-            if fitting and stated is None:
+            if fitting and stated is None and not self.closed:
                 self.options[option] = fitting[0]
                 if len(fitting) > 1:
                     self.doubts[name] = f"the values fit {' and '.join(fitting)}: see `{option}`"
                 return kind
-            if fitting:
+            if fitting and not self.closed:
                 self.doubts[name] = f"it is written {fitting[0]}, another column {stated}: so it is read as text"
         return "string"
 

@@ -1,0 +1,144 @@
+"""`columns: infer`: the columns of an input of text as its first run found them, which its state pins for all later files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import StateError, Text
+from ddcli.expressions.types import ARRIVAL, Type, parse_type
+from ddcli.store.log.schema import LogSchema
+from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
+
+if TYPE_CHECKING:
+    from ddcli.spec.model import InputSpec
+    from ddcli.store.state.manifest import InputEntry
+    from ddcli.store.tables.dialect import Dialect
+    from ddcli.store.tables.first_rows import TextColumns
+    from ddcli.store.tables.listing import Listing
+
+OPTIONS = ("decimal", "date_format", "timestamp_format")
+"""Options of CSV that decide which texts are values of a type."""
+FILES = 30
+"""Files that are looked at."""
+
+
+@dataclass(frozen=True)
+class PinnedColumns:
+    """The columns of an input by name, the file that they were found in first, and whether a state has them already."""
+
+    columns: dict[str, str]
+    file: str
+    known: bool
+
+    @property
+    def remark(self) -> str:
+        """What an error about the columns adds."""
+        where = f"from '{self.file}'" if self.file else "from its files"
+        when = "pinned by the first run" if self.known else "inferred now"
+        return f"its columns are {when}, {where}: {self.shown}"
+
+    @property
+    def shown(self) -> str:
+        """The columns as a pipeline file would declare them."""
+        return "{" + ", ".join(f"{name}: {json.dumps(kind)}" for name, kind in self.columns.items()) + "}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a state keeps."""
+        return {"columns": self.columns, "file": self.file}
+
+
+def pinned(given: InputSpec, listing: Listing, entry: InputEntry | None) -> PinnedColumns | None:
+    """Return the columns of an input that says `infer`: those that its state has (`entry`), else those that its files show.
+
+    None where the input declares columns, and where its files state them themselves, or there are none.
+    """
+    if not given.infers:
+        return None
+    if entry is not None:
+        return _known(given, entry)
+    texts = [file for file in listing.files if name_of_kind(listing.path(file)) in (CSV, NDJSON, EXCEL)]
+    if not texts:
+        return None
+    some = texts if len(texts) <= FILES else [*texts[: FILES // 2], *texts[-FILES // 2 :]]
+    return PinnedColumns(_found(given, listing, [listing.path(file) for file in some]), some[0].path, known=False)
+
+
+def with_columns(given: InputSpec, found: PinnedColumns | None) -> InputSpec:
+    """Return an input that declares these columns."""
+    if found is None:
+        return given
+    types = {name: parse_type(text) for name, text in found.columns.items()}
+    wrong = next((name for name, kind in types.items() if kind is None), None)
+    if wrong is not None:
+        problem = f"inputs.{given.name.value}: the state has no type for the column '{wrong}'"
+        raise StateError(problem, span=given.name.span, hint="remove the state: `dd reset`")
+    columns = {name: (Text(name, given.name.span), kind) for name, kind in types.items() if kind is not None}
+    return replace(given, columns=columns, inferred=found.remark)
+
+
+def _known(given: InputSpec, entry: InputEntry) -> PinnedColumns | None:
+    """Return what a state has: the columns that it pinned, or those that were declared before."""
+    if "pinned" in entry.schema:
+        try:
+            columns, file = entry.schema["pinned"]["columns"], entry.schema["pinned"]["file"]
+            return PinnedColumns({str(name): str(kind) for name, kind in columns.items()}, str(file), known=True)
+        except (KeyError, TypeError, AttributeError):
+            problem = f"inputs.{given.name.value}: the state's columns can't be read"
+            raise StateError(problem, span=given.name.span, hint="remove the state: `dd reset`") from None
+    kept = LogSchema.from_json(entry.schema)
+    if all(name_of_kind(Path(file.path)) not in (CSV, NDJSON, EXCEL) for file in entry.files):
+        return None
+    times = {name: kind for name, kind in kept.time.items() if name != ARRIVAL}
+    diff = {given.diff.value: Type("int64")} if given.diff and kept.diff else {}
+    return PinnedColumns({name: str(kind) for name, kind in (kept.columns | times | diff).items()}, "", known=True)
+
+
+def _found(given: InputSpec, listing: Listing, paths: list[Path]) -> dict[str, str]:
+    """Return the types that all values of some files have; a column may be null unless it is a key, a time or a diff."""
+    from ddcli.sources.input_format import dialect_of, format_of
+    from ddcli.store.log.schema import said_by_paths
+    from ddcli.store.tables.column_types import FoundColumns
+    from ddcli.store.tables.dialect import DEFAULT
+    from ddcli.store.tables.partitions import types_of_partitions
+
+    dialect = dialect_of(given.csv) if given.csv is not None else DEFAULT
+    tables = [_texts(given, path, dialect) for path in paths]
+    names = list(dict.fromkeys(name for table in tables for name in table))
+    texts = {name: [value for table in tables for value in table.get(name, [None])] for name in names}
+    stated = given.csv.stated() if given.csv is not None else ()
+    options: dict[str, object] = {key: value for key, value in stated if key in OPTIONS}
+    options["null"] = list(dialect.null)
+    is_csv = name_of_kind(paths[0]) == CSV
+    found = FoundColumns(options=options, closed=True).look_at(texts, is_csv=is_csv).types
+    log = format_of(given)
+    beside = types_of_partitions(said_by_paths(log, listing).values(), log.time, None)
+    found |= {name: str(kind) for name, kind in beside.items() if name not in found and name != ARRIVAL}
+    required = {*(text.value for text in (*given.key, *given.time)), *([given.diff.value] if given.diff else [])}
+    return {
+        name: kind.removesuffix("?") + ("" if name in required else "?")
+        for name, kind in found.items()
+        if name not in given.ignored
+    }
+
+
+def _texts(given: InputSpec, path: Path, dialect: Dialect) -> TextColumns:
+    """Return the first rows of a file by column: of events those of the table."""
+    from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects
+
+    if name_of_kind(path) == NDJSON:
+        objects = first_objects(path)
+        if given.format == "debezium" and not given.flattened:
+            return of_objects(images_of(events_of(objects) or []))
+        return of_objects([_payload(each) for each in objects])
+    return first_rows(path, dialect)
+
+
+def _payload(found: object) -> object:
+    """Return the row in an object that has nothing but a schema beside it; another object as it is."""
+    if isinstance(found, dict) and {"payload"} <= found.keys() <= {"payload", "schema"}:
+        return found["payload"] if isinstance(found["payload"], dict) else None
+    return found

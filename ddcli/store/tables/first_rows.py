@@ -1,0 +1,76 @@
+"""The first rows of a file by column, as texts: what types are guessed from."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
+from ddcli.store.tables.csv_records import names_of, records
+from ddcli.store.tables.json_values import numbered_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.store.tables.dialect import Dialect
+
+ROWS = 5_000
+"""Rows of a file that are looked at."""
+TextColumns = dict[str, list[str | None]]
+
+
+def first_rows(path: Path, dialect: Dialect) -> TextColumns:
+    """Return the first rows of a file by column, as texts."""
+    kind = name_of_kind(path)
+    rows: list[dict[str, str | None]]
+    if kind == CSV:
+        dialect = dialect.of(path, {})
+        names = names_of(path, dialect)
+        read = islice(records(path, dialect), 1, ROWS)
+        rows = [dict(zip(names, row.fields, strict=False)) for row in read if not row.empty]
+    elif kind == NDJSON:
+        return of_objects(first_objects(path))
+    elif kind == EXCEL:
+        from ddcli.store.tables.sheets import names_of_sheet, sheet_of
+
+        names = names_of_sheet(path)
+        rows = [dict(zip(names, row.cells, strict=False)) for row in sheet_of(path)[2 : ROWS + 2]]
+    else:
+        from ddcli.store.tables.files import Tables
+
+        tables = Tables()
+        names = list(tables.footer(path))
+        frame = tables.collect([path], names, (0, ROWS))
+        return {name: [None if value is None else str(value) for value in frame[name]] for name in names}
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def first_objects(path: Path) -> list[object]:
+    """Return the first objects of a file of JSON."""
+    return [json.loads(text) for _, text in islice(numbered_lines(path), ROWS) if text.strip()]
+
+
+def events_of(objects: list[object]) -> list[dict[str, object]] | None:
+    """Return Debezium's events, without the schemas beside them; None where objects are something else."""
+    bodies = [each.get("payload", each) for each in objects if isinstance(each, dict)]
+    found = [each for each in bodies if isinstance(each, dict)]
+    return found if found and all({"op", "before", "after"} <= each.keys() for each in found) else None
+
+
+def images_of(events: list[dict[str, object]]) -> list[object]:
+    """Return the rows before and after the changes that events report."""
+    return [row for event in events for row in (event["before"], event["after"]) if isinstance(row, dict)]
+
+
+def of_objects(objects: list[object]) -> TextColumns:
+    """Return objects by key, their values as texts."""
+    rows = [each for each in objects if isinstance(each, dict)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return {name: [_text(row.get(name)) for row in rows] for name in names}
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value)

@@ -1,0 +1,150 @@
+"""`columns: infer`: what the first run finds is pinned in the state, and a pipeline over it is the one that declares these columns."""
+
+import datetime as dt
+import json
+
+import polars as pl
+import pytest
+import yaml
+
+from ddcli.commands.check import check
+from ddcli.commands.plan import preview
+from ddcli.driver.run import run
+from ddcli.errors import InputError, StateError
+from ddcli.pipeline_tests.run import run_tests
+from ddcli.store.state.manifest import read_newest
+from tests.draws import chance, many
+
+VALUES = {
+    "int64": ["1", "-7", "12"],
+    "decimal(18, 2)": ["1.5", "2.25", "-3"],
+    "date": ["2024-01-31", "2023-12-01"],
+    "bool": ["true", "false"],
+    "string": ["x", "007", "31.12.2024", "1,5", "NA", "a b"],
+    "datetime[us]": ["2024-01-31 10:00:00", "2024-01-31T10:00"],
+}
+
+
+def pipeline(folder, **given):
+    said = {"inputs": {"a": {"path": "in/", "format": "append", "columns": "infer", **given}}, "outputs": {"a": "out/"}}
+    (folder / "in").mkdir(parents=True, exist_ok=True)
+    (folder / "p.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
+    return folder / "p.yaml"
+
+
+def write(folder, name, columns, rows, kind):
+    if kind == "csv":
+        lines = [
+            ",".join(columns),
+            *(",".join(f'"{value}"' if "," in value else value for value in row) for row in rows),
+        ]
+        (folder / f"in/{name}.csv").write_text("\n".join(lines) + "\n")
+    else:
+        text = [json.dumps({c: v for c, v in zip(columns, row, strict=True) if v}) for row in rows]
+        (folder / f"in/{name}.ndjson").write_text("\n".join(text) + "\n")
+
+
+def held(folder):
+    frames = [pl.read_parquet(path).drop("time") for path in sorted((folder / "out").glob("*.parquet"))]
+    return [frame.select(names := sorted(frame.columns)).sort(names).rows() for frame in frames]
+
+
+@pytest.mark.parametrize("number", range(many(12)))
+def test_a_pipeline_is_the_one_that_declares_what_was_found(number, tmp_path):
+    random = chance("infer", number)
+    columns = {f"c{at}": random.choice(list(VALUES)) for at in range(random.randrange(1, 6))}
+    kind, folders = random.choice(["csv", "ndjson"]), [tmp_path / "inferred", tmp_path / "declared"]
+    seen = {name: set() for name in columns}
+    pipelines = [pipeline(folder) for folder in folders]
+    for part in range(3):
+        rows = [
+            ["" if random.random() < 0.2 else random.choice(VALUES[form]) for form in columns.values()]
+            for _ in range(random.randrange(1, 6))
+        ]
+        if part == 0:  # all that there is of a type
+            rows += [[VALUES[form][at % len(VALUES[form])] for form in columns.values()] for at in range(6)]
+        for row in rows:
+            for name, value in zip(columns, row, strict=True):
+                seen[name].add(value)
+        for folder in folders:
+            write(folder, str(part), columns, rows, kind)
+        if part == 0:
+            wanted = {name: f"{form}?" for name, form in columns.items()}
+            assert preview(pipelines[0]).inferred["a"].startswith("its columns are inferred now, from '0.")
+            pipeline(folders[1], columns=wanted)
+        now = (dt.datetime(2024, 1, 1 + part)).isoformat()  # noqa: DTZ001 - times have no zone
+        for path in pipelines:
+            run(path, now=now)
+        assert held(folders[0]) == held(folders[1])
+        pinned = read_newest(folders[0] / ".dd/p").inputs["a"].schema["pinned"]
+        assert pinned == {"columns": wanted, "file": f"0.{kind}"}
+        found = check(pipelines[0]).to_json()["inputs"]["a"]
+        assert found["inferred"] == {**pinned, "known": True}
+
+
+def test_files_that_disagree_are_refused_with_what_was_pinned(tmp_path):
+    path = pipeline(tmp_path, format="upsert", key="id")
+    said = 'its columns are pinned by the first run, from \'1.csv\': {id: "int64", v: "int64?"}'
+    write(tmp_path, "1", ["id", "v"], [["1", "2"]], "csv")
+    run(path)
+    for columns, row, problem in (
+        (["id", "v"], ["2", "x"], "column 'v' is int64, and 'x' is none"),
+        (["id"], ["2"], "the file has no column 'v'"),
+        (["id", "v", "w"], ["2", "3", "4"], "the file has a column 'w' that the log's other files don't have"),
+    ):
+        write(tmp_path, "2", columns, [row], "csv")
+        with pytest.raises(InputError) as caught:
+            run(path)
+        assert problem in caught.value.problem
+        assert said in caught.value.hint
+    write(tmp_path, "2", ["id", "v"], [["2", ""]], "csv")
+    assert run(path).changed
+
+
+def test_a_pin_is_changed_by_declaring_columns_or_by_beginning_anew(tmp_path):
+    path = pipeline(tmp_path)
+    write(tmp_path, "1", ["id", "v"], [["1", "2"]], "csv")
+    run(path)
+    (tmp_path / "in/1.csv").write_text("id,v\n1,2.5\n")
+    with pytest.raises(InputError, match="has changed"):
+        run(path)
+    with pytest.raises(StateError, match="would have other columns"):
+        run(path, refresh=frozenset())
+    run(path, refresh=frozenset(), rewrite=frozenset({"a"}))
+    assert read_newest(tmp_path / ".dd/p").inputs["a"].schema["pinned"]["columns"]["v"] == "decimal(18, 2)?"
+    pipeline(tmp_path, columns={"id": "int64?", "v": "decimal(18, 2)?"})
+    write(tmp_path, "2", ["id", "v"], [["2", "4"]], "csv")
+    assert not run(path).rebuilt, "the columns are the same"
+    path = pipeline(tmp_path)
+    assert not run(path).changed
+    write(tmp_path, "3", ["id", "v"], [["2", "4"]], "csv")
+    run(path)
+    assert read_newest(tmp_path / ".dd/p").inputs["a"].schema["pinned"]["columns"]["v"] == "decimal(18, 2)?"
+
+
+def test_events_and_paths(tmp_path):
+    path = pipeline(tmp_path, format="debezium", key="id")
+    event = {"before": None, "after": {"id": 1, "v": 1.5}, "op": "c", "ts_ms": 1, "source": {"lsn": 1}}
+    (tmp_path / "in/day=3").mkdir()
+    (tmp_path / "in/day=3/1.ndjson").write_text(json.dumps({"schema": {}, "payload": event}))
+    run(path)
+    pinned = read_newest(tmp_path / ".dd/p").inputs["a"].schema["pinned"]["columns"]
+    assert pinned == {"id": "int64", "v": "decimal(18, 2)?", "day": "int64?"}
+
+
+def test_without_text_there_is_nothing_to_infer(tmp_path):
+    path = pipeline(tmp_path)
+    with pytest.raises(InputError, match="no files yet, so its columns are unknown"):
+        run(path)
+    pl.DataFrame({"id": [1]}).write_parquet(tmp_path / "in/1.parquet")
+    run(path)
+    assert "pinned" not in read_newest(tmp_path / ".dd/p").inputs["a"].schema
+
+
+def test_tests_have_the_columns_that_are_found(tmp_path):
+    path = pipeline(tmp_path)
+    expect = "{collection: a, contents: [{id: 2, v: x}]}"
+    path.write_text(f"{path.read_text()}tests: [{{name: t, given: {{a: [{{id: 2, v: x}}]}}, expect: {expect}}}]\n")
+    write(tmp_path, "1", ["id", "v"], [["1", "y"]], "csv")
+    (outcome,) = run_tests(path).outcomes
+    assert (outcome.failures, outcome.skipped) == ((), None)
