@@ -41,7 +41,7 @@ class Includes:
         self.entries: dict[str, dict[str, tuple[Text, Node]]] = {name: {} for name in SHARED}
         self.seen: set[Path] = set()
         self.open = [(Path(file).resolve(), file)]
-        self.size = 0
+        self.size = self.nodes = 0
 
     def merged(self, root: Mapping) -> Mapping:
         """Return a file's tree with the sections of all that it includes. Notes names that two files have."""
@@ -117,6 +117,10 @@ class Includes:
         """Take in the sections of a file."""
         self.fragments[-1] = (str(path), digest_of(text))
         tree = parse_tree(text, str(path))
+        self.nodes += tree.size
+        if self.nodes > MAX_NODES:
+            self.notes.refuse(KEY, "includes too much", node.span, f"at most {MAX_NODES} nodes together")
+            return
         self.notes.errors += tree.errors
         self.variables |= tree.variables
         if not isinstance(tree.root, Mapping):
@@ -147,7 +151,7 @@ class Includes:
                 first = found[name.value][0].span
                 problem = f"defined a second time, first at {first}"
                 self.notes.refuse(f"{section}.{name.value}", problem, name.span, "keep one of the two, or rename it")
-            elif sum(map(len, self.entries.values())) < MAX_NODES:
+            else:
                 found[name.value] = name, node
 
     def _moved(self, inputs: Mapping, folder: Path) -> Mapping:

@@ -111,17 +111,19 @@ def scalar_kind(text: str) -> str:
 
 @dataclass(eq=False, slots=True)
 class SpecTree:
-    """A document: its root, if there is one, what is wrong with it as a tree, and the variables in it with their values."""
+    """A document: its root, if there is one, what is wrong with it as a tree, the variables in it with their values, and its number of nodes."""
 
     root: Node | None
     errors: list[SpecError]
     variables: dict[str, str | None]
+    size: int = 0
 
 
 def build(root: Any, source: SourceText) -> SpecTree:
     """Return the located tree of a composed YAML document."""
     builder = _Builder(source)
-    return SpecTree(builder.sized(root, "")[0], builder.errors, builder.variables)
+    node, size = builder.sized(root, "")
+    return SpecTree(node, builder.errors, builder.variables, size)
 
 
 class _Builder:

@@ -194,6 +194,11 @@ def test_includes_are_bounded(tmp_path, monkeypatch):
         Path(name).write_text("x-a: 1\n")
     problems = errors_of(f"include: [{', '.join(names)}]\ninputs: {{a: x/}}\noutputs: {{a: out/}}\n")
     assert {problem for _, problem, _ in problems} == {"include: includes too much"}
+    for name in ("b0.yaml", "b1.yaml", "b2.yaml"):  # of each the aliases stand for half of what is allowed
+        lists = "".join(f"x-{at + 1}: &a{at + 1} [{', '.join([f'*a{at}'] * 10)}]\n" for at in range(4))
+        Path(name).write_text(f"x-0: &a0 [1, 2, 3]\n{lists}")
+    problems = errors_of("include: [b0.yaml, b1.yaml, b2.yaml]\ninputs: {a: x/}\noutputs: {a: out/}\n")
+    assert [place for place, _, _ in problems] == ["p.yaml:1:29"]
     with Path("large.yaml").open("wb") as file:
         file.truncate(1 << 40)
     ((_, problem, _),) = errors_of("include: large.yaml\ninputs: {a: x/}\noutputs: {a: out/}\n")
