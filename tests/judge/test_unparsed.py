@@ -20,6 +20,7 @@ from ddcli.errors import InputError
 from tests.draws import many
 from tests.judge.sizes import cut
 from tests.judge.test_arrival import die
+from tests.spark.support import Here, started
 
 START = dt.datetime(2024, 1, 1)  # noqa: DTZ001 - times have no zone
 COLUMNS = {"k": "int64", "v": "string?", "n": "decimal(9, 2)?", "d": "date", "op": "string?", "at": "int64"}
@@ -107,16 +108,21 @@ def log_of(folder):
     files=rows_of_files(),
     kind=st.sampled_from(["csv", "ndjson", "json"]),
     chance=st.none() | st.tuples(st.sampled_from([1, 3]), st.integers(0, 9)),
+    seed=st.none() | st.integers(0, 9),
     deaths=st.lists(st.none() | st.integers(0, 40), min_size=3, max_size=3),
     declared=st.sampled_from([ORDER, ["k", "v", "d", "op", "n", "at"], ["k", "v", "n", "op", "at"]]),
 )
-def test_a_pipeline_goes_on_without_rows_that_can_not_be_read(form, clock, files, kind, chance, deaths, declared):
+def test_a_pipeline_goes_on_without_rows_that_can_not_be_read(form, clock, files, kind, chance, seed, deaths, declared):
     keys = {**FORMATS[form], "path": f"in/*.{kind}", "columns": {name: COLUMNS[name] for name in declared}}
     if clock == "event":
         keys |= {"time": "at", "late": "quarantine"}
     said = {"clock": clock, "errors": "quarantine", "inputs": {"a": keys}, "outputs": {"c": "out/"}}
     said["collections"] = {"c": {"from": "a", "apply": [{"project": ["k", "v"]}]}}
-    with tempfile.TemporaryDirectory() as place, nullcontext() if chance is None else cut(*chance):
+    with (
+        tempfile.TemporaryDirectory() as place,
+        nullcontext() if chance is None else cut(*chance),
+        started(Here(seed or 0)),
+    ):
         whole, clean = Path(place, "whole"), Path(place, "clean")
         wanted = Counter()
         for number in range(3):
@@ -139,7 +145,8 @@ def test_a_pipeline_goes_on_without_rows_that_can_not_be_read(form, clock, files
             if not (whole / "in").exists():
                 continue
             now = (START + dt.timedelta(days=number)).isoformat()
-            ends = [ended(whole, clock, now, deaths[number]), ended(clean, clock, now, None)]
+            engine = "local" if seed is None or (seed + number) % 2 else "spark"
+            ends = [ended(whole, clock, now, deaths[number], engine), ended(clean, clock, now, None, "local")]
             assert ends[0] == ends[1]
             if ends[0] is not None:  # as of two rows of a key
                 return
@@ -160,12 +167,12 @@ def test_a_pipeline_goes_on_without_rows_that_can_not_be_read(form, clock, files
         assert found == wanted
 
 
-def ended(folder, clock, now, death):
+def ended(folder, clock, now, death, engine):
     """Run, and again if the first run dies; return what is wrong, if anything is."""
     texts = [None, None] if clock == "event" else [now, f"{now[:-1]}1"]
     try:
-        if death is None or not die(folder, folder / "p.yaml", texts[0], death):
-            run(folder / "p.yaml", now=texts[1])
+        if death is None or not die(folder, folder / "p.yaml", texts[0], death, engine=engine):
+            run(folder / "p.yaml", now=texts[1], engine=engine)
     except InputError as error:
         return error.problem
     return None
