@@ -248,6 +248,7 @@ def test_json(orders):
                         "time": {"time": "int64"},
                         "files": 1,
                         "passed": {},
+                        "inferred": None,
                     }
                 },
                 "outputs": {"totals": {"region": "string?", "orders": "int64", "amount": "int64?"}},
