@@ -29,7 +29,7 @@ def command(pipeline: Path, until: str | None, state: str | None, exit_code: boo
     \b
     JSON: {name, lower, upper, work, needs_apply, inputs: {NAME: {rows, new_files, waiting_files,
           again_files, again_bytes}}, kept | built | dropped: [{of, rows, bytes, why: [TEXT]}],
-          outputs: {NAME: {change: "same" | "new" | "changed" | "removed", why: [TEXT]}}}
+          outputs: {NAME: {change: "same" | "new" | "changed" | "removed", why: [TEXT]}}, inferred: {NAME: TEXT}}
 
     \b
     Examples:
