@@ -101,6 +101,17 @@ class Renamed(click.Option):
         self.opts = shown
 
 
+def settings(_context: click.Context, _option: click.Parameter, given: Iterable[str]) -> dict[str, str]:
+    """Return Spark's settings by name."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (equals and name):
+            raise click.BadParameter(f"'{text}' is not a setting; write it as spark.executor.memory=4g")
+        found[name] = value
+    return found
+
+
 STATE = click.option(
     "--state",
     metavar="DIRECTORY",
@@ -142,6 +153,10 @@ NO_CODE = click.option(
     "--no-code",
     is_flag=True,
     help="Refuse a pipeline that names Python functions: they would run. DDCLI_NO_CODE=1 does the same.",
+)
+REMOTE = click.option("--remote", metavar="URL", help="Address of Spark Connect, instead of a master: sc://HOST:15002.")
+CONF = click.option(
+    "--conf", metavar="KEY=VALUE", multiple=True, callback=settings, help="A setting of Spark; repeatable."
 )
 PIPELINE = PipelineFile()
 OUTPUT = NameIn("outputs")

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from ddcli.cli.arguments import PIPELINE, VAR
-from ddcli.cli.run import LEAST_MEMORY, settings
+from ddcli.cli.arguments import CONF, PIPELINE, REMOTE, VAR
+from ddcli.cli.run import LEAST_MEMORY
 from ddcli.screen import json_text, say
 
 NEEDED = (
@@ -38,14 +38,8 @@ LEAST_DISK = 1 << 30
 @click.argument("pipeline", type=PIPELINE, required=False)
 @click.option("--spark", is_flag=True, help="Check Spark instead: start it, and let its executors try what runs need.")
 @click.option("--master", metavar="URL", help="Address of Spark. [default: PIPELINE's, else this machine]")
-@click.option("--remote", metavar="URL", help="Address of Spark Connect, instead of a master.")
-@click.option(
-    "--conf",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=settings,
-    help="A setting of Spark, as in `dd run`; repeatable.",
-)
+@REMOTE
+@CONF
 @click.option(
     "--state",
     metavar="DIRECTORY",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, OUTPUT, PIPELINE, STATE, VAR, MemorySize
+from ddcli.cli.arguments import CONF, NO_CODE, OUTPUT, PIPELINE, REMOTE, STATE, VAR, MemorySize
 from ddcli.screen import columns, json_text, near, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from ddcli.cli.messages import Records, Speaker
     from ddcli.errors import DdError
@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from ddcli.render.profile import Profile
 
 LEAST_MEMORY = 256 << 20
-
-
-def settings(_context: click.Context, _option: click.Parameter, given: Iterable[str]) -> dict[str, str]:
-    """Return Spark's settings by name."""
-    found = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (equals and name):
-            raise click.BadParameter(f"'{text}' is not a setting; write it as spark.executor.memory=4g")
-        found[name] = value
-    return found
 
 
 @click.command("run", short_help="Read new input and write what changed.")
@@ -103,14 +92,8 @@ def settings(_context: click.Context, _option: click.Parameter, given: Iterable[
 @click.option(
     "--master", metavar="URL", help="Address of Spark: local[4], spark://HOST:7077, yarn. [default: the file's]"
 )
-@click.option("--remote", metavar="URL", help="Address of Spark Connect, instead of a master: sc://HOST:15002.")
-@click.option(
-    "--conf",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=settings,
-    help="A setting of Spark; repeatable.",
-)
+@REMOTE
+@CONF
 @click.option(
     "--if-locked",
     type=click.Choice(["fail", "wait", "skip"]),
