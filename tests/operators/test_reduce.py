@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ddcli.engine import kernels
 from ddcli.engine.columns import NULL
 from ddcli.engine.kernels import locate
 from ddcli.engine.operators.reduce import Reduce
@@ -96,6 +97,42 @@ def reduction_of(name, nt, **options):
 @settings(max_examples=many(12))
 def test_total_order(name, batches, cuts, chunk):
     run(reduction_of(name, 1, chunk=chunk), batches, cut=lambda _: cuts.randrange(3))
+
+
+def numbered(gathered):
+    """Give each row its number in its group, rows of a positive count only."""
+    rows = gathered.rows[gathered.rows[:, -1] > 0]
+    first = np.searchsorted(rows[:, 0], rows[:, 0])
+    return np.column_stack([rows[:, :-1], np.arange(len(rows)) - first, rows[:, -1]])
+
+
+@given(batches=line, later=st.booleans())
+@settings(max_examples=many(60))
+def test_a_group_is_evaluated_some_instances_after_the_other(batches, later):
+    """With the same updates as all at once, also where traces hold later times than the updates have."""
+    if later:
+        batches = batches[::-1]
+    inputs, outputs = [np.empty((0, 6), np.int64)], [[np.empty((0, 7), np.int64)] for _ in range(3)]
+    for batch in batches:
+        rows = [(record[0], *record[1:], *time, diff) for record, time, diff in batch]
+        delta = kernels.consolidate(np.array(rows, np.int64).reshape(-1, 6))
+        found = []
+        for chunk, output in zip((1, 7, 10**6), outputs, strict=True):
+            reduce = Reduce(1, 3, 1, [Gather(4, numbered, single=False)], chunk=chunk)
+            found.append(reduce.step(delta, output=Batches(output), inputs=Batches(inputs), ahead=later).updates)
+            output.append(found[-1])
+        assert found[0].tolist() == found[1].tolist() == found[2].tolist()
+        inputs.append(delta)
+
+
+class Batches:
+    """A trace of these batches."""
+
+    def __init__(self, batches):
+        self.batches = list(batches)
+
+    def batches_for(self, keys):
+        return self.batches
 
 
 @pytest.mark.parametrize("name", AGGREGATES)

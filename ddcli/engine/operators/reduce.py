@@ -35,13 +35,13 @@ from ddcli.engine.operators.reduce_evaluate import (
     several,
     top_rows,
 )
-from ddcli.engine.operators.reduce_instances import History, before, close, new_instances, sizes
+from ddcli.engine.operators.reduce_instances import History, Instances, before, close, new_instances, sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ddcli.engine.operators.reduce_aggregates import Aggregate
-    from ddcli.engine.operators.reduce_instances import Instances, Lanes
+    from ddcli.engine.operators.reduce_instances import Lanes
 
 CHUNK = 4_000_000
 LEAST = 4_096
@@ -93,6 +93,7 @@ class Reduce:
         # Where the arrangement is in the aggregates' order already, its rows are searched as they are.
         self._searches = [search_for(aggregate, nk) for aggregate in ordered] if in_order else []
         self._several = bool(alone)
+        self._divisible = nt == 1 and len(alone) == 1 and isinstance(alone[0], Gather)
         self._spreads = nt > 1 or any(isinstance(a, Gather) for a in aggregates)
         self._chunk = chunk
 
@@ -151,10 +152,42 @@ class Reduce:
         for start, stop in self._chunks(instances, bounds):
             there = outputs.bounds[start:stop]
             part = FormerOutput(outputs.sources, there, int(sizes(there).sum()))
-            chunk = instances.slice(start, stop)
-            parts.append(self._difference(chunk, sources, bounds[start:stop], part, combined))
+            some = instances.slice(start, stop)
+            alone = self._divisible and stop == start + 1
+            if alone and self._work(int(sizes(bounds[start:stop]).sum()), len(some)) > self._chunk:
+                parts.append(self._in_turns(some, sources, bounds[start:stop], part))
+            else:
+                parts.append(self._difference(some, sources, bounds[start:stop], part, combined))
         # Chunks are cut between keys, so their results follow each other in order.
         return Reduced(np.concatenate(parts), pending)
+
+    def _in_turns(self, instances: Instances, sources: list[Lanes], bounds: Lanes, outputs: FormerOutput) -> Lanes:
+        """Return the updates of one group that is too large for all of its instances at once: some instances after the other.
+
+        What the output comes to after some is what it was before the next.
+        """
+        at, since = self.nk + self.nv, self.nk + self.width
+        rows = kernels.gather_bounds(sources, bounds)
+        later = np.empty((0, since + 2), np.int64)
+        if outputs.sources:
+            later = kernels.gather_bounds(outputs.sources, outputs.bounds)
+        so_far, made = later[:0], [later[:0]]
+        together = max(1, self._chunk // (len(rows) + 1))
+        for first in range(0, len(instances), together):
+            times, after = instances.times[first : first + together], instances.times[first + together :]
+            there, known, later = rows, later, later[:0]
+            if len(after):  # what comes later is nothing yet
+                early = known[:, since] < after[0, 0]
+                there, known, later = rows[rows[:, at] < after[0, 0]], known[early], known[~early]
+            known = kernels.consolidate(np.concatenate([so_far, known]))
+            some = Instances(instances.keys, np.array([0, len(times)]), times)
+            before = FormerOutput([known], np.array([[0, len(known)]]), len(known))
+            found = self._difference(some, [there], np.array([[0, len(there)]]), before)
+            made.append(found)
+            so_far = np.concatenate([known, found])
+            so_far[:, since] = times[-1]
+            so_far = kernels.consolidate(so_far)
+        return kernels.consolidate(np.concatenate(made))
 
     def _work(self, rows: Any, instances: Any) -> Any:
         """Return about how many rows it takes to evaluate instances of groups of so many rows, at most."""
