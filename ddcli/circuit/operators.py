@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from ddcli.circuit.groups import accumulations, aggregates, multiplicity, python_reducer, sum_error, top, value_layout
 from ddcli.circuit.linear import keeping, linear_operator, order_lanes
 from ddcli.circuit.shifts import python_shift
-from ddcli.circuit.windows import deciding_lanes, window
+from ddcli.circuit.windows import TOGETHER, deciding_lanes, window
 from ddcli.dataclass import dataclass
 from ddcli.engine.lanes import Layout, decode_records
 from ddcli.engine.operators.filtered import Filtered
@@ -23,7 +23,7 @@ from ddcli.engine.operators.negative import Negative
 from ddcli.engine.operators.neighbours import Neighbours
 from ddcli.engine.operators.once import Once
 from ddcli.engine.operators.ordered_upsert import OrderedUpsert
-from ddcli.engine.operators.reduce import Reduce
+from ddcli.engine.operators.reduce import CHUNK, Reduce
 from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
 from ddcli.engine.operators.snapshots import Snapshots
@@ -305,7 +305,7 @@ class Operators:
         pool = self.pool(shard)
         calls = window(node, pool)
         if node.reach is None or self.scope.nt > 1:
-            return _Told(self.group(node, arranged.key, [calls], shard), node, pool)
+            return _Told(self.group(node, arranged.key, [calls], shard, chunk=TOGETHER), node, pool)
         key, values = split_layout(arranged)
         near = Neighbours(key.width, values.width, calls, node.reach, deciding_lanes(node, pool))
         return _Told(Local(near, self.own_arranged(node, shard)), node, pool)
@@ -325,10 +325,10 @@ class Operators:
         """Return the number of time lanes that are no rounds: what a reduction sees of time."""
         return self.scope.nt - self.scope.depth
 
-    def group(self, node: Node, by: Sequence[str], found: list[Aggregate], shard: int) -> Group:
+    def group(self, node: Node, by: Sequence[str], found: list[Aggregate], shard: int, chunk: int = CHUNK) -> Group:
         (arranged,) = node.inputs
         key = Layout({name: node.schema[name] for name in by})
-        reduce = Reduce(key.width, value_layout(arranged.schema, by).width, self.times, found)
+        reduce = Reduce(key.width, value_layout(arranged.schema, by).width, self.times, found, chunk=chunk)
         output, waiting = self.output_trace(node, by, shard), self.waiting(node, by, shard)
         return Group(reduce, self.own_arranged(node, shard), output, waiting, self.scope.depth)
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 LARGEST = 2**63 - 1
+TOGETHER = 500_000
+"""Rows of windows that are evaluated together: of each there are several copies and a dozen numbers meanwhile."""
 
 
 def window(node: physical.WindowedGroup, pool: Pool) -> Gather:

@@ -39,6 +39,7 @@ WRONG = {
     "select sum(row_number() over ()) as n from t": (None, "a window function can't stand here"),
     "select ntile(0) over (order by a) as n from t": (None, "ntile takes a constant whole number from 1 on"),
     "select lag(a, 1, s) over (order by b) as n from t": (None, "`lag` needs arguments of one type"),
+    "select t.a from t asof join u on t.a = u.a and t.b >= u.c": ("1:29", "`asof join` is not supported"),
     "select a from t tablesample (10)": (None, "`sample` is not supported"),
     "select a from t for update": (None, "`locks` is not supported"),
     "select a from t qualify a = 1": (None, "`qualify` without a window function"),

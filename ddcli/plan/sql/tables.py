@@ -35,6 +35,13 @@ CROSSED = "this joins each row of one side with each of the other: no equality c
 SERIES = ("generate_series", "range")
 
 
+INSTEAD = {
+    "asof": "give each right row the time of the next one, `lead(t) over (partition by k order by t) as until`,"
+    " and join on `l.k = r.k and l.t >= r.t and (l.t < r.until or r.until is null)`"
+}
+"""What is written for a join that is not supported."""
+
+
 @dataclass(eq=False)
 class FromItem:
     """What an entry of a `from` brings: a node, its names, and conditions that tie it to what is around the query."""
@@ -199,7 +206,9 @@ class From:
         target, on, using = self.take(join, "this", "on", "using", "side", "kind", "method")[:3]
         side, kind, method = (str(join.args.get(name) or "").lower() for name in ("side", "kind", "method"))
         if kind not in ("", "inner", "outer", "cross", "semi", "anti") or method not in ("", "natural"):
-            raise SpecError(f"`{kind or method} join` is not supported", span=self.place(target))
+            raise SpecError(
+                f"`{kind or method} join` is not supported", span=self.place(target), hint=INSTEAD.get(method)
+            )
         if is_lateral(target) and side in ("right", "full") and target.find(exp.Column) is None:
             other = self.alone(target, chain)
         elif is_lateral(target):
