@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -27,10 +28,11 @@ COLUMNS = 100
     "form",
     cls=Renamed,
     old=["--format"],
-    type=click.Choice(["text", "json", "mermaid", "svg", "html"]),
+    type=click.Choice(["text", "json", "mermaid", "svg", "html", "yaml"]),
     default="text",
     show_default=True,
-    help="Format: a drawing in characters, plain values, a Mermaid flowchart, a picture, or a page with all of it.",
+    help="Format: a drawing in characters, plain values, a Mermaid flowchart, a picture, a page with all of it, or the file "
+    "with operators in the place of SQL.",
 )
 @click.option(
     "--out",
@@ -45,6 +47,9 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
     boxes. After a run each has its counts: rows in and out, inserts (+) and retractions (-) among them, the
     time of all threads together, and the rows and bytes in the state.
 
+    With -o yaml it prints the pipeline file with the operators that SQL collections became. `dd check` takes it, and
+    it has the same results.
+
     Reads no rows: of inputs only the columns in their footers, and nothing where `columns` are declared.
 
     JSON: {name, operators: [{id, kind, names, says, columns: {NAME: TYPE}, inputs: [ID], readers: [ID], loop, keeps,
@@ -58,6 +63,7 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
       dd explain pipelines/airborne.yaml
       dd explain pipelines/scc.yaml -o svg --out scc.svg
       dd explain pipelines/airborne.yaml --out airborne.html
+      dd explain pipelines/airborne.yaml -o yaml
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.commands.explain import explain
     from ddcli.store.files.objects import locate
@@ -65,20 +71,25 @@ def command(context: click.Context, pipeline: Path, state: str | None, form: str
     chosen = context.get_parameter_source("form") is click.core.ParameterSource.COMMANDLINE
     if out is not None and not chosen:
         form = _form_of(out)
-    view = explain(pipeline, None if state is None else locate(Path.cwd(), state))
+    lines = partial(_written, pipeline) if form == "yaml" else None
+    if lines is None:
+        view = explain(pipeline, None if state is None else locate(Path.cwd(), state))
+        lines = partial(_lines, view, form)
     if out is None:
-        for line in _lines(view, form, terminal=sys.stdout):
+        for line in lines(terminal=sys.stdout):
             say(*line.split("\n"), styled=form == "text")
         return
     from ddcli.errors import EngineError
 
     try:
-        out.write_text("".join(f"{click.unstyle(line)}\n" for line in _lines(view, form)), encoding="utf-8")
+        out.write_text("".join(f"{click.unstyle(line)}\n" for line in lines()), encoding="utf-8")
     except OSError as error:
         raise EngineError(f"cannot write the file: {error.strerror or error}", place=str(out)) from error
 
 
 FORMS = {
+    ".yaml": "yaml",
+    ".yml": "yaml",
     ".html": "html",
     ".htm": "html",
     ".svg": "svg",
@@ -99,6 +110,16 @@ def _form_of(out: Path) -> str:
             hint=f"choose one with -o, or end the name with {', '.join(FORMS)}",
         )
     return FORMS[out.suffix.lower()]
+
+
+def _written(pipeline: Path, terminal: TextIO | None = None) -> list[str]:  # noqa: ARG001 - it is the same on all
+    """Return a pipeline file with operators in the place of SQL, and note what stays."""
+    from ddcli.commands.operators import written_pipeline
+
+    found = written_pipeline(pipeline)
+    for name, reason in found.left.items():
+        say(f"note: {name} stays SQL, as no operators are written for {reason}", err=True)
+    return found.text.rstrip("\n").split("\n")
 
 
 def _lines(view: View, form: str, terminal: TextIO | None = None) -> list[str]:

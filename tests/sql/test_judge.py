@@ -106,6 +106,8 @@ STATEMENTS = [
     "select a, (select count(*) from v left join u on u.a = t.a and u.c = v.k right join w on w.a = v.x) as n from t",
     "select a, (select count(*) from u join v on u.a in (select k from v where v.x = t.b) right join w on w.a = u.a) as n from t",
     "select a from t where exists (select 1 from u, v where u.c = v.k and u.a = t.b and v.x > 0) or b in (select k from v)",
+    "select a from t where b in (select a from w anti join u on u.c = t.a)",
+    "select a, (select count(*) from u semi join (select k from v where v.x = t.b) q on q.k = u.a) as n from t",
     "select a from t where not exists (select 1 from u where u.a = t.b and u.c > 1) and a in (select x from v where v.k = t.a)",
 ]  # fmt: skip
 

@@ -21,4 +21,5 @@ reads: see `block`. Nothing of sqlglot's tree may be left unread: see `ddcli.exp
 * top: `order by`, `limit`, `offset`
 * values: rows that depend on no table
 * windows: window functions and `qualify`
+* written: a query's nodes as operators of a pipeline file
 """

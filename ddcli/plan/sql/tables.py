@@ -346,14 +346,21 @@ class From:
         columns = [self.statement.identifier(each) for each in using or ()]
         equal, _ = self.merged(chain, other, columns, "", at)
         both = Chain(chain.items + other.items, [], chain.names + other.names)
+        if on is not None and contains_query(on):
+            hint = "write `where exists (...)`, with the subquery inside"
+            raise SpecError("a `semi` or `anti` join has no subquery in its condition", span=self.place(on), hint=hint)
         conditions = [*equal, *([self.reader(both).condition(on, "a condition")] if on is not None else [])]
+        conditions += other.conditions
         outer = self.environment.outer
-        tied = (each.columns() for each in (*conditions, *chain.conditions, *other.conditions))
-        if outer is not None and not outer.node.schema.keys().isdisjoint(frozenset().union(*tied)):
-            problem = f"{'an `anti' if anti else 'a `semi'} join` whose condition or side reads the query around it is not supported"
-            hint = f"write it as a condition: `where {'not ' if anti else ''}exists (select ...)`"
-            raise SpecError(problem, span=self.place(at), hint=hint)
-        left, right = self.flushed(chain, at), self.flushed(other, at)
+        around = frozenset(outer.node.schema) if outer is not None else frozenset()
+        read = frozenset().union(*(each.columns() for each in conditions))
+        if outer is not None and around & read and not any(around & item.schema.keys() for item in chain.items):
+            if not any(item is outer.node for item in self.whole.items):
+                problem = "a `semi` or `anti` join that reads the query around it is not supported here"
+                raise SpecError(problem, span=self.place(at), hint="write `where exists (...)`")
+            self.whole.items = [item for item in self.whole.items if item is not outer.node]
+            chain = replace(chain, items=[outer.node, *chain.items])
+        left, right = self.flushed(chain, at), self.flushed(replace(other, conditions=[]), at)
         pairs = [between(part, left, right) for each in conditions for part in nodes.conjuncts(each)]
         if pairs and all(pairs):
             found = nodes.semijoined(left, right, [pair for pair in pairs if pair is not None], anti=anti)

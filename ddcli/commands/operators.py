@@ -1,0 +1,118 @@
+"""A pipeline file whose SQL collections are written as the operators that they become."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ddcli.commands.check import check
+from ddcli.dataclass import dataclass
+from ddcli.errors import SpecErrors
+from ddcli.spec import model
+from ddcli.spec.file import read_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddcli.plan.bound import BoundPipeline
+
+WIDE = 1 << 20
+"""Columns of a line: none is broken."""
+
+
+@dataclass(frozen=True)
+class WrittenPipeline:
+    """The text of a pipeline file, and the collections that stay SQL, with the reason."""
+
+    text: str
+    left: dict[str, str]
+
+
+def written_pipeline(path: Path) -> WrittenPipeline:
+    """Return the pipeline file at `path` with operators in the place of its queries; raise what is wrong with it.
+
+    All else in the file stays as it is written. Queries in included files and in the bodies of loops stay, too.
+    """
+    import yaml
+
+    from ddcli.plan.sql.written import Unwritten
+
+    checked = check(path)
+    if checked.errors:
+        raise checked.errors[0] if len(checked.errors) == 1 else SpecErrors(checked.errors)
+    bound = checked.bound
+    assert bound is not None, "without errors all inputs are known"
+    text = read_text(path)
+    root = yaml.compose(text, yaml.SafeLoader)
+    taken = set(bound.relations)
+    left: dict[str, str] = {}
+    edits: list[tuple[int, int, str]] = []
+    for section, collections in root.value:
+        if section.value != "collections" or not isinstance(collections, yaml.MappingNode):
+            continue
+        for key, value in collections.value:
+            spec = bound.spec.collections.get(key.value)
+            if spec is None or not isinstance(spec.sources, model.Query) or not isinstance(value, yaml.MappingNode):
+                continue
+            try:
+                made = _written(bound, key.value, spec.sources, taken)
+            except Unwritten as reason:
+                left[key.value] = str(reason)
+                continue
+            edits += _edits(text, key, value, made, collections)
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return WrittenPipeline(text, left)
+
+
+def _written(bound: BoundPipeline, name: str, query: model.Query, taken: set[str]) -> dict[str, Any]:
+    """Return the collections that make what a query makes, the last under its name."""
+    from ddcli.plan.sql.statement import bind
+    from ddcli.plan.sql.written import written
+
+    relations = bound.relations
+    inputs = [relations[each].node for each in bound.spec.inputs]
+    found, _ = bind(query.text, relations.__getitem__, lambda: inputs, None, len(bound.time))
+    known = {relations[each.value].node.fingerprint: each.value for each in query.tables}
+    return written(name, found.node, known, taken)
+
+
+def _edits(text: str, key: Any, value: Any, made: dict[str, Any], collections: Any) -> list[tuple[int, int, str]]:
+    """Return what to put in the place of a collection's `sql`, and before the collection."""
+    *others, own = made.items()
+    (sql,) = [entry for entry in value.value if entry[0].value == "sql"]
+    further = any(entry[0].value == "apply" for entry in value.value)
+    if further and "apply" in own[1]:  # the query's own operators come before those behind it
+        name = f"{own[0]}_1"
+        others, own = [*others, (name, own[1])], (own[0], {"from": name})
+    start, end = sql[0].start_mark.index, sql[1].end_mark.index
+    end -= len(text[start:end]) - len(text[start:end].rstrip())
+    edits = [(start, end, _entries(own[1], value, sql[0].start_mark.column))]
+    if others:
+        at = key.start_mark
+        before = _entries(dict(others), collections, at.column)
+        between = ", " if collections.flow_style else "\n" + " " * at.column
+        edits.append((at.index, at.index, before + between))
+    return edits
+
+
+def _entries(values: dict[str, Any], mapping: Any, column: int) -> str:
+    """Return entries of a mapping as it is written: in braces, or a line each from a column on."""
+    import yaml
+
+    values = _escaped(values)
+    if mapping.flow_style:
+        return ", ".join(
+            f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()
+        )
+    lines = yaml.safe_dump(values, sort_keys=False, width=WIDE, allow_unicode=True).rstrip("\n").split("\n")
+    return ("\n" + " " * column).join(lines)
+
+
+def _escaped(value: Any) -> Any:
+    """Return a value whose texts have no variable of the file's."""
+    if isinstance(value, dict):
+        return {_escaped(name): _escaped(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_escaped(each) for each in value]
+    return value.replace("${", "$${") if isinstance(value, str) else value
