@@ -38,6 +38,15 @@ def test_take_permutes_projects_and_repeats(m, lanes):
     assert result.shape == (len(m), len(lanes))
 
 
+@given(matrices(3), st.lists(st.integers(0, 2), max_size=5), st.data())
+def test_take_picks_rows(m, lanes, data):
+    """In any order, some more than once."""
+    rows = data.draw(st.lists(st.integers(0, len(m) - 1), max_size=8)) if len(m) else []
+    result = kernels.take(m, lanes, np.array(rows, np.int64))
+    assert result.tolist() == [[int(m[row, lane]) for lane in lanes] for row in rows]
+    assert result.shape == (len(rows), len(lanes))
+
+
 def mixed(lanes: list[int]) -> int:
     """Hash a key by the formula in the documentation."""
     h, top = 0x9E3779B97F4A7C15, 1 << 64
@@ -101,6 +110,9 @@ def test_wrong_shapes_are_refused():
     m = np.ones((2, 3), np.int64)
     with pytest.raises(ValueError, match="lanes"):
         kernels.take(m, [3])
+    for rows, lanes in [([2], [0]), ([-1], [0]), ([0], [3])]:
+        with pytest.raises(ValueError, match="lanes"):
+            kernels.take(m, lanes, np.array(rows))
     with pytest.raises(ValueError, match="keys"):
         kernels.gather(m, 1, m)
     with pytest.raises(ValueError, match="shards"):

@@ -136,6 +136,21 @@ def copy_lanes(m: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
     return 0
 
 
+@kernel("MVVM")
+def copy_lanes_of(m: np.ndarray, rows: np.ndarray, lanes: np.ndarray, out: np.ndarray) -> int:
+    """Copy the given lanes of the given rows; -1 if one of them isn't there."""
+    for c in range(lanes.size):
+        if not 0 <= lanes[c] < m.shape[1]:
+            return -1
+    for i in range(rows.size):
+        r = rows[i]
+        if not 0 <= r < m.shape[0]:
+            return -1
+        for c in range(lanes.size):
+            out[i, c] = m[r, lanes[c]]
+    return 0
+
+
 def gather(m: np.ndarray, nk: int, keys: np.ndarray) -> np.ndarray:
     """Return the rows of `m`, sorted by its first `nk` lanes, whose key is a row of the sorted, distinct matrix `keys`.
 
@@ -207,9 +222,18 @@ def inserted(m: np.ndarray) -> int:
     return count_positive(m)
 
 
-def take(m: np.ndarray, lanes: np.ndarray | Sequence[int]) -> np.ndarray:
-    """Return the given lanes of every row as a matrix of their own: a permutation, a projection or a repetition."""
+def take(m: np.ndarray, lanes: np.ndarray | Sequence[int], rows: np.ndarray | None = None) -> np.ndarray:
+    """Return the given lanes of every row, or of the given ones, as a matrix of their own: a permutation, a projection or a repetition.
+
+    >>> take(np.array([[1, 2, 3], [4, 5, 6]]), [2, 0]).tolist(), take(np.array([[1, 2, 3], [4, 5, 6]]), [2, 0], np.array([1])).tolist()
+    ([[3, 1], [6, 4]], [[6, 4]])
+    """
     by = np.asarray(lanes, np.int64)
+    if rows is not None:
+        out = np.empty((rows.size, by.size), np.int64)
+        if copy_lanes_of(m, np.ascontiguousarray(rows, np.int64), by, out) < 0:
+            raise ValueError(f"rows or lanes {by.tolist()} that are not among {m.shape}")
+        return out
     out = np.empty((m.shape[0], by.size), np.int64)
     if copy_lanes(m, by, out) < 0:
         raise ValueError(f"lanes {by.tolist()} of a matrix of {m.shape[1]}")

@@ -82,12 +82,13 @@ def _add(lane: np.ndarray, number: int, out: np.ndarray) -> None:
         np.add(lane, number, out=out)
 
 
-def permute(updates: np.ndarray, lanes: Sequence[Lane], tail: int) -> np.ndarray:
-    """Return the rows with their data lanes taken from `lanes` and their last `tail` lanes (times, diff) kept."""
+def permute(updates: np.ndarray, lanes: Sequence[Lane], tail: int, rows: np.ndarray | None = None) -> np.ndarray:
+    """Return all rows, or some, with their data lanes taken from `lanes` and their last `tail` lanes (times, diff) kept."""
     width = updates.shape[1]
     if all(isinstance(lane, int) for lane in lanes):
         order = [*lanes, *range(width - tail, width)]
-        return updates if order == list(range(width)) else kernels.take(updates, order)
+        return updates if rows is None and order == list(range(width)) else kernels.take(updates, order, rows)
+    updates = updates if rows is None else updates[rows]
     out = np.empty((len(updates), len(lanes) + tail), np.int64)
     fill(out, lanes, updates)
     out[:, len(lanes) :] = updates[:, width - tail :]
@@ -159,22 +160,20 @@ class Linear(Stateless):
             sound = self.sift(frame, updates)
             updates = updates[sound]
             computed, rows, weights = self.logic(frame.filter(sound))
-        if rows is not None:
-            updates = updates[rows]
         data = updates.shape[1] - self.tail
         if not self.computed.width:
-            out = permute(updates, self.lanes, self.tail)
+            out = permute(updates, self.lanes, self.tail, rows)
             return Delta(
                 weigh(out, weights), deltas[0].distinct and self.lanes == tuple(range(data)) and weights is None
             )
         fresh = encode(computed, self.computed, self.pool)
-        out = np.empty((len(updates), len(self.lanes) + self.tail), np.int64)
+        plain = [lane if isinstance(lane, int) and lane < data else data for lane in self.lanes]
+        out = kernels.take(updates, [*plain, *range(data, data + self.tail)], rows)
         for at, lane in enumerate(self.lanes):
             if isinstance(lane, int) and lane >= data:
                 out[:, at] = fresh[:, lane - data]
-            else:
-                fill(out[:, at : at + 1], [lane], updates)
-        out[:, len(self.lanes) :] = updates[:, data:]
+            elif not isinstance(lane, int):
+                fill(out[:, at : at + 1], [lane], updates if rows is None else updates[rows])
         return Delta(weigh(out, weights))
 
 
