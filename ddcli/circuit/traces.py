@@ -22,8 +22,8 @@ from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.holds import Claims
-from ddcli.store.state.manifest import ArrangementEntry
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from ddcli.sources.imported import SharedReader
     from ddcli.store.batch.open_batches import OpenBatches
     from ddcli.store.state.directory import Adding, Transaction
-    from ddcli.store.state.manifest import FileEntry, Manifest
+    from ddcli.store.state.entries import FileEntry
+    from ddcli.store.state.manifest import Manifest
 
 
 @dataclass

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import InputSpec, Spec
-    from ddcli.store.state.manifest import InputEntry
+    from ddcli.store.state.entries import InputEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ddcli.job.request import InputFiles, Request
     from ddcli.plan.changes import PlanChanges
     from ddcli.plan.generations import Plan
-    from ddcli.store.state.manifest import ArrangementEntry, Manifest
+    from ddcli.store.state.entries import ArrangementEntry
+    from ddcli.store.state.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,9 @@ from ddcli.sources.imported import first_secret, imported
 from ddcli.sources.input_format import InputFacts, facts_of
 from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead, refuse_unparsed
 from ddcli.store.log.reader import LogReader
+from ddcli.store.state.entries import InputEntry, OutputEntry, Times
 from ddcli.store.state.holds import read_claims
-from ddcli.store.state.manifest import InputEntry, Manifest, OutputEntry, Times
+from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.pipeline_file import relative_file
 from ddcli.store.time_text import format_frontier
 from ddcli.version import __version__

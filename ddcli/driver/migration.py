@@ -41,8 +41,8 @@ from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.access import is_there
 from ddcli.store.log.writer import write_progress
 from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.entries import ArrangementEntry, InputEntry, OutputEntry
 from ddcli.store.state.holds import read_holds
-from ddcli.store.state.manifest import ArrangementEntry, InputEntry, Manifest, OutputEntry
 from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.pipeline_file import relative_file
 from ddcli.store.state.verify import check_bytes
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from ddcli.sources.readers import Reader
     from ddcli.sources.slices import Slice
     from ddcli.store.state.directory import State, Transaction
+    from ddcli.store.state.manifest import Manifest
 
     Rebuilt = tuple[Manifest, dict[str, OutputSummary], Counts, SparkSummary | None]
 

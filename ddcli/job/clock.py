@@ -15,7 +15,8 @@ from ddcli.store.time_text import format_time, parse_time
 
 if TYPE_CHECKING:
     from ddcli.engine.times import Frontier
-    from ddcli.store.state.manifest import Manifest, Times
+    from ddcli.store.state.entries import Times
+    from ddcli.store.state.manifest import Manifest
 
 MICROSECOND = 1000
 """In nanoseconds."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ddcli.errors import Text
     from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.files.gate import Files
-    from ddcli.store.state.manifest import InputFile, Manifest
+    from ddcli.store.state.entries import InputFile
+    from ddcli.store.state.manifest import Manifest
     from ddcli.store.tables.listing import Listing
 
 

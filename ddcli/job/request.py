@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from ddcli.job.options import Engine
     from ddcli.job.standby import Standby
     from ddcli.spec.model import Spec
-    from ddcli.store.state.manifest import InputEntry, InputFile, Manifest
+    from ddcli.store.state.entries import InputEntry, InputFile
+    from ddcli.store.state.manifest import Manifest
     from ddcli.store.state.sharing import Shared
 
 DIFF = "diff"

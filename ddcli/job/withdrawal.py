@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.job.request import Request
-    from ddcli.store.state.manifest import InputFile, Manifest
+    from ddcli.store.state.entries import InputFile
+    from ddcli.store.state.manifest import Manifest
 
 
 def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:

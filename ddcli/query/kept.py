@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Type
     from ddcli.plan.logical import Node
-    from ddcli.store.state.manifest import ArrangementEntry, Manifest
+    from ddcli.store.state.entries import ArrangementEntry
+    from ddcli.store.state.manifest import Manifest
 
 DIFF = "$diff"
 """What the column of multiplicities is called beside a record's."""

@@ -19,7 +19,7 @@ from ddcli.store.files.gate import checksum
 from ddcli.store.log.joint_file import footer_checksum
 from ddcli.store.log.writer import file_name, frame_bytes, output_bytes, output_frame, write_progress
 from ddcli.store.parquet.row_groups import footer_of
-from ddcli.store.state.manifest import FileEntry, OutputEntry
+from ddcli.store.state.entries import FileEntry, OutputEntry
 from ddcli.store.state.outputs import relative_output
 from ddcli.store.state.register import more
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ddcli.store.files.gate import Written
     from ddcli.store.log.joint_file import JointFile
     from ddcli.store.state.directory import Transaction
-    from ddcli.store.state.manifest import Times
+    from ddcli.store.state.entries import Times
 
 
 LARGE = 1_000_000

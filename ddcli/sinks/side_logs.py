@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ddcli.store.log.reader import LogReader, LogSlice
     from ddcli.store.log.unparsed import UnparsedRows
     from ddcli.store.state.directory import Transaction
-    from ddcli.store.state.manifest import Times
+    from ddcli.store.state.entries import Times
 
 DIFF = "diff"
 

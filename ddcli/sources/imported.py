@@ -28,7 +28,7 @@ from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.log.reader import Taken
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.contents import batch_directory
-from ddcli.store.state.manifest import times as frontier_of
+from ddcli.store.state.entries import times as frontier_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ddcli.job.request import InputFiles
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.store.log.reader import LogSlice
-    from ddcli.store.state.manifest import InputEntry, Times
+    from ddcli.store.state.entries import InputEntry, Times
     from ddcli.store.state.sharing import Shared
     from ddcli.store.tables.listing import Listing
 

@@ -15,7 +15,7 @@ from ddcli.store.parquet.footers import CSV, EXCEL, NDJSON, name_of_kind
 
 if TYPE_CHECKING:
     from ddcli.spec.model import InputSpec
-    from ddcli.store.state.manifest import InputEntry
+    from ddcli.store.state.entries import InputEntry
     from ddcli.store.tables.dialect import Dialect
     from ddcli.store.tables.first_rows import TextColumns
     from ddcli.store.tables.listing import Listing

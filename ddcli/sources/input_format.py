@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ddcli.spec.model import CsvOptions, InputSpec, Spec
     from ddcli.store.log.reader import LogReader
     from ddcli.store.log.schema import LogSchema
-    from ddcli.store.state.manifest import Times
+    from ddcli.store.state.entries import Times
 
 
 TIME = "time"

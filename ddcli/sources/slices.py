@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.engine.times import Frontier
     from ddcli.store.batch.layout import BatchLayout
-    from ddcli.store.state.manifest import FileEntry
+    from ddcli.store.state.entries import FileEntry
 
 
 class Slice(Protocol):

@@ -23,7 +23,8 @@ from ddcli.store.batch.layout import BatchLayout, append, write_batch
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State
-from ddcli.store.state.manifest import ArrangementEntry, Manifest, read_newest
+from ddcli.store.state.entries import ArrangementEntry
+from ddcli.store.state.manifest import Manifest, read_newest
 from tests.bench.files import size
 from tests.bench.processes import measure, python
 from tests.bench.table import Asked, Figure

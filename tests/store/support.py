@@ -10,7 +10,8 @@ from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.log.writer import write_progress
 from ddcli.store.state.directory import State
-from ddcli.store.state.manifest import ArrangementEntry, FileEntry, Manifest, OutputEntry
+from ddcli.store.state.entries import ArrangementEntry, FileEntry, OutputEntry
+from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.outputs import relative_output
 
 LOCKS = ("LOCK", "_lock")

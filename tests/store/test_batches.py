@@ -24,7 +24,8 @@ from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import checksum
 from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State
-from ddcli.store.state.manifest import ArrangementEntry, Manifest
+from ddcli.store.state.entries import ArrangementEntry
+from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.verify import verify_state
 from tests.secret import SECRET
 from tests.store.domains import TYPES, column

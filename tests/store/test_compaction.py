@@ -25,7 +25,8 @@ from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
 from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State
-from ddcli.store.state.manifest import ArrangementEntry, Manifest
+from ddcli.store.state.entries import ArrangementEntry
+from ddcli.store.state.manifest import Manifest
 from tests.draws import many
 from tests.secret import SECRET
 

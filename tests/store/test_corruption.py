@@ -14,7 +14,8 @@ from ddcli.store.batch.layout import BatchLayout, write_batch
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State
-from ddcli.store.state.manifest import ArrangementEntry, Manifest, manifest_path, read_newest
+from ddcli.store.state.entries import ArrangementEntry
+from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
 from ddcli.store.state.verify import verify_state
 from tests.draws import some
 from tests.secret import SECRET

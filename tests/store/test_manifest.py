@@ -6,18 +6,8 @@ import pytest
 
 from ddcli.errors import StateError
 from ddcli.store.files.gate import Files, checksum
-from ddcli.store.state.manifest import (
-    FORMAT,
-    ArrangementEntry,
-    FileEntry,
-    InputEntry,
-    InputFile,
-    Manifest,
-    OutputEntry,
-    manifest_path,
-    read_manifest,
-    read_newest,
-)
+from ddcli.store.state.entries import ArrangementEntry, FileEntry, InputEntry, InputFile, OutputEntry
+from ddcli.store.state.manifest import FORMAT, Manifest, manifest_path, read_manifest, read_newest
 
 FRONTIER = ((3, 0), (0, 4))
 MANIFEST = Manifest(

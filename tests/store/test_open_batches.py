@@ -15,7 +15,7 @@ from ddcli.store.batch.file import footer_checksum
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.open_batches import OpenBatches
 from ddcli.store.files.gate import checksum
-from ddcli.store.state.manifest import FileEntry
+from ddcli.store.state.entries import FileEntry
 from tests.secret import SECRET
 from tests.store.support import batch_bytes
 

@@ -21,7 +21,8 @@ from ddcli.store.log.reader import LogReader
 from ddcli.store.log.writer import file_name, frontier_name, output_bytes, write_progress
 from ddcli.store.parquet.writer import CHUNK
 from ddcli.store.state.directory import State
-from ddcli.store.state.manifest import FileEntry, Manifest, OutputEntry
+from ddcli.store.state.entries import FileEntry, OutputEntry
+from ddcli.store.state.manifest import Manifest
 from ddcli.store.state.outputs import relative_output
 from ddcli.store.tables.listing import list_input
 from tests.secret import SECRET

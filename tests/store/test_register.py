@@ -11,18 +11,10 @@ from ddcli.driver.run import run
 from ddcli.errors import StateError
 from ddcli.store.files.gate import Files, checksum
 from ddcli.store.state.directory import State
+from ddcli.store.state.entries import FileEntry, InputEntry, InputFile, OutputEntry
 from ddcli.store.state.export import export_state
 from ddcli.store.state.holds import Hold, holding, write_hold
-from ddcli.store.state.manifest import (
-    FileEntry,
-    InputEntry,
-    InputFile,
-    Manifest,
-    OutputEntry,
-    manifest_path,
-    read_manifest,
-    read_newest,
-)
+from ddcli.store.state.manifest import Manifest, manifest_path, read_manifest, read_newest
 from ddcli.store.state.register import LATELY, RATIO, SEGMENTS, Register, merged
 from tests.crash.shop import Shop
 from tests.store.support import Faulty, names

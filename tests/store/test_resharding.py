@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddcli.store.batch.resharding import gathered
-from ddcli.store.state.manifest import FileEntry
+from ddcli.store.state.entries import FileEntry
 
 
 def entry(name, run, lower, upper):

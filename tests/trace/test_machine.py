@@ -37,8 +37,9 @@ from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.files.gate import Files
 from ddcli.store.state.contents import batch_directory
 from ddcli.store.state.directory import State
+from ddcli.store.state.entries import InputEntry
 from ddcli.store.state.holds import Hold, holding, read_claims, write_hold
-from ddcli.store.state.manifest import InputEntry, Manifest, read_newest
+from ddcli.store.state.manifest import Manifest, read_newest
 from ddcli.store.state.sharing import Shared
 from ddcli.store.state.upkeep import compact_state, reshard_state
 from tests.draws import many

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Type
     from ddcli.store.files.gate import Bytes
-    from ddcli.store.state.manifest import FileEntry
+    from ddcli.store.state.entries import FileEntry
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
     Strings = np.ndarray[Any, np.dtype[np.bytes_]]

@@ -19,7 +19,7 @@ from ddcli.engine.columns import POOLED
 from ddcli.engine.lanes import Layout, decode, encode
 from ddcli.expressions.types import FLAGGED, INTEGERS, Type
 from ddcli.store.batch.file import GROUP, BatchWriter, footer_checksum
-from ddcli.store.state.manifest import FileEntry
+from ddcli.store.state.entries import FileEntry
 
 if TYPE_CHECKING:
     from ddcli.engine.pool import Pool

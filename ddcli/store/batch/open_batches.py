@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.batch.stored_batch import Matrix
-    from ddcli.store.state.manifest import FileEntry
+    from ddcli.store.state.entries import FileEntry
 
     Stamp = tuple[int, int, int]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.batch.file import BatchWriter
     from ddcli.store.batch.stored_batch import StoredBatch
-    from ddcli.store.state.manifest import FileEntry
+    from ddcli.store.state.entries import FileEntry
 
 
 def deal(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.batch.file import Strings
     from ddcli.store.batch.layout import BatchLayout
-    from ddcli.store.state.manifest import FileEntry
+    from ddcli.store.state.entries import FileEntry
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 

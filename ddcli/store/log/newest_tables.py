@@ -16,7 +16,7 @@ from ddcli.dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ddcli.store.state.manifest import InputFile
+    from ddcli.store.state.entries import InputFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from ddcli.store.state.names import path_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ddcli.store.state.manifest import Times
+    from ddcli.store.state.entries import Times
 
 PROGRESS = "_progress.json"
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ddcli.store.formats.snapshots import SnapshotsFormat
     from ddcli.store.log.rows import Matrix
     from ddcli.store.log.unparsed import UnparsedRows
-    from ddcli.store.state.manifest import InputFile, Times
+    from ddcli.store.state.entries import InputFile, Times
     from ddcli.store.tables.listing import Listing
 
     Interval = tuple[Times | None, Times]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema
-    from ddcli.store.state.manifest import Times
+    from ddcli.store.state.entries import Times
     from ddcli.store.tables.files import Tables
 
 CHUNK = 1 << 20

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ddcli.engine.pool import Pool
     from ddcli.expressions.types import Schema, Type
     from ddcli.store.state.directory import Transaction
-    from ddcli.store.state.manifest import Times
+    from ddcli.store.state.entries import Times
 
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 

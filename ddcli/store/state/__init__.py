@@ -2,6 +2,7 @@
 
 * contents: where files lie, which of them a manifest names, and which go
 * directory: opened under the lock; a dead run finished, the next manifest committed
+* entries: what a manifest names: inputs, arrangements, outputs, and their files
 * export: a copy, made while runs go on
 * holds: what readers in other pipelines claim
 * manifest: everything a state consists of

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.store.files.gate import Files
-    from ddcli.store.state.manifest import FileEntry, Manifest
+    from ddcli.store.state.entries import FileEntry
+    from ddcli.store.state.manifest import Manifest
 
 SPILL = "spill"
 """The directory of a state in which a run puts away what it needs later: nothing in it outlives the run."""

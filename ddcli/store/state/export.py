@@ -12,7 +12,7 @@ from ddcli.store.files.gate import Files, temporary
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import locate, relative
 from ddcli.store.state.contents import batch_files
-from ddcli.store.state.manifest import FileEntry, Manifest, manifest_path
+from ddcli.store.state.manifest import Manifest, manifest_path
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.upkeep import Size, manifest_of
 from ddcli.store.state.verify import read_checked
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.files.lock import Lock
     from ddcli.store.files.object_lock import ObjectLock
+    from ddcli.store.state.entries import FileEntry
 
 
 def export_state(directory: Path, target: Path, *, files: Files | None = None) -> tuple[Manifest, Size]:

@@ -23,7 +23,7 @@ from ddcli.errors import StateError
 from ddcli.store.files.access import entries, read_bytes, real
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.lock import take_lock
-from ddcli.store.state.manifest import Times, mandatory, times
+from ddcli.store.state.entries import Times, mandatory, times
 from ddcli.store.state.names import HOLD, count_of, text_of, texts_of
 
 if TYPE_CHECKING:

@@ -19,18 +19,25 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import StateError
 from ddcli.store.files.access import entries, is_there, read_bytes
 from ddcli.store.files.gate import checksum
+from ddcli.store.state.entries import (
+    ArrangementEntry,
+    FileEntry,
+    InputEntry,
+    InputFile,
+    OutputEntry,
+    Times,
+    mandatory,
+    register_of,
+    times,
+)
 from ddcli.store.state.names import (
     ARRANGEMENT,
-    BATCH,
-    CHECKSUM,
     IDENTITY,
-    UPDATES,
     columns_of,
     count_of,
     integer_of,
     mapping_of,
     named,
-    path_inside,
     path_of,
     renaming,
     text_of,
@@ -56,190 +63,6 @@ RESTORE = "restore the state directory from a backup, or begin anew: `dd reset P
 
 _LATELY: dict[Path, tuple[bytes, Manifest]] = {}
 """The manifest that was read last, and its bytes: a run reads the same several times."""
-
-Times = tuple[tuple[int, ...], ...]
-"""A frontier: times as tuples of integers. Empty: closed, no time is at or after it."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """One Parquet file of the state or of an output: its name, what it must be, and the times that it covers.
-
-    `lower` is None in the first file of a log, which has no earlier bound. `footer` is the checksum of all that follows the row
-    groups. The files of a shard that have one `run` hold a key range each of what is one sorted batch, and the youngest run has the
-    highest number.
-    """
-
-    name: str
-    rows: int
-    size: int
-    checksum: str
-    lower: Times | None
-    upper: Times
-    since: Times | None = None
-    footer: str = ""
-    run: int = 0
-
-    @classmethod
-    def from_json(cls, tree: dict[str, Any], form: re.Pattern[str]) -> Self:
-        """Return the entry that a manifest holds as `tree`; its name has this form."""
-        found = cls(**{**tree, **{name: times(tree[name]) for name in ("lower", "upper", "since")}})
-        named(form, found.name), named(CHECKSUM, found.checksum), text_of(found.footer)
-        count_of(found.rows), count_of(found.size), count_of(found.run), mandatory(found.upper)
-        return found
-
-    @property
-    def key(self) -> str:
-        """What an output has no other of."""
-        return self.name
-
-    def to_row(self) -> list[Any]:
-        """Return the file of an output as its register has it."""
-        return [self.name, self.rows, self.size, self.checksum, self.lower, self.upper, self.footer]
-
-    @classmethod
-    def from_row(cls, row: list[Any]) -> Self:
-        """Return the file of an output that a register has as `row`."""
-        name, rows, size, sum_, lower, upper, footer = row
-        named(UPDATES, name), count_of(rows), count_of(size), named(CHECKSUM, sum_), text_of(footer)
-        return cls(name, rows, size, sum_, times(lower), mandatory(times(upper)), footer=footer)
-
-
-@dataclass(frozen=True, slots=True)
-class InputFile:
-    """One file of an input: its path relative to the input's root, and the facts that show whether it changed.
-
-    `done` is false while rows at or after the input's upper still wait in it. Rows before `since` were late and put aside.
-    `at` is the time of the run that took it in, where that is the time of its rows. Of a file that was `withdrawn` nothing is in the
-    state: it is remembered as long as it lies there as it was, so that it isn't taken in again. One that was `archived` has that path,
-    relative to the pipeline file or absolute; one that was `forgotten` is gone. There may be another file of the name of these.
-    """
-
-    path: str
-    size: int
-    mtime_ns: int
-    fingerprint: str = ""
-    done: bool = False
-    since: Times | None = None
-    at: int | None = None
-    withdrawn: bool = False
-    archived: str = ""
-    forgotten: bool = False
-
-    @property
-    def key(self) -> str:
-        """What an input has no other of: no file that lies in it has a path that begins with a slash."""
-        if self.forgotten:
-            return f"//{self.fingerprint}/{self.path}"
-        return f"/{self.archived}" if self.archived else self.path
-
-    def to_row(self) -> list[Any]:
-        """Return it as its register has it: a list, as an input may have tens of thousands."""
-        row = [self.key, self.size, self.mtime_ns, self.fingerprint, self.done]
-        if self.archived or self.forgotten:
-            return [*row, self.since, self.at, False, self.path, self.archived, self.forgotten]
-        if self.withdrawn:
-            return [*row, self.since, self.at, True]
-        if self.at is not None:
-            return [*row, self.since, self.at]
-        return [*row, self.since] if self.since else row
-
-    @classmethod
-    def from_row(cls, row: list[Any]) -> Self:
-        """Return the file that a register has as `row`."""
-        key, size, changed, fingerprint, done, *rest = row
-        defaults = [None, None, False, key, "", False]
-        since, at, withdrawn, path, archived, forgotten = [*rest, *defaults[len(rest) :]]
-        path_inside(path), count_of(size), integer_of(changed), text_of(fingerprint)
-        if archived:
-            path_of(archived)
-        at = None if at is None else integer_of(at)
-        facts = fingerprint, bool(done), times(since), at, bool(withdrawn), archived, bool(forgotten)
-        found = cls(path, size, changed, *facts)
-        if found.key != key:
-            raise ValueError(f"a file of another key: {key!r:.80}")
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class InputEntry:
-    """An input: the rows before `upper` of these files are in the state. `schema` is what the log's reader wants kept."""
-
-    upper: Times
-    files: Sequence[InputFile] = ()
-    schema: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
-        """Return the entry that a manifest holds as `tree`."""
-        files = Register.from_json(InputFile, tree, read)
-        schema = mapping_of(tree["schema"])
-        if schema:
-            columns_of(schema["columns"]), columns_of(schema["time"])
-            if schema["diff"] not in {True, False, None}:
-                raise ValueError(f"no yes or no: {schema['diff']!r:.80}")
-        if "newest" in schema:
-            order, at = schema["newest"]
-            integer_of(order), integer_of(at)
-        if "identity" in schema:
-            text_of(schema["identity"])
-            mandatory(times(schema["begin"]))
-        return cls(mandatory(times(tree["upper"])), files, schema)
-
-    @property
-    def identity(self) -> str:
-        """Of an imported arrangement, which one it is."""
-        return str(self.schema["identity"])
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what a manifest holds of it."""
-        return {"upper": self.upper, "schema": self.schema, **register_of(InputFile, self.files).to_json()}
-
-
-@dataclass(frozen=True, slots=True)
-class ArrangementEntry:
-    """An arrangement: what it is of (`fingerprint`), its frontiers, its columns with the key's first, its batch files by shard."""
-
-    fingerprint: str
-    since: Times | None
-    upper: Times
-    key: tuple[str, ...]
-    schema: dict[str, str]
-    shards: tuple[tuple[FileEntry, ...], ...]
-
-    @classmethod
-    def from_json(cls, tree: dict[str, Any]) -> Self:
-        """Return the entry that a manifest holds as `tree`."""
-        shards = tuple(tuple(FileEntry.from_json(file, BATCH) for file in shard) for shard in tree["shards"])
-        bounds = {"since": times(tree["since"]), "upper": mandatory(times(tree["upper"]))}
-        found = cls(**{**tree, **bounds, "key": tuple(tree["key"]), "shards": shards})
-        text_of(found.fingerprint)
-        if not shards or not set(found.key) <= columns_of(found.schema).keys():
-            raise ValueError("no shards, or a key that is no column")
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class OutputEntry:
-    """An output log: its directory relative to the state's, its columns, its files, oldest first, and what it says (`fingerprint`)."""
-
-    path: str
-    schema: dict[str, str]
-    files: Sequence[FileEntry] = ()
-    fingerprint: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what a manifest holds of it."""
-        plain = {"path": self.path, "schema": self.schema, "fingerprint": self.fingerprint}
-        return plain | register_of(FileEntry, self.files).to_json()
-
-    @classmethod
-    def from_json(cls, tree: dict[str, Any], read: Read) -> Self:
-        """Return the entry that a manifest holds as `tree`."""
-        files = Register.from_json(FileEntry, tree, read)
-        found = cls(tree["path"], tree["schema"], files, tree["fingerprint"])
-        path_of(found.path), columns_of(found.schema), text_of(found.fingerprint)
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,32 +188,10 @@ def check_cache(cache: Mapping[str, Any]) -> None:
 FIELDS = tuple(entry.name for entry in fields(Manifest))
 
 
-def times(tree: Any) -> Any:
-    """Return a frontier from its JSON form, lists of lists; None stays None. Raises TypeError or ValueError."""
-    if tree is None:
-        return None
-    found = tuple([tuple([integer_of(value) for value in time]) for time in tree])
-    if len({len(time) for time in found}) > 1 or () in found:
-        raise ValueError("times of several lengths")
-    return found
-
-
-def mandatory(frontier: Times | None) -> Times:
-    """Return a frontier that must be there."""
-    if frontier is None:
-        raise ValueError("no frontier")
-    return frontier
-
-
 def check_number(number: Any, path: Path) -> None:
     """Look whether a manifest has the number that its name says, and there may be a next one: ValueError."""
     if number != int(path.stem) or number >= LAST:
         raise ValueError(f"it has the number {number!r:.80}")
-
-
-def register_of(kind: type[T], files: Sequence[T]) -> Register[T]:
-    """Return the register of some files: their own, or one that has them all as recent."""
-    return files if isinstance(files, Register) else Register(kind, (), files)
 
 
 def _plain(value: Any) -> Any:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ddcli.store.state.manifest import FileEntry, Manifest, Times
+    from ddcli.store.state.entries import FileEntry, Times
+    from ddcli.store.state.manifest import Manifest
 
 PARQUET = ".parquet"
 """What globs take, whatever the name begins with."""

@@ -15,8 +15,9 @@ from ddcli.errors import InputError, did_you_mean
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import Lock
+from ddcli.store.state.entries import times
 from ddcli.store.state.holds import Hold, find_hold, holding, read_holds, reader_name, release, write_hold
-from ddcli.store.state.manifest import read_newest, times
+from ddcli.store.state.manifest import read_newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.log.schema import LogSchema
-    from ddcli.store.state.manifest import ArrangementEntry, Manifest, Times
+    from ddcli.store.state.entries import ArrangementEntry, Times
+    from ddcli.store.state.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

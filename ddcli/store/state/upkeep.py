@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ddcli.store.batch.layout import BatchLayout
     from ddcli.store.batch.stored_batch import StoredBatch
     from ddcli.store.files.lock_holder import IfLocked
+    from ddcli.store.state.entries import ArrangementEntry, FileEntry, Times
     from ddcli.store.state.holds import Hold
-    from ddcli.store.state.manifest import ArrangementEntry, FileEntry, Times
 
 Result = TypeVar("Result")
 WAITING = "-waiting"

@@ -10,7 +10,7 @@ from ddcli.store.files.access import read_bytes, reading, size_of
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
 from ddcli.store.state.contents import batch_files, unpublished
-from ddcli.store.state.manifest import RESTORE, FileEntry, Manifest
+from ddcli.store.state.manifest import RESTORE, Manifest
 from ddcli.store.state.outputs import output_files
 
 FINISH = "run the pipeline again, or `dd state gc`: both finish it"
@@ -18,6 +18,8 @@ FINISH = "run the pipeline again, or `dd state gc`: both finish it"
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from ddcli.store.state.entries import FileEntry
 
 
 def check_size(path: Path, entry: FileEntry) -> None:

@@ -18,7 +18,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.store.files.gate import TEMPORARY
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
-from ddcli.store.state.manifest import InputFile
+from ddcli.store.state.entries import InputFile
 from ddcli.store.tables.lakes import refusal, refuse_lake_tables, table_of
 from ddcli.store.tables.packing import NAMES as PACKINGS
 
