@@ -109,6 +109,8 @@ STATEMENTS = [
     "select a from t where b in (select a from w anti join u on u.c = t.a)",
     "select a, (select count(*) from u semi join (select k from v where v.x = t.b) q on q.k = u.a) as n from t",
     "select a from t where not exists (select 1 from u where u.a = t.b and u.c > 1) and a in (select x from v where v.k = t.a)",
+    """select "#value0", "#key0" + 1 as l, sum("#key0") + count("#value0") as n from (select a as "#value0", b as "#key0" from t) group by "#value0", "#key0" + 1""",
+    """select distinct on ("#key0" + 1) "#key0", "#key1" from (select a as "#key0", b as "#key1" from t) order by "#key0" + 1, "#key1" * 2, "#key1" limit 3""",
 ]  # fmt: skip
 
 

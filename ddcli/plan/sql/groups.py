@@ -66,7 +66,7 @@ def grouped(
     others = [text for text in keys if text not in plain]
     fresh_names = renamed([f"#key{at}" for at in range(len(others))], block.schema)
     names = plain | dict(zip(others, fresh_names.values(), strict=True))
-    results = list(renamed([f"#value{at}" for at in range(len(calls))], [*block.schema, *names.values()]))
+    results = list(renamed([f"#value{at}" for at in range(len(calls))], [*block.schema, *names.values()]).values())
     named = dict(zip(calls, results, strict=True))
     taken = [*block.schema, *names.values(), *results]
     listed = dict(zip(marks, renamed([f"#grouping{at}" for at in range(len(marks))], taken).values(), strict=True))

@@ -112,7 +112,8 @@ def _listed(
     if limit is None and not offset and on is None and statement.shown is not node:
         found = nodes.mapped(block.node, rows)
         return limited(statement, node, QueryResult(found, keys, columns, single), order_by, None, 0)
-    hidden = renamed([f"#key{at}" for at in range(len(order_by) + len(by))], rows.keys() | before.schema.keys())
+    taken = rows.keys() | before.schema.keys()
+    hidden = list(renamed([f"#key{at}" for at in range(len(order_by) + len(by))], taken).values())
     extra = dict(zip(hidden, [*(key for key, _ in order_by), *by], strict=True))
     kept: list[Key] = []
     for name, (key, descending) in zip(hidden, order_by, strict=False):
@@ -124,7 +125,7 @@ def _listed(
     extra = {name: _inlined(each, listed) for name, each in extra.items()}
     result = QueryResult(nodes.mapped(block.node, rows | extra), keys, columns, single)
     if on is not None:
-        groups = (*keys, *list(hidden)[len(order_by) :])
+        groups = (*keys, *hidden[len(order_by) :])
         order_columns = tuple((key.name, descending) for key, descending in kept if isinstance(key, Column))
         result = replace(result, node=logical.TopK((result.node,), result.node.schema, groups, 1, order_columns))
     if limit is not None or offset:
