@@ -6,6 +6,7 @@ import pytest
 
 from ddcli import Dataflow
 from ddcli.errors import UsageError
+from ddcli.plan import logical
 from ddcli.plan.logical import Apply, Graph, Source
 from tests.draws import chance, many
 from tests.sql.generate import Statements
@@ -147,6 +148,13 @@ def test_random_windows_are_what_duckdb_makes_of_them(base):
     for seed in range(statements):
         assert judge(WindowStatements(chance("windows", seed)).statement(), seed, base, judged) is None
     assert judged.compared == statements, judged.refused + judged.left
+
+
+def test_a_condition_with_a_constant_date_is_asked_before_a_join():
+    for date, early in (("date '2020-01-01' + interval 1 year", 2), ("cast('2020-13-01' as date)", 1)):
+        node = bound(f"select t.a from t join u on t.a = u.a where u.d < {date} and t.b > 1")
+        joins = [each for each in logical.Graph({"": node}).nodes() if isinstance(each, logical.Join)]
+        assert [isinstance(side, logical.Apply) for side in joins[0].inputs].count(True) == early
 
 
 def test_a_collection_can_be_queried():

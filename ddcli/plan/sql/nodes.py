@@ -212,7 +212,11 @@ def _widens(have: Type, want: Type) -> bool:
 
 
 def _has_value(expression: Expression) -> bool:
-    """Say whether an expression that reads no column can be evaluated."""
+    """Say whether an expression that reads no column can be evaluated. Of dates plus months, which are common, that is known."""
+    if isinstance(expression, Call) and expression.function == "add_months":
+        day, months = (each.value if isinstance(each, Literal) else None for each in expression.args)
+        if isinstance(day, dt.date) and isinstance(months, int) and dt.MINYEAR < day.year + months / 12 < dt.MAXYEAR:
+            return True
     import polars as pl
 
     from ddcli.errors import InputError
