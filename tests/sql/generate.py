@@ -327,6 +327,8 @@ class Statements:
             if way in (1, 2):
                 return f"{value} {negated}in ({inner})"
             if way == 3:
+                # Of null beside every row of none, DuckDB makes null, not true.
+                value = self.constant(kind, null=False) if "null" in value else value
                 return f"{value} {self.comparison()} {self.rng.choice(['any', 'all'])} ({inner})"
             return f"{value} {self.comparison()} {self.scalar(kind, everything, depth)}"
         kind = self.rng.choice(sorted({kind for _, kind in everything}))

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tests.sql.changes import Frames
 
 LEFT_OUT = {
-    "q6": "a window over the last 10 rows of a seller: a window function",
     "q10": "writes its input to files by day: a sink",
     "q11": "session windows, which end where no bid comes for a while",
     "q12": "windows of the wall clock",
@@ -50,6 +49,16 @@ with windows as (
 )
 select auction, number, num from windows one
 where num >= (select max(num) from windows other where other.number = one.number)""",
+    "q6": """\
+select q.seller, q.id, avg(q.final) over (
+  partition by q.seller order by q.closed, q.id rows between 10 preceding and current row
+) as average
+from (
+  select max(b.price) as final, a.seller, a.id, max(b.date_time) as closed
+  from auction a, bid b
+  where a.id = b.auction and b.date_time between a.date_time and a.expires
+  group by a.id, a.seller
+) q""",
     "q7": """\
 select b.auction, b.price, b.bidder, b.date_time, b.extra
 from bid b join (
