@@ -148,3 +148,39 @@ def test_tests_have_the_columns_that_are_found(tmp_path):
     write(tmp_path, "1", ["id", "v"], [["1", "y"]], "csv")
     (outcome,) = run_tests(path).outcomes
     assert (outcome.failures, outcome.skipped) == ((), None)
+
+
+def test_digits_that_a_column_found_has_not_are_refused_or_put_aside(tmp_path):
+    many_rows = [[str(row), "2.5", "2024-01-31 10:00:00.5"] for row in range(5_000)]
+    for kind, folder in (("csv", tmp_path / "c"), ("ndjson", tmp_path / "n")):
+        path = pipeline(folder)
+        write(folder, "1", ["id", "rate", "at"], [["1", "2.50", "2024-01-31 10:00:00"]], kind)
+        run(path)
+        for rate, at, problem in (
+            ("0.004", "", "column 'rate' is decimal(18, 2), and '0.004' has more digits"),
+            ("", "2024-01-31 10:00:00.1234567", "'2024-01-31 10:00:00.1234567' has more digits"),
+            ("1.999x", "", "column 'rate' is decimal(18, 2), and '1.999x' is none"),
+        ):
+            write(folder, "2", ["id", "rate", "at"], [["2", "1.5", ""], ["3", rate, at]], kind)
+            with pytest.raises(InputError) as caught:
+                run(path)
+            assert problem in caught.value.problem
+            assert f"2.{kind}:{3 if kind == 'csv' else 2}" in caught.value.place
+            assert "pinned by the first run" in caught.value.hint
+        write(folder, "2", ["id", "rate", "at"], [["2", "1.5000", "2024-01-31 10:00:00.1234560"]], kind)
+        run(path)
+        (tmp_path / kind).mkdir()
+        long = pipeline(tmp_path / kind)
+        write(tmp_path / kind, "1", ["id", "rate", "at"], [*many_rows, ["5000", "1.999", ""]], kind)
+        with pytest.raises(InputError, match="has more digits") as caught:
+            run(long)
+        assert f"1.{kind}:{5002 if kind == 'csv' else 5001}" in caught.value.place
+    said = "errors: quarantine\n" + (tmp_path / "csv/p.yaml").read_text()
+    (tmp_path / "csv/p.yaml").write_text(said)
+    assert run(tmp_path / "csv/p.yaml").changed
+    frame = pl.read_parquet(tmp_path / "csv/out/*.parquet")
+    assert frame.height == 5_000
+    pipeline(tmp_path / "declared", columns={"id": "int64", "rate": "decimal(18, 2)"})
+    write(tmp_path / "declared", "1", ["id", "rate"], [["1", "1.999"]], "csv")
+    run(tmp_path / "declared/p.yaml")
+    assert str(pl.read_parquet(tmp_path / "declared/out/*.parquet")["rate"][0]) == "2.00"

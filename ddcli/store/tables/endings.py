@@ -17,9 +17,18 @@ TABLES: dict[str, Kind] = {kind.name: kind for kind in (Parquet(), Ipc())}
 
 
 def kind_of(
-    path: Path, declared: Schema | None, dialect: Dialect, *, nested: bool = False, enveloped: bool = False
+    path: Path,
+    declared: Schema | None,
+    dialect: Dialect,
+    *,
+    nested: bool = False,
+    enveloped: bool = False,
+    exact: bool = False,
 ) -> Kind:
-    """Return the kind of a file; `declared` are the types of the columns that text has, if the pipeline says any."""
+    """Return the kind of a file; `declared` are the types of the columns that text has, if the pipeline says any.
+
+    `exact`: a text is none of its type where a cast would cut digits of it.
+    """
     name = footers.name_of_kind(path)
     if name in TABLES:
         return TABLES[name]
@@ -31,7 +40,9 @@ def kind_of(
     if name == footers.EXCEL:
         from ddcli.store.tables.workbooks import Workbooks
 
-        return Workbooks(columns)
+        return Workbooks(columns, exact=exact)
     from ddcli.store.tables.text_kinds import Csv, Ndjson
 
-    return Csv(columns, dialect) if name == footers.CSV else Ndjson(columns, nested=nested, enveloped=enveloped)
+    if name == footers.CSV:
+        return Csv(columns, dialect, exact=exact)
+    return Ndjson(columns, nested=nested, enveloped=enveloped, exact=exact)

@@ -63,7 +63,7 @@ class Tables:
     dialect: Dialect = DEFAULT
     enveloped: bool = False
     remark: str = ""
-    """What is added to the hint about a value that is none of its type."""
+    """What is added to the hint about a value that is none of its type: where the types were inferred, which then hold each value exactly."""
     passed: dict[Path, pl.Series] = field(default_factory=dict)
     """The numbers of rows of text that can't be read, by file: nobody sees them, and the rows after them count on."""
     _kinds: dict[object, Kind] = field(default_factory=dict)
@@ -101,7 +101,12 @@ class Tables:
         if (known := self._kinds.get(alike)) is None:
             dialect = self.dialect.of(path, partition)
             known = self._kinds[alike] = kind_of(
-                path, self.declared, dialect, nested=self.nested, enveloped=self.enveloped
+                path,
+                self.declared,
+                dialect,
+                nested=self.nested,
+                enveloped=self.enveloped,
+                exact=bool(self.remark),
             )
         return known
 
@@ -327,13 +332,23 @@ class Tables:
             name, row = flag.removeprefix(FAILING), (rows[0] if rows else 0) + (frame[flag].arg_max() or 0)
             value = self._collected(paths, columns, self._text(paths, name).slice(row, 1)).item()
             assert self.declared is not None
-            raise InputError(
-                f"column '{name}' is {self.declared[name].required()}, and {value!r} is none",
-                place=self.place(paths[0], row),
-                hint=f"{_written(self.declared[name], self.dialect)}correct the file, or declare another type under the input's `columns`"
-                + (f"; {self.remark}" if self.remark else ""),
-            )
+            kind = self.declared[name].required()
+            if self.remark and self._is_read(value, kind):
+                problem = f"column '{name}' is {kind}, and {value!r} has more digits"
+                hint = f"declare the column with more digits under the input's `columns`; {self.remark}"
+            else:
+                problem = f"column '{name}' is {kind}, and {value!r} is none"
+                hint = f"{_written(kind, self.dialect)}correct the file, or declare another type under the input's `columns`"
+                hint += f"; {self.remark}" if self.remark else ""
+            raise InputError(problem, place=self.place(paths[0], row), hint=hint)
         return frame.drop(flags)
+
+    def _is_read(self, value: str, kind: Type) -> bool:
+        """Say whether a cast reads a text that its column can't hold exactly."""
+        if kind.kind == "decimal" and self.dialect.decimal != ".":
+            value = value.replace(self.dialect.decimal, ".")
+        cast = Lowering().value(Cast(Literal(value, TEXT), kind.or_null(), try_=True))
+        return pl.select(cast).item() is not None
 
 
 WRITTEN = {

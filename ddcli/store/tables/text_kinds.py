@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 WRITTEN = "written "
 """What is put before a column's name for its text as a cast reads it."""
+FRACTION = {"ms": 3, "us": 6, "ns": 9}
+"""Digits of a second that timestamps of a unit have."""
 RENAMED = "_duplicated_"
 """What polars adds to a name that a header has twice."""
 
@@ -62,8 +64,8 @@ class TextKind:
 
     name: str
 
-    def __init__(self, declared: Schema, *, nested: bool = False) -> None:
-        self.declared, self.nested = declared, nested
+    def __init__(self, declared: Schema, *, nested: bool = False, exact: bool = False) -> None:
+        self.declared, self.nested, self.exact = declared, nested, exact
         self._syntax = Syntax()
         self._written: dict[str, pl.Expr] = {}
         """Of columns whose texts are not as a cast reads them: these texts as it does, null where they can't be."""
@@ -71,14 +73,20 @@ class TextKind:
 
     def _casts(self) -> dict[str, pl.Expr]:
         """Return the columns that are no text, as casts of it."""
-        low = Lowering()
         return {
-            name: low.value(
-                Cast(Column(WRITTEN + name if name in self._written else name, TEXT), kind.or_null(), try_=True)
-            ).alias(name)
-            for name, kind in self.declared.items()
-            if kind.kind != "string"
+            name: self._cast(name, kind).alias(name) for name, kind in self.declared.items() if kind.kind != "string"
         }
+
+    def _cast(self, name: str, kind: Type) -> pl.Expr:
+        """Return a column as a cast of its text; where it has to be `exact`, null for digits that the cast would cut."""
+        text = WRITTEN + name if name in self._written else name
+        value = Lowering().value(Cast(Column(text, TEXT), kind.or_null(), try_=True))
+        digits = (
+            kind.scale if kind.kind == "decimal" else FRACTION[kind.unit or "us"] if kind.kind == "datetime" else None
+        )
+        if not self.exact or digits is None:
+            return value
+        return pl.when(~pl.col(text).str.contains(rf"\.[0-9]{{{digits}}}[0-9]*[1-9]")).then(value)
 
     def failing(self, names: Sequence[str]) -> Mapping[str, pl.Expr]:
         return {name: pl.col(name).is_not_null() & self._typed[name].is_null() for name in names if name in self._typed}
@@ -122,8 +130,8 @@ class Csv(TextKind):
 
     name = footers.CSV
 
-    def __init__(self, declared: Schema, dialect: Dialect) -> None:
-        super().__init__(declared)
+    def __init__(self, declared: Schema, dialect: Dialect, *, exact: bool = False) -> None:
+        super().__init__(declared, exact=exact)
         self.dialect = dialect
         self._syntax = Syntax(dialect=dialect)
         self._written = {
@@ -256,8 +264,8 @@ class Ndjson(TextKind):
 
     name = footers.NDJSON
 
-    def __init__(self, declared: Schema, *, nested: bool = False, enveloped: bool = False) -> None:
-        super().__init__(declared, nested=nested)
+    def __init__(self, declared: Schema, *, nested: bool = False, enveloped: bool = False, exact: bool = False) -> None:
+        super().__init__(declared, nested=nested, exact=exact)
         self._enveloped = enveloped
         self._envelopes: dict[Path, bool] = {}
         self._misshapen: dict[Path, dict[int, tuple[str, str]]] = {}
