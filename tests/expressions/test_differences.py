@@ -59,6 +59,7 @@ def test_what_reads_otherwise_elsewhere_is_noted():
         assert words in note
         assert str(span) == "query:1:8"
     assert bound_notes("select a / 2.0 as x, greatest(a, 1) as y, concat('x', 'y') as z from t") == ()
+    assert bound_notes("select s || 'x' as x from t") == ()
 
 
 def test_functions_are_found_by_name_and_by_meaning():

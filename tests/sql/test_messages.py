@@ -59,6 +59,12 @@ WRONG = {
     "insert into t values (1)": (None, "this is no query"),
     "select a from t; select b from t": (None, "`;` ends a query, but more follows"),
     "select a from": (None, ""),
+    "with r as (select 1 as x), R as (select 2 as x) select * from r": ("1:28", "two tables are named `R`"),
+    "with r(x, x) as (select a, b from t) select * from r": ("1:11", "two columns of `r` are named `x`"),
+    "select 1 as y from t q(x, x)": ("1:27", "two columns of `q` are named `x`"),
+    "select 1 as y from t join u using (a, a)": ("1:39", "`using` has the column `a` twice"),
+    "select 1 as y from t, u T": (None, "two tables are named"),
+    "select sum(a) over w as n from t window w as (order by a), W as (order by b)": (None, "two windows are named"),
 }
 
 

@@ -89,7 +89,11 @@ class RowExpressions(ExpressionReader):
         assert isinstance(found, Call)
         if found.function == "/" and all(arg.type.is_integer for arg in found.args):
             self.block.statement.note(node, QUOTIENT)
-        elif found.function in ABSORBING and any(arg.type.nullable for arg in found.args):
+        elif (
+            found.function in ABSORBING
+            and not isinstance(node, exp.DPipe)
+            and any(arg.type.nullable for arg in found.args)
+        ):
             self.block.statement.note(node, f"{found.function} is null where one value is: {ABSORBING[found.function]}")
         return found
 

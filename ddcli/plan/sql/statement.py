@@ -72,8 +72,7 @@ def _bound(
     names: dict[str, str] = {}
     for name, column in result.columns:
         if name in names:
-            hint = "give one of them another name with `as`"
-            raise SpecError(f"two columns are named `{name}`", span=text.span, hint=hint)
+            raise SpecError(f"two columns are named `{name}`", span=text.span, hint=f"{ANOTHER} with `as`")
         names[name] = column
     order = [(column, descending) for column, descending in statement.order]
     shown = {column: name for name, column in names.items()}
@@ -87,6 +86,7 @@ def _bound(
     return Relation(node), by, tuple(dict.fromkeys(statement.notes))
 
 
+ANOTHER = "give one of them another name"
 ORDER = "#order"
 """Begins the names of columns that only say how rows are ordered."""
 
@@ -185,8 +185,12 @@ class Statement:
             from ddcli.plan.sql.recursion import recursive
 
             return recursive(self, tables, environment)
+        words: set[str] = set()
         for table in tables:
             name, columns, query = self.definition(table)
+            if (word := self.identifier(name)).lower() in words:
+                raise SpecError(f"two tables are named `{word}`", span=self.tree.place(name), hint=ANOTHER)
+            words.add(word.lower())
             result = self._query(query, Environment(environment.tables), value=False)
             environment = self.defined(environment, name, columns, result)
         return environment
@@ -213,6 +217,10 @@ class Statement:
             problem = f"`{table}` has {len(columns)} columns, and {len(names)} names for them"
             raise SpecError(problem, span=self.tree.place(place))
         given = [self.identifier(each) for each in names]
+        for at, each in enumerate(given):
+            if each in given[:at]:
+                problem = f"two columns of `{table}` are named `{each}`"
+                raise SpecError(problem, span=self.tree.place(names[at]), hint=ANOTHER)
         return tuple((given[at] if at < len(given) else name, column) for at, (name, column) in enumerate(columns))
 
     def identifier(self, node: exp.Expr) -> str:

@@ -229,9 +229,7 @@ class From:
             )
         if kind in ("semi", "anti"):
             return self.semi(chain, other, on, using, target, anti=kind == "anti")
-        columns = (
-            self.common(chain, other, target) if method else [self.statement.identifier(each) for each in using or ()]
-        )
+        columns = self.common(chain, other, target) if method else self.used(using)
         both = Chain(
             chain.items + other.items,
             chain.conditions + other.conditions,
@@ -343,7 +341,7 @@ class From:
         anti: bool,
     ) -> Chain:
         """Return the chain whose rows have a partner, or none."""
-        columns = [self.statement.identifier(each) for each in using or ()]
+        columns = self.used(using)
         equal, _ = self.merged(chain, other, columns, "", at)
         both = Chain(chain.items + other.items, [], chain.names + other.names)
         if on is not None and contains_query(on):
@@ -378,6 +376,15 @@ class From:
         if not found:
             raise SpecError("a `natural join` needs common columns, and there are none", span=self.place(at))
         return found
+
+    def used(self, using: Sequence[exp.Expr] | None) -> list[str]:
+        """Return the columns that `using` lists, each once."""
+        columns: list[str] = []
+        for each in using or ():
+            columns.append(self.statement.identifier(each))
+            if columns[-1].lower() in (name.lower() for name in columns[:-1]):
+                raise SpecError(f"`using` has the column `{columns[-1]}` twice", span=self.place(each))
+        return columns
 
     def merged(
         self, chain: Chain, other: Chain, columns: Sequence[str], side: str, at: exp.Expr
