@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
+from ddcli.job.consumed import archives_of, not_taken_in
 from ddcli.job.functions import functions_of
 from ddcli.job.request import problems_of, state_of
 from ddcli.plan.bound import BoundPipeline
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.state.entries import InputEntry
+    from ddcli.store.state.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +60,19 @@ class Checked:
     errors: tuple[DdError, ...] = ()
     unseen: dict[str, str] = field(default_factory=dict)
     """The Python functions of which the text doesn't say how many arguments they take, and why."""
+    not_taken_in: dict[str, str] = field(default_factory=dict)
+    """Notes on inputs whose archives have files from before there was a state."""
     bound: BoundPipeline | None = None
     """The file with the columns of its inputs, of those whose columns are known."""
 
     @property
     def remarks(self) -> list[str]:
-        """What a person should know of the inputs' columns: which were declared without a file, and which inferred."""
+        """What a person should know of the inputs: whose columns were declared without a file, or inferred, and whose archives are not empty."""
         found = self.inputs.items()
         none = [name for name, given in found if not given.files and not given.key and not given.pinned]
         inferred = [f"inputs.{name}: {given.pinned.remark}" for name, given in found if given.pinned is not None]
-        return [*(f"inputs.{name}: no files here; its columns are as declared" for name in none), *inferred]
+        none_here = [f"inputs.{name}: no files here; its columns are as declared" for name in none]
+        return [*none_here, *inferred, *(f"inputs.{name}: {note}" for name, note in self.not_taken_in.items())]
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -126,7 +131,8 @@ def check(path: Path) -> Checked:
     bound = _bound(spec, inputs, errors)
     outputs = _plan(bound, errors)
     unseen = {} if errors else _unseen(spec, base)
-    return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors, unseen, bound)
+    left = {} if errors or not archives_of(spec) or _manifest(spec, base) else not_taken_in(spec, base)
+    return Checked(str(path), spec.name.value, inputs, outputs, SpecErrors(errors).errors, unseen, left, bound)
 
 
 def _unseen(spec: Spec, base: Path) -> dict[str, str]:
@@ -139,9 +145,14 @@ def _unseen(spec: Spec, base: Path) -> dict[str, str]:
 
 def _entry(spec: Spec, base: Path, name: str) -> InputEntry | None:
     """Return what the state has of an input, if it is on this machine."""
-    state = state_of(spec, base)
-    manifest = None if isinstance(state, ObjectPath) else read_newest(state)
+    manifest = _manifest(spec, base)
     return manifest.inputs.get(name) if manifest is not None else None
+
+
+def _manifest(spec: Spec, base: Path) -> Manifest | None:
+    """Return the newest manifest of the state, if it is on this machine."""
+    state = state_of(spec, base)
+    return None if isinstance(state, ObjectPath) else read_newest(state)
 
 
 def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) -> CheckedInput:

@@ -1,5 +1,6 @@
 """What two pipeline files give for the inputs as they are now: each run from nothing, aside, and compared output by output.
 
+Files that were archived are read where they lie now, and those that were withdrawn are passed over: by the states of both pipelines.
 State, outputs and whatever a run puts aside are in a scratch directory, so nothing that is there is touched.
 """
 
@@ -13,21 +14,25 @@ from typing import TYPE_CHECKING, Any
 from ddcli.compare.diff import compare
 from ddcli.compare.sides import Reading, give, open_sides
 from ddcli.dataclass import dataclass
-from ddcli.errors import UsageError, did_you_mean
+from ddcli.errors import InputError, UsageError, did_you_mean
+from ddcli.job.consumed import not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import read_request
 from ddcli.spec import read_spec
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
 from ddcli.store.state.directory import State
+from ddcli.store.state.manifest import read_newest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ddcli.compare.difference import Difference
     from ddcli.compare.settings import Settings
     from ddcli.job.request import Request
     from ddcli.spec.model import Spec
+    from ddcli.store.state.entries import InputFile
+    from ddcli.store.state.manifest import Manifest
 
 
 @dataclass
@@ -82,19 +87,24 @@ def compare_pipelines(
     for request in requests:
         _refuse_imports(request)
         refuse_code(request.spec, no_code=no_code)
+    manifests = [read_newest(request.state) for request in requests]
+    earlier = [
+        _earlier(request, [*zip(requests, manifests, strict=True)][::way])
+        for request, way in zip(requests, (1, -1), strict=True)
+    ]
     chosen = _chosen([*dict.fromkeys([*left.outputs, *right.outputs])], select)
     both = [name for name in chosen if name in left.outputs and name in right.outputs]
     wanted = {name: settings(name) for name in both}
     found = Differences(
         only_a=tuple(name for name in chosen if name not in right.outputs),
         only_b=tuple(name for name in chosen if name not in left.outputs),
-        notes=tuple(_apart(*requests)),
+        notes=(*_apart(*requests), *_not_taken_in(requests, earlier)),
     )
     with tempfile.TemporaryDirectory(prefix="dd-diff-", ignore_cleanup_errors=True) as scratch:
         folders = [Path(scratch) / name for name in ("a", "b")]
-        for request, folder, name in zip(requests, folders, ("A", "B"), strict=True):
+        for request, known, folder, name in zip(requests, earlier, folders, ("A", "B"), strict=True):
             say(f"running {name}: {request.spec.path}")
-            run_aside(request.spec.path, folder, memory)
+            run_aside(request.spec.path, folder, memory, known)
         for name in both:
             given = [give(str(_output(folder, name)), Reading(_times(left), as_of=as_of), name) for folder in folders]
             sides = [
@@ -105,8 +115,11 @@ def compare_pipelines(
     return found
 
 
-def run_aside(path: Path, folder: Path, memory: int | None) -> None:
-    """Run a pipeline from nothing, with its state and its outputs in a folder that is not there yet."""
+def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str, Sequence[InputFile]]) -> None:
+    """Run a pipeline from nothing, with its state and its outputs in a folder that is not there yet. Raises InputError where nothing can be read.
+
+    `earlier` is what is known of files that its inputs have archived. None is moved: that is the work of a run that commits to their state.
+    """
     from ddcli.driver.execute import execute
 
     folder.mkdir()
@@ -118,9 +131,44 @@ def run_aside(path: Path, folder: Path, memory: int | None) -> None:
         request,
         spec=replace(spec, inputs=inputs, errors=errors),
         outputs={name: real(_output(folder, name)) for name in spec.outputs},
+        earlier=earlier,
     )
     with State.open(request.state, request.outputs) as opened:
         execute(request, opened.manifest, opened)
+        if opened.manifest is None:
+            notes = (f"inputs.{name}: {note}" for name, note in not_taken_in(spec, request.base, earlier).items())
+            problem = "there is nothing to compare: the inputs of the pipeline have no rows"
+            raise InputError(problem, place=str(path), hint="; ".join(notes) or None)
+
+
+def _earlier(request: Request, states: Sequence[tuple[Request, Manifest | None]]) -> dict[str, list[InputFile]]:
+    """Return by input what states know of its files, whatever the input is called there. The first state is asked first."""
+    found = {}
+    for name, given in request.spec.inputs.items():
+        place = real(locate(request.base, given.path.value))
+        known: dict[str, InputFile] = {}
+        for other, manifest in states:
+            for called, each in other.spec.inputs.items():
+                if (
+                    manifest is None
+                    or called not in manifest.inputs
+                    or real(locate(other.base, each.path.value)) != place
+                ):
+                    continue
+                for file in manifest.inputs[called].files:
+                    if file.archived:  # relative to another file, perhaps
+                        file = replace(file, archived=str(real(locate(other.base, file.archived))))
+                    known.setdefault(file.key, file)
+        if known:
+            found[name] = list(known.values())
+    return found
+
+
+def _not_taken_in(requests: Sequence[Request], earlier: Sequence[Mapping[str, Sequence[InputFile]]]) -> Iterable[str]:
+    """Give which archives have files of which no state knows what they are: they are not compared."""
+    for side, request, known in zip(("A", "B"), requests, earlier, strict=True):
+        for name, note in not_taken_in(request.spec, request.base, known).items():
+            yield f"input {name} of {side}: {note}: they are not compared"
 
 
 def _output(folder: Path, name: str) -> Path:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.errors import EngineError
-from ddcli.job.consumed import archive
+from ddcli.job.consumed import archive, not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.options import SparkOptions
 from ddcli.job.request import imports, is_idle, newest_of, nothing_new, read_request
@@ -116,6 +116,7 @@ def run(
     request = _withdrawing(request, manifest, withdraw)
     if manifest is not None and not request.withdrawn and is_idle(request, manifest):
         return nothing_new(request, manifest)
+    left = not_taken_in(request.spec, request.base) if manifest is None else {}
     check_aside(request.aside)
     # The lock first: once polars is imported, a wait for it can't be interrupted, as polars has system calls restarted.
     state_or_none = (
@@ -150,6 +151,9 @@ def run(
             archive(request.spec, request.base, opened.manifest, opened.files)
         if opened and opened.manifest and wanted:
             advance_holds(request.spec.name.value, request.state, taken_of(opened.manifest, wanted))
+        if summary.changed or standby is None:
+            for name, note in left.items():
+                say(f"inputs.{name}: {note}")
         summary = replace(summary, seconds=clock.perf_counter() - started)
         if opened is not None and summary.changed:
             _record(opened, summary, began, request)

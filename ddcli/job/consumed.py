@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import EngineError, InputError
+from ddcli.job.summary import plural
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
-from ddcli.store.tables.listing import unmoved
+from ddcli.store.tables.listing import PRIVATE, places_of, unmoved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.errors import Text
@@ -29,6 +30,33 @@ if TYPE_CHECKING:
 def archives_of(spec: Spec) -> list[tuple[str, Text]]:
     """Return the archives that a file names, each with the keys that name it."""
     return [(f"inputs.{name}.consumed", given.archive) for name, given in spec.inputs.items() if given.archive]
+
+
+def apart(given: InputSpec, base: Path, files: Iterable[InputFile]) -> list[InputFile]:
+    """Return of the files that an input has taken in those that matter where it is taken in anew: it would not find them, or pass them over."""
+    roots = places_of(given.path.value, base)
+    found = []
+    for file in files:
+        if file.withdrawn or file.archived or file.forgotten:
+            found.append(file)
+        elif given.consumed == "forget" and file.done and not any((root / file.path).exists() for root in roots):
+            found.append(replace(file, forgotten=True))  # gone since the last run
+    return found
+
+
+def not_taken_in(spec: Spec, base: Path, known: Collection[str] = ()) -> dict[str, str]:
+    """Return a note on each input, but those `known`, in whose archive files lie: somebody else has taken them in."""
+    found = {}
+    for name, given in spec.inputs.items():
+        if given.archive is None or name in known:
+            continue
+        directory = real(locate(base, given.archive.value))
+        parts = (path.relative_to(directory).parts for path in directory.rglob("*") if path.is_file())
+        if count := sum(not any(part.startswith(PRIVATE) for part in each) for each in parts):
+            found[name] = (
+                f"its archive '{given.archive.value}' has {count:,} {plural(count, 'file')} that this pipeline has not taken in"
+            )
+    return found
 
 
 def destined(given: InputSpec, base: Path, files: Sequence[InputFile]) -> Sequence[InputFile]:

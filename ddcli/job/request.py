@@ -18,7 +18,7 @@ from ddcli.errors import InputError, SpecError, SpecErrors, StateError, UsageErr
 from ddcli.expressions.types import parse_type
 from ddcli.job import kept_plan
 from ddcli.job.clock import RunClock, is_due, run_time, time_now, time_text
-from ddcli.job.consumed import archives_of, refuse_shared_files
+from ddcli.job.consumed import apart, archives_of, refuse_shared_files
 from ddcli.job.options import SparkOptions
 from ddcli.job.sizes import default_memory, default_workers
 from ddcli.job.summary import RunSummary
@@ -39,7 +39,7 @@ from ddcli.store.time_text import format_frontier, parse_until
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ddcli.engine.times import Time
@@ -96,6 +96,8 @@ class Request:
     """The files that the pipeline file includes."""
     withdrawn: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By input the files that are to be withdrawn, as they are called in the state."""
+    earlier: Mapping[str, Sequence[InputFile]] = field(default_factory=dict)
+    """By input what other states know of its files, for a state that has taken in none of it: which are archived, forgotten or withdrawn."""
     closes: bool = True
     """Whether times are closed; without, nothing else is done than to withdraw files."""
 
@@ -379,9 +381,10 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
                 hint="leave `consumed` out; what has been read of a log costs nothing",
             )
         entry = manifest.inputs.get(name) if manifest else None
-        consumed: Iterable[InputFile] = entry.files if entry else ()
-        if anew:
-            consumed = [file for file in consumed if file.withdrawn or file.archived or file.forgotten]
+        consumed: Iterable[InputFile] = entry.files if entry else request.earlier.get(name, ())
+        begins = anew or entry is None
+        if begins:
+            consumed = apart(given, request.base, consumed)
         gone = request.withdrawn.get(name, frozenset())
         named = {file.path for file in consumed if file.key in gone} if gone else set[str]()
         if gone:
@@ -391,7 +394,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
                 if file.key not in gone or file.key == file.path
             ]
         listing = list_input(given.path.value, request.base, consumed, forgets=given.consumed == "forget")
-        if anew:
+        if begins:
             listing = listing.anew()
         if request.withdrawn:
             listing = replace(

@@ -1,6 +1,7 @@
 """What becomes of files that were taken in whole: `consumed: keep`, `forget`, or an archive."""
 
 import errno
+import json
 import os
 import shutil
 
@@ -255,3 +256,95 @@ def test_a_file_that_another_input_reads_is_not_moved_from_under_it(shop):
     shop.write("in/1.csv", csv((1, "a")))
     assert "the inputs 'a' and 'b' both read the file" in ran(shop, "run", code=3).err
     assert names(shop.folder / "in") == ["1.csv"]
+
+
+COPY = "p.yaml", "q.yaml"
+
+
+def copied(shop, old="name: p", new="name: q"):
+    """Write the pipeline under another name, with outputs of its own."""
+    text = (shop.folder / "p.yaml").read_text()
+    shop.write("q.yaml", text.replace(old, new).replace("out/", "q/"))
+
+
+@pytest.mark.parametrize("name", ["p", "q"])
+def test_pipelines_are_compared_over_the_archive_too(shop, name):
+    """Under whatever name, with or without a state; what was withdrawn, archived or not, belongs to neither."""
+    pipeline(shop, ARCHIVE)
+    for number in (1, 2):
+        shop.write(f"in/{number}.csv", csv((number, "a")))
+    ran(shop, "run")
+    shop.write("in/3.csv", csv((3, "a")))
+    copied(shop, "{a: out/}", "{a: out/}\ncollections: {b: {from: a, apply: [{filter: k != 1}]}}".replace("out", "q"))
+    text = (shop.folder / "q.yaml").read_text()
+    shop.write("q.yaml", text.replace("name: p", f"name: {name}").replace("{a: q/}", "{a: {from: b, path: q/}}"))
+    before = files(shop.folder)
+    result = shop("diff", *COPY, "--key", "k", "-o", "json")
+    assert result.code == 1, result.err
+    (change,) = json.loads(result.out)["outputs"]["a"]["changes"]
+    assert change["key"] == {"k": 1}
+    assert files(shop.folder) == before
+    ran(shop, "retract", "done/1.csv")
+    assert shop("diff", *COPY).code == 0
+    shop.write("in/1.csv", csv((1, "b")))
+    assert shop("diff", *COPY).code == 1
+
+
+def test_pipelines_are_not_compared_without_a_file_that_is_gone(shop):
+    pipeline(shop, "forget")
+    shop.write("in/1.csv", csv((1, "a")))
+    ran(shop, "run")
+    copied(shop)
+    assert shop("diff", *COPY).code == 0
+    (shop.folder / "in/1.csv").unlink()
+    for command in (["diff", *COPY], ["run", "p.yaml", "--full-refresh", "all"]):
+        result = shop(*command)
+        assert result.code == 3, result.err
+        assert "in/1.csv: error: the input 'a' can't be read again: a file of it is gone" in result.err
+
+
+def test_what_an_archive_has_of_others_is_noted(shop):
+    pipeline(shop, ARCHIVE)
+    shop.write("in/1.csv", csv((1, "a")))
+    ran(shop, "run")
+    note = "inputs.a: its archive 'done/' has 1 file that this pipeline has not taken in"
+    assert note not in shop("check", "p.yaml").err
+    copied(shop)
+    assert shop("diff", *COPY, "-o", "json").code == 0
+    assert note in shop("check", "q.yaml").err
+    assert note in shop("run", "q.yaml").err
+    shop.write("in/2.csv", csv((2, "b")))
+    assert note in shop("run", "q.yaml").err
+    assert note not in shop("check", "q.yaml").err
+    assert note not in shop("run", "q.yaml").err
+    shutil.rmtree(shop.folder / ".dd")
+    result = shop("diff", *COPY)
+    assert result.code == 3
+    assert (
+        "p.yaml: error: there is nothing to compare: the inputs of the pipeline have no rows\nhint: inputs.a: its"
+        in (result.err)
+    )
+    shop.write("in/3.csv", csv((2, "b")))
+    notes = json.loads(shop("diff", *COPY, "-o", "json").out)["notes"]
+    assert notes[0] == (
+        "input a of A: its archive 'done/' has 2 files that this pipeline has not taken in: they are not compared"
+    )
+
+
+def test_what_only_looks_moves_nothing(shop):
+    """Also where a dead run has left what is to be moved."""
+    pipeline(
+        shop,
+        ARCHIVE,
+        more="tests:\n- name: t\n  given: {a: [{k: 1, v: a}]}\n  expect: {collection: a, contents: [{k: 1, v: a}]}\n",
+    )
+    first = shop.write("in/1.csv", csv((1, "a")))
+    ran(shop, "run")
+    copied(shop)
+    (shop.folder / "done/1.csv").rename(first)
+    shop.write("in/2.csv", csv((2, "a")))
+    before = files(shop.folder)
+    for command in (["diff", "q.yaml"], ["test"], ["explain"], ["check"], ["plan"], ["run", "-n"], ["why", "a", "k=1"]):
+        result = shop(*command[:1], "p.yaml", *command[1:])
+        assert result.code == 0, result.err
+    assert files(shop.folder) == before
