@@ -58,7 +58,7 @@ class Found:
 class FoundContents:
     """What is found for the graph of a statement at the time `at`; of a state as of now where `known` is None.
 
-    `inputs` are opened when something is asked of them, unless they are given.
+    `inputs` are opened when something is asked of them, unless they are given. Their values get the pool of the state, if one is read.
     """
 
     def __init__(
@@ -71,8 +71,7 @@ class FoundContents:
         inputs: WholeInputs | None,
     ) -> None:
         self.request, self.manifest, self.bound, self.at, self.known = request, manifest, bound, at, known
-        secret = manifest.secret_bytes if manifest is not None else new_secret()
-        self.pool = inputs.pool if inputs is not None else Pool(secret)
+        self.pool = Pool(manifest.secret_bytes if manifest is not None else new_secret())
         self._given = inputs
         self._found: dict[str, Found] = {}
 

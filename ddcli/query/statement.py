@@ -1,7 +1,7 @@
 """A statement answered once, of what a state keeps and what the inputs hold, without a run: nothing is written, no lock taken.
 
 It is bound to the collections of the pipeline as a collection of it would be, and run in memory as of one time. Whatever the state keeps
-whole below it is read there (see `contents`), so only the rest is computed.
+whole below it is read there (see `contents`), so only the rest is computed; as of "latest" nothing is, as no row that is pending is in it.
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ class _Statement:
         else:
             self.inputs = WholeInputs.of(request)
             self.bound = self.inputs.ready.bound
+        # No arrangement has rows that no run has taken: where these count, all is of the inputs.
+        self.kept = None if when == LATEST else manifest
         self.kinds: Sequence[Type] = self.bound.kinds
         self.at, self.known = self._time(when)
 
@@ -103,7 +105,7 @@ class _Statement:
         relations = _named(self.bound, self.request.spec)
         inputs = [self.bound.relations[name].node for name in self.request.spec.inputs]
         bound, order, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: inputs, len(self.kinds))
-        contents = FoundContents(self.request, self.manifest, self.bound, self.at, self.known, self.inputs)
+        contents = FoundContents(self.request, self.kept, self.bound, self.at, self.known, self.inputs)
         node = contents.cut(bound.node)
         lenient = self.request.spec.errors is not None
         trial = Trial(lower(logical.Graph({ANSWER: node})), self.kinds, contents.pool, facts={}, lenient=lenient)

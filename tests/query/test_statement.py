@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import polars as pl
 import pytest
 import yaml
 from hypothesis import event, given, settings
@@ -16,8 +18,9 @@ from hypothesis import strategies as st
 from ddcli.driver.run import run
 from ddcli.engine.times import Frontier
 from ddcli.errors import EngineError, InputError
+from ddcli.expressions.types import parse_type
 from ddcli.plan.build import build_collections
-from ddcli.query.statement import answer
+from ddcli.query.statement import LATEST, answer
 from ddcli.spec.document import parse_spec
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
@@ -28,6 +31,26 @@ from tests.judge.logs import cases
 from tests.reference.expressions import Fails
 from tests.reference.model import LoopDiverges, Model, accumulate
 from tests.reference.values import canonical
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from(["ann", "bob", "zed"]), st.sampled_from([None, 1, 1, 2, 3])),
+    max_size=4,
+)
+COLUMNS = {"id": "int64", "k": "string", "v": "int64?"}
+QUERIES = (
+    "select max(v) as n, count(*) as c from t",
+    "select max(k) as n from t",
+    "select k, count(*) as c from t group by k",
+    "select id, k, v from t order by v desc, id, k limit 1",
+    "select id, k, rank() over (order by id) as n from t",
+    "select k, row_number() over (partition by k order by id, v) as n from t",
+    "select id, k, (select count(*) from t) as n from t where v > 0",
+    "select id from t where v > (select avg(v) from t)",
+    "select id from t where not exists (select 1 as x from t where v = 3)",
+    "select a.k, b.id from t as a cross join t as b",
+    "select distinct k from t",
+)
+"""Of one table: what is of all of its rows, and what is of those of a key."""
 
 
 @settings(max_examples=many(10))
@@ -48,6 +71,9 @@ def test_a_collection_is_what_it_is_by_the_reference(case, history, seed):
                 write_file(case, file, root / "in" / file.input / f"{number}-{at}.parquet")
             if this.progress:
                 return  # frontiers of several corners have no last time
+            if number and len(case.times) == 1 and rng.random() < 0.7:
+                arrived = replace(case, runs=case.runs[: number + 1])
+                ask(arrived, path, case.uppers()[number - 1], rng, latest=True)
             try:
                 run(path, until=case.until(this))
             except (InputError, EngineError):
@@ -56,23 +82,28 @@ def test_a_collection_is_what_it_is_by_the_reference(case, history, seed):
                 ask(case, path, upper, rng)
 
 
-def ask(case, path, upper, rng):
-    """Ask for all of what has a name, and for the number of its rows."""
+def ask(case, path, upper, rng, *, latest=False):
+    """Ask for all of what has a name, and for the number of its rows; as of what is closed, or of the `latest` time that there is."""
     spec = parse_spec(case.text, "p.yaml")
     found = build_collections(spec, {name: case.schema(name) for name in spec.inputs}, case.time_types)
     closed = [time for time in product(range(8), repeat=len(case.times)) if is_closed(upper, time)]
-    corners = Frontier(read_newest(path.parent / ".dd" / "judged").upper).corners()
-    times = ([None] if len(corners) == 1 else []) + ([rng.choice(closed)] if closed else [])
+    times: list = [rng.choice(closed)] if closed else []
+    if latest:
+        times = [LATEST]
+        corners = [max([upper[0], *((time[0] + 1,) for name in spec.inputs for _, time, _ in case.updates(name))])]
+    else:
+        corners = Frontier(read_newest(path.parent / ".dd" / "judged").upper).corners()
+        times += [None] if len(corners) == 1 else []
     for name, relation in found.items():
         for as_of in times:
-            at = as_of or tuple(value - 1 for value in corners[0])
+            at = as_of if isinstance(as_of, tuple) else tuple(value - 1 for value in corners[0])
             model = Model({each: accumulate(case.updates(each), at) for each in spec.inputs}, at)
             try:
                 wanted = model.output(relation.node)
             except (Fails, LoopDiverges):
                 continue
             event(type(relation.node).__name__)
-            when = None if as_of is None else ",".join(map(str, as_of))
+            when = ",".join(map(str, as_of)) if isinstance(as_of, tuple) else as_of
             query = f'select * from "{name}"'
             if any(count < 0 for count in wanted.values()):
                 with pytest.raises(EngineError, match="less than no times"):
@@ -85,3 +116,47 @@ def ask(case, path, upper, rng):
             rows = answer(path, query, as_of=when).rows
             got = Counter(canonical(row) for row in rows.rows())
             same(dict(got), dict(wanted), f"{name} as of {at}")
+
+
+@settings(max_examples=many(15))
+@given(
+    st.lists(ROWS, min_size=2, max_size=3).filter(lambda files: files[0]),
+    st.lists(st.sampled_from(QUERIES), min_size=1, max_size=2, unique=True),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_queries_as_of_latest_count_files_that_no_run_has_taken(files, kept, arrival, rng):
+    """Whatever the pipeline keeps, the queries that it keeps and others; as of the last commit those files do not count."""
+    given = {"path": "in/", "format": "append"} if arrival else {"path": "in/", "late": rng.choice(["error", "arrive"])}
+    tree = {
+        "inputs": {"t": given | {"columns": COLUMNS}},
+        "outputs": {f"q{QUERIES.index(each)}": "out/" for each in kept},
+    }
+    tree["outputs"] = {name: f"out/{name}" for name in tree["outputs"]}
+    tree["collections"] = {f"q{at}": {"sql": query} for at, query in enumerate(QUERIES)}
+    schema = {name: parse_type(kind) for name, kind in COLUMNS.items()}
+    meant = build_collections(parse_spec(yaml.safe_dump(tree), "p.yaml"), {"t": schema}, [parse_type("int64")])
+    tree["collections"] = {name: each for name, each in tree["collections"].items() if name in tree["outputs"]}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "p.yaml")
+        path.write_text(yaml.safe_dump(tree))
+        (path.parent / "in").mkdir()
+        there: Counter = Counter()
+        for number, rows in enumerate(files):
+            before = there.copy()
+            there.update(rows)
+            written = pl.DataFrame(rows, {name: kind.to_polars() for name, kind in schema.items()}, orient="row")
+            if not arrival:
+                written = written.with_columns(time=pl.lit(number, pl.Int64), diff=pl.lit(1, pl.Int64))
+            written.write_parquet(path.parent / "in" / f"{number}.parquet")
+            if number and rng.random() < 0.5:  # another pipeline than that of the state, which has all of it
+                tree["collections"]["more"] = {"sql": "select distinct id from t"}
+                path.write_text(yaml.safe_dump(tree))
+            for when, rows_then in ((None, before), ("latest", there)) if number else ():
+                model = Model({"t": dict(rows_then)}, (number,))
+                for at, query in rng.sample([*enumerate(QUERIES)], 4):
+                    text = f"select * from q{at}" if f"q{at}" in tree["outputs"] and rng.random() < 0.5 else query
+                    rows = answer(path, text, as_of=when).rows
+                    wanted = dict(model.output(meant[f"q{at}"].node))
+                    same(dict(Counter(canonical(row) for row in rows.rows())), wanted, f"{text} as of {when}")
+            run(path)
