@@ -21,6 +21,7 @@ from ddcli.screen import json_text, say
 )
 @STATE
 @click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @IF_LOCKED
 @NO_CODE
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
@@ -31,6 +32,7 @@ def command(
     now: str | None,
     state: str | None,
     dry_run: bool,
+    quiet: bool,
     if_locked: str,
     no_code: bool,
     output: str,
@@ -63,10 +65,10 @@ def command(
         no_code=no_code,
         now=now,
         withdraw=[locate(Path.cwd(), text) for text in files],
-        say=partial(say, err=True),
+        say=None if quiet else partial(say, err=True),
     )
     if output == "json":
         say(json_text(summary.to_json()))
     else:
-        for line in summary.lines():
+        for line in [] if quiet else summary.lines():
             say(line, err=True)

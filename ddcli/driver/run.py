@@ -137,7 +137,8 @@ def run(
                 request.state, opened.manifest, request.spec.path
             )  # another's first run may have come between
             archive(request.spec, request.base, opened.manifest, opened.files)  # what a dead run has left
-            request = _withdrawing(request, opened.manifest, withdraw)
+            if manifest is None or manifest.number != opened.manifest.number:  # another run has committed since
+                request = _withdrawing(request, opened.manifest, withdraw)
         from ddcli.driver.execute import execute
 
         wanted = {} if opened is None else imports(request)

@@ -391,7 +391,7 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
             consumed = [
                 replace(file, withdrawn=True) if file.key in gone else file
                 for file in consumed
-                if file.key not in gone or file.key == file.path
+                if file.key not in gone or not file.forgotten
             ]
         listing = list_input(given.path.value, request.base, consumed, forgets=given.consumed == "forget")
         if begins:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.errors import InputError
+from ddcli.screen import near
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.tables.listing import places_of
@@ -39,7 +40,7 @@ def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Pat
             if not entry.withdrawn:
                 found.setdefault(name, set()).add(entry.key)
         if all(entry.withdrawn for _, entry in entries):
-            request.say(f"{path} was withdrawn before, and nothing of it is in the state")
+            request.say(f"{near(str(path))} was withdrawn before, and nothing of it is in the state")
     withdrawn = {name: frozenset(paths) for name, paths in found.items()}
     return replace(request, withdrawn=withdrawn, closes=request.clock.arrival)
 
@@ -63,11 +64,12 @@ def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, In
 
 
 def _one_each(path: Path, entries: Sequence[tuple[str, InputFile]]) -> list[tuple[str, InputFile]]:
-    """Return of each input the file that a path names: the one that lies there, else the only one that was called so."""
+    """Return of each input the file that a path names: the one that lies there, else the only one that was called so and was not withdrawn."""
     found = []
     for name in dict.fromkeys(name for name, _ in entries):
         files = [file for of, file in entries if of == name]
-        lying = [file for file in files if file.key == file.path] or files
+        left = [file for file in files if not file.withdrawn] or files[:1]
+        lying = [file for file in files if file.key == file.path] or left
         if len(lying) > 1:
             places = ", ".join(f"'{file.archived or file.path}'" for file in lying)
             raise InputError(

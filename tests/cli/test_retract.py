@@ -326,3 +326,60 @@ def test_what_another_pipeline_reads_is_not_taken_back_behind_its_back(shop):
     ran(shop, "retract", "in/2.parquet")
     assert shop("run", "q.yaml", "--full-refresh", "all").code == 0
     assert contents(shop.folder / "q") == {("x",): 1}
+
+
+def test_a_file_in_an_archive_is_withdrawn_once(shop):
+    """Its name may come again, even with the same content, and whoever withdraws it twice has done no wrong."""
+    shop.write("p.yaml", UPSERT.replace("upsert, key: [k]", "append").replace("}}", "}, consumed: {archive: done/}}"))
+    path = shop.write("in/1.csv", csv((1, "a")))
+    shop.write("in/2.csv", csv((2, "b")))
+    ran(shop, "run")
+    stat = (shop.folder / "done/1.csv").stat()
+    ran(shop, "retract", "done/1.csv")
+    for name in ("done/1.csv", "in/1.csv"):
+        again = ran(shop, "retract", name)
+        assert again.err.splitlines()[0] == f"{name} was withdrawn before, and nothing of it is in the state"
+        assert again.err.count("was withdrawn before") == 1
+    assert "nothing new" in ran(shop, "run").err
+    shop.write("in/3.csv", csv((3, "c")))
+    assert "passed" not in ran(shop, "run", "--full-refresh", "all").err
+    assert contents(shop.folder / "out") == {(2, "b"): 1, (3, "c"): 1}
+    assert shop("state", "verify", "p.yaml").code == 0
+    path.write_bytes((shop.folder / "done/1.csv").read_bytes())
+    os.utime(path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
+    ran(shop, "run")
+    assert contents(shop.folder / "out") == {(1, "a"): 1, (2, "b"): 1, (3, "c"): 1}
+    assert (shop.folder / "done/2/1.csv").exists()
+    ran(shop, "retract", "in/1.csv")
+    assert contents(shop.folder / "out") == {(2, "b"): 1, (3, "c"): 1}
+    assert "was withdrawn before" in ran(shop, "retract", "in/1.csv").err
+
+
+def test_what_was_withdrawn_before_is_noted_once_and_a_quiet_call_says_nothing(upsert):
+    done = ran(upsert, "retract", "in/2.csv", "--quiet")
+    assert (done.out, done.err) == ("", "")
+    upsert.write("in/3.csv", csv((4, "d")))
+    err = ran(upsert, "retract", upsert.folder / "in/2.csv").err
+    assert err.startswith("in/2.csv was withdrawn before, and nothing of it is in the state\n")
+    assert err.count("was withdrawn before") == 1
+    again = ran(upsert, "retract", "in/2.csv", "-q")
+    assert (again.out, again.err) == ("", "")
+    assert ran(upsert, "retract", "in/9.csv", "-q", code=3).err
+
+
+def test_a_withdrawn_file_that_goes_is_forgotten_by_the_next_commit(upsert):
+    """If it returns before, it is passed over: no run with something to do has seen that it was gone."""
+    ran(upsert, "retract", "in/2.csv")
+    path = upsert.folder / "in/2.csv"
+    data = path.read_bytes()
+    path.unlink()
+    assert "nothing new" in ran(upsert, "run").err
+    path.write_bytes(data)
+    upsert.write("in/3.csv", csv((4, "d")))
+    assert "passed a: in/2.csv: it was withdrawn" in ran(upsert, "run").err
+    path.unlink()
+    upsert.write("in/4.csv", csv((5, "e")))
+    ran(upsert, "run")
+    path.write_bytes(data)
+    ran(upsert, "run")
+    assert contents(upsert.folder / "out") == {(1, "bad"): 1, (2, "b"): 1, (3, "c"): 1, (4, "d"): 1, (5, "e"): 1}

@@ -85,7 +85,7 @@ class InputFile:
 
     `done` is false while rows at or after the input's upper still wait in it. Rows before `since` were late and put aside.
     `at` is the time of the run that took it in, where that is the time of its rows. Of a file that was `withdrawn` nothing is in the
-    state: it is remembered as long as it lies there as it was, so that it isn't taken in again. One that was `archived` has that path,
+    state: it is remembered so that it isn't taken in again as it was, and, in an archive, for whoever withdraws it twice. One that was `archived` has that path,
     relative to the pipeline file or absolute; one that was `forgotten` is gone. There may be another file of the name of these.
     """
 
@@ -111,7 +111,7 @@ class InputFile:
         """Return it as its register has it: a list, as an input may have tens of thousands."""
         row = [self.key, self.size, self.mtime_ns, self.fingerprint, self.done]
         if self.archived or self.forgotten:
-            return [*row, self.since, self.at, False, self.path, self.archived, self.forgotten]
+            return [*row, self.since, self.at, self.withdrawn, self.path, self.archived, self.forgotten]
         if self.withdrawn:
             return [*row, self.since, self.at, True]
         if self.at is not None:

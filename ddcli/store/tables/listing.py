@@ -73,7 +73,7 @@ class Listing:
     """The files of an input, each list sorted by path; their paths are relative to `root`.
 
     `passed` are those that are not read. `new` have never been taken from; in `waiting` rows were left at or after the last upper; `done` are taken in full.
-    `withdrawn` were taken back, and lie there as they were; of the new ones those that lie there instead are `amended`. Archived files have paths relative to `base`; those that are still
+    `withdrawn` were taken back, and lie there as they were, or in the archive; of the new ones those that lie there instead are `amended`. Archived files have paths relative to `base`; those that are still
     to be moved there are `unmoved`.
     """
 
@@ -180,7 +180,7 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = (), *, for
                 raise
             root, found = emptied, iter(())
         listing = _sorted_out(root, sorted(found, key=lambda file: file.path), consumed, base, forgets=forgets)
-        passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn]
+        passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn if not file.archived]
         if passed:
             listing = replace(listing, passed=tuple(sorted(passed, key=lambda one: one.path)))
         if listing.new and locate(base, path) != listing.path(
@@ -201,7 +201,7 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = (), *, for
 def unmoved(path: str, base: Path, consumed: Iterable[InputFile]) -> list[tuple[InputFile, Path]]:
     """Return the archived files of an input that still lie in it, each with where it lies."""
     root, found = glimpse(path, base)
-    names = _by_path(file for file in consumed if file.archived)
+    names = _by_path(file for file in consumed if file.archived and not file.withdrawn)
     try:
         each = [(_again(root, file, names.get(file.path, ())), root / file.path) for file in found]
     except OSError:  # one went away meanwhile: another run will see
@@ -236,8 +236,9 @@ def _sorted_out(
 ) -> Listing:
     known = {file.key: file for file in consumed}
     apart = {key: known.pop(key) for key in [key for key, file in known.items() if file.archived or file.forgotten]}
+    withdrawn = [apart.pop(key) for key in [key for key, file in apart.items() if file.withdrawn]]
     names = _by_path(apart.values())
-    new, waiting, done, withdrawn, unmoved = [], [], [], [], []
+    new, waiting, done, unmoved = [], [], [], []
     amended = set()
     for file in found:
         if not is_utf8(file.path):
