@@ -162,10 +162,17 @@ def _until(question: Question) -> Time | None:
 def not_there(answer: Answer) -> NotThere:
     """Return the error for an answer without a record; its hint has the last time at which one existed."""
     kinds = answer.inputs.kinds
-    hint = "none was ever there before"
+    hint = f"{_never(answer.inputs)} before"
     if answer.until is not None:
         hint = f"there was one until {format_time(answer.until, kinds)}: `--change` tells why it went"
     return NotThere(f"there is no record of {answer.subject} at {answer.time}", hint=hint)
+
+
+def _never(inputs: Inputs) -> str:
+    """Return that no record was there, as far as the inputs show it: the outputs may have had it from a file that was withdrawn."""
+    withdrawn = any(reader.listing.withdrawn for reader in inputs.readers.values())
+    apart = ", without the files that were withdrawn," if withdrawn else ""
+    return f"by the inputs as they are now{apart or ','} none was there"
 
 
 def _changed(asked: Question, subject: str, *, given: bool) -> Found:
@@ -178,7 +185,7 @@ def _changed(asked: Question, subject: str, *, given: bool) -> Found:
     times = sorted(set(history.matrix[:, -2].tolist()))
     if not times or (given and asked.time[0] not in times):
         listed = ", ".join(format_time((time,), kinds) for time in times[-3:])
-        hint = f"it last changed at {listed}" if times else "none was ever there"
+        hint = f"it last changed at {listed}" if times else _never(asked.inputs)
         raise NotThere(f"no record of {subject} changed at {format_time(asked.time, kinds)}", hint=hint)
     now = asked.at((times[-1],)) if times[-1] != asked.time[0] else asked
     changes = Changes(now.at((times[-1] - 1,)), now)

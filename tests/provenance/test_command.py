@@ -155,7 +155,7 @@ WRONG = {
     "no record": (
         ["ages", "name=Zoe"],
         1,
-        "there is no record of 'ages' with name=Zoe at 2\nhint: none was ever there before",
+        "there is no record of 'ages' with name=Zoe at 2\nhint: by the inputs as they are now, none was there before",
     ),
 }
 
