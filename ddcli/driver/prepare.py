@@ -61,11 +61,13 @@ def remembered(request: Request, manifest: Manifest) -> BoundPipeline:
     return BoundPipeline(spec, schemas, find_time(manifest), keys)
 
 
-def prepare(request: Request, manifest: Manifest | None, most: int | None = None, *, whole: bool = False) -> Prepared:
+def prepare(
+    request: Request, manifest: Manifest | None, most: int | None = None, *, whole: bool = False, taken: bool = False
+) -> Prepared:
     """Return what there is of each input beyond what the state of `manifest` has taken, held to its columns and its times.
 
     `most` rows may be in memory at once. With `whole`, return all that there is, arrangements of others as logs, and hold
-    nothing to the state.
+    nothing to the state; if only what is `taken` counts, without the files that are new to an input of the state.
     """
     known = pins = None if request.refreshes_all else manifest
     found = find_inputs(request, manifest, anew=request.refreshes_all)
@@ -73,7 +75,8 @@ def prepare(request: Request, manifest: Manifest | None, most: int | None = None
         at = run_time(request.clock, manifest)
         found = {name: given.arriving(at) for name, given in found.items()}
     if whole:
-        found = {name: given.whole() for name, given in found.items()}
+        past = manifest.inputs if taken and manifest is not None else ()
+        found = {name: given.past() if name in past else given.whole() for name, given in found.items()}
         known = manifest = None
     readers = open_logs(request, known, found, most, pins)
     time = time_columns(request, manifest, readers)

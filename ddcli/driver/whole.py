@@ -42,9 +42,9 @@ class WholeInputs:
     pool: Pool = field(default_factory=lambda: Pool(new_secret()))
 
     @classmethod
-    def of(cls, request: Request) -> Self:
-        """Open the inputs of a request and build its collections."""
-        found = cls(request, prepare(request, newest_of(request), TOGETHER, whole=True))
+    def of(cls, request: Request, *, taken: bool = False) -> Self:
+        """Open the inputs of a request, or what its state has `taken` of them, and build its collections."""
+        found = cls(request, prepare(request, newest_of(request), TOGETHER, whole=True, taken=taken))
         _ = found.relations  # what is wrong with the file comes before what its functions do
         load_functions(request.spec, request.base)
         return found

@@ -77,7 +77,7 @@ class FoundContents:
 
     @cached_property
     def _inputs(self) -> WholeInputs:
-        found = self._given or WholeInputs.of(self.request)
+        found = self._given or WholeInputs.of(self.request, taken=True)
         found.pool = self.pool
         return found
 

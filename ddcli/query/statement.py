@@ -93,7 +93,7 @@ class _Statement:
             self.bound = remembered(request, manifest)
             self.inputs: WholeInputs | None = None
         else:
-            self.inputs = WholeInputs.of(request)
+            self.inputs = WholeInputs.of(request, taken=when != LATEST)
             self.bound = self.inputs.ready.bound
         # No arrangement has rows that no run has taken: where these count, all is of the inputs.
         self.kept = None if when == LATEST else manifest

@@ -126,8 +126,8 @@ def ask(case, path, upper, rng, *, latest=False):
     st.randoms(use_true_random=False),
 )
 def test_queries_as_of_latest_count_files_that_no_run_has_taken(files, kept, arrival, rng):
-    """Whatever the pipeline keeps, the queries that it keeps and others; as of the last commit those files do not count."""
-    given = {"path": "in/", "format": "append"} if arrival else {"path": "in/", "late": rng.choice(["error", "arrive"])}
+    """Whatever the pipeline keeps, the queries that it keeps and others; as of the last commit those files do not count, late as their rows may be."""
+    given = {"path": "in/", "format": "append"} if arrival else {"path": "in/", "late": "arrive"}
     tree = {
         "inputs": {"t": given | {"columns": COLUMNS}},
         "outputs": {f"q{QUERIES.index(each)}": "out/" for each in kept},
@@ -147,7 +147,7 @@ def test_queries_as_of_latest_count_files_that_no_run_has_taken(files, kept, arr
             there.update(rows)
             written = pl.DataFrame(rows, {name: kind.to_polars() for name, kind in schema.items()}, orient="row")
             if not arrival:
-                written = written.with_columns(time=pl.lit(number, pl.Int64), diff=pl.lit(1, pl.Int64))
+                written = written.with_columns(time=pl.lit(rng.choice([0, number]), pl.Int64), diff=pl.lit(1, pl.Int64))
             written.write_parquet(path.parent / "in" / f"{number}.parquet")
             if number and rng.random() < 0.5:  # another pipeline than that of the state, which has all of it
                 tree["collections"]["more"] = {"sql": "select distinct id from t"}
