@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import DdError, InputError, SpecErrors, UsageError
-from ddcli.job.consumed import archives_of, not_taken_in
+from ddcli.job.consumed import archives_of, list_here, not_taken_in
 from ddcli.job.functions import functions_of
 from ddcli.job.request import problems_of, state_of
 from ddcli.plan.bound import BoundPipeline
@@ -25,7 +25,7 @@ from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_
 from ddcli.store.parquet.footers import Footers
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.sharing import find_shared
-from ddcli.store.tables.listing import Listing, list_input
+from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,7 +125,9 @@ def check(path: Path) -> Checked:
     inputs: dict[str, CheckedInput] = {}
     for name, given in spec.inputs.items():
         try:
-            inputs[name] = _check_input(given, base, _entry(spec, base, name) if given.infers else None)
+            inputs[name] = _check_input(
+                given, base, _entry(spec, base, name) if given.infers or given.consumed != "keep" else None
+            )
         except DdError as error:
             errors += [_at_the_input(each, given) for each in each_of(error)]
     bound = _bound(spec, inputs, errors)
@@ -161,7 +163,7 @@ def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) 
     if given.arrangement is not None:
         shared = find_shared(where, given.arrangement.value)
         return CheckedInput(shared.schema([text.value for text in given.time]), key=shared.entry.key)
-    listing = _files_of(given, base)
+    listing = _files_of(given, base, entry)
     found = pinned(given, listing, entry)
     given = with_columns(given, found)
     log = format_of(given)
@@ -175,14 +177,14 @@ def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) 
     return CheckedInput(schema, len(listing.new), passed=passed, pinned=found)
 
 
-def _files_of(given: InputSpec, base: Path) -> Listing:
+def _files_of(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing:
     """Return the files to hold an input's columns against. Where these are declared there may be none, and no store is asked."""
     where = locate(base, given.path.value)
     none = Listing(where, ())
     if given.columns is not None and isinstance(where, ObjectPath):
         return none
     try:
-        return list_input(given.path.value, base)
+        return list_here(given, base, entry)
     except InputError:
         if given.columns is None or where.exists():
             raise

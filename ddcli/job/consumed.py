@@ -13,7 +13,7 @@ from ddcli.errors import EngineError, InputError
 from ddcli.job.summary import plural
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
-from ddcli.store.tables.listing import PRIVATE, places_of, unmoved
+from ddcli.store.tables.listing import PRIVATE, list_input, places_of, unmoved
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ddcli.errors import Text
     from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.files.gate import Files
-    from ddcli.store.state.entries import InputFile
+    from ddcli.store.state.entries import InputEntry, InputFile
     from ddcli.store.state.manifest import Manifest
     from ddcli.store.tables.listing import Listing
 
@@ -42,6 +42,17 @@ def apart(given: InputSpec, base: Path, files: Iterable[InputFile]) -> list[Inpu
         elif given.consumed == "forget" and file.done and not any((root / file.path).exists() for root in roots):
             found.append(replace(file, forgotten=True))  # gone since the last run
     return found
+
+
+def list_here(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing:
+    """List the files of an input that are here, all as new, to know its columns: of those that a state has archived where they lie now."""
+    known = apart(given, base, entry.files) if entry is not None and given.consumed != "keep" else []
+    listing = list_input(given.path.value, base, known, forgets=given.consumed == "forget").anew()
+    if not known:
+        return listing
+    return replace(
+        listing, new=tuple(file for file in listing.new if not file.forgotten and listing.path(file).exists())
+    )
 
 
 def not_taken_in(spec: Spec, base: Path, known: Collection[str] = ()) -> dict[str, str]:

@@ -10,6 +10,7 @@ from ddcli.dataclass import dataclass
 from ddcli.engine.pool import Pool
 from ddcli.engine.secret import new_secret
 from ddcli.errors import InputError
+from ddcli.job.consumed import list_here
 from ddcli.job.functions import load_functions
 from ddcli.plan.bound import BoundPipeline
 from ddcli.plan.test_steps import meant, tested_collections, typed_tests
@@ -21,7 +22,7 @@ from ddcli.store.files.objects import locate
 from ddcli.store.log.reader import LogReader
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.sharing import find_shared
-from ddcli.store.tables.listing import Listing, list_input
+from ddcli.store.tables.listing import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ddcli.plan.test_steps import Test
     from ddcli.sources.readers import Reader
     from ddcli.spec.model import InputSpec, Spec
+    from ddcli.store.state.entries import InputEntry
 
 
 @dataclass(frozen=True)
@@ -88,22 +90,30 @@ def _reader(request: Request, given: InputSpec) -> Reader:
         shared = find_shared(directory, given.arrangement.value)
         return SharedReader(shared, [text.value for text in given.time], Listing(directory, ()), None)
     try:
-        listing = list_input(given.path.value, request.base)
+        listing = list_here(given, request.base, _entry(request, given))
     except InputError as error:
         if given.columns is None:
             hint = "declare its `columns`: then its tests need no files"
             raise InputError(f"inputs.{given.name.value}: {error.problem}", span=given.path.span, hint=hint) from None
         listing = Listing(request.base, ())
-    return LogReader(Listing(listing.root, listing.new[:1]), format_of(given))
+    return LogReader(
+        Listing(listing.root, listing.new[:1], base=listing.base, unmoved=listing.unmoved), format_of(given)
+    )
+
+
+def _entry(request: Request, given: InputSpec) -> InputEntry | None:
+    """Return what the state has of an input whose columns, or some files of which, only the state knows."""
+    manifest = read_newest(request.state) if given.infers or given.consumed != "keep" else None
+    return manifest.inputs.get(given.name.value) if manifest else None
 
 
 def _declared(request: Request) -> Request:
     """Return a request whose inputs declare the columns that are inferred of them, by the state or else by the files."""
     if not any(given.infers for given in request.spec.inputs.values()):
         return request
-    manifest, inputs = read_newest(request.state), {}
+    inputs = {}
     for name, given in request.spec.inputs.items():
         if given.infers:
-            entry = manifest.inputs.get(name) if manifest else None
-            inputs[name] = with_columns(given, pinned(given, list_input(given.path.value, request.base), entry))
+            entry = _entry(request, given)
+            inputs[name] = with_columns(given, pinned(given, list_here(given, request.base, entry), entry))
     return replace(request, spec=replace(request.spec, inputs=request.spec.inputs | inputs))

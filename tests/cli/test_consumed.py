@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 
+import polars as pl
 import pytest
 
 import ddcli.store.state.directory
@@ -348,3 +349,23 @@ def test_what_only_looks_moves_nothing(shop):
         result = shop(*command[:1], "p.yaml", *command[1:])
         assert result.code == 0, result.err
     assert files(shop.folder) == before
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_an_input_all_files_of_which_are_archived_has_its_columns_still(shop, kind):
+    """Also where its path is a glob, or where only the files state their columns."""
+    columns = ", columns: infer" if kind == "csv" else ""
+    shop.write(
+        "p.yaml",
+        f"name: p\ninputs:\n  a: {{path: 'in/*.{kind}', format: append, consumed: {{archive: done/}}{columns}}}\n"
+        "collections: {c: {from: a, apply: [{filter: k > 0}]}}\noutputs: {c: out/}\n"
+        "tests:\n- name: t\n  given: {a: [{k: 1, v: a}]}\n  expect: {collection: c, contents: [{k: 1, v: a}]}\n",
+    )
+    (shop.folder / "in").mkdir()
+    frame = pl.DataFrame({"k": [1], "v": ["a"]})
+    frame.write_csv(shop.folder / "in/1.csv") if kind == "csv" else frame.write_parquet(shop.folder / "in/1.parquet")
+    ran(shop, "run")
+    assert names(shop.folder / "in") == []
+    for command in ("test", "explain"):
+        ran(shop, command)
+    assert "c: k int64?, v string?" in ran(shop, "check").out
