@@ -236,13 +236,15 @@ class LockedError(DdError):
     exit_code = 75
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word nearest to a misspelt one, or None.
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known word nearest to a misspelt one, or None where none is as near as `cutoff`, of 1.
 
     >>> did_you_mean("order", ["orders", "customers"])
     'orders'
     """
     import difflib
 
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    listed = list(known)
+    same = [each for each in listed if each.lower() == word.lower()]
+    near = same or difflib.get_close_matches(word, listed, n=1, cutoff=cutoff)
     return near[0] if near else None

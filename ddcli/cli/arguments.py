@@ -136,6 +136,8 @@ def _variables(context: click.Context, _option: click.Parameter, given: Iterable
         name, equals, value = text.partition("=")
         if not (equals and name.isidentifier() and name.isascii()):
             raise click.BadParameter(f"'{text}' is not a variable; write it as name=value")
+        if name in values:
+            raise click.BadParameter(f"'{name}' is stated twice: leave one out")
         values[name] = value
     if values:
         context.with_resource(variables_of_call(values))

@@ -33,6 +33,14 @@ DIFFERENCES = [
         "date '2024-02-29'",
         "cast(day + interval '1' month as timestamp)",
     ),
+    Elsewhere(
+        ("-",),
+        "date '2024-01-31' - date '2024-01-01'",
+        "interval '30' day",
+        "30",
+        "interval '30' day",
+        "date_diff('day', date '2024-01-01', date '2024-01-31')",
+    ),
     Elsewhere(("=",), "'1' = 1", ERROR, "true", "true", "cast('1' as int64) = 1"),
     Elsewhere(("trim",), "trim('xax', 'x')", "'a'", "'a'", "''", "trim(both 'x' from 'xax')"),
     Elsewhere(

@@ -121,10 +121,17 @@ def failure(frame: pl.DataFrame, check: Check) -> InputError:
 
 def values_text(frame: pl.DataFrame, row: int, expression: Expression) -> str:
     """Return a row's values of the columns that an expression reads, for a message."""
-    names = sorted(expression.columns())
-    if not names:
-        return ""
-    return ", in the row where " + ", ".join(f"{name} = {frame.item(row, name)!r}" for name in names)
+    columns = {node.name: node for node in expression.walk() if isinstance(node, Column)}
+    shown = [(text, frame.item(row, name)) for name, node in sorted(columns.items()) if (text := _shown(node))]
+    return ", in the row where " + ", ".join(f"{text} = {value!r}" for text, value in shown) if shown else ""
+
+
+def _shown(column: Column) -> str:
+    """Return what a person knows a column by: of one that the plan adds what it was written as, empty where nobody wrote it."""
+    span = column.span
+    if not column.name.startswith(("#", "$")):
+        return column.name
+    return span.source[span.column - 1 : span.column - 1 + span.length] if span else ""
 
 
 class StageProgram:

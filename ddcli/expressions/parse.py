@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
 
-from ddcli.errors import SpecError, did_you_mean
+from ddcli.errors import SpecError, UnknownColumn, did_you_mean
 from ddcli.expressions import casts
 from ddcli.expressions.coerce import (
     BOOL,
@@ -31,7 +31,7 @@ from ddcli.expressions.tree import MAX_DEPTH, Call, Case, Column, Expression, Li
 from ddcli.expressions.types import Type, parse_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ddcli.errors import Text
 
@@ -48,6 +48,13 @@ BINARY |= {exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike"}
 BINARY |= {exp.NullSafeEQ: "is not distinct from", exp.NullSafeNEQ: "is distinct from"}
 PARTS = {"year", "quarter", "month", "week", "day", "doy", "dow", "isodow", "hour", "minute", "second", "epoch"}
 AGGREGATE_HINT = "aggregates belong into `reduce`"
+CHANGING = {"now", "random", "uuid", "gen_random_uuid", "today", "current_user"}
+CHANGING |= {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
+"""Names of what databases answer differently each time, as functions or as words."""
+SAME = "an expression must return the same value for the same row"
+FORMATS = {"strftime", "to_char", "date_format", "format_date", "format_datetime", "format_timestamp"}
+FORMATTING = "dates have one form as text, `cast(day as string)` is '2024-01-31': put another together of parts, `extract(year from day)`"
+"""What to write instead of functions that format dates."""
 
 
 def parse_scalar(text: Text, scope: ColumnScope) -> Expression:
@@ -254,6 +261,8 @@ class ExpressionReader:
             self.fail(node, "a window function can't stand here", "use the operator `window`")
         if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
             self.fail(node, "subqueries are not supported", "use `join`, `semijoin` or `antijoin`")
+        if isinstance(node, exp.Struct):
+            self.fail(node, "structs, `{'name': value}`, are not supported", "make each field a column of its own")
         if isinstance(node, exp.In):
             self.fail(node, "subqueries are not supported", "use `semijoin`, or `antijoin` for `not in`")
         if isinstance(node, exp.RegexpLike | exp.RegexpILike):
@@ -294,11 +303,24 @@ class ExpressionReader:
 
         if name in AGGREGATES or name in AGGREGATE_SYNONYMS:
             self.fail(node, f"{name} is an aggregate: it needs many rows, and here is one", AGGREGATE_HINT)
-        if name in ("now", "random", "uuid", "gen_random_uuid", "current_timestamp"):
-            self.fail(node, f"{name}() changes by itself", "an expression must return the same value for the same row")
+        if name in CHANGING:
+            self.fail(node, f"{name}() changes by itself", SAME)
         known = [*(each for each in FUNCTIONS if each[0].isalpha()), *SYNONYMS, "cast", "try_cast"]
-        meant = did_you_mean(name, known)
-        self.fail(node, f"no function is named `{name}`", f"did you mean `{meant}`?" if meant else None)
+        self.no_function(node, name, known)
+
+    def no_function(self, node: exp.Anonymous, name: str, known: Iterable[str]) -> NoReturn:
+        """Refuse a name that no function has, with what there is instead."""
+        from ddcli.expressions.windows import WINDOW_FUNCTIONS
+
+        if name in WINDOW_FUNCTIONS:
+            self.window_alone(node, name)
+        meant = did_you_mean(name, known, cutoff=0.7)
+        hint = FORMATTING if name in FORMATS else f"did you mean `{meant}`?" if meant else None
+        self.fail(node, f"no function is named `{name}`", hint)
+
+    def window_alone(self, node: exp.Anonymous, name: str) -> NoReturn:
+        """Refuse a window function without a window."""
+        self.fail(node, f"{name} is a window function: it sees many rows, and here is one", "use the operator `window`")
 
     def column(self, node: exp.Column) -> Expression:
         """Read a column name, plain or qualified."""
@@ -310,10 +332,22 @@ class ExpressionReader:
             self.fail(node, "a column has at most one qualifier: `up.manager`")
         name, is_quoted = self.identifier(named)
         qualifier, _ = self.identifier(table) if table else (None, False)
-        found = (
-            self.scope.qualified_name(qualifier, name, span) if qualifier else self.scope.name(name, span, is_quoted)
-        )
+        try:
+            found = (
+                self.scope.qualified_name(qualifier, name, span)
+                if qualifier
+                else self.scope.name(name, span, is_quoted)
+            )
+        except UnknownColumn:
+            if not table and not is_quoted:
+                self.refuse_changing(node, name)
+            raise
         return Column(found, self.scope.columns[found], span=span)
+
+    def refuse_changing(self, node: exp.Expr, name: str) -> None:
+        """Refuse a word that stands for the moment, or for who asks, where no column has this name."""
+        if name.lower() in CHANGING:
+            self.fail(node, f"`{name}` changes by itself", SAME)
 
     def identifier(self, node: exp.Expr) -> tuple[str, bool]:
         """Read a name, and whether it is in double quotes."""
@@ -362,7 +396,9 @@ class ExpressionReader:
             return self.negated(node, self.resolve(node, "is null", [value]), negate)
         if isinstance(other, exp.Boolean):
             (wanted,) = self.take(other, "this")
-            self.resolve(node, "not", [value])  # checks that it is a condition
+            if value.type.kind not in ("bool", "null"):
+                problem = f"`is {str(wanted).lower()}` expects a condition, got {value.type.required()}"
+                self.fail(tested, problem, "compare it with something")
             found = self.resolve(node, "is not distinct from", [value, Literal(bool(wanted), BOOL)])
             return self.negated(node, found, negate)
         return self.unknown_form(node)

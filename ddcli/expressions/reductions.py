@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from ddcli.errors import SpecError, did_you_mean
+from ddcli.errors import SpecError
 from ddcli.expressions.aggregates import (
     AGGREGATE_SYNONYMS,
     AGGREGATES,
@@ -76,8 +76,7 @@ class ReductionReader(ExpressionReader):
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
         known = [*AGGREGATES, *AGGREGATE_SYNONYMS, *(each for each in FUNCTIONS if each[0].isalpha())]
-        meant = did_you_mean(name, known)
-        self.fail(node, f"no function is named `{name}`", f"did you mean `{meant}`?" if meant else None)
+        self.no_function(node, name, known)
 
     def aggregate(self, node: exp.Anonymous, aggregate: Aggregate, written: str) -> AggregateCall:
         """Read one aggregate call."""
@@ -103,6 +102,8 @@ class ReductionReader(ExpressionReader):
         try:
             args = _checked(aggregate, args)
         except Mismatch as mismatch:
+            if written in ("any", "some") and args[0].type.kind == "list":
+                self.fail(node, "`any` and `all` take a subquery", "of a list: array_contains(list, value)")
             where = mismatch.argument.span if mismatch.argument and mismatch.argument.span else self.place(node)
             raise SpecError(mismatch.problem, span=where, hint=mismatch.hint) from None
         # Repetition changes nothing for these, so the two spellings are one call.

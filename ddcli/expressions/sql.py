@@ -30,6 +30,8 @@ SHOWN = 60
 """How many characters of a part a message has."""
 
 
+WRITTEN = "written"
+"""The key of an entry's text among what is known of its syntax node."""
 BRACKETED = {"datetime", "timestamp", "duration", "list"}
 """Types whose parameters stand in brackets."""
 
@@ -91,6 +93,16 @@ class _Parser(Parser):
         """Read `extract(year from x)`, placed at its name."""
         token = self._tokens[self._index - 2]
         return self._parse_extract().update_positions(token)
+
+    def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
+        """Read a `select` list; each entry keeps its text, all of it: its parts don't know where brackets behind them end."""
+        return self._parse_csv(self._parse_entry), None
+
+    def _parse_entry(self) -> exp.Expr | None:
+        first, found = self._curr, self._parse_expression()
+        if found is not None:
+            found.meta[WRITTEN] = self._find_sql(first, self._prev)
+        return found
 
     def _parse_paren(self) -> exp.Expr | None:
         """Place parentheses that are written: sqlglot adds others, which have no place."""
@@ -195,6 +207,8 @@ class Tree:
             if name not in names and _is_set(value):
                 parts = value if isinstance(value, list) else [value]
                 at = next((part for part in parts if isinstance(part, exp.Expr)), node)
+                if name == "pivots":
+                    raise pivoted(self.place(at))
                 written = name.strip("_").replace("_", " ")
                 hint = "see the table of functions for what is"
                 raise SpecError(
@@ -207,6 +221,12 @@ class Tree:
         for node in self.nodes:
             if id(node) not in self._taken:
                 raise SpecError(f"`{self.written(node)}` is not supported here", span=self.place(node))
+
+
+def pivoted(span: Span) -> SpecError:
+    """Return the error of a `pivot`, or an `unpivot`."""
+    hint = "group, with a column for each value: `sum(x) filter (where kind = 'a') as a`; to unpivot, `union all` the columns"
+    return SpecError("`pivot` and `unpivot` are not supported", span=span, hint=hint)
 
 
 def _is_set(value: object) -> bool:
@@ -223,7 +243,7 @@ def _places(text: str, nodes: list[exp.Expr]) -> dict[int, tuple[int, int]]:
         start, end = _hull(own, found.get(id(node))) or (-1, -1)
         if start < 0:
             continue
-        if isinstance(node, exp.Anonymous | exp.Paren | exp.Extract):
+        if isinstance(node, exp.Anonymous | exp.Paren | exp.Extract | exp.Filter):
             closing = CLOSING.match(text, end)
             end = closing.end() if closing else end
         found[id(node)] = (start, end)
@@ -350,6 +370,7 @@ ELSEWHERE = {
     "&": "write `and`",
     "!": "write `not`",
     "?": "write `case when ... then ... else ... end`",
+    "`": 'names go in double quotes: "name"',
 }
 """What signs of other languages are here."""
 
@@ -362,16 +383,18 @@ def _refuse(text: Text, error: ParseError, what: str) -> NoReturn:
     lines = text.value.split("\n")
     line, token = int(first.get("line") or 1), first.get("highlight") or ""
     start = sum(len(each) + 1 for each in lines[: line - 1]) + int(first.get("col") or 1) - len(token)
-    complaint = str(first.get("description") or "")
+    complaint, hint = str(first.get("description") or ""), ELSEWHERE.get(token)
     if match := re.match(r"Required (?:argument|keyword): '(\w+)' missing", complaint):
         problem = (
             f"something is missing after `{token}`" if match[1] == "expression" else f"wrong syntax near `{token}`"
         )
     elif match := re.match(r"Expect(?:ing|ed) (.+)", complaint):
-        problem = f"expected `{match[1].lower()}` near `{token}`"
+        wanted, got, _ = match[1].lower().partition(" but got <token ")
+        problem = f"expected {'a ' + wanted if got else f'`{wanted}`'} near `{token}`"
+        hint = f'a name that is a keyword goes in double quotes: "{token}"' if got else None
     else:
-        problem = f"unexpected `{token}`" if token else "wrong syntax"
-    raise SpecError(problem, span=text.at(max(start, 0), max(len(token), 1)), hint=ELSEWHERE.get(token)) from None
+        problem = f"unexpected {'backtick' if token == '`' else f'`{token}`'}" if token else "wrong syntax"
+    raise SpecError(problem, span=text.at(max(start, 0), max(len(token), 1)), hint=hint) from None
 
 
 def _open_quote(text: str) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.errors import Span, SpecError, Text, UsageError, did_you_mean
-from ddcli.expressions.sql import Tree, read
+from ddcli.expressions.sql import Tree, pivoted, read
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -39,6 +39,8 @@ def read_statement(text: Text) -> Tree:
     if known is not None:
         return known.at(text)
     tree = read(text, "a query")
+    if isinstance(tree.root, exp.Pivot):
+        raise pivoted(tree.place(tree.root))
     if not isinstance(tree.root, exp.Query | exp.Values):
         hint = "a query begins with `select`, `with`, `values` or `from`"
         raise SpecError("this is no query", span=tree.place(tree.root), hint=hint)

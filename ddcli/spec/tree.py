@@ -12,7 +12,7 @@ from typing import Any
 from ddcli.dataclass import dataclass
 from ddcli.errors import Span, SpecError, Text
 from ddcli.spec.traps import cut_by_comma
-from ddcli.spec.variables import OPEN, Unset, expand
+from ddcli.spec.variables import OPEN, Unset, expand, is_variable
 
 MAX_NODES = 100_000  # after aliases are followed: a file of a few lines can stand for billions
 MAX_DEPTH = 100
@@ -36,12 +36,18 @@ class Scalar:
     """A scalar as it is written. `kind` is its type in the core schema: null, bool, int, float or str.
 
     `plain`: without quotes. `comment` is the place of a comment that ends its line: perhaps it was meant to belong.
+    `free`: in quotes and one variable as a whole, which braces and brackets want in quotes: it may be a number as well.
     """
 
     text: Text
     kind: str
     plain: bool
     comment: Span | None = None
+    free: bool = False
+
+    def may_be(self, kind: str) -> bool:
+        """Say whether it can be read as a value of a kind."""
+        return self.kind == kind or (self.free and scalar_kind(self.text.value) == kind)
 
     @property
     def span(self) -> Span:
@@ -198,7 +204,9 @@ class _Builder:
             text = expand(scalar.text, self.variables, secrets=path.startswith(SECRETS))
         except Unset as error:
             return self.refuse(path, error.problem, error.span, error.hint)
-        return Scalar(text, scalar_kind(text.value) if scalar.plain else "str", scalar.plain, scalar.comment)
+        kind = scalar_kind(text.value) if scalar.plain else "str"
+        free = not scalar.plain and is_variable(scalar.text.value)
+        return Scalar(text, kind, scalar.plain, scalar.comment, free)
 
     def block_span(self, first: int, end: int) -> Span:
         """Return the place of the first line of text of a block scalar, so that offsets in that line are exact."""

@@ -129,7 +129,7 @@ class Whole(Shape[int]):
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> int:
         wants = f"a whole number from {self.least}" + (f" to {self.most}" if self.most is not None else "")
-        if not isinstance(node, Scalar) or node.kind != "int":
+        if not isinstance(node, Scalar) or not node.may_be("int"):
             raise notes.mismatch(node, place, wants)
         text = node.text.value
         if len(text) > LONGEST_NUMBER:  # Python doesn't read them all
@@ -147,7 +147,7 @@ class Flag(Shape[bool]):
     """True or false, and nothing that only looks like it."""
 
     def _read(self, node: Node, place: NodePlace, notes: Notes) -> bool:
-        if not isinstance(node, Scalar) or node.kind != "bool":
+        if not isinstance(node, Scalar) or not node.may_be("bool"):
             hint = None
             if isinstance(node, Scalar) and (word := {"yes": "true", "on": "true"}.get(node.text.value.lower())):
                 hint = f"write `{word}`"

@@ -76,6 +76,16 @@ def is_secret(name: str) -> bool:
     return re.search(_HIDDEN, name) is not None
 
 
+def is_variable(text: str) -> bool:
+    """Say whether a text is one variable as a whole.
+
+    >>> [is_variable(text) for text in ("${N:-1}", "$${N}", "${A}${B}", "a/${N}")]
+    [True, False, False, False]
+    """
+    found = re.fullmatch(_USE, text)
+    return found is not None and not found[1]
+
+
 def expand(text: Text, used: dict[str, str | None], *, secrets: bool) -> Text:
     """Return a text with its variables replaced, and add their values to `used`. Raises Unset.
 

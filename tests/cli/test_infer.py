@@ -184,3 +184,15 @@ def test_digits_that_a_column_found_has_not_are_refused_or_put_aside(tmp_path):
     write(tmp_path / "declared", "1", ["id", "rate"], [["1", "1.999"]], "csv")
     run(tmp_path / "declared/p.yaml")
     assert str(pl.read_parquet(tmp_path / "declared/out/*.parquet")["rate"][0]) == "2.00"
+
+
+@pytest.mark.parametrize("content", [b"\n", b"\xef\xbb\xbf", b""])
+def test_a_file_without_a_header_is_one_in_every_command(content, tmp_path):
+    path = pipeline(tmp_path, columns={"id": "int64"})
+    (tmp_path / "in/1.csv").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        run(path)
+    (error,) = check(path).errors
+    assert error.problem.endswith(f"1.csv: {caught.value.problem}")
+    assert error.hint == caught.value.hint
+    assert caught.value.problem == ("the file has no header" if content else "the file is empty: it has no bytes")

@@ -45,6 +45,8 @@ def test_an_expression_is_what_the_table_has(each):
 
 def kind(text):
     """Return the type of a constant of the table."""
+    if text.startswith("interval"):
+        return "duration[us]"
     return "string?" if text.startswith("'") else "date" if text.startswith("date") else "int64"
 
 

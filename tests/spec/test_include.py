@@ -255,6 +255,22 @@ def test_values_are_of_the_type_that_they_look_like_and_the_call_comes_first(mon
             check_used()
 
 
+def test_a_variable_in_quotes_may_be_a_number_and_is_text_where_text_is_wanted():
+    text = "inputs: {a: {path: x/, format: append}}\n"
+    text += "name: '${NAME:-true}'\noutputs: {a: out/}\n"
+    text += 'collections: {b: {from: a, apply: [{top_k: {k: "${N:-2}", order_by: [x]}}]}}\n'
+    spec = parse_spec(text, "p.yaml")
+    assert (spec.collections["b"].apply[0].k, spec.name.value) == (2, "true")
+    for wrong in ('"1"', '"1${N:-2}"', '"${N:-x}"'):
+        with pytest.raises(SpecErrors, match="wants a whole number"):
+            parse_spec(text.replace('"${N:-2}"', wrong), "p.yaml")
+
+
+def test_a_variable_is_stated_once():
+    with pytest.raises(click.BadParameter, match="'MIN' is stated twice"):
+        cli.main(["check", "p.yaml", "--var", "MIN=1", "--var", "MIN=2"], standalone_mode=False)
+
+
 def test_a_secret_is_allowed_under_spark_and_no_message_shows_it(monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "hunter22")
     text = "inputs: {a: x/}\noutputs: {a: out/}\nspark: {remote: '%s'}\n"

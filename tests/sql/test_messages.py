@@ -44,7 +44,7 @@ WRONG = {
     "select a from t for update": (None, "`locks` is not supported"),
     "select a from t qualify a = 1": (None, "`qualify` without a window function"),
     "select a from t window w as (partition by b)": (None, "no call is over the window `w`"),
-    "select * from t pivot (sum(a) for b in (1, 2))": (None, "`pivots` is not supported"),
+    "select * from t pivot (sum(a) for b in (1, 2))": (None, "`pivot` and `unpivot` are not supported"),
     "select a from t union select s from t": (None, "column `a` is int64 on one side and string on the other"),
     "select a as x, b as x from t": (None, "two columns are named `x`"),
     "select a from t join t on true": (None, "two tables are named `t`"),
@@ -63,6 +63,14 @@ WRONG = {
     "with r(x, x) as (select a, b from t) select * from r": ("1:11", "two columns of `r` are named `x`"),
     "select 1 as y from t q(x, x)": ("1:27", "two columns of `q` are named `x`"),
     "select 1 as y from t join u using (a, a)": ("1:39", "`using` has the column `a` twice"),
+    "select row_number() from t": ("1:8", "row_number is a window function, and needs `over`"),
+    "select current_date from t": ("1:8", "`current_date` changes by itself"),
+    "select s is true from t": ("1:8", "`is true` expects a condition, got string"),
+    "select a from t where a = any(array[1, 2])": ("1:27", "`any` and `all` take a subquery"),
+    "select {'a': a} from t": (None, "structs, `{'name': value}`, are not supported"),
+    "pivot t on a using sum(b)": (None, "`pivot` and `unpivot` are not supported"),
+    "select a from t join using on a = b": ("1:22", "expected a table name near `using`"),
+    "select `a` from t": ("1:10", "unexpected backtick"),
     "select 1 as y from t, u T": (None, "two tables are named"),
     "select sum(a) over w as n from t window w as (order by a), W as (order by b)": (None, "two windows are named"),
 }
@@ -76,6 +84,27 @@ def test_a_mistake_is_refused_at_its_place(text):
     assert problem in found.value.problem
     if place is not None:
         assert str(found.value.span).partition(":")[2] == place
+
+
+def test_a_hint_says_what_to_write():
+    hints = {
+        "select decode(s) from t": None,
+        "select lenth(s) from t": "did you mean `length`?",
+        "select to_char(c, 'YYYY') from u": "dates have one form as text",
+        "select `a` from t": 'names go in double quotes: "name"',
+        "select a from t join using on a = b": 'a name that is a keyword goes in double quotes: "using"',
+    }
+    for text, hint in hints.items():
+        with pytest.raises(DdError) as found:
+            bound(text)
+        assert (found.value.hint or "").startswith(hint or ""), text
+        assert bool(found.value.hint) == bool(hint)
+
+
+def test_a_column_without_a_name_has_its_text_as_one():
+    texts = ["max(a) filter (where a > 1)", "rank() over (order by count(*))", "[max(a)]", "(max(a))", "max(a)::string"]
+    texts.append(" + ".join(["max(a)"] * 20))
+    assert list(bound(f"select {', '.join(texts)} from t").schema) == texts
 
 
 def test_deep_queries_are_bound():

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import SpecError, did_you_mean
+from ddcli.expressions.sql import WRITTEN
 
 if TYPE_CHECKING:
     from ddcli.plan.sql.context import QueryLowering
@@ -43,7 +44,7 @@ def listed_entries(statement: QueryLowering, scope: Names, node: exp.Select) -> 
         elif isinstance(each, exp.Column):
             found.append(Entry(each.name, each))
         else:
-            found.append(Entry(" ".join(statement.tree.written(each).split()), each))
+            found.append(Entry(" ".join(str(each.meta[WRITTEN]).split()), each))
     if not found:
         raise SpecError("a `select` needs a list", span=statement.tree.place(node))
     return found

@@ -22,6 +22,7 @@ from ddcli.plan.sql.top import position_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ddcli.errors import Span
     from ddcli.expressions.aggregates import AggregateCall
     from ddcli.plan.logical import Node
     from ddcli.plan.sql.context import QueryLowering
@@ -57,10 +58,12 @@ def grouped(
     reader = AggregateCalls(statement.tree, block)
     calls: dict[str, AggregateCall] = {}
     found: dict[int, str] = {}
+    places: dict[int, Span] = {}
     for aggregate in find_aggregates(written):
         call_ = reader.called(aggregate)
         calls.setdefault(call_.text(), call_)
         found[id(aggregate)] = call_.text()
+        places[id(aggregate)] = statement.tree.place(aggregate)
     around = tuple(block.environment.outer.node.schema) if block.environment.outer is not None else ()
     plain = {text: key.name for text, key in keys.items() if isinstance(key, Column)}
     others = [text for text in keys if text not in plain]
@@ -87,7 +90,9 @@ def grouped(
     over: dict[str, Expression] = {text: column(joined, name) for text, name in names.items()}
     values = {
         number: _or_nothing(
-            calls[text], Column(named[text], joined.schema[named[text]].or_null(deferred)), deferred=deferred
+            calls[text],
+            Column(named[text], joined.schema[named[text]].or_null(deferred), places[number]),
+            deferred=deferred,
         )
         for number, text in found.items()
     }

@@ -109,12 +109,18 @@ class RowExpressions(ExpressionReader):
         qualifier = self.identifier(table)[0] if table else None
         return self.named(qualifier, name, node, quoted=is_quoted)
 
+    def window_alone(self, node: exp.Anonymous, name: str) -> NoReturn:
+        hint = f"write `{name}({'...' if node.expressions else ''}) over (partition by ... order by ...)`"
+        self.fail(node, f"{name} is a window function, and needs `over`", hint)
+
     def named(self, qualifier: str | None, name: str, node: exp.Expr, *, quoted: bool) -> Expression:
         """Return the column that a name means."""
         span = self.place(node)
         try:
             found = self.block.scope.find(qualifier, name, span)
         except SpecError as error:
+            if not qualifier and not quoted and "may be any" not in error.problem:
+                self.refuse_changing(node, name)
             if quoted and "may be any" not in error.problem and "did you mean" not in (error.hint or ""):
                 raise SpecError(
                     error.problem, span=span, hint=f"text goes in single quotes: '{name}' ({error.hint})"
@@ -123,6 +129,8 @@ class RowExpressions(ExpressionReader):
         return Column(found, self.block.schema[found], span=span)
 
     def unknown_function(self, node: exp.Anonymous, name: str) -> NoReturn:
+        if name in ("any", "some", "all") and type(node.parent) in BINARY:
+            self.fail(node, "`any` and `all` take a subquery", "of a list: array_contains(list, value)")
         if is_aggregate(node):
             hint = "groups have aggregates: in the list, in `having` and in `order by`; else aggregate in a subquery"
             self.fail(node, f"{name} can't stand here, nor inside another aggregate", hint)

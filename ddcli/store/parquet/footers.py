@@ -12,7 +12,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.expressions.types import INTEGERS, Type, from_polars
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.tables.csv_records import DAMAGED, names_of, refuse_encoding
+from ddcli.store.tables.csv_records import DAMAGED, names_of, no_header, refuse_encoding
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.packing import bare
 from ddcli.store.tables.partitions import types_of_partitions
@@ -153,7 +153,7 @@ def _names(path: Path, dialect: Dialect) -> list[str]:
     refuse_encoding(path, dialect)
     if names := names_of(path, dialect):
         return names
-    raise InputError("the file has no header", place=str(path), hint=DAMAGED)
+    raise no_header(path)
 
 
 def _read_arrow(file: BinaryIO, kind: str, path: Path) -> dict[str, Type | Unfit]:

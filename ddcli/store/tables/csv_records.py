@@ -51,6 +51,12 @@ class CsvRecord(NamedTuple):
     """The lines as they are written."""
 
 
+def no_header(path: Path) -> InputError:
+    """Return the error for a file without a line that has a value, where the first has to name the columns."""
+    hint = "begin it with the names of its columns, or remove it; the name of a file that isn't finished should begin with '_' or '.', or end in '.tmp'"
+    return InputError("the file has no header", place=str(path), hint=hint)
+
+
 class DamagedError(Exception):
     """A CSV file that is not whole."""
 

@@ -28,6 +28,7 @@ from ddcli.store.tables.csv_records import (
     has_bare_quote,
     in_quotes,
     names_of,
+    no_header,
     not_text,
     opened,
     records,
@@ -153,14 +154,19 @@ class Csv(TextKind):
     def footer(self, path: Path) -> Footer:
         refuse_encoding(path, self.dialect)
         if self._is_read_by_polars(path):
-            header = list(self._plain_scan([path]).collect_schema())
+            try:
+                header = list(self._plain_scan([path]).collect_schema())
+            except pl.exceptions.NoDataError:
+                if not path.stat().st_size:
+                    raise
+                raise no_header(path) from None
             refuse_long_names(header, path)
         elif not path.stat().st_size:
             raise InputError(footers.EMPTY, place=str(path), hint=DAMAGED)
         else:
             header = names_of(path, self.dialect)
             if not header:
-                raise InputError("the file has no header", place=str(path), hint=DAMAGED)
+                raise no_header(path)
         return {name: self.declared[name].to_polars() if name in self.declared else pl.String() for name in header}
 
     def scan(self, paths: Sequence[Path]) -> pl.LazyFrame:
