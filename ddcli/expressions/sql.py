@@ -393,7 +393,8 @@ def _refuse(text: Text, error: ParseError, what: str) -> NoReturn:
         problem = f"expected {'a ' + wanted if got else f'`{wanted}`'} near `{token}`"
         hint = f'a name that is a keyword goes in double quotes: "{token}"' if got else None
     else:
-        problem = f"unexpected {'backtick' if token == '`' else f'`{token}`'}" if token else "wrong syntax"
+        shown = f"`{token}`".replace("```", "backtick")
+        problem = f"unexpected {shown}" if token else "wrong syntax"
     raise SpecError(problem, span=text.at(max(start, 0), max(len(token), 1)), hint=hint) from None
 
 

@@ -110,7 +110,7 @@ FILES = {
         frame(k=["a"], V=[1], w=[1], time=[5], diff=[1]),
         "in/2.parquet",
         "the file has no column 'v'",
-        "its columns are: k, V, w, time, diff",
+        "did you mean 'V'?",
     ),
     "a missing time": (frame(k=["a"], v=[1], w=[1], tiem=[5], diff=[1]), "in/2.parquet", "no column 'time'", "'tiem'"),
     "a null time": (
