@@ -118,6 +118,19 @@ STATE = click.option(
     type=click.Path(path_type=str, file_okay=False),
     help="The state's directory, or s3://BUCKET/PREFIX. [default: the file's `state`, else .dd/NAME/ beside it]",
 )
+NOW = click.option(
+    "--now",
+    metavar="T",
+    help="Time of the run, a timestamp in UTC, later than the last run's. [default: the present time]",
+)
+ROWS = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "jsonl", "csv", "parquet"]),
+    default="text",
+    show_default=True,
+    help="Format of the rows on stdout.",
+)
 IF_LOCKED = click.option(
     "--if-locked",
     type=click.Choice(["fail", "wait"]),

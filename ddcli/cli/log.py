@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import Renamed
+from ddcli.cli.arguments import ROWS, Renamed
 from ddcli.screen import say
 
 if TYPE_CHECKING:
@@ -46,14 +46,7 @@ NOTHING = 1
     metavar="MAPPING",
     help="Names and types, as in a pipeline file: '{id: int64, name: string?}'. A log in CSV or NDJSON needs them.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "jsonl", "csv", "parquet"]),
-    default="text",
-    show_default=True,
-    help="Format of the rows on stdout.",
-)
+@ROWS
 def command(
     log: str,
     values: tuple[str, ...],

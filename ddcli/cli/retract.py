@@ -7,18 +7,14 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, NO_CODE, PIPELINE, STATE, VAR
+from ddcli.cli.arguments import IF_LOCKED, NO_CODE, NOW, PIPELINE, STATE, VAR
 from ddcli.screen import json_text, say
 
 
 @click.command("retract", short_help="Withdraw files that were taken in.")
 @click.argument("pipeline", type=PIPELINE)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option(
-    "--now",
-    metavar="T",
-    help="Time of the run, a timestamp in UTC, later than the last run's. [default: the present time]",
-)
+@NOW
 @STATE
 @click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from ddcli.cli.arguments import CONF, NO_CODE, OUTPUT, PIPELINE, REMOTE, STATE, VAR, MemorySize
+from ddcli.cli.arguments import CONF, NO_CODE, NOW, OUTPUT, PIPELINE, REMOTE, STATE, VAR, MemorySize
 from ddcli.screen import columns, json_text, near, say
 
 if TYPE_CHECKING:
@@ -41,11 +41,7 @@ LEAST_MEMORY = 256 << 20
     help="Close the times before T: an integer, a date or a timestamp, like the inputs' time. Of a product X,Y: "
     "those before X in the first and before Y in the second coordinate. [default: all complete times]",
 )
-@click.option(
-    "--now",
-    metavar="T",
-    help="Time of the run, a timestamp in UTC, later than the last run's. [default: the present time]",
-)
+@NOW
 @STATE
 @click.option("-n", "--dry-run", is_flag=True, help="Compute and show the summary, but commit nothing.")
 @click.option(

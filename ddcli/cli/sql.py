@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE, VAR
+from ddcli.cli.arguments import NO_CODE, PIPELINE, ROWS, STATE, VAR
 from ddcli.screen import say
 
 if TYPE_CHECKING:
@@ -33,14 +33,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(0), metavar="N", help="Print at most N rows.")
 @STATE
 @NO_CODE
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "jsonl", "csv", "parquet"]),
-    default="text",
-    show_default=True,
-    help="Format of the rows on stdout.",
-)
+@ROWS
 @VAR
 def command(
     query: str,

@@ -73,7 +73,7 @@ class Described:
         }
 
     def has(self, word: str) -> bool:
-        """Say whether a word is in its name or one of its other names, or in what is said of it."""
+        """Say whether a word is in its name or one of its other names, or in its description."""
         texts = (self.name, self.signature, self.meaning, *self.other_names)
         return any(word.lower() in text.lower() for text in texts)
 

@@ -44,14 +44,13 @@ if TYPE_CHECKING:
     from ddcli.engine.operators.reduce_instances import Lanes
 
 CHUNK = 4_000_000
+"""Rows evaluated together: what a step needs beside its input and output is bounded by a few times this."""
 LEAST = 4_096
 """Rows that are worth to be combined."""
 SAMPLE = 1 << 13
 """Rows by which it is judged whether many are of few groups."""
 FEWER = 8
 """Rows for each group and time from which they are combined: digits of sums are wider than rows."""
-
-"""Rows evaluated together: what a step needs beside its input and output is bounded by a few times this."""
 
 
 class Reader(Protocol):
