@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     "--from",
     "pipeline",
     type=PIPELINE,
-    required=True,
     metavar="PIPELINE",
-    help="The pipeline file whose inputs, collections and outputs the query names.",
+    help="The pipeline file whose inputs, collections and outputs the query names; without it the query names files.",
 )
 @click.option(
     "--as-of",
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 @VAR
 def command(
     query: str,
-    pipeline: Path,
+    pipeline: Path | None,
     as_of: str | None,
     limit: int | None,
     state: str | None,
@@ -50,23 +49,33 @@ def command(
     commit. What the state keeps is read from it, and whatever else is needed from the inputs, in memory. Without a state the answer
     is that of a first run.
 
+    Without `--from` it names files, directories and globs in quotes, each of whose rows is a record; text has the columns that
+    `columns: infer` finds.
+
     Rows are in the order of `order by`, else of their columns; each row stands as often as it is there. JSON: [{column: value, ...}].
 
     \b
     Examples:
       dd sql 'select carrier, flights from airborne order by flights desc limit 3' --from pipelines/airborne.yaml
       dd sql 'select status, count(*) as flights from flights group by all' --from pipelines/airborne.yaml --as-of 600 -o csv
+      dd sql "select count(*) as n from 'fixtures/flights/flights/'"
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
     from ddcli.errors import UsageError
-    from ddcli.query.statement import answer
+    from ddcli.query.statement import answer, answer_of_files
     from ddcli.render.rows import write_rows
     from ddcli.store.files.objects import locate
 
     if output == "parquet" and sys.stdout.isatty():
         raise UsageError("a terminal can't show Parquet", hint="write it to a file: `-o parquet > rows.parquet`")
     text = sys.stdin.read() if query == "-" else query
-    where = None if state is None else locate(Path.cwd(), state)
-    found = answer(pipeline, text, state=where, as_of=as_of, no_code=no_code)
+    if pipeline is None:
+        for option, value in (("--as-of", as_of), ("--state", state)):
+            if value is not None:
+                raise UsageError(f"`{option}` needs a pipeline", hint="name its file: `--from PIPELINE`")
+        found = answer_of_files(text)
+    else:
+        where = None if state is None else locate(Path.cwd(), state)
+        found = answer(pipeline, text, state=where, as_of=as_of, no_code=no_code)
     for span, note in found.notes:
         say(f"{span}: note: {note}", err=True)
     _, cut = write_rows([found.rows], output, sys.stdout.buffer, limit)

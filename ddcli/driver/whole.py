@@ -49,6 +49,11 @@ class WholeInputs:
         load_functions(request.spec, request.base)
         return found
 
+    @classmethod
+    def stateless(cls, request: Request) -> Self:
+        """Open the inputs of a request that has neither a state nor a pipeline file."""
+        return cls(request, prepare(request, None, TOGETHER, whole=True))
+
     @property
     def readers(self) -> dict[str, Reader]:
         """The inputs' readers."""

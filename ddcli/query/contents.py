@@ -46,6 +46,9 @@ TIMED = (logical.Upsert, logical.Snapshots, logical.Once, logical.JoinFunction)
 LOOKING = (logical.Watched, logical.Inspect)
 """Operators that only look at what they read."""
 
+ALWAYS = logical.Source((), {}, "#always")
+"""Has a row at any time: what depends on no input is there in an answer even where no input has had a row."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -165,7 +168,7 @@ class FoundContents:
         if any(logical.PRESENT in source.schema for source in sources):  # a row that takes a key away is none
             return self._apart(node, list(node.schema))
         layout = Layout(node.schema)
-        there = any(self._has_rows(source.name) for source in sources)
+        there = any(source == ALWAYS or self._has_rows(source.name) for source in sources)
         return Found(layout, np.ones((int(there), layout.width + 1), np.int64))
 
     def _has_rows(self, name: str) -> bool:

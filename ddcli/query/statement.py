@@ -23,7 +23,8 @@ from ddcli.job.request import find_upper, newest_of, read_request
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.sql.statement import ORDER, bind_in_order
-from ddcli.query.contents import FoundContents
+from ddcli.query.contents import ALWAYS, FoundContents
+from ddcli.query.files import files_request
 from ddcli.query.lookup import ATTEMPTS, asked_time
 from ddcli.sources.readers import largest_seen
 from ddcli.store.time_text import format_time, parse_time
@@ -84,14 +85,22 @@ def answer(
     raise StateError("the state is committed faster than it can be read", place=str(request.state))
 
 
+def answer_of_files(query: str) -> QueryAnswer:
+    """Return the rows of a query over the files that it names, as they are now. Raises SpecError and UsageError as `answer` does."""
+    return _Statement(files_request(query_text(query)), None, LATEST).answer(query)
+
+
 class _Statement:
     """A request's state and inputs at one commit, to answer a query as of a time."""
 
     def __init__(self, request: Request, manifest: Manifest | None, when: str | None) -> None:
         self.request, self.manifest = request, manifest
-        if manifest is not None and manifest.pipeline == request.digest and when != LATEST:
+        if not request.outputs:  # it is of no pipeline file
+            self.inputs: WholeInputs | None = WholeInputs.stateless(request)
+            self.bound = self.inputs.ready.bound
+        elif manifest is not None and manifest.pipeline == request.digest and when != LATEST:
             self.bound = remembered(request, manifest)
-            self.inputs: WholeInputs | None = None
+            self.inputs = None
         else:
             self.inputs = WholeInputs.of(request, taken=when != LATEST)
             self.bound = self.inputs.ready.bound
@@ -103,8 +112,7 @@ class _Statement:
     def answer(self, query: str) -> QueryAnswer:
         """Return the rows of a query."""
         relations = _named(self.bound, self.request.spec)
-        inputs = [self.bound.relations[name].node for name in self.request.spec.inputs]
-        bound, order, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: inputs, len(self.kinds))
+        bound, order, notes = bind_in_order(query_text(query), relations.__getitem__, lambda: [ALWAYS])
         contents = FoundContents(self.request, self.kept, self.bound, self.at, self.known, self.inputs)
         node = contents.cut(bound.node)
         lenient = self.request.spec.errors is not None

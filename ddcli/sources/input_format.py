@@ -77,8 +77,10 @@ def dialect_of(options: CsvOptions, names: tuple[str, ...] = ()) -> Dialect:
 def shared_time(spec: Spec, schemas: Mapping[str, LogSchema]) -> Schema:
     """Return the outputs' time columns, of the types that all inputs' times have, or refuse a mixture.
 
-    A single time is called `time`, the coordinates of a product as in the inputs.
+    A single time is called `time`, the coordinates of a product as in the inputs; where there is no input, it is that of arrivals.
     """
+    if not schemas:
+        return {TIME: ARRIVAL_TIME}
     # A log without files says nothing of its types; where no log has any, times are supposed to be integers.
     known = {name: tuple(schema.time.values()) for name, schema in schemas.items() if schema.diff is not None}
     columns = next(iter(schemas.values())).time

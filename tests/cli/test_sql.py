@@ -70,3 +70,57 @@ def test_functions_are_listed_and_searched(shop):
     assert next(each for each in listed if each["name"] == "/")["elsewhere"][0]["duckdb"] == "2.5e0"
     missing = shop("functions", "subtring")
     assert (missing.code, missing.err) == (1, "no function has 'subtring' in it\nhint: did you mean 'substring'?\n")
+
+
+ORDERS = "id,amount,day\n1,2.50,2024-01-31\n2,3.00,2024-02-01\n"
+
+
+def test_a_query_without_a_pipeline_names_files(shop):
+    shop.write("in/orders.csv", ORDERS)
+    shop.write("in/more.csv", "id,amount,day\n3,4.25,2024-02-02\n")
+    shop.write("nothing/orders.csv", "id,amount,day\n")
+    before = snapshot(shop.folder)
+
+    def rows(query):
+        found = shop("sql", query, "-o", "csv")
+        assert (found.code, found.err) == (0, "")
+        return found.out.split("\n", 1)[1].splitlines()
+
+    assert rows("select orders.day, o.amount * 2 from 'in/orders.csv' o join 'in/orders.csv' using (id)") == [
+        "2024-01-31,5.00",
+        "2024-02-01,6.00",
+    ]
+    assert rows("with big as (select * from 'in/*.csv' where amount >= 3) select id from big order by id desc") == [
+        "3",
+        "2",
+    ]
+    assert rows("select count(*) as n, sum(amount) as total from 'in/'") == ["3,9.75"]
+    assert rows("select count(*) as n, min(id) as first from 'nothing/orders.csv'") == ["0,"]
+    assert rows("select 1 + 1 as two") == ["2"]
+    assert snapshot(shop.folder) == before
+
+
+def test_what_a_query_without_a_pipeline_cannot_name_is_refused(shop):
+    shop.write("orders.csv", ORDERS)
+    for query, place, hint in (
+        ("select * from orders", "query:1:15", "`--from PIPELINE`"),
+        ("select id from 'orders.csv' where id in (select id from 'more.csv')", "more.csv", "check the input's `path`"),
+        ("select amont from 'orders.csv'", "query:1:8", "did you mean `amount`?"),
+        ("select * from read_csv('orders.csv')", "query:1:15", "`from 'orders.csv'`"),
+    ):
+        found = shop("sql", query)
+        assert found.code in (2, 3)
+        assert found.out == ""
+        assert found.err.startswith(place)
+        assert hint in found.err
+    assert shop("sql", "select 1 as x", "--as-of", "3").code == 2
+    assert shop("sql", "select 1 as x", "--state", "s").code == 2
+
+
+def test_an_answer_has_the_row_of_aggregates_of_nothing_also_where_no_input_has_had_a_row(shop):
+    shop.write("p.yaml", PIPELINE)
+    shop.log("in/1.parquet", [], **TYPES)
+    assert (
+        shop("sql", "select count(*) as n, sum(amount) as s from orders", "--from", "p.yaml", "-o", "csv").out
+        == "n,s\n0,\n"
+    )

@@ -46,14 +46,14 @@ def bind(
 
 
 def bind_in_order(
-    text: Text, named: Callable[[str], Relation], inputs: Callable[[], Sequence[Node]], coordinates: int = 1
+    text: Text, named: Callable[[str], Relation], inputs: Callable[[], Sequence[Node]]
 ) -> tuple[Relation, tuple[tuple[str, bool], ...], tuple[tuple[Span, str], ...]]:
     """Return the relation of a query whose rows are to be shown, the columns by which these are ordered, and notes, as `bind`.
 
     Of each such column, whether it descends; null is its largest value. Those that the query has not listed are added behind
     those that it has, under names that begin with `ORDER`.
     """
-    statement = Statement(read_statement(text), named, inputs, None, coordinates)
+    statement = Statement(read_statement(text), named, inputs)
     statement.shown = statement.tree.root
     return _bound(statement, text)
 

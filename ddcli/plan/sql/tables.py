@@ -432,7 +432,7 @@ class From:
             return self.named(known, alias, name, chain, node)
         relation = self.statement.named(name)
         columns = tuple((each, each) for each in relation.schema)
-        return self.named(QueryResult(relation.node, (), columns), alias, name.rpartition(".")[2], chain, node)
+        return self.named(QueryResult(relation.node, (), columns), alias, stem(node.name), chain, node)
 
     def named(
         self, result: QueryResult, alias: exp.Expr | None, name: str | None, chain: Chain, at: exp.Expr
@@ -568,6 +568,8 @@ class From:
             table = TableCall("generate_series", (first, last, *(step or [nodes.ONE])), INT64)
         else:
             hint = "unnest(list), generate_series(first, last), range(end)"
+            if name.startswith("read_"):
+                hint = "`dd sql` without `--from` names files: `from 'orders.csv'`; of a pipeline they are inputs"
             raise SpecError(
                 f"no function that returns rows is named `{name}`, or it takes other arguments",
                 span=self.place(node),
@@ -587,6 +589,15 @@ def _around(found: Node, copies: dict[str, str], side: str) -> Node:
         elif name not in copies.values():
             columns[name] = nodes.column(found, name)
     return nodes.mapped(found, columns)
+
+
+def stem(name: str) -> str:
+    """Return what columns of a table are qualified by: of a file its name without folders and what it ends in.
+
+    >>> stem("orders"), stem("data/orders.csv.gz")
+    ('orders', 'orders')
+    """
+    return name.rstrip("/").rpartition("/")[2].partition(".")[0]
 
 
 def is_comma(join: exp.Join) -> bool:
