@@ -114,6 +114,10 @@ class _Told:
         return self.operator.traces
 
     @property
+    def rows_read(self) -> int:
+        return self.operator.rows_read
+
+    @property
     def revisiting(self) -> Revisiting | None:
         return self.operator.revisiting
 

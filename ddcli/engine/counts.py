@@ -24,7 +24,8 @@ ROUNDS = 64
 class RowCounts:
     """What one operator took and gave. `inserted` are the rows out with a positive diff; all others retract.
 
-    `seconds` are those of all threads together, in which the operator stepped, took its rows in, or waited for the interpreter.
+    `rows_read` are those of its state that it evaluated: of a reduction, the rows of the groups that changed, of a window also those around a
+    change, of snapshots the last table. Sums, and what is in a loop, count none. `seconds` are those of all threads together, in which the operator stepped, took its rows in, or waited for the interpreter.
     Of a loop: how many `turns` its body took, and how many rows the body's operators gave in each round (`rounds`).
     """
 
@@ -34,11 +35,17 @@ class RowCounts:
     seconds: float = 0.0
     turns: int = 0
     rounds: list[int] = field(default_factory=list)
+    rows_read: int = 0
 
     @property
     def retracted(self) -> int:
         """Rows out with a negative diff."""
         return self.rows_out - self.inserted
+
+    @property
+    def rows(self) -> int:
+        """The rows that went through its hands: those in, those out, and those read."""
+        return self.rows_in + self.rows_out + self.rows_read
 
     def add(self, other: RowCounts) -> None:
         """Add what another shard, round or task of the operator counted."""
@@ -47,6 +54,7 @@ class RowCounts:
         self.inserted += other.inserted
         self.seconds += other.seconds
         self.turns += other.turns
+        self.rows_read += other.rows_read
         for number, rows in enumerate(other.rounds):
             self.add_round(number, rows)
 

@@ -254,11 +254,14 @@ class Scope:
                     given = [deltas.get(i, none) for i, none in zip(place.inputs, place.nones, strict=True)]
                 if index in due or any(len(delta.updates) for delta in given):
                     operator = place.shards[shard]
+                    read = operator.rows_read
                     began = clock.perf_counter()
                     found = operator.step(given, interval)
                     assert found.updates.shape[1] == place.none.updates.shape[1]
                     if self.counted and place.name:
                         found = place.counted(shard, given, found, clock.perf_counter() - began)
+                        if operator.rows_read != read:
+                            place.count(shard).rows_read += operator.rows_read - read
                         result.rows += len(found.updates)
                     result.stepped.append(index)
                     if operator.wakes:

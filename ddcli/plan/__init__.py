@@ -26,4 +26,5 @@
 * union: collections in one schema
 * unique: the columns that identify a record
 * windows: window calls as nodes, and how they are lowered
+* work: what bounds the work of physical nodes
 """

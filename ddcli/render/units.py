@@ -83,9 +83,16 @@ def duration(seconds: float) -> str:
 
 
 def flow(count: RowCounts) -> str:
-    """Return what went into and came out of an operator: rows, and of those that came out how many insert and retract."""
+    """Return what went into and came out of an operator: rows, and of those that came out how many insert and retract.
+
+    And how many it read of earlier ones, for each that went in.
+    """
     into = f"{amount(count.rows_in)} → " if count.rows_in else ""
-    return f"{into}{amount(count.rows_out)} rows  +{amount(count.inserted)} -{amount(count.retracted)}"
+    read = ""
+    if count.rows_read and count.rows_in:
+        each = count.rows_read / count.rows_in
+        read = f", read {amount(count.rows_read)}, {amount(each) if each >= 100 else f'{each:.1f}'} a row"
+    return f"{into}{amount(count.rows_out)} rows  +{amount(count.inserted)} -{amount(count.retracted)}{read}"
 
 
 def spent(count: RowCounts | None, held: HeldState | None) -> str:

@@ -16,6 +16,7 @@ from ddcli.plan.changes import keeps_state
 from ddcli.plan.descriptions import columns, kind, says
 from ddcli.plan.logical import EXPORT
 from ddcli.plan.physical import WAITING
+from ddcli.plan.work import work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,7 +41,8 @@ class OperatorView:
     """An operator, an input or an output. `id` stays the same from run to run, while the operator does the same.
 
     `names` are what the pipeline file calls its collection, `says` how it does what its `kind` says, `loop` the innermost loop
-    that it is in. `readers` are those of its collection; an arrangement with several is shared. `keeps`: it has state.
+    that it is in. `readers` are those of its collection; an arrangement with several is shared. `keeps`: it has state. `work` is what
+    bounds its work for a change, a class of `plan.work`.
     """
 
     id: str
@@ -53,6 +55,7 @@ class OperatorView:
     loop: str | None = None
     keeps: bool = False
     held: HeldState | None = None
+    work: str | None = None
 
     @property
     def shared(self) -> bool:
@@ -175,7 +178,8 @@ def view_of(
             id=node.fingerprint,
             kind=kind(node),
             names=tuple(called.get(node.fingerprint, ())),
-            says=(*says(node), *exported[node.fingerprint]),
+            says=(*says(node), *exported[node.fingerprint], *_bound(node)),
+            work=work(node),
             columns=columns(node),
             inputs=tuple(inputs[node.fingerprint]),
             readers=tuple(dict.fromkeys(readers[node.fingerprint])),
@@ -191,6 +195,12 @@ def view_of(
     ]
     found = [_loop(node, graph.nodes, around) for node in around.values()]
     return View(name, tuple(operators), tuple(found), {each: OUTPUT + each for each in outputs}, tuple(runs))
+
+
+def _bound(node: Node) -> list[str]:
+    """Return what bounds the work of a node, where that is more than the change."""
+    found = work(node)
+    return [] if found in (None, "change") else [f"work: {found}"]
 
 
 def _called(plan: Plan, names: Mapping[str, str]) -> dict[str, list[str]]:

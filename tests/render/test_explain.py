@@ -86,13 +86,14 @@ def test_json(orders):
             "loop",
             "keeps",
             "held",
+            "work",
             "shared",
             "counts",
         ]
         assert list(each) == fields
         assert each["held"] is None or list(each["held"]) == ["rows", "bytes", "files"]
     assert set(tree["operators"][0]["counts"]) == {
-        "rows_in", "rows_out", "inserted", "retracted", "seconds", "turns", "rounds",
+        "rows_in", "rows_out", "inserted", "retracted", "seconds", "turns", "rounds", "rows_read",
     }  # fmt: skip
     assert tree["outputs"]["totals"] in {each["id"] for each in tree["operators"]}
     assert [run["number"] for run in tree["runs"]] == [1, 2]

@@ -61,6 +61,10 @@ class Operator(Protocol):
         """Return whether others read its trace: then it is closed and sealed when all of them have stepped."""
 
     @property
+    def rows_read(self) -> int:
+        """Return how many rows that are not new it has looked at so far, where that is more than a few for each new one."""
+
+    @property
     def revisiting(self) -> Revisiting | None:
         """Return what says when its groups are to be looked at again, of a reduction in a loop."""
 
@@ -77,6 +81,11 @@ class Stateless:
     traces: Sequence[Trace] = ()
     shared = False
     revisiting: Revisiting | None = None
+
+    @property
+    def rows_read(self) -> int:
+        """Nothing that is worth counting: as many rows for each new one, at most."""
+        return 0
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         """Return nothing."""

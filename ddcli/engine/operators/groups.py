@@ -58,6 +58,11 @@ class Group(Keeping):
             self.revisiting = Revisiting(inputs, trace, depth)
             self.wakes = self.revisiting.wakes
 
+    @property
+    def rows_read(self) -> int:
+        """The rows of its groups that it has evaluated. In a loop that depends on how it was cut: there they are not counted."""
+        return 0 if self.revisiting else self.reduce.rows_read
+
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         return self.waiting.begin(interval) if self.waiting else ()
 
@@ -156,6 +161,11 @@ class Local(Stateless):
     def __init__(self, window: Neighbours, arranged: Indexed):
         self.window = window
         self.arranged = arranged
+
+    @property
+    def rows_read(self) -> int:
+        """The rows around changes that it has looked at."""
+        return self.window.rows_read
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         return Delta(self.window.step(deltas[0].updates, self.arranged.trace), distinct=True)

@@ -32,6 +32,8 @@ class Neighbours:
     def __init__(self, nk: int, nv: int, window: Gather, reach: int, deciding: int):
         self.nk, self.nv, self.reach, self.deciding = nk, nv, reach, deciding
         self.window = window
+        self.rows_read = 0
+        """How many rows were looked at, those of changes among them."""
 
     def step(self, delta: Lanes, inputs: Reader) -> Lanes:
         """Return the window's updates [key | lanes | time | diff] for new updates, sorted by all lanes; `inputs` is the trace before them."""
@@ -41,6 +43,7 @@ class Neighbours:
         sources = [*inputs.batches_for(kernels.distinct_keys(delta, nk)), delta]
         changes, bounds = self._changes(delta, sources)
         around = self._rows_around(sources, bounds, changes)
+        self.rows_read += len(around)
         opens = np.flatnonzero(np.diff(around[:, 0], prepend=-1))
         segment = np.cumsum(np.diff(around[:, 0], prepend=-1) != 0) - 1
         seen = np.empty((2 * len(around), self.nv + 2), np.int64)

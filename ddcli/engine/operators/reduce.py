@@ -95,6 +95,8 @@ class Reduce:
         self._divisible = nt == 1 and len(alone) == 1 and isinstance(alone[0], Gather)
         self._spreads = nt > 1 or any(isinstance(a, Gather) for a in aggregates)
         self._chunk = chunk
+        self.rows_read = 0
+        """How many rows of groups were evaluated, but for those of sums."""
 
     @property
     def digits(self) -> int:
@@ -277,8 +279,14 @@ class Reduce:
         """Return what the aggregates give: one record an instance, or rows [instance | output | count]."""
         if self._searches:
             groups = Sources(sources, bounds, self.nk, self.nv, instances.first, instances.times)
-            return self._top(groups, instances) if self._several else first_records(self._searches, groups)
+            if self._several:
+                found = self._top(groups, instances)
+                self.rows_read += len(found)
+                return found
+            self.rows_read += len(instances)
+            return first_records(self._searches, groups)
         rows = replay(instances, sources, bounds, self.nv)
+        self.rows_read += len(rows.rows)
         if self._several:
             (alone,) = self.aggregates
             assert isinstance(alone, TopK | Gather)

@@ -38,6 +38,12 @@ class Snapshots(Keeping):
         self.every = times
         self.twice = twice
         self.deleted = deleted
+        self._read = 0
+
+    @property
+    def rows_read(self) -> int:
+        """The rows of the last tables."""
+        return self._read
 
     def begin(self, interval: Interval) -> Iterable[Rounds]:
         """Return the interval's only rounds: a table may be there that has no rows in this shard, or none at all."""
@@ -52,6 +58,7 @@ class Snapshots(Keeping):
         data = self.trace.nk + self.trace.nv
         at = np.searchsorted(self.times, rows[:, data])
         before = self._before()
+        self._read += len(before)
         self._compare(before, rows, at)
         ends = at + 1 < len(self.times)
         ended = rows[ends]

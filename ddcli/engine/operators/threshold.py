@@ -51,6 +51,8 @@ class Threshold:
     there never was would be in the result: EngineError.
     """
 
+    rows_read = 0
+
     def __init__(self, nk: int, nt: int, function: Callable[[Lanes], Lanes] = positive):
         self.nk, self.nt = nk, nt
         self.function = function

@@ -1,0 +1,87 @@
+"""What bounds the work of an operator: a class for each physical node, from the change alone to everything that it holds.
+
+A class says how much an operator looks at for a change, by what it is made of, not how long that takes. What is outside of any bound
+here is only what a person's Python functions do.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from ddcli.expressions.steps import FilterStep, MapStep
+from ddcli.expressions.tree import Column, Literal
+from ddcli.plan import loops, physical
+from ddcli.plan.reductions import ALL
+
+if TYPE_CHECKING:
+    from ddcli.plan.logical import Node
+
+CLASSES = ("change", "output", "groups", "partition", "everything")
+"""The classes, each with less work than the next. The change: its own rows, and as many rows of the state for each of them. The output: the
+matches of the change. Groups and partition: all rows of those that the change touches. Everything: all rows of an input, whatever changes."""
+
+
+@singledispatch
+def work(_node: Node) -> str | None:
+    """Return the class of a node; None of what computes nothing: inputs, loops, and what enters or leaves them."""
+    return "change"
+
+
+@work.register(physical.Scan)
+@work.register(physical.KeptArrangement)
+@work.register(loops.LoopVariable)
+@work.register(loops.Iterate)
+@work.register(loops.Leave)
+def _(_node: Node) -> None:
+    return None
+
+
+@work.register
+def _(_node: physical.SnapshotTable) -> str:
+    return "everything"
+
+
+@work.register
+def _(node: physical.EquiJoin) -> str:
+    left, right = node.inputs
+    assert isinstance(left, physical.Arrangement)
+    assert isinstance(right, physical.Arrangement)
+    alike = all(
+        is_constant(left, one) or is_constant(right, other) for one, other in zip(left.key, right.key, strict=True)
+    )
+    return "everything" if alike else "output"
+
+
+@work.register(physical.Group)
+@work.register(physical.PythonGroup)
+@work.register(physical.Top)
+def _(node: physical.Group | physical.PythonGroup | physical.Top) -> str:
+    return _of_all(node) or "groups"
+
+
+@work.register
+def _(node: physical.WindowedGroup) -> str:
+    return "change" if node.reach is not None else _of_all(node) or "partition"
+
+
+def _of_all(node: Node) -> str | None:
+    """Return the class of what has a single group, of all rows."""
+    (arranged,) = node.inputs
+    assert isinstance(arranged, physical.Arrangement)
+    return "everything" if all(is_constant(arranged, name) for name in arranged.key) else None
+
+
+def is_constant(node: Node, column: str) -> bool:
+    """Say whether a column has one value only, as far as what computes it shows."""
+    while isinstance(node, physical.Linear | physical.Arrangement | physical.OrderLanes):
+        for step in reversed(node.steps) if isinstance(node, physical.Linear) else ():
+            if isinstance(step, MapStep):
+                found = dict(step.columns).get(column)
+                if not isinstance(found, Column):
+                    return isinstance(found, Literal)
+                column = found.name
+            elif not isinstance(step, FilterStep) and column not in node.inputs[0].schema:
+                return False
+        (node,) = node.inputs
+    return column == ALL

@@ -1,0 +1,39 @@
+"""What bounds the work of operators: the class of each, by what a file writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddcli.plan.work import CLASSES, work
+from tests.plan.support import planned
+
+
+def classes(graph):
+    """Return the classes of a graph that are more than the change, the worst last."""
+    found = {work(node) for node in graph.nodes} - {None, "change"}
+    return sorted(found, key=CLASSES.index)
+
+
+@pytest.mark.parametrize(
+    ("operators", "found"),
+    [
+        (["filter: v > 1", "extend: {x: v * 2}", "flat_map: {y: 'generate_series(1, v)'}", "distinct"], []),
+        (["reduce: {by: [k], n: count(*), s: sum(v)}"], []),
+        (["reduce: {by: [], n: count(*), s: sum(v)}"], []),
+        (["{join: {with: u, as: other, on: [k]}}"], ["output"]),
+        (["{semijoin: {with: u, on: [k]}}"], ["output"]),
+        (["reduce: {by: [k], m: max(v)}"], ["groups"]),
+        (["reduce: {by: [k], m: max(v), n: count(*)}"], ["groups"]),
+        (["reduce: {by: [], m: max(v)}"], ["everything"]),
+        (["extend: {c: 1}", "reduce: {by: [c], m: max(v)}"], ["everything"]),
+        (["extend: {c: 1}", "filter: v > 2", "rename: {c: e}", "top_k: {k: 1, by: [e], order_by: [v]}"], ["everything"]),
+        (["top_k: {k: 3, by: [k], order_by: [v desc]}"], ["groups"]),
+        (["top_k: {k: 3, order_by: [v desc]}"], ["everything"]),
+        (["window: {by: [k], order_by: [v], columns: {l: lag(v)}}"], []),
+        (["window: {by: [k], order_by: [v], columns: {r: row_number()}}"], ["partition"]),
+        (["window: {order_by: [v], columns: {r: row_number()}}"], ["everything"]),
+        (["extend: {c: 1}", "{join: {with: u, as: other, on: {c: k}}}"], ["everything"]),
+    ],
+)  # fmt: skip
+def test_classes(operators, found):
+    assert classes(planned(*operators)) == found
