@@ -1,18 +1,19 @@
 """Series to memory and back through the Arrow C data interface, without pyarrow (whose import costs 0.15 s).
 
 polars hands out a series as a stream of chunks and takes one back as an array, both in PyCapsules. Nothing is copied
-in either direction. Who reads memory it does not own keeps the owner alive: `Chunk` for what polars lent us, `_lent`
-for what we lent to polars, until its release callback. See https://arrow.apache.org/docs/format/CDataInterface.html.
+in either direction. Who reads memory it does not own keeps the owner alive: `Chunk` for what polars lent us, `lending`
+for what we lent to polars. See https://arrow.apache.org/docs/format/CDataInterface.html.
 """
 
 from __future__ import annotations
 
 import ctypes
-import itertools
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+
+from ddcli.engine import lending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -144,26 +145,6 @@ def chunks(series: pl.Series) -> Iterator[Chunk]:
         yield chunk
 
 
-_lent: dict[int, object] = {}
-_tickets = itertools.count(1)
-
-
-def _take_back(address: int, struct: type[_Array] = _Array, lent: dict[int, object] = _lent) -> None:
-    """Release an array of ours: polars calls this once, from any thread, perhaps when this module is already gone."""
-    array = struct.from_address(address)
-    array.release = None
-    lent.pop(array.private_data, None)
-
-
-def _keep(_address: int) -> None:
-    """Release a schema of ours, which is Python's to free: nothing to do."""
-
-
-# The callbacks live as long as the process: polars may call them at its very end.
-_CALLBACKS = (_RELEASE(_take_back), _RELEASE(_keep))
-_RELEASE_ARRAY, _RELEASE_SCHEMA = (ctypes.cast(callback, c_void_p).value for callback in _CALLBACKS)
-
-
 class _Offer:
     """An object with the `__arrow_c_array__` method that polars asks for."""
 
@@ -197,17 +178,16 @@ def to_series(
         *(buffer.__array_interface__["data"][0] for buffer in buffers),
     )
     encoded = form.encode()
-    schema = _Schema(format=encoded, name=b"", flags=NULLABLE, release=_RELEASE_SCHEMA)
-    array = _Array(length=length, n_buffers=len(addresses), buffers=addresses, release=_RELEASE_ARRAY)
+    functions = lending.functions()
+    schema = _Schema(format=encoded, name=b"", flags=NULLABLE, release=functions.schema_came_back)
+    array = _Array(length=length, n_buffers=len(addresses), buffers=addresses, release=functions.array_came_back)
     array.null_count = 0 if nulls is None else int(nulls.sum())
-    kept: list[object] = [encoded, validity, buffers, addresses]
-    ticket = array.private_data = next(_tickets)
-    _lent[ticket] = kept
+    note = array.private_data = lending.lend((encoded, validity, buffers, addresses))
     try:
         return pl.Series(_Offer(schema, array))
     finally:
         if array.release:  # refused: polars did not move it out
-            del _lent[ticket]
+            lending.withdraw(note)
 
 
 FORMS = {

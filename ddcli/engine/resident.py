@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine import kernels
 from ddcli.engine.heap import Heap
+from ddcli.engine.lending import take_back
 from ddcli.engine.loop import LeavingUpdates
 from ddcli.engine.places import NOTHING
 from ddcli.engine.schedule import Schedule
@@ -124,6 +125,7 @@ class Resident:
             self._step(leg, stage, found)
         if not path and self.hand_over:
             self._let_go(stage)
+            take_back()
             self._heap.give_back()
 
     def _step(self, leg: Leg, stage: Stage, found: Found[Deltas]) -> None:
