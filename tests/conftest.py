@@ -67,6 +67,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             file = nodeid.split("::", maxsplit=1)[0]
             return "spark" if file in ONE_SPARK else file
 
+        def remove_node(self, node: object) -> str | None:
+            # Of a process that crashed, xdist 3.8 deals out anew also the files that are done: who gets one waits for ever.
+            mine = self.assigned_work[node]
+            self.assigned_work[node] = {file: tests for file, tests in mine.items() if not all(tests.values())}
+            return super().remove_node(node)
+
     return ByFile(config, log)
 
 
