@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,7 +13,9 @@ from ddcli.screen import visible
 from ddcli.spec.file import ENDINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class PipelineFile(click.Path):
@@ -112,6 +115,12 @@ def settings(_context: click.Context, _option: click.Parameter, given: Iterable[
     return found
 
 
+def formats(*names: str, about: str, old: Sequence[str] = ()) -> Callable[[F], F]:
+    """Return the option `-o` of a command that prints in one of these formats, the first of which is the default."""
+    kind = partial(click.option, cls=Renamed, old=old) if old else click.option
+    return kind("-o", "--output", type=click.Choice(names), default=names[0], show_default=True, help=about)
+
+
 STATE = click.option(
     "--state",
     metavar="DIRECTORY",
@@ -123,14 +132,8 @@ NOW = click.option(
     metavar="T",
     help="Time of the run, a timestamp in UTC, later than the last run's. [default: the present time]",
 )
-ROWS = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "jsonl", "csv", "parquet"]),
-    default="text",
-    show_default=True,
-    help="Format of the rows on stdout.",
-)
+ROWS = formats("text", "json", "jsonl", "csv", "parquet", about="Format of the rows on stdout.")
+REPORT = formats("text", "json", about="Format: lines, or JSON.")
 IF_LOCKED = click.option(
     "--if-locked",
     type=click.Choice(["fail", "wait"]),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import PIPELINE, VAR, Renamed
+from ddcli.cli.arguments import PIPELINE, VAR, formats
 from ddcli.screen import json_text, near, say, say_own
 
 if TYPE_CHECKING:
@@ -15,15 +15,8 @@ if TYPE_CHECKING:
 
 @click.command("check", short_help="Report the errors of pipeline files, without reading data.")
 @click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True, type=PIPELINE)
-@click.option(
-    "-o",
-    "--output",
-    cls=Renamed,
-    old=["--format"],
-    type=click.Choice(["text", "json", "github"]),
-    default="text",
-    show_default=True,
-    help="Format: lines, JSON, or GitHub's annotations of a pull request.",
+@formats(
+    "text", "json", "github", about="Format: lines, JSON, or GitHub's annotations of a pull request.", old=["--format"]
 )
 @VAR
 def command(pipelines: tuple[Path, ...], output: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import VAR
+from ddcli.cli.arguments import VAR, formats
 from ddcli.cli.columns import CSV_OPTION, parse_columns, parse_csv
 from ddcli.screen import json_text, near, say
 from ddcli.spec.model import FORMATS
@@ -58,14 +58,7 @@ if TYPE_CHECKING:
 @CSV_OPTION
 @click.option("--until", metavar="T", help="Only times before T. [default: all]")
 @click.option("--force", is_flag=True, help="Replace the log or file at TARGET.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Format of the report.",
-)
+@formats("text", "json", about="Format of the report.")
 @VAR
 def command(
     source: str,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, VAR, MemorySize
+from ddcli.cli.arguments import NO_CODE, VAR, MemorySize, formats
 from ddcli.cli.columns import CSV_OPTION, parse_csv
 from ddcli.cli.memory import give_freed_memory_back, keep_freed_memory
 from ddcli.errors import UsageError
@@ -94,12 +94,8 @@ LEAST_MEMORY = 384 << 20
     type=MemorySize(LEAST_MEMORY),
     help="Memory of the process, as 2GiB or 500MB; larger sides go through scratch files below $TMPDIR. [default: three quarters of the machine's]",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "jsonl", "markdown", "html", "parquet"]),
-    default="text",
-    help="Format. parquet: a change log that turns A into B.",
+@formats(
+    "text", "json", "jsonl", "markdown", "html", "parquet", about="Format. parquet: a change log that turns A into B."
 )
 @VAR
 def command(

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ddcli.cli.arguments import CONF, PIPELINE, REMOTE, VAR
+from ddcli.cli.arguments import CONF, PIPELINE, REMOTE, REPORT, VAR
 from ddcli.cli.run import LEAST_MEMORY
 from ddcli.screen import json_text, say
 
@@ -45,7 +45,7 @@ LEAST_DISK = 1 << 30
     metavar="DIRECTORY",
     help="The directory that executors must read and write. [default: PIPELINE's state]",
 )
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
+@REPORT
 @VAR
 def command(
     pipeline: Path | None,

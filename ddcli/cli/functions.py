@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ddcli.cli.arguments import REPORT
 from ddcli.screen import json_text, say
 
 NOTHING = 1
@@ -12,14 +13,7 @@ NOTHING = 1
 
 @click.command("functions", short_help="List and search the functions of expressions.")
 @click.argument("word", required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Format: lines, or JSON.",
-)
+@REPORT
 def command(word: str | None, output: str) -> None:
     """List the functions and aggregates of expressions and SQL, or those that have WORD in their name, another name, or their meaning.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ddcli.cli.arguments import REPORT
 from ddcli.screen import json_text, say
 
 STARTER = Path(__file__).parent / "starter"
@@ -21,7 +22,7 @@ IGNORED = ".gitignore"
     type=click.Path(path_type=Path),
     help="Write a pipeline over the files in the folder DATA, as they look.",
 )
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
+@REPORT
 def command(directory: Path, data: Path | None, output: str) -> None:
     """Make a small pipeline over CSV files in DIRECTORY, with a test, a GitHub workflow that checks it, and a
     .gitignore. DIRECTORY is made if it does not exist; the default is the current one.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import PIPELINE, STATE, VAR
+from ddcli.cli.arguments import PIPELINE, REPORT, STATE, VAR
 from ddcli.screen import json_text, say
 
 WORK = 10
@@ -18,7 +18,7 @@ WORK = 10
 @click.option("--until", metavar="T", help="As in `dd run`.")
 @STATE
 @click.option("--exit-code", is_flag=True, help="Exit with 10 if a run has something to do.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
+@REPORT
 @VAR
 def command(pipeline: Path, until: str | None, state: str | None, exit_code: bool, output: str) -> None:
     """Show the work of a run of PIPELINE: files and rows to read; and if the file has changed, which arrangements

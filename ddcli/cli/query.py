@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,14 +32,7 @@ NOTHING = 1
 @click.option("-f", "--follow", is_flag=True, help="Then print the changes of each commit, until Ctrl-C.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="With --follow: end after N commits.")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="With --follow: end after SECONDS.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "jsonl"]),
-    default="text",
-    show_default=True,
-    help="Format of the records on stdout.",
-)
+@formats("text", "json", "jsonl", about="Format of the records on stdout.")
 @VAR
 def command(
     pipeline: Path,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, PIPELINE, STATE, VAR
+from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, STATE, VAR
 from ddcli.screen import json_text, near, say
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @IF_LOCKED
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
+@REPORT
 @VAR
 def command(
     pipeline: Path, state: str | None, outputs: bool, dry_run: bool, yes: bool, if_locked: str, output: str

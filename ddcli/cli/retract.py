@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, NO_CODE, NOW, PIPELINE, STATE, VAR
+from ddcli.cli.arguments import IF_LOCKED, NO_CODE, NOW, PIPELINE, REPORT, STATE, VAR
 from ddcli.screen import json_text, say
 
 
@@ -20,7 +20,7 @@ from ddcli.screen import json_text, say
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @IF_LOCKED
 @NO_CODE
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON.")
+@REPORT
 @VAR
 def command(
     pipeline: Path,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ddcli.cli.arguments import IF_LOCKED, PIPELINE, VAR
+from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, VAR
 from ddcli.screen import in_columns, json_text, near, say, visible
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ def on_a_state(function: Function) -> Function:
 def with_options(function: Function) -> Function:
     """Add `--state`, `-o` and `--var` to a command."""
     state = click.option("--state", metavar="DIRECTORY", help="The state's directory, or s3://BUCKET/PREFIX.")
-    output = click.option(
-        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: lines, or JSON."
-    )
-    return state(output(VAR(function)))
+    return state(REPORT(VAR(function)))
 
 
 @command.command("ls", short_help="List arrangements, outputs and holds.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE, VAR, Renamed
+from ddcli.cli.arguments import NO_CODE, PIPELINE, STATE, VAR, Renamed, formats
 from ddcli.screen import json_text, say, say_own
 
 
@@ -24,14 +24,12 @@ from ddcli.screen import json_text, say, say_own
 @click.option(
     "--junit", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write JUnit's XML to FILE."
 )
-@click.option(
-    "-o",
-    "--output",
-    cls=Renamed,
+@formats(
+    "text",
+    "json",
+    "github",
+    about="Format: lines, JSON, or lines and GitHub's annotations of a pull request.",
     old=["--format"],
-    type=click.Choice(["text", "json", "github"]),
-    default="text",
-    help="Format: lines, JSON, or lines and GitHub's annotations of a pull request.",
 )
 @VAR
 def command(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, Renamed
+from ddcli.cli.arguments import COLLECTION, NO_CODE, PIPELINE, STATE, VAR, Renamed, formats
 from ddcli.screen import json_text, say
 
 UNWRAPPED = 1 << 16
@@ -40,7 +40,7 @@ UNWRAPPED = 1 << 16
 )
 @STATE
 @NO_CODE
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format: trees, or JSON.")
+@formats("text", "json", about="Format: trees, or JSON.")
 @VAR
 def command(
     pipeline: Path,

@@ -32,7 +32,7 @@ from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.changes import CONTENTS, Known, PlanChanges, present
 from ddcli.plan.physical import WAITING, Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
 from ddcli.sinks.outputs import Publishing
-from ddcli.sinks.side_logs import ErrorLog, correct_aside, correct_unparsed
+from ddcli.sinks.side_logs import Correction, ErrorLog
 from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import facts_of
 from ddcli.sources.readers import open_logs
@@ -391,16 +391,18 @@ class _Rebuild:
 
     def _correct_aside(self, readers: dict[str, Reader], transaction: Transaction, called: str) -> None:
         """Have the logs of late rows, and of rows that can't be read, say what the files hold of these now."""
+        correction = Correction(
+            self.request, transaction, self.time, (self.manifest.upper, self.upper.elements), called
+        )
         for name, reader in readers.items():
             before = self.manifest.inputs.get(name)
             if before is None or isinstance(reader, SharedReader):
                 continue
             now = {(file.path, file.fingerprint) for file in reader.listing.files}
-            interval = self.manifest.upper, self.upper.elements
             if reader.log.quarantines and (name in self.request.withdrawn or not self.request.withdrawn):
-                correct_unparsed(self.request, transaction, name, reader, self.time, interval, called)
+                correction.of_unparsed(name, reader)
             if any(file.since and (file.path, file.fingerprint) not in now for file in before.files):
-                correct_aside(self.request, transaction, name, reader, self.time, interval, called)
+                correction.of_late(name, reader)
 
     def _kept(self) -> frozenset[int]:
         """Return the numbers of shards of what is kept: what is built has as many, or as its rows ask for."""

@@ -22,6 +22,7 @@ from ddcli.provenance.changes import Changes
 from ddcli.provenance.inputs import Inputs
 from ddcli.provenance.question import Explained, Question
 from ddcli.spec.tree import Scalar, scalar_kind
+from ddcli.store.key_text import kind_of_column
 from ddcli.store.time_text import format_time, parse_until
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.circuit.trial import Matrix
-    from ddcli.expressions.types import Schema
+    from ddcli.expressions.types import Schema, Type
     from ddcli.plan.logical import Node
     from ddcli.provenance.inputs import Where
     from ddcli.provenance.reasons import Leaf
@@ -223,16 +224,11 @@ def read_keys(keys: Sequence[str], schema: Schema) -> dict[str, Any]:
         name, equals, written = key.partition("=")
         if not equals:
             raise UsageError(f"'{key}' is not a condition", hint="write it as `column=value`")
-        if name not in schema:
-            near = did_you_mean(name, schema)
-            hint = f"did you mean '{near}'?" if near else f"columns: {', '.join(schema)}"
-            raise UsageError(f"there is no column '{name}'", hint=hint)
-        values[name] = _value(name, written, schema)
+        values[name] = _value(name, written, kind_of_column(name, schema))
     return values
 
 
-def _value(name: str, written: str, schema: Schema) -> Any:
-    kind = schema[name]
+def _value(name: str, written: str, kind: Type) -> Any:
     of_text = kind.kind != "bool" and not kind.is_numeric and not (kind.nullable and written == "null")
     scalar = Scalar(Text(written, Span("", 1, 1)), "str" if of_text else scalar_kind(written), plain=True)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
-from ddcli.render.layout import PlanLayout, layout
+from ddcli.render.layout import layout
 from ddcli.render.shapes import BoxGroup, Item, Point, Rect
 from ddcli.render.units import cells, clipped, flow, loop_title, spent, wrapped
 from ddcli.screen import markup
@@ -17,6 +17,7 @@ from ddcli.screen import markup
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ddcli.render.layers import PlacedScope
     from ddcli.render.shapes import Line
     from ddcli.render.view import OperatorView, View
 
@@ -77,7 +78,7 @@ class Drawing:
     view: View
     words: dict[str, BoxText]
     titles: dict[str, str]
-    layout: PlanLayout
+    layout: PlacedScope
 
 
 def draw(view: View) -> Drawing:

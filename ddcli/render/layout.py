@@ -10,30 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddcli.dataclass import dataclass
 from ddcli.render.layers import LINE, Edge, LayeredScope, PlacedScope, Vertex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ddcli.render.shapes import BoxGroup, Item, Line, Rect
+    from ddcli.render.shapes import BoxGroup, Item
 
 
-@dataclass(frozen=True)
-class PlanLayout:
-    """Where all is."""
-
-    width: float
-    height: float
-    items: dict[str, Rect]
-    groups: dict[str, Rect]
-    lines: list[Line]
-
-
-def layout(items: Sequence[Item], groups: Sequence[BoxGroup], edges: Iterable[tuple[str, str]]) -> PlanLayout:
+def layout(items: Sequence[Item], groups: Sequence[BoxGroup], edges: Iterable[tuple[str, str]]) -> PlacedScope:
     """Return where the boxes, groups and lines of a graph go. `edges` are pairs of items' ids; without those that go back there is no cycle."""
-    placed = _Layouter(items, groups, list(dict.fromkeys(edges))).scope(None)
-    return PlanLayout(placed.width, placed.height, placed.items, placed.groups, placed.lines)
+    return _Layouter(items, groups, list(dict.fromkeys(edges))).scope(None)
 
 
 class _Layouter:

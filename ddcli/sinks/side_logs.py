@@ -203,46 +203,45 @@ def _last(interval: tuple[Times | None, Times], width: int) -> list[int]:
     return [value - 1 for value in upper[0]] if upper else list(lower[0]) if lower else [0] * width
 
 
-def correct_aside(
-    request: Request,
-    transaction: Transaction,
-    name: str,
-    reader: LogReader,
-    times: Schema,
-    interval: tuple[Times | None, Times],
-    called: str,
-) -> None:
-    """Write to the log of an input's late rows the difference between what its files hold of these now and what it says.
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Writes to the side logs of inputs the difference between what their files hold now and what the logs say.
 
-    Holds both: such rows are few.
+    Holds both in memory: such rows are few.
     """
-    directory = late_directory(request, name)
-    frames = [frame.with_columns(-pl.col(DIFF)) for frame in _written(directory)]
-    frames += [_as_updates(piece, times) for piece in reader.put_aside()]
-    if frames:
-        write(transaction, directory, [pl.concat(frames, how="diagonal_relaxed")], times, interval, called)
+
+    request: Request
+    transaction: Transaction
+    times: Schema
+    interval: tuple[Times | None, Times]
+    called: str
+
+    def of_late(self, name: str, reader: LogReader) -> None:
+        """Correct the log of an input's late rows."""
+        found = (_as_updates(piece, self.times) for piece in reader.put_aside())
+        if (whole := _difference(late_directory(self.request, name), found)) is not None:
+            self._write(late_directory(self.request, name), whole)
+
+    def of_unparsed(self, name: str, reader: LogReader) -> None:
+        """Correct the log of an input's rows that can't be read, at one time."""
+        listing, directory = reader.listing, unparsed_below(error_directory(self.request), name)
+        paths = {file.path: listing.path(file) for file in listing.to_read}
+        found = [(file, reader.unparsed[path]) for file, path in paths.items() if path in reader.unparsed]
+        if (
+            whole := _difference(directory, [_unparsed(found, self.times, self.interval)] if found else [])
+        ) is not None:
+            last = zip(self.times.items(), _last(self.interval, len(self.times)), strict=True)
+            at = [time_column(column, np.full(whole.height, value), kind) for (column, kind), value in last]
+            self._write(directory, whole.with_columns(at))
+
+    def _write(self, directory: Path, whole: pl.DataFrame) -> None:
+        write(self.transaction, directory, [whole], self.times, self.interval, self.called)
 
 
-def correct_unparsed(
-    request: Request,
-    transaction: Transaction,
-    name: str,
-    reader: LogReader,
-    times: Schema,
-    interval: tuple[Times | None, Times],
-    called: str,
-) -> None:
-    """Write to the log of an input's rows that can't be read the difference between those that its files have now and what it says, at one time."""
-    listing, directory = reader.listing, unparsed_below(error_directory(request), name)
-    paths = {file.path: listing.path(file) for file in listing.to_read}
-    found = [(file, reader.unparsed[path]) for file, path in paths.items() if path in reader.unparsed]
-    frames = [frame.with_columns(-pl.col(DIFF)) for frame in _written(directory)]
-    frames += [_unparsed(found, times, interval)] if found else []
-    if frames:
-        last = zip(times.items(), _last(interval, len(times)), strict=True)
-        whole = pl.concat(frames, how="diagonal_relaxed")
-        at = [time_column(column, np.full(whole.height, value), kind) for (column, kind), value in last]
-        write(transaction, directory, [whole.with_columns(at)], times, interval, called)
+def _difference(directory: Path, found: Iterable[pl.DataFrame]) -> pl.DataFrame | None:
+    """Return the updates that turn a side log into the one that was found, None where neither has any."""
+    frames = [*(frame.with_columns(-pl.col(DIFF)) for frame in _written(directory)), *found]
+    return pl.concat(frames, how="diagonal_relaxed") if frames else None
 
 
 def _as_updates(piece: LogSlice, times: Schema) -> pl.DataFrame:

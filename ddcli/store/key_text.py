@@ -32,14 +32,20 @@ def parse_keys(texts: Iterable[str], schema: Schema) -> dict[str, Any]:
             name = text.removesuffix(IS_NULL)
         elif not equals:
             raise UsageError(f"'{text}' names no value", hint="write it as name=value, or as 'name is null'")
-        if name not in schema:
-            near = did_you_mean(name, schema)
-            hint = f"did you mean '{near}'?" if near else f"the columns are: {', '.join(schema)}"
-            raise UsageError(f"there is no column '{name}'", hint=hint)
+        kind = kind_of_column(name, schema)
         if name in found:
             raise UsageError(f"'{name}' is given twice", hint="a record has one value of a column")
-        found[name] = _value(name, value, schema[name]) if equals else None
+        found[name] = _value(name, value, kind) if equals else None
     return found
+
+
+def kind_of_column(name: str, schema: Schema) -> Type:
+    """Return the type of a column that a person named. Raises UsageError."""
+    if name not in schema:
+        near = did_you_mean(name, schema)
+        hint = f"did you mean '{near}'?" if near else f"columns: {', '.join(schema)}"
+        raise UsageError(f"there is no column '{name}'", hint=hint)
+    return schema[name]
 
 
 def _value(name: str, text: str, kind: Type) -> Any:

@@ -35,7 +35,7 @@ from ddcli.engine.operators.reduce_evaluate import (
     several,
     top_rows,
 )
-from ddcli.engine.operators.reduce_instances import History, Instances, before, close, new_instances, sizes
+from ddcli.engine.operators.reduce_instances import History, Instances, interesting, new_instances, sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -137,16 +137,9 @@ class Reduce:
         sources = [*past, delta]
         bounds, rows = kernels.locate(keys, sources)
         if nt > 1 or ahead:
-            instances = close(
-                instances,
-                History(past, bounds, nk + nv, rows),
-                History(outputs.sources, outputs.bounds, nk + self.width, outputs.rows),
-            )
-            early = before(instances.times, upper)
-            if early is not None:
-                pending = instances.pairs()[~early]
-                instances, left = instances.where(early)
-                bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
+            former = History(outputs.sources, outputs.bounds, nk + self.width, outputs.rows)
+            instances, pending, left = interesting(instances, History(past, bounds, nk + nv, rows), former, upper)
+            bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
         if self._work(rows, len(instances)) <= self._chunk:
             return Reduced(self._difference(instances, sources, bounds, outputs, combined), pending)
         parts = [np.empty((0, nk + self.width + nt + 1), np.int64)]

@@ -125,6 +125,18 @@ def close(new: Instances, inputs: History, outputs: History) -> Instances:
         room *= 4
 
 
+def interesting(
+    new: Instances, inputs: History, outputs: History, upper: Iterable[Sequence[int]] | None
+) -> tuple[Instances, Lanes, Lanes | slice]:
+    """Return the instances of `close` before `upper`, the others as rows [key | time], and which groups have any of the first."""
+    closed = close(new, inputs, outputs)
+    early = before(closed.times, upper)
+    if early is None:
+        return closed, np.empty((0, closed.keys.shape[1] + closed.times.shape[1]), np.int64), slice(None)
+    kept, left = closed.where(early)
+    return kept, closed.pairs()[~early], left
+
+
 def before(times: Lanes, upper: Iterable[Sequence[int]] | None) -> NDArray[np.bool_] | None:
     """Say which times are before the frontier `upper` (not at or after any of its elements); None when all are."""
     if upper is None:

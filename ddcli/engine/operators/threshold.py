@@ -18,7 +18,7 @@ from ddcli.engine import kernels
 from ddcli.engine.kernels import threshold as threshold_kernels
 from ddcli.engine.operators.reduce_difference import FormerOutput, difference
 from ddcli.engine.operators.reduce_evaluate import checked
-from ddcli.engine.operators.reduce_instances import History, before, close, new_instances
+from ddcli.engine.operators.reduce_instances import History, interesting, new_instances
 from ddcli.errors import EngineError
 
 if TYPE_CHECKING:
@@ -90,14 +90,9 @@ class Threshold:
         kept = output.batches_for(instances.keys) if output else []
         outputs = FormerOutput(kept, *kernels.locate(instances.keys, kept))
         if nt > 1 or ahead:
-            instances = close(
-                instances, History(past, bounds, nk, rows), History(outputs.sources, outputs.bounds, nk, outputs.rows)
-            )
-            early = before(instances.times, upper)
-            if early is not None:
-                pending = instances.pairs()[~early]
-                instances, left = instances.where(early)
-                bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
+            former = History(outputs.sources, outputs.bounds, nk, outputs.rows)
+            instances, pending, left = interesting(instances, History(past, bounds, nk, rows), former, upper)
+            bounds, outputs = bounds[left], outputs._replace(bounds=outputs.bounds[left])
         old, new = np.zeros(len(instances), np.int64), np.zeros(len(instances), np.int64)
         checked(threshold_kernels.count_at(sources, bounds, nk, nt, instances.first, instances.times, old, new))
         if output:

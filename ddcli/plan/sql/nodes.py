@@ -264,15 +264,19 @@ def zero(kind: Type) -> Literal | None:
 
 
 class _Sides:
-    """The two sides of a join with the columns that it compares: those that are there, and computed ones beside them."""
+    """The two sides of a join with the columns that it compares: those that are there, and computed ones beside them.
+
+    Of a side that only renames columns it is what is below: `lefts` and `rights` are the columns there by the sides' names.
+    """
 
     def __init__(self, left: logical.Node, right: logical.Node, pairs: Sequence[Pair]):
-        self.left, self.right = left, right
+        self.left, self.lefts, one = _below(left, [pair.left for pair in pairs])
+        self.right, self.rights, other = _below(right, [pair.right for pair in pairs])
         self.added: tuple[dict[str, Expression], dict[str, Expression]] = ({}, {})
         self.on: list[tuple[str, str]] = []
-        for pair in pairs:
-            for one, other in _compared(pair):
-                self.on.append((self._named(one, 0), self._named(other, 1)))
+        for pair, a, b in zip(pairs, one, other, strict=True):
+            for value, partner in _compared(Pair(a, b, pair.null_safe, pair.span)):
+                self.on.append((self._named(value, 0), self._named(partner, 1)))
         if not self.on:  # all records meet
             self.on.append((self._named(ONE, 0), self._named(ONE, 1)))
         self.on = list(dict.fromkeys(self.on))
@@ -322,13 +326,7 @@ def same(names: Mapping[str, str], left: logical.Node, right: logical.Node) -> l
 def joined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], how: str = "inner") -> logical.Node:
     """Return pairs of records that have equal values, all columns of both; names must differ. `how` is `inner` or `left`."""
     assert not left.schema.keys() & right.schema.keys(), "columns of joined relations have different names"
-    one_below, lefts, mine = _below(left, [pair.left for pair in pairs])
-    other_below, rights, theirs = _below(right, [pair.right for pair in pairs])
-    sides = _Sides(
-        one_below,
-        other_below,
-        [Pair(a, b, pair.null_safe, pair.span) for pair, a, b in zip(pairs, mine, theirs, strict=True)],
-    )
+    sides = _Sides(left, right, pairs)
     one, other = sides.nodes
     inner = how == "inner"
     keys = {a for a, _ in sides.on}
@@ -336,11 +334,11 @@ def joined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], how: 
     schema: Schema = {}
     columns = []
     copies: dict[str, Expression] = {}
-    for name, source in lefts.items():
+    for name, source in sides.lefts.items():
         kind = left.schema[name]
         schema[name] = kind.required() if inner and source in keys else kind.or_null(how == "full")
         columns.append((name, "left", source))
-    for name, source in rights.items():
+    for name, source in sides.rights.items():
         kind = right.schema[name]
         schema[name] = (kind.required() if source in partners else kind) if inner else kind.or_null()
         if source not in partners:
@@ -356,16 +354,10 @@ def joined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], how: 
 
 def semijoined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], *, anti: bool = False) -> logical.Node:
     """Return the left records that have a partner, or with `anti` those that have none."""
-    one_below, lefts, mine = _below(left, [pair.left for pair in pairs])
-    other_below, _, theirs = _below(right, [pair.right for pair in pairs])
-    sides = _Sides(
-        one_below,
-        other_below,
-        [Pair(a, b, pair.null_safe, pair.span) for pair, a, b in zip(pairs, mine, theirs, strict=True)],
-    )
+    sides = _Sides(left, right, pairs)
     one, other = sides.nodes
     kept = logical.Semijoin((one, other), one.schema, tuple(sides.on), anti)
-    return mapped(kept, {name: column(kept, source) for name, source in lefts.items()})
+    return mapped(kept, {name: column(kept, source) for name, source in sides.lefts.items()})
 
 
 def without(left: logical.Node, found: logical.Node) -> logical.Node:
