@@ -6,13 +6,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 
 from ddcli.engine import secret
 from tests.draws import SEED, chance, many
-from tests.harness import ROOT, Folder
+from tests.harness import ORDERS, ROOT, Folder
 
 os.environ.pop("COLUMNS", None)  # the width of the terminal that the tests were started from
 
@@ -109,6 +110,21 @@ def shop(tmp_path, monkeypatch, capfd):
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     return Folder(tmp_path, capfd)
+
+
+@pytest.fixture
+def orders(shop):
+    """Return a shop with a pipeline `orders.yaml` over a log of one file, not yet run."""
+    shop.write("orders.yaml", ORDERS)
+    shop.log(
+        "orders/1.parquet",
+        [("north", 10, 0, 1), ("north", 5, 1, 1), ("south", 7, 1, 1), ("north", 10, 2, -1)],
+        region=pl.String,
+        amount=pl.Int64,
+        time=pl.Int64,
+        diff=pl.Int64,
+    )
+    return shop
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,20 @@ ROOT = Path(__file__).resolve().parent.parent
 SHOWN = ("pipelines", "fixtures", "README.md", "docs", "Makefile", "pyproject.toml")
 WRITTEN = shutil.ignore_patterns(".dd", "__pycache__")
 PROGRAMS = {"dd", "ddcli"}
+ORDERS = """\
+dd: 1
+name: orders
+inputs:
+  orders: orders/
+collections:
+  totals:
+    from: orders
+    apply:
+      - reduce: {by: [region], orders: count(*), amount: sum(amount)}
+outputs:
+  totals: out/totals/
+"""
+"""A pipeline over the log of the fixture `orders`."""
 QUOTED = re.compile(r"""'[^']*'|"[^"$`\\]*\"""")
 SHELL = re.compile(r"[|&;<>$`*?(){}~#\\\n=]|^cd ")
 

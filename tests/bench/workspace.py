@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from tests.bench.processes import dd, measure
+from tests.loops import LEAST_LABEL, indented
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,8 @@ outputs:
   groups: out
 """
 
-LABELS = """\
+LABELS = (
+    """\
 dd: 1
 name: labels
 inputs:
@@ -55,21 +57,14 @@ collections:
     from: links
     apply: [{map: {node: src, label: src}}, distinct]
   least:
-    iterate:
-      variables: {best: labels}
+"""
+    + indented(4, LEAST_LABEL)
+    + """\
       max_rounds: 10
-      body:
-        best:
-          from: best
-          apply:
-            - join: {with: links, on: {node: src}}
-            - map: {node: dst, label: label}
-            - concat: labels
-            - reduce: {by: [node], label: min(label)}
-      result: best
 outputs:
   least: out
 """
+)
 BOTH_WAYS = ", apply: [{concat: {from: edges, apply: [{map: {src: dst, dst: src}}]}}]"
 """What has the links of `LABELS` followed both ways, put in the place that is left for it."""
 

@@ -10,25 +10,17 @@ import polars as pl
 import pytest
 import yaml
 
-from tests.harness import ROOT, snapshot
+from tests.harness import ORDERS, ROOT, snapshot
 
-PLAIN = """\
-dd: 1
-name: orders
-inputs:
-  orders: {path: orders/, columns: {region: string, amount: int64}}
-collections:
-  totals:
-    from: orders
-    apply:
-      - reduce: {by: [region], orders: count(*), amount: sum(amount)}
-outputs:
-  totals: out/totals/
+PLAIN = (
+    ORDERS.replace("orders: orders/", "orders: {path: orders/, columns: {region: string, amount: int64}}")
+    + """\
 tests:
   - name: one
     given: {orders: [{region: north, amount: 1}]}
     expect: {collection: totals, contents: [{region: north, amount: 1}]}
 """
+)
 PRICED = PLAIN.replace(
     "- reduce", "- map: {function: 'prices:price', columns: {region: string, amount: int64}}\n      - reduce"
 )

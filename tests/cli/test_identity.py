@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from ddcli.store.state.manifest import manifest_path, read_newest
-from tests.cli.conftest import ORDERS
-from tests.harness import contents, files
+from tests.harness import ORDERS, contents, files
 
 LOG = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 TOTALS = {("north", 1, 5): 1, ("south", 1, 7): 1}

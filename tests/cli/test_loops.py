@@ -7,8 +7,10 @@ import polars as pl
 import pytest
 
 from tests.harness import contents, files, read_log
+from tests.loops import LEAST_LABEL, indented
 
-COMPONENTS = """\
+COMPONENTS = (
+    """\
 dd: 1
 name: components
 inputs: {edges: {path: edges/, time: TIME}}
@@ -16,19 +18,10 @@ collections:
   links: {from: edges, apply: [{concat: {from: edges, apply: [{map: {src: dst, dst: src}}]}}]}
   labels: {from: links, apply: [{map: {node: src, label: src}}, distinct]}
   component:
-    iterate:
-      variables: {best: labels}
-      body:
-        best:
-          from: best
-          apply:
-            - join: {with: links, on: {node: src}}
-            - map: {node: dst, label: label}
-            - concat: labels
-            - reduce: {by: [node], label: min(label)}
-      result: best
-outputs: {component: out/component/}
 """
+    + indented(4, LEAST_LABEL)
+    + "outputs: {component: out/component/}\n"
+)
 EDGES = [
     (1, 2, 0, 1),
     (2, 3, 0, 1),

@@ -5,36 +5,20 @@ import json
 import polars as pl
 import pytest
 
-from tests.harness import files
+from tests.harness import ORDERS, files
 
-BEFORE = """\
-dd: 1
-name: orders
-inputs:
-  orders: orders/
-collections:
-  totals:
-    from: orders
-    apply:
-      - reduce: {by: [region], orders: count(*), amount: sum(amount)}
-  large:
-    from: orders
-    apply: [filter: amount > 6]
-outputs:
-  totals: out/totals/
-  large: out/large/
-"""
+BEFORE = (
+    ORDERS.replace("outputs:\n", "  large:\n    from: orders\n    apply: [filter: amount > 6]\noutputs:\n")
+    + "  large: out/large/\n"
+)
 AFTER = BEFORE.replace("sum(amount)", "max(amount)").replace("  large: out", "  big: out").replace("large:\n", "big:\n")
 
 
 @pytest.fixture
-def pipelines(shop):
-    shop.write("before.yaml", BEFORE)
-    shop.write("after.yaml", AFTER)
-    rows = [("north", 10, 0, 1), ("north", 5, 1, 1), ("south", 7, 1, 1), ("north", 10, 2, -1)]
-    types = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
-    shop.log("orders/1.parquet", rows, **types)
-    return shop
+def pipelines(orders):
+    orders.write("before.yaml", BEFORE)
+    orders.write("after.yaml", AFTER)
+    return orders
 
 
 def test_outputs_are_compared_by_name_and_nothing_is_touched(pipelines):

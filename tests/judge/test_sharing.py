@@ -20,7 +20,7 @@ from ddcli.store.state.upkeep import compact_state, reshard_state
 from tests.judge.frontiers import box, is_closed
 from tests.judge.logs import LATEST
 from tests.judge.test_random import SEARCH
-from tests.reference.model import less_equal
+from tests.reference.model import accumulate, less_equal
 from tests.spark.support import Here, started, switching
 
 KEYS = st.integers(0, 3)
@@ -107,14 +107,6 @@ def log(folder, names):
     return [(row[: -nt - 1], row[-nt - 1 : -1], row[-1]) for row in rows]
 
 
-def at(updates, time):
-    found = Counter()
-    for record, t, diff in updates:
-        if less_equal(t, time):
-            found[record] += diff
-    return {record: count for record, count in found.items() if count}
-
-
 @SEARCH
 @given(histories(), st.integers(0, 2**32))
 def test_an_imported_arrangement_is_the_collection_from_its_beginning_on(history, seed):
@@ -151,14 +143,14 @@ def test_an_imported_arrangement_is_the_collection_from_its_beginning_on(history
             chained, upper = log(root / "out/j3", names), upper_of(root / ".dd/three", nt)
             for time in [(x,) if nt == 1 else (x, y) for x in range(10) for y in range(10 if nt == 2 else 1)]:
                 if is_closed(upper, time):
-                    assert at(chained, time) == meaning(left, right, time), f"the join with an output at {time}"
+                    assert accumulate(chained, time) == meaning(left, right, time), f"the join with an output at {time}"
             upper = upper_of(root / ".dd/two", nt)
             joined, copied = log(root / "out/j", names), log(root / "out/c2", names)
             for time in [(x,) if nt == 1 else (x, y) for x in range(10) for y in range(10 if nt == 2 else 1)]:
                 if is_closed(upper, time) and not is_closed(begin, time):
-                    assert at(joined, time) == meaning(left, right, time), f"the join at {time}"
-                    plain = at([((k, v), t, d) for k, v, t, d in left], time)
-                    assert at(copied, time) == plain, f"the import at {time}"
+                    assert accumulate(joined, time) == meaning(left, right, time), f"the join at {time}"
+                    plain = accumulate([((k, v), t, d) for k, v, t, d in left], time)
+                    assert accumulate(copied, time) == plain, f"the import at {time}"
         manifest = read_newest(root / ".dd/two")
         kept = [file for entry in manifest.arrangements.values() for shard in entry.shards for file in shard]
         assert sum(file.rows for file in kept) <= len(right) * (1 if nt == 1 else 3) + 9 * nt, "a copy is kept"

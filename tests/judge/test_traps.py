@@ -13,6 +13,7 @@ from tests.judge.case import Arrival, Case, Run, write_file
 from tests.judge.frontiers import closing
 from tests.judge.harness import judge
 from tests.judge.sizes import AS_THEY_ARE, few
+from tests.loops import LEAST_LABEL, indented
 
 small_and_large = pytest.mark.parametrize("most", [AS_THEY_ARE, 0])
 
@@ -59,20 +60,8 @@ def head(columns: str, time: str, collections: str, *outputs: str) -> str:
     return f"dd: 1\nname: trap\ninputs:\n{inputs}\ncollections:\n{collections}outputs: {{{written}}}\n"
 
 
-LEAST_LABELS = """\
-  best:
-    iterate:
-      variables: {best: labels}
-      body:
-        best:
-          from: best
-          apply:
-            - join: {with: links, on: {n: a}}
-            - map: {n: b, l: l}
-            - concat: labels
-            - reduce: {by: [n], l: min(l)}
-      result: best
-"""
+LABELLED = "links: src: int64, dst: int64; labels: node: int64, label: int64"
+LEAST_LABELS = "  best:\n" + indented(4, LEAST_LABEL)
 
 
 def chain(start: int, length: int, end: int) -> list:
@@ -87,7 +76,7 @@ def test_a_change_at_an_early_round_is_reconsidered_at_later_ones(most, tmp_path
 
     It is the least until round 7, so what time 0 did at rounds 4 and 7 must be looked at again there, and not in between.
     """
-    text = head("links: a: int64, b: int64; labels: n: int64, l: int64", "time", LEAST_LABELS, "best")
+    text = head(LABELLED, "time", LEAST_LABELS, "best")
     ways = [(4, 4, 8), (7, 7, 6), (9, 9, 5), (3, 3, 7)]
     links = [(link, (0,), 1) for start, length, _ in ways for link in chain(start, length, 1)] + [((1, 2), (0,), 1)]
     labels = [((1, 9), (0,), 1), *(((start, label), (0,), 1) for start, _, label in ways[:3])]
@@ -98,7 +87,7 @@ def test_a_change_at_an_early_round_is_reconsidered_at_later_ones(most, tmp_path
 @small_and_large
 def test_groups_that_change_first_at_incomparable_times_are_each_reconsidered(most, tmp_path):
     """Nodes 1 and 2 are as above, but what comes at round 3 comes to one in one coordinate, to the other in the other."""
-    text = head("links: a: int64, b: int64; labels: n: int64, l: int64", "[x, y]", LEAST_LABELS, "best")
+    text = head(LABELLED, "[x, y]", LEAST_LABELS, "best")
     links, labels = [], [((1, 9), (0, 0), 1), ((2, 9), (0, 0), 1)]
     for node, time in ((1, (1, 0)), (2, (0, 1))):
         ways = [(10 * node + length, length, label) for length, label in ((3, 7), (4, 8), (6, 5))]
@@ -166,7 +155,7 @@ def test_three_incomparable_times_meet_in_a_triple_join(operator, tmp_path):
 def test_two_coordinates_and_a_round_meet_in_a_triple_join(most, tmp_path):
     """The label 0 is there -2 times, once more from either time on, and once more when it has come along three links."""
     text = head(
-        "links: a: int64, b: int64; labels: n: int64, l: int64",
+        LABELLED,
         "[x, y]",
         LEAST_LABELS.replace("      result: best\n", "      result: best\n      max_rounds: 6\n"),
         "best",
@@ -181,7 +170,7 @@ def test_two_coordinates_and_a_round_meet_in_a_triple_join(most, tmp_path):
 def test_three_coordinates_and_a_round(most, tmp_path):
     """All three times meet within a loop, so that four coordinates do."""
     text = head(
-        "links: a: int64, b: int64; labels: n: int64, l: int64",
+        LABELLED,
         "[x, y, z]",
         LEAST_LABELS.replace("      result: best\n", "      result: best\n      max_rounds: 5\n"),
         "best",
@@ -283,40 +272,34 @@ def test_less_than_nothing_passes_through_reductions(time, most, tmp_path):
     judge_cuts(tmp_path, text, {"p": [(r, (t,) if time == "time" else place[t], diff) for r, t, diff in rows]}, most)
 
 
-NESTED = """\
+NESTED = (
+    """\
   kept:
     iterate:
       variables: {kept: links}
       body:
-        own: {from: kept, apply: [{map: {n: a, l: a}}, distinct]}
+        own: {from: kept, apply: [{map: {node: src, label: src}}, distinct]}
         first:
-          iterate:
-            variables: {best: own}
-            body:
-              best:
-                from: best
-                apply:
-                  - join: {with: kept, on: {n: a}}
-                  - map: {n: b, l: l}
-                  - concat: own
-                  - reduce: {by: [n], l: min(l)}
-            result: best
+"""
+    + indented(10, LEAST_LABEL.replace("links", "kept").replace("labels", "own"))
+    + """\
         kept:
           from: kept
           apply:
-            - join: {with: first, as: one, on: {a: n}}
-            - join: {with: first, as: other, on: {b: n}}
-            - filter: l = other.l
-            - map: {a: b, b: a}
+            - join: {with: first, as: one, on: {src: node}}
+            - join: {with: first, as: other, on: {dst: node}}
+            - filter: label = other.label
+            - map: {src: dst, dst: src}
       result: kept
 """
+)
 
 
 @small_and_large
 def test_circles_within_circles(most, tmp_path):
     """Strongly connected components: a link that closes a circle is set and taken away, and another circle with it."""
     text = head(
-        "links: a: int64, b: int64",
+        "links: src: int64, dst: int64",
         "time",
         NESTED.replace("      result: kept\n", "      result: kept\n      max_rounds: 8\n"),
         "kept",

@@ -19,26 +19,14 @@ from ddcli.engine.operators.reduce_aggregates import (
     Gather,
     TopK,
 )
+from tests.reference.model import accumulate
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The definition.
 
 
-def less_equal(s, t):
-    return all(a <= b for a, b in zip(s, t, strict=True))
-
-
 def lattice_join(s, t):
     return tuple(map(max, s, t))
-
-
-def accumulate(updates, t):
-    """Return {record: count} at t, of updates (record, time, diff)."""
-    counts = Counter()
-    for record, s, diff in updates:
-        if less_equal(s, t):
-            counts[record] += diff
-    return {record: count for record, count in counts.items() if count}
 
 
 def is_null(column, value):

@@ -27,7 +27,8 @@ from ddcli.engine.operators.reduce_aggregates import (
     minimum,
 )
 from tests.draws import many
-from tests.operators.support import FakeTrace, lattice_join, less_equal, matrix, run
+from tests.operators.support import FakeTrace, lattice_join, matrix, run
+from tests.reference.model import less_equal
 
 # Each of many aggregates draws a share of the cases; `HYPOTHESIS_PROFILE=search` draws more.
 

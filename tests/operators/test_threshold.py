@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ddcli.engine.jit.errors import DiffOverflow
 from ddcli.engine.operators.threshold import Threshold, positive
 from ddcli.errors import EngineError
-from tests.operators.support import FakeTrace, accumulate, less_equal, matrix
+from tests.operators.support import FakeTrace, matrix
+from tests.reference.model import accumulate, less_equal
 
 
 def odd_steps(counts):

@@ -27,6 +27,7 @@ from tests.draws import many
 from tests.judge.case import Arrival, Case, Run, write_file
 from tests.judge.harness import Meaning, graph_of
 from tests.judge.logs import cases
+from tests.loops import REACHED, indented
 from tests.reference.expressions import Fails
 from tests.reference.model import LoopDiverges, Model, accumulate
 from tests.reference.values import canonical, plain
@@ -241,21 +242,11 @@ dd: 1
 name: reach
 inputs: {edges: {path: in/edges/, columns: {src: int64, dst: int64}}}
 collections:
-  once: {from: edges, apply: [distinct]}
+  links: {from: edges, apply: [distinct]}
   reach:
-    iterate:
-      variables: {pairs: once}
-      body:
-        pairs:
-          from: pairs
-          apply:
-            - join: {with: once, as: next, on: {dst: src}}
-            - map: {src: src, dst: next.dst}
-            - concat: once
-            - distinct
-      result: pairs
-outputs: {reach: out/}
-""",
+"""
+        + indented(4, REACHED)
+        + "outputs: {reach: out/}\n",
     )
     rows = [(*edge, time) for edge in sorted(edges) for time in range(2)]
     (shop.folder / "in/edges").mkdir(parents=True)

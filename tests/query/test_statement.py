@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import tempfile
 from collections import Counter
-from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -17,17 +16,16 @@ from hypothesis import strategies as st
 
 from ddcli.driver.run import run
 from ddcli.engine.times import Frontier
-from ddcli.errors import EngineError, InputError
+from ddcli.errors import EngineError
 from ddcli.expressions.types import parse_type
 from ddcli.plan.build import build_collections
 from ddcli.query.statement import LATEST, answer
 from ddcli.spec.document import parse_spec
 from ddcli.store.state.manifest import read_newest
 from tests.draws import many
-from tests.judge.case import write_file
 from tests.judge.frontiers import is_closed
 from tests.judge.harness import same
-from tests.judge.logs import cases
+from tests.query.support import PIPELINES, ask_after_runs
 from tests.reference.expressions import Fails
 from tests.reference.model import LoopDiverges, Model, accumulate
 from tests.reference.values import canonical
@@ -54,35 +52,12 @@ QUERIES = (
 
 
 @settings(max_examples=many(10))
-@given(
-    st.tuples(st.sampled_from([1, 1, 1, 2]), st.booleans()).flatmap(lambda way: cases(nt=way[0], looping=way[1])),
-    st.sampled_from([None, None, 2, "all"]),
-    st.integers(0, 2**32),
-)
+@given(*PIPELINES)
 def test_a_collection_is_what_it_is_by_the_reference(case, history, seed):
-    rng = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        tree = case.tree | ({"history": history} if history else {})
-        path = root / "p.yaml"
-        path.write_text(yaml.safe_dump(tree, sort_keys=False))
-        for number, (this, upper) in enumerate(zip(case.runs, case.uppers(), strict=True)):
-            for at, file in enumerate(this.files):
-                write_file(case, file, root / "in" / file.input / f"{number}-{at}.parquet")
-            if this.progress:
-                return  # frontiers of several corners have no last time
-            if number and len(case.times) == 1 and rng.random() < 0.7:
-                arrived = replace(case, runs=case.runs[: number + 1])
-                ask(arrived, path, case.uppers()[number - 1], rng, latest=True)
-            try:
-                run(path, until=case.until(this))
-            except (InputError, EngineError):
-                return
-            if (root / ".dd" / "judged" / "manifest").is_dir() and rng.random() < 0.7:
-                ask(case, path, upper, rng)
+    ask_after_runs(case, history, seed, ask, partial(ask, latest=True))
 
 
-def ask(case, path, upper, rng, *, latest=False):
+def ask(case, path, upper, rng, _history=None, *, latest=False):
     """Ask for all of what has a name, and for the number of its rows; as of what is closed, or of the `latest` time that there is."""
     spec = parse_spec(case.text, "p.yaml")
     found = build_collections(spec, {name: case.schema(name) for name in spec.inputs}, case.time_types)

@@ -7,6 +7,7 @@ import pytest
 from ddcli.expressions.types import parse_type
 from ddcli.plan.build import build
 from ddcli.spec.document import parse_spec
+from tests.loops import LEAST_LABEL, REACHED, indented
 from tests.reference.model import LoopDiverges, Model, accumulate, less_equal
 
 HEAD = "dd: 1\nname: example\n"
@@ -111,25 +112,19 @@ def test_partial_order_where_nothing_arrives():
     assert words(WORDS)[1, 1] == {(1, 1): -1, (1, 2): 2}
 
 
-LABELS = """
+LABELS = (
+    """
 inputs: {links: l/, labels: n/}
 collections:
   out:
-    iterate:
-      variables: {best: labels}
-      body:
-        best:
-          from: best
-          apply:
-            - join: {with: links, on: {n: a}}
-            - map: {n: b, l: l}
-            - concat: {from: labels, apply: [AT]}
-            - reduce: {by: [n], l: min(l)}
-      result: best
+"""
+    + indented(4, LEAST_LABEL.replace("concat: labels", "concat: {from: labels, apply: [AT]}"))
+    + """\
       max_rounds: ROUNDS
 outputs: {out: out/}
 """
-SCHEMAS = {"links": {"a": "int64", "b": "int64"}, "labels": {"n": "int64", "l": "int64"}}
+)
+SCHEMAS = {"links": {"src": "int64", "dst": "int64"}, "labels": {"node": "int64", "label": "int64"}}
 RING = {"links": [((at, (at + 1) % 5), (0,), 1) for at in range(5)], "labels": [((0, 7), (0,), 1), ((2, 5), (0,), 1)]}
 
 
@@ -156,7 +151,7 @@ def test_a_loop_that_changes_longer_than_it_may():
 
 def test_labels_that_enter_later():
     """The label 5 is at node 2 in the beginning, runs off along the ring, and is there for good from round 3 on."""
-    at = "{enter: {at: 'case when l = 5 then 3 else -1 end'}}"
+    at = "{enter: {at: 'case when label = 5 then 3 else -1 end'}}"
     assert labelled("1", at) == {0: 7, 1: 7, 3: 5}
     assert labelled("3", at) == {0: 5, 1: 7, 2: 7, 3: 7}
     assert labelled("4", at) == {0: 7, 1: 5, 2: 5, 3: 7, 4: 7}
@@ -189,7 +184,8 @@ def test_mutual_recursion():
     assert outputs(MUTUAL, schemas, ring, [(1,)])[1,] == {}
 
 
-NESTED = """
+NESTED = (
+    """
 inputs: {links: l/}
 collections:
   out:
@@ -197,21 +193,14 @@ collections:
       variables: {kept: links}
       body:
         near:
-          iterate:
-            variables: {reach: kept}
-            body:
-              reach:
-                from: reach
-                apply:
-                  - join: {with: kept, as: on, on: {b: a}}
-                  - map: {a: a, b: on.b}
-                  - concat: kept
-                  - distinct
-            result: reach
-        kept: {from: kept, apply: [{semijoin: {with: near, on: {a: b, b: a}}}]}
+"""
+    + indented(10, REACHED.replace("links", "kept"))
+    + """\
+        kept: {from: kept, apply: [{semijoin: {with: near, on: {src: dst, dst: src}}}]}
       result: kept
 outputs: {out: out/}
 """
+)
 
 
 def test_a_loop_in_a_loop():

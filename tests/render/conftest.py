@@ -1,5 +1,0 @@
-"""A folder in which the tests of reports run commands."""
-
-from tests.cli.conftest import orders
-
-__all__ = ["orders"]
