@@ -18,6 +18,7 @@ from ddcli.job.consumed import archive, not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.options import SparkOptions
 from ddcli.job.request import imports, is_idle, newest_of, nothing_new, read_request
+from ddcli.job.tables import mirror_tables
 from ddcli.progress import SILENT, Progress
 from ddcli.screen import near
 from ddcli.store.state.directory import State
@@ -139,6 +140,9 @@ def run(
             archive(request.spec, request.base, opened.manifest, opened.files)  # what a dead run has left
             if manifest is None or manifest.number != opened.manifest.number:  # another run has committed since
                 request = _withdrawing(request, opened.manifest, withdraw)
+        if opened is not None:
+            spec = mirror_tables(request.spec, request.base, request.state, opened.files)
+            request = replace(request, spec=spec)
         from ddcli.driver.execute import execute
 
         wanted = {} if opened is None else imports(request)

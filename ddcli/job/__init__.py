@@ -10,5 +10,6 @@
 * sizes: how a run is cut into shards and passes; pure
 * standby: what a watch keeps from one round to the next
 * summary: what a run did
+* tables: inputs that are tables of other programs, and their mirrors
 * withdrawal: the files that a request withdraws
 """

@@ -15,6 +15,7 @@ Reading is loaded when it is first asked for: nothing but `load_spec` and `parse
 * reader: places, errors, and reading on after an error
 * shapes: lists, mappings, alternatives
 * syntax: text to a YAML document
+* tables: inputs that are tables of other programs
 * test_model: what a file's tests state, as plain values
 * tests: the tests of a pipeline
 * traps: where YAML's punctuation cuts an expression

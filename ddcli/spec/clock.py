@@ -10,16 +10,17 @@ from ddcli.expressions.types import ARRIVAL
 from ddcli.spec.model import LOGS, Clock, InputSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from ddcli.spec.reader import Notes
 
 CLOCKS: tuple[str, ...] = get_args(Clock)
 
 
-def default_clock(inputs: Iterable[InputSpec]) -> Clock:
+def default_clock(inputs: Collection[InputSpec]) -> Clock:
     """Return the clock of a file that names none: `arrival` where no input is a log of changes and none speaks of times."""
-    return "event" if any(given.format in LOGS or _speaks_of_times(given) for given in inputs) else "arrival"
+    logs = (given.format in LOGS and not given.table for given in inputs)
+    return "event" if any(logs) or any(map(_speaks_of_times, inputs)) else "arrival"
 
 
 def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
@@ -30,6 +31,10 @@ def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
         notes.refuse(
             path, "an imported arrangement has the times of its pipeline, not those of runs", given.name.span, hint
         )
+    elif given.named is not None and given.table:
+        hint = "leave `time` out, or write `clock: event`"
+        problem = "under `clock: arrival` the time of a row is the run that takes it in"
+        notes.refuse(f"{path}.time", problem, given.named.span, hint)
     elif given.named is not None and given.format not in LOGS:
         hint = f"leave `time` out: '{given.named.value}' is a data column as any other; or write `clock: event`"
         problem = "under `clock: arrival` the time of a row is the run that takes it in"
@@ -43,12 +48,15 @@ def on_arrival(given: InputSpec, notes: Notes) -> InputSpec:
     elif given.late != "error":
         problem, hint = "under `clock: arrival` no row is late", "leave `late` out, or write `clock: event`"
         notes.refuse(f"{path}.late", problem, given.name.span, hint)
-    ignored = tuple(text.value for text in given.time) if given.format == "updates" else ()
-    return replace(given, time=(Text(ARRIVAL, given.name.span),), ignored=ignored)
+    ignored = tuple(text.value for text in given.time) if given.format == "updates" and not given.table else ()
+    return replace(given, time=(Text(ARRIVAL, given.name.span),), ignored=given.ignored or ignored)
 
 
 def on_event(given: InputSpec, notes: Notes) -> None:
     """Note what does not go with the times of a column."""
+    if given.table and given.named is None:
+        hint = "write `time: version` (an integer) or `time: committed` (a timestamp) under it, or `clock: arrival` at the top of the file"
+        notes.refuse(f"inputs.{given.name.value}", "the rows of a table have no time of their own", given.name.span, hint)
     if given.format == "snapshots" and given.order_by is not None:
         hint = "leave `order_by` out: the time tells which table is newer; or write `clock: arrival`"
         notes.refuse(

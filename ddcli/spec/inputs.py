@@ -12,6 +12,7 @@ from ddcli.spec.csv_options import CSV
 from ddcli.spec.operators import COLUMN, COLUMNS, EXPRESSION, NAME, TYPED_COLUMNS
 from ddcli.spec.reader import JsonSchema, NodePlace, Notes, Refused, Shape
 from ddcli.spec.shapes import As, ByKind, Key, Nothing, Record
+from ddcli.spec.tables import table_records
 from ddcli.spec.tree import Mapping, Node, Scalar
 from ddcli.spec.values import Choice, Flag, PathWords, Words
 
@@ -155,6 +156,11 @@ class _ByFormat(Shape[model.InputSpec]):
         assert isinstance(node, Mapping)
         if node.get("import") is not None:
             return _IMPORT.read(node, place, notes)
+        for kind, record in _TABLES.items():
+            if node.get(kind) is not None:
+                given = record.read(node, place, notes)
+                self._check(node, place, notes, given)
+                return given
         # What else is wrong depends on the format, also where its key is misspelt, which the record reports.
         written = node.get("format") or next((value for word, value in node.entries if _meant(word) == "format"), None)
         known = isinstance(written, Scalar) and written.text.value in OWN
@@ -207,7 +213,10 @@ class _ByFormat(Shape[model.InputSpec]):
                 raise Refused
 
     def _schema(self) -> JsonSchema:
-        return {"anyOf": [*(self._one(kind, record) for kind, record in _RECORDS.items()), _IMPORT.schema()]}
+        return {"anyOf": [*(self._one(kind, record) for kind, record in _RECORDS.items()), *self._others()]}
+
+    def _others(self) -> list[JsonSchema]:
+        return [_IMPORT.schema(), *(record.schema() for record in _TABLES.values())]
 
     def _one(self, kind: str, record: Record[model.InputSpec]) -> JsonSchema:
         schema = record.schema()
@@ -232,6 +241,7 @@ _RECORDS = {
     kind: Record(_input, COMMON | keys, "a path or a mapping", EXAMPLES.get(kind, "{path: landing/orders/}"))
     for kind, keys in OWN.items()
 }
+_TABLES = table_records(COMMON)
 _SHARED: Record[dict[str, Text]] = Record(
     lambda _, arguments: arguments,
     {

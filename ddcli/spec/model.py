@@ -311,6 +311,12 @@ class CsvOptions:
 FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
 LOGS = ("updates", "debezium", "delta_cdf", "import")
 """The formats of logs of changes, which come with times of their own."""
+TABLES = ("delta",)
+"""The kinds of tables that other programs keep, with versions of their own."""
+TABLE_TIMES = {"version": "_commit_version", "committed": "_commit_timestamp"}
+"""What the time of a table's rows may be, and the column of it in the table's mirror."""
+TABLE_DIFF = "_diff"
+"""The column of the diff in a table's mirror."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +331,8 @@ class InputSpec:
     `named` is the time column that the file names, None where it names none. A row further than `max_ahead` after the present time
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
     An input that `infers` has the columns that its first run finds; `inferred` is then what messages say of these.
+    Of a `table` (one of `TABLES`) `path` is where it lies, later the directory of the state in which it is mirrored as a change log; then
+    `origin` is where it lies. One that `follows` has the columns that the table has.
     """
 
     name: Text
@@ -351,6 +359,9 @@ class InputSpec:
     quarantines: bool = False
     infers: bool = False
     inferred: str = ""
+    table: str = ""
+    origin: Text | None = None
+    follows: bool = False
 
     @property
     def archive(self) -> Text | None:

@@ -20,6 +20,7 @@ from ddcli.store.state.names import (
     SCRATCH,
     SEGMENT,
     SHARD,
+    TABLE,
     UPDATES,
     WAITING,
 )
@@ -47,6 +48,7 @@ STATE: Layout = [
     (_either(RUNS), [(RUN, None)]),
     (_either(SPILL), [(SCRATCH, None)]),
     (_either("errors"), [*_UPDATES, (_either("_unparsed"), [(re.compile(r"\w[\w-]*"), _UPDATES)])]),
+    (_either("tables"), [(re.compile(r"\w[\w-]*"), [(_either(BATCH, WAITING, TABLE), None)])]),
     (_either("late"), [(re.compile(r"\w[\w-]*"), _UPDATES)]),
 ]
 """The names in the directory of a state: of files, and of directories with the names in those."""

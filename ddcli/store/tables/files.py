@@ -295,6 +295,8 @@ class Tables:
             return pl.lit(text, pl.String).alias(name)
         if wanted.kind == "date" and text is not None and COMPACT.fullmatch(text):
             text = f"{text[:4]}-{text[4:6]}-{text[6:]}"
+        if text is None:
+            return pl.lit(None, wanted.to_polars()).alias(name)
         value = Lowering().value(Cast(Literal(text, TEXT), wanted, try_=True))
         if text is not None and pl.select(value).item() is None:
             raise InputError(

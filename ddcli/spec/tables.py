@@ -1,0 +1,56 @@
+"""Inputs that are tables of other programs, which have versions of their own: how a pipeline file names one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ddcli.errors import Text
+from ddcli.spec import model
+from ddcli.spec.operators import TYPED_COLUMNS
+from ddcli.spec.shapes import Key, Record
+from ddcli.spec.values import Choice, PathWords
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddcli.spec.reader import NodePlace
+
+PLACE = PathWords("a path")
+ABOUT = {"delta": "directory of a table of Delta Lake, relative to this file, or in an object store"}
+EXAMPLES = {"delta": "{delta: lake/orders/}"}
+
+
+def _table(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
+    """Return the input of a table: of its mirror's columns those that are not the time and the diff are no data."""
+    (kind,) = (name for name in model.TABLES if name in arguments)
+    arguments["path"] = arguments.pop(kind)
+    span = place.word.span
+    named = arguments.pop("time", None)
+    times = model.TABLE_TIMES
+    given = model.InputSpec(
+        place.word,
+        time=(Text(times[named or "version"], span),),
+        diff=Text(model.TABLE_DIFF, span),
+        follows="columns" not in arguments,
+        **arguments,
+    )
+    ignored = tuple(column for name, column in times.items() if name != named)
+    return replace(given, table=kind, named=Text(named, span) if named else None, ignored=ignored)
+
+
+def table_records(common: Mapping[str, Key]) -> dict[str, Record[model.InputSpec]]:
+    """Return how each kind of table is written; some keys are those that inputs have in `common`."""
+    return {kind: Record(_table, _keys(kind, common), "a mapping", EXAMPLES[kind]) for kind in model.TABLES}
+
+
+def _keys(kind: str, common: Mapping[str, Key]) -> dict[str, Key]:
+    time = Choice("time", tuple(model.TABLE_TIMES))
+    return {
+        kind: Key(kind, PLACE, required=True, about=ABOUT[kind]),
+        "time": Key(
+            "time", time, about="version, an integer, or committed, a timestamp; default: the run that takes a row in"
+        ),
+        "columns": Key("columns", TYPED_COLUMNS, about="some of the table's; default: all, and those that it gets later"),
+        **{name: common[name] for name in ("late", "max_ahead", "quarantine")},
+    }

@@ -1,0 +1,6 @@
+"""Tables of other programs, mirrored in a state: what each of their versions changed, as a change log that a run reads like any other.
+
+* delta: what the versions of a table of Delta Lake changed
+* delta_commits: the commits in the log of a table of Delta Lake
+* mirror: the files of a mirror, and how far it goes
+"""

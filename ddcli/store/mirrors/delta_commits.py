@@ -1,0 +1,99 @@
+"""The commits in the log of a table of Delta Lake: which files each of them adds and removes, and its change feed.
+
+A commit that only rearranges rows (OPTIMIZE) says so (`dataChange: false`), and its files are left out here: rows in them are no
+changes. Imports no third-party library, so that a run with nothing new costs a look at one name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import InputError
+from ddcli.store.files.access import is_there, read_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOG, LAST = "_delta_log", "_last_checkpoint"
+UNFAITHFUL = "delta-rs"
+"""A writer whose change feeds lack one of two equal rows that an update or a delete changes (seen of deltalake 1.6): its files count."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file with rows of a table: its path in the log, the values of the columns that aren't in it, and which of its rows are deleted."""
+
+    path: str
+    partition: tuple[tuple[str, str | None], ...]
+    deleted: str = ""
+    """The identity of its deletion vector; none: all rows count."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaCommit:
+    """What a version changed. `feed` are the files of its change feed, where these alone say it."""
+
+    version: int
+    committed: int | None
+    added: list[DataFile] = field(default_factory=list)
+    removed: list[DataFile] = field(default_factory=list)
+    feed: list[DataFile] = field(default_factory=list)
+    columns: dict[str, Any] | None = None
+    """The columns with their types as the log writes them, where it changes the table's description."""
+
+
+class UnknownChange(Exception):
+    """A commit that the log does not have any more, or not wholly."""
+
+
+def is_newer(table: Path, version: int) -> bool:
+    """Say whether a table seems to have a newer version than this."""
+    log = table / LOG
+    if is_there(log / f"{version + 1:020d}.json"):
+        return True
+    try:
+        return int(json.loads(read_bytes(log / LAST))["version"]) > version
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False
+
+
+def read_commit(table: Path, version: int) -> DeltaCommit:
+    """Return what a version of a table changed. Raises UnknownChange where the log doesn't say it."""
+    path = table / LOG / f"{version:020d}.json"
+    try:
+        actions = [json.loads(line) for line in read_bytes(path).splitlines() if line.strip()]
+        return _commit(actions, version)
+    except FileNotFoundError:
+        raise UnknownChange from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError("the commit of the table can't be read", place=str(path)) from None
+
+
+def _commit(actions: list[dict[str, dict[str, Any]]], version: int) -> DeltaCommit:
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for action in actions:
+        for kind, value in action.items():
+            by_kind.setdefault(kind, []).append(value)
+    info = next(iter(by_kind.get("commitInfo", ())), {})
+    committed = info.get("inCommitTimestamp", info.get("timestamp"))
+    changed = {kind: [_file(one) for one in by_kind.get(kind, ()) if one["dataChange"]] for kind in ("add", "remove")}
+    feed = [_file(one) for one in by_kind.get("cdc", ())]
+    if str(info.get("engineInfo", UNFAITHFUL)).startswith(UNFAITHFUL):
+        feed = []
+    columns = None
+    for one in by_kind.get("metaData", ()):
+        columns = {each["name"]: each["type"] for each in json.loads(one["schemaString"])["fields"]}
+    at = None if committed is None else int(committed) * 1000
+    return DeltaCommit(version, at, changed["add"], changed["remove"], feed, columns)
+
+
+def _file(action: dict[str, Any]) -> DataFile:
+    partition = action.get("partitionValues")
+    if partition is None:  # of a removed file, where its writer is old
+        raise UnknownChange
+    vector = action.get("deletionVector")
+    deleted = ":".join(str(vector.get(key, "")) for key in ("storageType", "pathOrInlineDv", "offset")) if vector else ""
+    return DataFile(str(action["path"]), tuple(sorted(partition.items())), deleted)

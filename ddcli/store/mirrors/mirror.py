@@ -1,0 +1,133 @@
+"""The mirror of a table: a directory of the state with a change log, and a mark of how far it goes.
+
+An addition is whole or not at all: its files wait under temporary names, the mark that names them is replaced at once, then they get
+their names. Whoever opens the mirror next finishes that, or removes what no mark names. What of the log a run has taken in stands in
+the state's manifest, as of any input. Imports no third-party library.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Self
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import StateError
+from ddcli.store.files.access import entries, is_there, read_bytes
+from ddcli.store.files.gate import temporary
+from ddcli.store.files.objects import ObjectPath
+from ddcli.store.state.contents import ours
+from ddcli.store.state.names import BATCH, TABLE, WAITING, columns_of, count_of, integer_of, named, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    import polars as pl
+
+    from ddcli.store.files.gate import Files
+
+MIRRORS = "tables"
+"""The directory of a state in which the mirrors lie, one of each input that is a table."""
+ROWS = 1 << 20
+"""Rows of a file, at most."""
+LEVEL = 1
+"""The level of zstd, as other files of a state have it."""
+RESTORE = "restore the state directory from a backup, or begin anew: `dd reset PIPELINE --outputs`"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a mirror goes: up to this version of the table with this identity, which was committed then (microseconds of Unix time).
+
+    `columns` are the table's, with the texts of their types; `files` those of the last addition, the one with this number.
+    """
+
+    identity: str
+    version: int
+    committed: int
+    columns: dict[str, str]
+    number: int = 0
+    files: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> Self:
+        """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for what `dd` never writes."""
+        found = cls(**{**tree, "files": tuple(tree["files"])})
+        text_of(found.identity), integer_of(found.version), integer_of(found.committed), count_of(found.number)
+        columns_of(found.columns)
+        for name in found.files:
+            named(BATCH, name)
+        return found
+
+
+def mirror_of(state: Path, name: str) -> Path:
+    """Return the directory in which the table of an input is mirrored."""
+    return state / MIRRORS / name
+
+
+def read_mark(directory: Path) -> Mark | None:
+    """Return how far a mirror goes; None where there is none yet. Raises StateError for a damaged one."""
+    path = directory / TABLE
+    try:
+        return Mark.from_json(json.loads(read_bytes(path)))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise StateError("the mark of a table's mirror is damaged", place=str(path), hint=RESTORE) from None
+
+
+def settle(directory: Path, files: Files) -> None:
+    """Finish the last addition to a mirror, and remove what an interrupted one left."""
+    mark = read_mark(directory)
+    waiting = {} if mark is None else {_waiting(directory / name, mark.number): directory / name for name in mark.files}
+    for source, target in waiting.items():
+        if is_there(source):
+            files.rename(source, target)
+    for path in ours(directory, WAITING):
+        files.remove(path)
+    if waiting:
+        files.sync_directory(directory)
+
+
+def add(directory: Path, files: Files, frames: Iterable[pl.DataFrame], mark: Mark) -> None:
+    """Add updates to a mirror that is settled; `mark` says how far it goes then, but for its number and files."""
+    before = read_mark(directory)
+    number = (before.number if before else 0) + 1
+    files.make_directory(directory)
+    names: list[str] = []
+    for frame in frames:
+        for part in frame.iter_slices(ROWS):
+            if part.height:
+                names.append(f"{number:09d}-{len(names):04d}.parquet")
+                waiting = _waiting(directory / names[-1], number)
+                data = io.BytesIO()
+                part.write_parquet(data, compression="zstd", compression_level=LEVEL)
+                files.write(waiting, data.getbuffer())
+                files.sync(waiting)
+    tree = asdict(mark) | {"number": number, "files": names}
+    _replace(directory / TABLE, files, json.dumps(tree, ensure_ascii=False, indent=1).encode(), number)
+    settle(directory, files)
+
+
+def log_files(directory: Path) -> list[Path]:
+    """Return the files of a mirror, in order."""
+    return sorted(entry.path for entry in entries(directory, BATCH) if entry.file)
+
+
+def _waiting(path: Path, number: int) -> Path:
+    return temporary(path, number)
+
+
+def _replace(path: Path, files: Files, data: bytes, number: int) -> None:
+    """Replace a file at once; when this returns it is on the disk, and so are the names beside it."""
+    if isinstance(path, ObjectPath):
+        files.write(path, data)
+        return
+    waiting = _waiting(path, number)
+    files.write(waiting, data)
+    files.sync(waiting)
+    files.sync_directory(path.parent)
+    files.rename(waiting, path)
+    files.sync_directory(path.parent)
