@@ -6,7 +6,7 @@ what can be planned. Polars is not imported, pyarrow only where a file must say 
 
 from __future__ import annotations
 
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +163,8 @@ def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) 
     if given.arrangement is not None:
         shared = find_shared(where, given.arrangement.value)
         return CheckedInput(shared.schema([text.value for text in given.time]), key=shared.entry.key)
+    if given.table:
+        return _check_table(given, base)
     listing = _files_of(given, base, entry)
     found = pinned(given, listing, entry)
     given = with_columns(given, found)
@@ -175,6 +177,15 @@ def _check_input(given: InputSpec, base: Path, entry: InputEntry | None = None) 
         check_file(bound, schema, path, bound.footer(path, footers.footer(path)))
     passed = {str(listing.root / one.path): one.why for one in listing.passed}
     return CheckedInput(schema, len(listing.new), passed=passed, pinned=found)
+
+
+def _check_table(given: InputSpec, base: Path) -> CheckedInput:
+    """Return what a table says of its columns, or what is declared of them."""
+    from ddcli.job.tables import open_table, with_columns_of
+
+    log = format_of(with_columns_of(given, open_table(given, base).columns))
+    schema = schema_of(log, Listing(base, ()), lambda _path: {})
+    return CheckedInput(replace(schema, diff=True))
 
 
 def _files_of(given: InputSpec, base: Path, entry: InputEntry | None) -> Listing:

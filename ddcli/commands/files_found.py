@@ -46,6 +46,8 @@ class FoundInput:
     given: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
+    table: str = ""
+    """The kind of table that it is, of one that another program keeps."""
     why_not: str | None = None
     """Why there can be no such input as it is."""
 

@@ -8,8 +8,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ddcli.commands.files_found import FoundInput, find
-from ddcli.errors import UsageError
+from ddcli.errors import InputError, UsageError
 from ddcli.screen import visible
+from ddcli.store.mirrors.delta_commits import LOG
 from ddcli.store.tables.listing import list_input
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ def begin(data: Path, directory: Path) -> dict[str, str]:
     if not data.is_dir():
         raise UsageError("there is no such directory", place=str(data), hint="name the folder in which the files are")
     shown = os.path.relpath(data.absolute(), directory.absolute())
-    listing = list_input(str(data.absolute()), data.absolute())
-    found = find(data, shown, listing)
+    found = [*_tables(data, shown)]
+    if not found:
+        found = find(data, shown, list_input(str(data.absolute()), data.absolute()))
     good = [one for one in found if one.why_not is None]
     if not good:
         why = "; ".join(f"{one.path}: {one.why_not}" for one in found) or "it has no file of a kind that is read"
@@ -49,6 +51,36 @@ def begin(data: Path, directory: Path) -> dict[str, str]:
         made[f"{called}.yaml"] = "\n".join(lines) + "\n"
         bad = []
     return made
+
+
+def _tables(data: Path, shown: str) -> Iterator[FoundInput]:
+    """Yield the inputs that tables of Delta Lake are: the folder itself, or those in it; beside these, what else lies there as left out."""
+    if (data / LOG).is_dir():
+        yield _table(data, shown)
+        return
+    children = sorted(path for path in data.iterdir() if not path.name.startswith((".", "_")))
+    tables = [path for path in children if (path / LOG).is_dir()]
+    for path in children if tables else ():
+        if path in tables:
+            yield _table(path, f"{shown}/{path.name}")
+        else:
+            why = "it lies beside tables: run `dd init --from` in it, or in a folder with it alone"
+            yield FoundInput(_named(path), f"{shown}/{path.name}", [], why_not=why)
+
+
+def _table(path: Path, shown: str) -> FoundInput:
+    from ddcli.store.mirrors.delta import DeltaSource
+
+    given = FoundInput(_named(path), f"{shown}/", [], {"format": "updates"}, table="delta")
+    try:
+        given.columns = {name: str(kind) for name, kind in DeltaSource(path.resolve()).columns.items()}
+    except InputError as error:
+        given.why_not = error.problem
+    return given
+
+
+def _named(path: Path) -> str:
+    return re.sub(r"\W+", "_", path.resolve().name).strip("_") or "input"
 
 
 def _clock(given: FoundInput) -> str:
@@ -81,6 +113,9 @@ def _lines(name: str, shown: str, clock: str, good: Sequence[FoundInput], bad: S
 
 
 def _input(given: FoundInput) -> Iterator[str]:
+    if given.table:
+        yield f"  {given.name}: {{{given.table}: {_word(given.path)}}}"
+        return
     yield f"  {given.name}:"
     files = f"{len(given.files)} file{'s' if len(given.files) > 1 else ''}"
     yield _commented(f"    path: {_word(given.path)}", given.doubts.get("path", files))

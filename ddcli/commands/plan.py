@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ddcli.dataclass import dataclass
 from ddcli.job.request import find_time, find_upper, is_changed, is_idle, newest_of, read_request
 from ddcli.job.summary import plural, size_of
+from ddcli.job.tables import tables_as_now
 from ddcli.store.state.outputs import check_outputs
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def preview(path: Path, *, state: Path | None = None, until: str | None = None) 
 
         upper = format_frontier(Frontier(manifest.upper), list(find_time(manifest).values()))
         return Preview(request.spec.name.value, upper, upper, work=False)
-    return _preview(request, manifest)
+    with tables_as_now(request) as request:
+        return _preview(request, manifest)
 
 
 def _preview(request: Request, manifest: Manifest | None) -> Preview:

@@ -18,7 +18,6 @@ from ddcli.job.consumed import archive, not_taken_in
 from ddcli.job.functions import refuse_code
 from ddcli.job.options import SparkOptions
 from ddcli.job.request import imports, is_idle, newest_of, nothing_new, read_request
-from ddcli.job.tables import mirror_tables
 from ddcli.progress import SILENT, Progress
 from ddcli.screen import near
 from ddcli.store.state.directory import State
@@ -28,6 +27,7 @@ from ddcli.store.state.sharing import advance_holds, reading, taken_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ddcli.job.options import Engine
@@ -140,13 +140,13 @@ def run(
             archive(request.spec, request.base, opened.manifest, opened.files)  # what a dead run has left
             if manifest is None or manifest.number != opened.manifest.number:  # another run has committed since
                 request = _withdrawing(request, opened.manifest, withdraw)
-        if opened is not None:
-            spec = mirror_tables(request.spec, request.base, request.state, opened.files)
-            request = replace(request, spec=spec)
         from ddcli.driver.execute import execute
 
         wanted = {} if opened is None else imports(request)
-        with reading(request.spec.name.value, request.state, wanted, if_locked) as shared:
+        with (
+            _mirrored(request, opened) as request,
+            reading(request.spec.name.value, request.state, wanted, if_locked) as shared,
+        ):
             try:
                 request = replace(request, shared=shared, progress=progress)
                 summary = execute(request, opened.manifest if opened else manifest, opened)
@@ -163,6 +163,17 @@ def run(
         if opened is not None and summary.changed:
             _record(opened, summary, began, request)
     return summary
+
+
+def _mirrored(request: Request, state: State | None) -> AbstractContextManager[Request]:
+    """Return the request with its tables' mirrors as the tables are now; those of a dry run, which has no state, lie apart."""
+    if not request.spec.tables:
+        return nullcontext(request)
+    from ddcli.job.tables import mirror_tables, tables_as_now
+
+    if state is None:
+        return tables_as_now(request)
+    return nullcontext(replace(request, spec=mirror_tables(request.spec, request.base, request.state, state.files)))
 
 
 def _withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:

@@ -21,10 +21,12 @@ from ddcli.errors import DdError, EngineError, LockedError, StateError, UsageErr
 from ddcli.job.clock import time_now
 from ddcli.job.request import imports, read_request
 from ddcli.spec import included_files
+from ddcli.store.files.access import entries
 from ddcli.store.files.changes import Waker
 from ddcli.store.files.objects import ObjectPath, locate
 from ddcli.store.files.wholeness import QUIET, Wholeness, has_end
 from ddcli.store.log.progress import PROGRESS
+from ddcli.store.mirrors.delta_commits import COMMIT, LOG
 from ddcli.store.state.manifest import manifest_numbers, read_newest
 from ddcli.store.tables.listing import glimpse
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from ddcli.job.request import Request
     from ddcli.job.summary import RunSummary
+    from ddcli.spec.model import InputSpec
 
 PATIENCE = 2.0
 """Seconds between two looks, notified or not; of object stores five times that: each look is a request."""
@@ -182,8 +185,15 @@ def due_in(request: Request) -> float | None:
 def roots(request: Request) -> list[Path]:
     """Return where the inputs are that have files."""
     return [
-        locate(request.base, given.path.value) for given in request.spec.inputs.values() if given.arrangement is None
+        _log_of(request, given) if given.table else locate(request.base, given.path.value)
+        for given in request.spec.inputs.values()
+        if given.arrangement is None
     ]
+
+
+def _log_of(request: Request, given: InputSpec) -> Path:
+    """Return the directory in which each version of a table leaves a file."""
+    return locate(request.base, (given.origin or given.path).value) / LOG
 
 
 def watched(request: Request) -> list[Path]:
@@ -199,6 +209,10 @@ def look(pipeline: Path, request: Request) -> Look:
         if given.arrangement is not None:
             state = locate(request.base, given.path.value)
             found.add((str(state), *manifest_numbers(state)[-1:]))
+            continue
+        if given.table:
+            log = _log_of(request, given)
+            found.add((str(log), *(entry.path.name for entry in entries(log, COMMIT)[-1:])))
             continue
         root = locate(request.base, given.path.value)
         found.add(_stamp(root / PROGRESS))
@@ -217,6 +231,7 @@ def is_whole(request: Request, seen: Look, now: Look) -> bool:
     if not added or (len(places) > 1 and not progress <= {entry[0] for entry in now if len(entry) > 1}):
         return False
     known = progress | {str(state) for state, _ in imports(request).values()}
+    known |= {str(_log_of(request, given)) for given in request.spec.inputs.values() if given.table}
     before = {entry[:2] for entry in seen if len(entry) == FILE}
     return all(
         has_end(Path(*entry[:2])) and entry[:2] not in before if len(entry) == FILE else entry[0] in known

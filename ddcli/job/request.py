@@ -22,7 +22,6 @@ from ddcli.job.consumed import apart, archives_of, refuse_shared_files
 from ddcli.job.options import SparkOptions
 from ddcli.job.sizes import default_memory, default_workers
 from ddcli.job.summary import RunSummary
-from ddcli.job.tables import at_mirrors, is_behind
 from ddcli.progress import SILENT, Progress
 from ddcli.spec import parse_spec
 from ddcli.spec.file import read_text
@@ -185,9 +184,13 @@ def read_request(
             "under `clock: arrival` a run closes all times up to its own: `--until` has no meaning", hint=hint
         )
     check_used()
+    if spec.tables:
+        from ddcli.job.tables import at_mirrors
+
+        spec = at_mirrors(spec, base, real(state))
     _check_named(spec, rewrite | (refresh or frozenset()))
     return Request(
-        at_mirrors(spec, base, real(state)),
+        spec,
         _digest(text, spec),
         base,
         real(state),
@@ -497,8 +500,11 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
     time, before = find_time(manifest), Frontier(manifest.upper)
     if request.until is not None:
         return find_upper(request, time, {}, manifest, None) == before
-    if is_behind(request.spec, request.base):
-        return False
+    if request.spec.tables:
+        from ddcli.job.tables import is_behind
+
+        if is_behind(request.spec, request.base):
+            return False
     found = find_inputs(request, manifest)
     if any(given.shared and given.shared.identity != manifest.inputs[name].identity for name, given in found.items()):
         return False

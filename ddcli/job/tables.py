@@ -5,24 +5,33 @@ Where nothing is newer, that costs a look at a name for each table, and no third
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddcli.errors import InputError, Text
+from ddcli.errors import InputError, Text, did_you_mean
 from ddcli.expressions.types import Type, parse_type
-from ddcli.spec.model import TABLE_TIMES
-from ddcli.store.files.access import real
-from ddcli.store.files.objects import locate
-from ddcli.store.mirrors.delta_commits import UnknownChange, is_newer
-from ddcli.store.mirrors.mirror import add, log_files, mirror_of, read_mark, settle
+from ddcli.spec.model import TABLE_DIFF, TABLE_TIMES
+from ddcli.store.files.access import read_bytes, real
+from ddcli.store.files.gate import Files
+from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.mirrors.delta_commits import UnknownChange, has_changed
+from ddcli.store.mirrors.mirror import add, is_settled, log_files, mirror_of, read_mark, settle
+from ddcli.store.state.names import TABLE
+from ddcli.store.tables.widening import widens
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from ddcli.expressions.types import Schema
+    from ddcli.job.request import Request
     from ddcli.spec.model import InputSpec, Spec
-    from ddcli.store.files.gate import Files
     from ddcli.store.mirrors.delta import DeltaSource
+    from ddcli.store.mirrors.mirror import Mark
+
+
+TABLE_COLUMNS = {*TABLE_TIMES.values(), TABLE_DIFF}
 
 
 def at_mirrors(spec: Spec, base: Path, state: Path) -> Spec:
@@ -51,8 +60,18 @@ def _at_mirror(given: InputSpec, base: Path, directory: Path) -> InputSpec:
 def with_columns_of(given: InputSpec, columns: Schema) -> InputSpec:
     """Return an input that declares those of a table's columns that the file declares, or all; and its mirror's own."""
     span = given.name.span
-    own = {column: Type("int64") for column in (TABLE_TIMES["version"], *([given.diff.value] if given.diff else []))}
-    own |= {TABLE_TIMES["committed"]: Type("datetime", unit="us", zone="UTC")}
+    for name, (text, kind) in (given.columns or {}).items() if not given.follows else ():
+        actual = columns.get(name)
+        if actual is None and name not in TABLE_COLUMNS:
+            near = did_you_mean(name, columns)
+            hint = f"did you mean '{near}'?" if near else f"its columns are: {', '.join(columns)}"
+            raise InputError(
+                f"inputs.{given.name.value}.columns: the table has no column '{name}'", span=text.span, hint=hint
+            )
+        if actual is not None and not widens(actual, kind):
+            problem = f"inputs.{given.name.value}.columns: '{name}' is {actual.required()} in the table"
+            raise InputError(problem, span=text.span, hint=f"declare it so: `{name}: {actual}`")
+    own = {TABLE_TIMES["version"]: Type("int64"), TABLE_TIMES["committed"]: Type("datetime", unit="us", zone="UTC")}
     chosen = {name: (Text(name, span), kind) for name, kind in columns.items()} if given.follows else given.columns
     return replace(given, columns={**(chosen or {}), **{name: (Text(name, span), kind) for name, kind in own.items()}})
 
@@ -72,10 +91,15 @@ def is_behind(spec: Spec, base: Path) -> bool:
     """Say whether a table seems to have changed since it was mirrored."""
     for given in spec.inputs.values():
         if given.origin is not None:
-            mark = read_mark(locate(base, given.path.value))
-            if mark is None or is_newer(real(locate(base, given.origin.value)), mark.version):
+            directory = locate(base, given.path.value)
+            mark = read_mark(directory)
+            if mark is None or not is_settled(directory, mark) or _has_changed(given.origin, base, mark):
                 return True
     return False
+
+
+def _has_changed(origin: Text, base: Path, mark: Mark) -> bool:
+    return has_changed(real(locate(base, origin.value)), mark.version, mark.tip)
 
 
 def mirror_tables(spec: Spec, base: Path, state: Path, files: Files) -> Spec:
@@ -86,7 +110,7 @@ def mirror_tables(spec: Spec, base: Path, state: Path, files: Files) -> Spec:
         directory = locate(base, given.path.value)
         settle(directory, files)
         mark = read_mark(directory)
-        if mark is not None and not is_newer(real(locate(base, given.origin.value)), mark.version):
+        if mark is not None and not _has_changed(given.origin, base, mark):
             continue
         source = open_table(given, base)
         try:
@@ -101,3 +125,35 @@ def mirror_tables(spec: Spec, base: Path, state: Path, files: Files) -> Spec:
             end, frames = source.difference(mark, log_files(directory))
             add(directory, files, frames, end)
     return at_mirrors(spec, base, state)
+
+
+@contextmanager
+def tables_as_now(request: Request) -> Iterator[Request]:
+    """Return a request with mirrors that are brought up to their tables in a directory apart: to see what a run would find."""
+    spec, base = request.spec, request.base
+    if not is_behind(spec, base):
+        yield request
+        return
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="dd-tables-") as name:
+        apart = Path(name)
+        for given in spec.inputs.values():
+            if given.origin is not None:
+                directory = mirror_of(apart, given.name.value)
+                directory.mkdir(parents=True)
+                _copy(locate(base, given.path.value), directory)
+        yield replace(request, spec=mirror_tables(at_mirrors(spec, base, apart), base, apart, Files()))
+
+
+def _copy(mirror: Path, directory: Path) -> None:
+    """Make a mirror's files known in another directory: its log by links, which cost nothing."""
+    mark = read_mark(mirror)
+    if mark is None:
+        return
+    (directory / TABLE).write_bytes(read_bytes(mirror / TABLE))
+    for path in log_files(mirror):
+        if isinstance(path, ObjectPath):
+            (directory / path.name).write_bytes(path.read_bytes())
+        else:
+            (directory / path.name).symlink_to(path)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddcli.job.request import Request
+    from ddcli.spec.model import InputSpec
     from ddcli.store.state.entries import InputFile
     from ddcli.store.state.manifest import Manifest
 
@@ -30,6 +31,13 @@ def withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Pat
     found: dict[str, set[str]] = {}
     for path in files:
         entries = _one_each(path, next((known[name] for name in _names(path) if name in known), []))
+        table = next((given for given in request.spec.inputs.values() if _is_in(path, given, request)), None)
+        if table is not None:
+            raise InputError(
+                f"the input '{table.name.value}' is a table: its files are not withdrawn",
+                place=str(path),
+                hint="delete the rows from the table itself, or restore an older version of it: the next run takes that in",
+            )
         if not entries:
             raise InputError(
                 "no run has taken in this file",
@@ -50,7 +58,7 @@ def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, In
     found: dict[str, list[tuple[str, InputFile]]] = {}
     for name, given in request.spec.inputs.items():
         entry = manifest.inputs.get(name)
-        if given.arrangement is not None or entry is None:
+        if given.arrangement is not None or given.table or entry is None:
             continue
         roots = {str(each) for root in places_of(given.path.value, request.base) for each in (root, real(root))}
         for file in entry.files:
@@ -61,6 +69,16 @@ def _taken(request: Request, manifest: Manifest) -> dict[str, list[tuple[str, In
             for each in places:
                 found.setdefault(each, []).append((name, file))
     return found
+
+
+def _is_in(path: Path, given: InputSpec, request: Request) -> bool:
+    """Say whether a path is in a table, or its mirror."""
+    places = () if given.origin is None else (given.origin, given.path)
+    return any(
+        os.path.normpath(f"{name}/").startswith(os.path.normpath(str(place)))
+        for place in (real(locate(request.base, text.value)) for text in places)
+        for name in _names(path)
+    )
 
 
 def _one_each(path: Path, entries: Sequence[tuple[str, InputFile]]) -> list[tuple[str, InputFile]]:

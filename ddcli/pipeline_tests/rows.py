@@ -142,7 +142,7 @@ class Material:
         """Return the format of an input, whose files here have names of ours."""
         given = self.subject.spec.inputs[name]
         log = replace(format_of(given), file_name=None, quarantines=False)
-        return replace(log, diff=DIFF) if given.format == IMPORT else log
+        return replace(log, diff=DIFF) if given.format == IMPORT or given.table else log
 
     def _reader(self, name: str, path: Path, time: int = 0) -> LogReader:
         log = self._format(name)

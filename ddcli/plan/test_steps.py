@@ -304,7 +304,7 @@ def file_columns(given: InputSpec, data: Schema, time: Schema) -> Nested:
     elif given.format == "delta_cdf":
         own |= {"_change_type": Type("string", nullable=True)}
     elif given.diff is not None or given.format == "import":
-        own |= {given.diff.value if given.diff else DIFF: INT64}
+        own |= {given.diff.value if given.diff and not given.table else DIFF: INT64}
     times = zip((text.value for text in given.time), time.values(), strict=True)
     return own | dict(times)
 

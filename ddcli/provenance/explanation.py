@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time as clock
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
+from ddcli.job.tables import tables_as_now
 from ddcli.plan.literals import read_value
 from ddcli.plan.test_steps import meant
 from ddcli.provenance.absent import Absence, Missing, hindrances
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from ddcli.circuit.trial import Matrix
     from ddcli.expressions.types import Schema, Type
+    from ddcli.job.request import Request
     from ddcli.plan.logical import Node
     from ddcli.provenance.inputs import Where
     from ddcli.provenance.reasons import Leaf
@@ -91,9 +93,16 @@ def explain(
     changed at that time, or without one at the last at which any of them did. At most `limit` records are explained, and of a group so
     many shown. With `no_code` a pipeline that names Python functions is refused. Raises NotThere where none has changed; that none is there is an answer, with why it is `missing`.
     """
-    started = clock.perf_counter()
     request = read_request(path, state, None, lambda _line: None)
     refuse_code(request.spec, no_code=no_code)
+    with tables_as_now(request) if newest_of(request) is None else nullcontext(request) as request:
+        return _explain(request, collection, keys, at, change=change, limit=limit)
+
+
+def _explain(
+    request: Request, collection: str, keys: Sequence[str], at: str | None, *, change: bool, limit: int
+) -> Answer:
+    started, path = clock.perf_counter(), request.spec.path
     inputs = Inputs.of(request)
     known = {**inputs.relations, **request.spec.outputs}
     if collection not in known:

@@ -6,6 +6,7 @@ whole below it is read there (see `contents`), so only the rest is computed; as 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from ddcli.errors import EngineError, StateError, UsageError
 from ddcli.expressions.statement import check_tables, query_text
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import find_upper, newest_of, read_request
+from ddcli.job.tables import tables_as_now
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.sql.statement import ORDER, bind_in_order
@@ -73,6 +75,11 @@ def answer(
     known = [*spec.inputs, *(name for one in spec.collections.values() for name in one.names)]
     check_tables(text, dict.fromkeys([*known, *spec.outputs]), "there are")
     load_functions(spec, request.base)
+    with tables_as_now(request) if as_of == LATEST or newest_of(request) is None else nullcontext(request) as request:
+        return _answer(request, query, as_of)
+
+
+def _answer(request: Request, query: str, as_of: str | None) -> QueryAnswer:
     for _ in range(ATTEMPTS):
         manifest = newest_of(request)
         try:

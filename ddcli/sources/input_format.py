@@ -39,6 +39,8 @@ def format_of(given: InputSpec) -> Format:
     file_name = given.file_name.value if given.file_name else None
     common: dict[str, Any] = {"file_name": file_name, "late": given.late, "ignored": given.ignored}
     common |= {"lasting": given.lasting, "quarantines": given.quarantines, "inferred": given.inferred}
+    if given.table and columns is not None:
+        common["absent"] = tuple(name for name, kind in columns.items() if kind.nullable)
     if given.csv is not None:
         common["dialect"] = dialect_of(given.csv, tuple(name for name in columns or () if name != ARRIVAL))
     key = tuple(text.value for text in given.key)

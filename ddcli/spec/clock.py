@@ -56,7 +56,9 @@ def on_event(given: InputSpec, notes: Notes) -> None:
     """Note what does not go with the times of a column."""
     if given.table and given.named is None:
         hint = "write `time: version` (an integer) or `time: committed` (a timestamp) under it, or `clock: arrival` at the top of the file"
-        notes.refuse(f"inputs.{given.name.value}", "the rows of a table have no time of their own", given.name.span, hint)
+        notes.refuse(
+            f"inputs.{given.name.value}", "the rows of a table have no time of their own", given.name.span, hint
+        )
     if given.format == "snapshots" and given.order_by is not None:
         hint = "leave `order_by` out: the time tells which table is newer; or write `clock: arrival`"
         notes.refuse(

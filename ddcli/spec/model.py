@@ -482,3 +482,8 @@ class Spec:
     clock: Clock = "event"
     fragments: tuple[tuple[str, str], ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def tables(self) -> dict[str, InputSpec]:
+        """The inputs that are tables of other programs."""
+        return {name: given for name, given in self.inputs.items() if given.table}

@@ -51,6 +51,8 @@ def _keys(kind: str, common: Mapping[str, Key]) -> dict[str, Key]:
         "time": Key(
             "time", time, about="version, an integer, or committed, a timestamp; default: the run that takes a row in"
         ),
-        "columns": Key("columns", TYPED_COLUMNS, about="some of the table's; default: all, and those that it gets later"),
+        "columns": Key(
+            "columns", TYPED_COLUMNS, about="some of the table's; default: all, and those that it gets later"
+        ),
         **{name: common[name] for name in ("late", "max_ahead", "quarantine")},
     }

@@ -80,6 +80,8 @@ class Format:
     """Whether the order of a key's rows decides across times."""
     ignored: tuple[str, ...] = field(default=(), kw_only=True)
     """Columns of files that are no data: the times of a log whose updates have the times of runs."""
+    absent: tuple[str, ...] = field(default=(), kw_only=True)
+    """Columns that a file may lack: they came later, and are null in its rows."""
     inferred: str = field(default="", kw_only=True)
     """What an error about the columns adds, where nobody has declared them."""
     quarantines: bool = field(default=False, kw_only=True)

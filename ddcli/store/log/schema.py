@@ -58,7 +58,7 @@ def said_by_paths(log: Format, listing: Listing) -> dict[Path, Partition]:
     """Return what is known of files' columns beside their content: what paths and names say, and when they arrived."""
     found = {}
     for file in listing.files:
-        columns = partition_of(file.path)
+        columns = dict.fromkeys(log.absent) | partition_of(file.path)
         if log.file_name is not None:
             named = named_by(log.file_name, file.path)
             if named is None:

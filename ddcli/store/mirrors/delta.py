@@ -16,7 +16,7 @@ import polars as pl
 from ddcli.errors import InputError, UsageError
 from ddcli.expressions.lower import Lowering
 from ddcli.expressions.tree import Cast, Literal
-from ddcli.store.mirrors.delta_commits import UnknownChange, read_commit
+from ddcli.store.mirrors.delta_commits import UnknownChange, read_commit, tip_of
 from ddcli.store.mirrors.mirror import ROWS, Mark
 from ddcli.store.parquet.footers import TEXT
 from ddcli.store.tables.files import READ_ERRORS
@@ -97,7 +97,8 @@ class DeltaSource:
         return end, self._labelled([_consolidated([*self._signed(self._rows(), 1), *self._signed(kept, -1)])], end)
 
     def _mark(self, version: int, committed: int) -> Mark:
-        return Mark(self.identity, version, committed, {name: str(kind) for name, kind in self.columns.items()})
+        columns = {name: str(kind) for name, kind in self.columns.items()}
+        return Mark(self.identity, version, committed, columns, tip_of(self.place, version))
 
     def _committed_now(self, least: int) -> int:
         """Return when the newest version was committed, in microseconds; no earlier than `least`."""
@@ -146,7 +147,7 @@ class DeltaSource:
         with self._errors():
             held: list[pl.DataFrame] = []
             for batch in self._table.scan(columns=list(self.columns)):
-                held.append(pl.DataFrame(batch).cast(self._dtypes))
+                held.append(pl.DataFrame(batch).cast(pl.Schema(self._dtypes)))
                 if sum(each.height for each in held) >= ROWS:
                     yield pl.concat(held)
                     held = []
@@ -161,15 +162,13 @@ class DeltaSource:
         """Return the updates of a file of the mirror; columns that the table had not then are null."""
         with path.open("rb") as file:
             frame = pl.read_parquet(file)
-        missing = [
-            pl.lit(None, dtype).alias(name) for name, dtype in self._dtypes.items() if name not in frame.columns
-        ]
+        missing = [pl.lit(None, dtype).alias(name) for name, dtype in self._dtypes.items() if name not in frame.columns]
         return frame.with_columns(missing)
 
     def _file(self, file: DataFile, diff: int, version: int) -> pl.DataFrame:
         frame = self._read(file, [])
         if file.deleted:
-            kept = self._deleted(version).get(self._path(file).as_posix())
+            kept = self._deleted(version).get(str(self._path(file)))
             if kept is None:
                 raise UnknownChange
             frame = frame.filter(pl.concat([kept, pl.repeat(True, frame.height - len(kept), eager=True)]))
@@ -205,6 +204,8 @@ class DeltaSource:
             text = partition[name]
             if not text:  # an empty text is null, too
                 return pl.lit(None, dtype).alias(name)
+            if kind.kind == "string":
+                return pl.lit(text, pl.String).alias(name)
             value = Lowering().value(Cast(Literal(text, TEXT), kind, try_=True))
             if pl.select(value).item() is None:
                 problem = f"the log has '{text}' in the partition column '{name}', which is no {kind.required()}"
@@ -219,7 +220,9 @@ class DeltaSource:
 
     def _path(self, file: DataFile) -> Path:
         name = unquote(file.path)
-        if name.startswith("/") or "://" in name or ".." in name.split("/"):  # of another table, of which this is a clone
+        if (
+            name.startswith("/") or "://" in name or ".." in name.split("/")
+        ):  # of another table, of which this is a clone
             raise UnknownChange
         return self.place / name
 
@@ -255,14 +258,19 @@ class DeltaSource:
         if self.version < mark.version:
             problem = f"the table has the version {self.version}, and earlier runs have read {mark.version}"
             raise InputError(problem, place=str(self.place), hint=BEGIN)
+        if mark.tip and tip_of(self.place, mark.version) not in {"", mark.tip}:
+            problem = f"version {mark.version} of the table is another than the one that earlier runs have read"
+            raise InputError(problem, place=str(self.place), hint=BEGIN)
 
     def _check_columns(self, mark: Mark, commits: Sequence[DeltaCommit]) -> None:
         """Refuse a table of which columns are gone or have other types, or that got some that can't be null."""
         now = {name: str(kind) for name, kind in self.columns.items()}
         for name, kind in mark.columns.items():
-            if now.get(name) != kind:
+            if name not in now:
+                self._refuse(f"has no column '{name}' any more", name, commits)
+            if now[name] != kind:
                 change = f"has '{name}' as {now[name].removesuffix('?')}, which was {kind.removesuffix('?')}"
-                self._refuse(change if name in now else f"has no column '{name}' any more", name, commits)
+                self._refuse(change, name, commits)
         for name in now.keys() - mark.columns.keys():
             if not self._nullable[name]:
                 self._refuse(f"has a new column '{name}' that can't be null", name, commits)

@@ -7,19 +7,22 @@ changes. Imports no third-party library, so that a run with nothing new costs a 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.store.files.access import is_there, read_bytes
+from ddcli.store.files.gate import checksum
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+COMMIT = re.compile(r"[0-9]{20}\.json")
 LOG, LAST = "_delta_log", "_last_checkpoint"
 UNFAITHFUL = "delta-rs"
-"""A writer whose change feeds lack one of two equal rows that an update or a delete changes (seen of deltalake 1.6): its files count."""
+"""A writer of which the change feed lacks a row that an update makes equal to another one (seen of deltalake 1.6): its files count instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +52,23 @@ class UnknownChange(Exception):
     """A commit that the log does not have any more, or not wholly."""
 
 
-def is_newer(table: Path, version: int) -> bool:
-    """Say whether a table seems to have a newer version than this."""
+def has_changed(table: Path, version: int, tip: str) -> bool:
+    """Say whether a table seems to have a newer version than the one of this tip, or to be another one."""
     log = table / LOG
-    if is_there(log / f"{version + 1:020d}.json"):
+    if is_there(log / f"{version + 1:020d}.json") or tip_of(table, version) != tip:
         return True
     try:
         return int(json.loads(read_bytes(log / LAST))["version"]) > version
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return False
+
+
+def tip_of(table: Path, version: int) -> str:
+    """Return the checksum of a commit; of one that the log does not have any more an empty text."""
+    try:
+        return checksum(read_bytes(table / LOG / f"{version:020d}.json"))
+    except FileNotFoundError:
+        return ""
 
 
 def read_commit(table: Path, version: int) -> DeltaCommit:
@@ -95,5 +106,7 @@ def _file(action: dict[str, Any]) -> DataFile:
     if partition is None:  # of a removed file, where its writer is old
         raise UnknownChange
     vector = action.get("deletionVector")
-    deleted = ":".join(str(vector.get(key, "")) for key in ("storageType", "pathOrInlineDv", "offset")) if vector else ""
+    deleted = (
+        ":".join(str(vector.get(key, "")) for key in ("storageType", "pathOrInlineDv", "offset")) if vector else ""
+    )
     return DataFile(str(action["path"]), tuple(sorted(partition.items())), deleted)

@@ -48,6 +48,8 @@ class Mark:
     version: int
     committed: int
     columns: dict[str, str]
+    tip: str = ""
+    """What tells the log's end at this version from that of another table, or of another past of this one; empty: nothing."""
     number: int = 0
     files: tuple[str, ...] = ()
 
@@ -55,7 +57,13 @@ class Mark:
     def from_json(cls, tree: dict[str, Any]) -> Self:
         """Return the mark that a file holds as `tree`. Raises KeyError, TypeError or ValueError for what `dd` never writes."""
         found = cls(**{**tree, "files": tuple(tree["files"])})
-        text_of(found.identity), integer_of(found.version), integer_of(found.committed), count_of(found.number)
+        (
+            text_of(found.identity),
+            text_of(found.tip),
+            integer_of(found.version),
+            integer_of(found.committed),
+            count_of(found.number),
+        )
         columns_of(found.columns)
         for name in found.files:
             named(BATCH, name)
@@ -76,6 +84,11 @@ def read_mark(directory: Path) -> Mark | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StateError("the mark of a table's mirror is damaged", place=str(path), hint=RESTORE) from None
+
+
+def is_settled(directory: Path, mark: Mark) -> bool:
+    """Say whether the files of the last addition have their names: the last one gets its own last."""
+    return not mark.files or not is_there(_waiting(directory / mark.files[-1], mark.number))
 
 
 def settle(directory: Path, files: Files) -> None:
@@ -113,7 +126,7 @@ def add(directory: Path, files: Files, frames: Iterable[pl.DataFrame], mark: Mar
 
 def log_files(directory: Path) -> list[Path]:
     """Return the files of a mirror, in order."""
-    return sorted(entry.path for entry in entries(directory, BATCH) if entry.file)
+    return sorted(entry.path for entry in entries(directory, BATCH) if entry.file or not entry.directory)
 
 
 def _waiting(path: Path, number: int) -> Path:

@@ -24,7 +24,7 @@ UPDATES = re.compile(rf"updates-{PLAIN}+\.parquet")
 OF_OUTPUT = re.compile(rf"updates-{PLAIN}+\.parquet|_progress\.json")
 """The files that a commit publishes."""
 WAITING = re.compile(
-    rf"\.(?:updates-{PLAIN}+\.parquet|_progress\.json|_table\.json|{BATCH.pattern}|{SEGMENT.pattern})\.[0-9]{{9}}{MARK}{re.escape(TEMPORARY)}"
+    rf"\.(?:updates-{PLAIN}+\.parquet|_progress\.json|\.table\.json|{BATCH.pattern}|{SEGMENT.pattern})\.[0-9]{{9}}{MARK}{re.escape(TEMPORARY)}"
 )
 """The names that files of outputs have until a commit publishes them, or batches and segments until it names them."""
 HALF_MANIFEST = re.compile(rf"\.[0-9]{{9}}\.json\.[0-9]{{9}}{re.escape(TEMPORARY)}")
@@ -32,7 +32,7 @@ READER = re.compile(r"\w[\w.-]{0,199}")
 HOLD = re.compile(rf"{READER.pattern}\.json")
 HALF_HOLD = re.compile(rf"\.{READER.pattern}\.json{re.escape(TEMPORARY)}")
 RUN = re.compile(r"[0-9]{9}\.json")
-TABLE = "_table.json"
+TABLE = ".table.json"
 """The file that says how far the mirror of a table goes."""
 SCRATCH = re.compile(r"[0-9]{6}|[0-9a-f]{8}-[0-9A-Za-z-]+-[0-9]{4}")
 """The files of a run's scratch directory: of one process, and of tasks."""

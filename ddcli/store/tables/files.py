@@ -298,7 +298,7 @@ class Tables:
         if text is None:
             return pl.lit(None, wanted.to_polars()).alias(name)
         value = Lowering().value(Cast(Literal(text, TEXT), wanted, try_=True))
-        if text is not None and pl.select(value).item() is None:
+        if pl.select(value).item() is None:
             raise InputError(
                 f"the path says {name}={text}, which is no {wanted.required()}",
                 place=str(path),

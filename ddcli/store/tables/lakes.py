@@ -24,7 +24,7 @@ CHANGES = "_change_data"
 DATA = "data"
 """The directory in which an Iceberg table keeps its files."""
 HINTS = {
-    DELTA: "write the table's rows to files of their own, as DuckDB's `delta_scan` reads them, or its changes: see `format: delta_cdf`",
+    DELTA: "as an input write `{delta: %s}` in its place; elsewhere write the table's rows to files of their own, as DuckDB's `delta_scan` reads them",
     ICEBERG: "write the table's rows to files of their own, as DuckDB's `iceberg_scan` reads them",
     HUDI: "write the table's rows to files of their own, as Spark reads them",
 }
@@ -71,7 +71,7 @@ def refusal(table: LakeTable, directory: Path) -> InputError:
     return InputError(
         f"this is a table of {table.format}: only its log, `{table.log}/`, knows which of its files count",
         place=str(directory),
-        hint=HINTS[table.format],
+        hint=HINTS[table.format].replace("%s", str(directory)),
     )
 
 

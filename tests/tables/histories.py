@@ -1,0 +1,123 @@
+"""Random histories of a table of Delta Lake, and what its own package reads at each version."""
+
+import json
+import struct
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import polars as pl
+from deltalake import DeltaTable, write_deltalake
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+STEPS = ("append", "append", "update", "delete", "merge", "overwrite", "replace", "compact", "add_column", "checkpoint")
+
+
+class DeltaHistory:
+    """A table in a directory that changes at random. `held` has its contents by version, in the columns that it has now."""
+
+    def __init__(self, path, random: Random):
+        self.path, self.random = str(path), random
+        self.schema = {"k": pl.Int64, "v": pl.String, "p": pl.String, "at": pl.Datetime("us", "UTC")}
+        options = {"configuration": FEED} if random.random() < 0.5 else {}
+        if random.random() < 0.5:
+            options["partition_by"] = ["p"]
+        write_deltalake(self.path, self.rows(), **options)
+        self.added = 0
+
+    def rows(self):
+        """Return some rows, many of which are equal."""
+        draw = self.random
+        rows = [
+            {"k": draw.randrange(4), "v": draw.choice(["a", "b", None]), "p": draw.choice(["x", "y z/ä", None])}
+            for _ in range(draw.randrange(1, 6))
+        ]
+        return (
+            pl.DataFrame(rows, {name: kind for name, kind in self.schema.items() if name != "at"})
+            .with_columns(pl.lit(draw.choice([None, 1_000_000]), pl.Int64).cast(self.schema["at"]).alias("at"))
+            .select(*self.schema)
+        )
+
+    def change(self, step=None):
+        """Change the table; return the step."""
+        table, key = DeltaTable(self.path), self.random.randrange(4)
+        step = step or self.random.choice(STEPS)
+        if step == "append":
+            write_deltalake(self.path, self.rows(), mode="append")
+        elif step == "update":
+            table.update(predicate=f"k >= {key}", updates={"v": "'u'"})
+        elif step == "delete":
+            table.delete(f"k = {key}")
+        elif step == "merge":
+            source = self.rows().unique("k", keep="first", maintain_order=True)
+            merge = table.merge(source, predicate="s.k = t.k", source_alias="s", target_alias="t")
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        elif step == "overwrite":
+            write_deltalake(self.path, self.rows(), mode="overwrite")
+        elif step == "replace":
+            write_deltalake(
+                self.path, self.rows().with_columns(k=pl.lit(key)), mode="overwrite", predicate=f"k = {key}"
+            )
+        elif step == "compact":
+            table.optimize.compact()
+        elif step == "add_column":
+            self.schema[f"new{self.added}"] = pl.Float64
+            self.added += 1
+            write_deltalake(self.path, self._with_new(), mode="append", schema_mode="merge")
+        elif step == "checkpoint":
+            table.create_checkpoint()
+        return step
+
+    def _with_new(self):
+        names = [name for name in self.schema if name.startswith("new")]
+        base = {name: kind for name, kind in self.schema.items() if name not in names}
+        frame = pl.DataFrame([{"k": 9, "v": "n", "p": "x", "at": None}], base)
+        return frame.with_columns(pl.lit(1.5).alias(name) for name in names)
+
+    @property
+    def version(self):
+        """The newest version."""
+        return DeltaTable(self.path).version()
+
+    def contents(self, version=None, columns=None):
+        """Return the rows that the package reads, with how often each is there."""
+        frame = pl.DataFrame(DeltaTable(self.path, version=version).scan())
+        columns = columns or list(self.schema)
+        missing = [pl.lit(None).alias(name) for name in columns if name not in frame.columns]
+        return Counter(frame.with_columns(missing).select(columns).rows())
+
+
+# Commits that the package doesn't write.
+
+Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+MAGIC = 1681511377
+
+
+def commit(table, *actions, engine="Apache-Spark/4.0.0", timestamp=1_800_000_000_000):
+    """Write the next commit of a table; return its version."""
+    version = DeltaTable(table).version() + 1
+    lines = [{"commitInfo": {"timestamp": timestamp, "engineInfo": engine, "operation": "WRITE"}}, *actions]
+    path = Path(table) / "_delta_log" / f"{version:020d}.json"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return version
+
+
+def actions_of(table, kind):
+    """Return the actions of a kind in the log, in order."""
+    lines = [
+        line for path in sorted((Path(table) / "_delta_log").glob("*.json")) for line in path.read_text().splitlines()
+    ]
+    return [found[kind] for line in lines if kind in (found := json.loads(line))]
+
+
+def deletion_vector(rows):
+    """Return the vector that deletes these rows, as the log has it in place: a roaring bitmap in Z85."""
+    array = struct.pack(f"<{len(rows)}H", *sorted(rows))
+    bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(rows) - 1, 16) + array
+    data = struct.pack("<IQI", MAGIC, 1, 0) + bitmap
+    padded = data + bytes(-len(data) % 4)
+    text = ""
+    for (word,) in struct.iter_unpack(">I", padded):
+        digits = [word // 85**power % 85 for power in (4, 3, 2, 1, 0)]
+        text += "".join(Z85[digit] for digit in digits)
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(rows)}
