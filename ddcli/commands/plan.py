@@ -6,9 +6,9 @@ from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
 from ddcli.dataclass import dataclass
+from ddcli.driver.tables import tables_as_now
 from ddcli.job.request import find_time, find_upper, is_changed, is_idle, newest_of, read_request
 from ddcli.job.summary import plural, size_of
-from ddcli.job.tables import tables_as_now
 from ddcli.store.state.outputs import check_outputs
 
 if TYPE_CHECKING:

@@ -121,7 +121,7 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
     `earlier` is what is known of files that its inputs have archived. None is moved: that is the work of a run that commits to their state.
     """
     from ddcli.driver.execute import execute
-    from ddcli.job.tables import mirror_tables
+    from ddcli.driver.tables import mirrored
 
     folder.mkdir()
     request = read_request(path, folder / "state", None, lambda _line: None, memory=memory, engine="local")
@@ -135,10 +135,7 @@ def run_aside(path: Path, folder: Path, memory: int | None, earlier: Mapping[str
         earlier=earlier,
     )
     with State.open(request.state, request.outputs) as opened:
-        if spec.tables:
-            tables = mirror_tables(request.spec, request.base, request.state, opened.files)
-            request = replace(request, spec=tables)
-        execute(request, opened.manifest, opened)
+        execute(mirrored(request, opened), opened.manifest, opened)
         if opened.manifest is None:
             notes = (f"inputs.{name}: {note}" for name, note in not_taken_in(spec, request.base, earlier).items())
             problem = "there is nothing to compare: the inputs of the pipeline have no rows"

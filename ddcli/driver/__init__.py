@@ -7,6 +7,7 @@
 * run: one run: is there anything to do, then do it and record it
 * run_plan: the plan of a run: the one that an earlier run kept, or a new one
 * step: the step: slices of inputs through the dataflow to files of outputs and state
+* tables: requests whose tables are mirrored as they are now
 * watch: `--watch`: a run whenever inputs change
 * whole: the inputs from their beginning, whatever a state has taken of them
 """

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ddcli.driver.tables import mirrored, tables_as_now
 from ddcli.engine.jit.settings import set_announce, set_cache_dir
 from ddcli.errors import EngineError
 from ddcli.job.consumed import archive, not_taken_in
@@ -27,7 +28,6 @@ from ddcli.store.state.sharing import advance_holds, reading, taken_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ddcli.job.options import Engine
@@ -144,7 +144,7 @@ def run(
 
         wanted = {} if opened is None else imports(request)
         with (
-            _mirrored(request, opened) as request,
+            nullcontext(mirrored(request, opened)) if opened else tables_as_now(request) as request,
             reading(request.spec.name.value, request.state, wanted, if_locked) as shared,
         ):
             try:
@@ -163,17 +163,6 @@ def run(
         if opened is not None and summary.changed:
             _record(opened, summary, began, request)
     return summary
-
-
-def _mirrored(request: Request, state: State | None) -> AbstractContextManager[Request]:
-    """Return the request with its tables' mirrors as the tables are now; those of a dry run, which has no state, lie apart."""
-    if not request.spec.tables:
-        return nullcontext(request)
-    from ddcli.job.tables import mirror_tables, tables_as_now
-
-    if state is None:
-        return tables_as_now(request)
-    return nullcontext(replace(request, spec=mirror_tables(request.spec, request.base, request.state, state.files)))
 
 
 def _withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Path]) -> Request:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddcli.expressions.types import Schema
-    from ddcli.job.request import Request
     from ddcli.spec.model import InputSpec, Spec
     from ddcli.store.mirrors.delta import DeltaSource
     from ddcli.store.mirrors.mirror import Mark
@@ -128,22 +127,20 @@ def mirror_tables(spec: Spec, base: Path, state: Path, files: Files) -> Spec:
 
 
 @contextmanager
-def tables_as_now(request: Request) -> Iterator[Request]:
-    """Return a request with mirrors that are brought up to their tables in a directory apart: to see what a run would find."""
-    spec, base = request.spec, request.base
+def mirrored_apart(spec: Spec, base: Path) -> Iterator[Spec]:
+    """Return the file with mirrors that are brought up to their tables in a directory apart: to see what a run would find."""
     if not is_behind(spec, base):
-        yield request
+        yield spec
         return
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="dd-tables-") as name:
         apart = Path(name)
-        for given in spec.inputs.values():
-            if given.origin is not None:
-                directory = mirror_of(apart, given.name.value)
-                directory.mkdir(parents=True)
-                _copy(locate(base, given.path.value), directory)
-        yield replace(request, spec=mirror_tables(at_mirrors(spec, base, apart), base, apart, Files()))
+        for given in spec.tables.values():
+            directory = mirror_of(apart, given.name.value)
+            directory.mkdir(parents=True)
+            _copy(locate(base, given.path.value), directory)
+        yield mirror_tables(at_mirrors(spec, base, apart), base, apart, Files())
 
 
 def _copy(mirror: Path, directory: Path) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 import time as clock
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ddcli.dataclass import dataclass
+from ddcli.driver.tables import tables_as_now
 from ddcli.engine.times import BEYOND, Frontier, Time
 from ddcli.errors import DdError, Span, SpecError, Text, UsageError, did_you_mean
 from ddcli.job.functions import refuse_code
 from ddcli.job.request import newest_of, read_request
-from ddcli.job.tables import tables_as_now
 from ddcli.plan.literals import read_value
 from ddcli.plan.test_steps import meant
 from ddcli.provenance.absent import Absence, Missing, hindrances
@@ -95,7 +95,7 @@ def explain(
     """
     request = read_request(path, state, None, lambda _line: None)
     refuse_code(request.spec, no_code=no_code)
-    with tables_as_now(request) if newest_of(request) is None else nullcontext(request) as request:
+    with tables_as_now(request, wanted=newest_of(request) is None) as request:
         return _explain(request, collection, keys, at, change=change, limit=limit)
 
 

@@ -6,7 +6,6 @@ whole below it is read there (see `contents`), so only the rest is computed; as 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from ddcli.circuit.trial import Trial, as_of
 from ddcli.dataclass import dataclass
 from ddcli.driver.prepare import remembered
+from ddcli.driver.tables import tables_as_now
 from ddcli.driver.whole import WholeInputs, before
 from ddcli.engine.lanes import decode
 from ddcli.engine.times import BEYOND, Frontier
@@ -21,7 +21,6 @@ from ddcli.errors import EngineError, StateError, UsageError
 from ddcli.expressions.statement import check_tables, query_text
 from ddcli.job.functions import load_functions, refuse_code
 from ddcli.job.request import find_upper, newest_of, read_request
-from ddcli.job.tables import tables_as_now
 from ddcli.plan import logical
 from ddcli.plan.lower import lower
 from ddcli.plan.sql.statement import ORDER, bind_in_order
@@ -75,7 +74,7 @@ def answer(
     known = [*spec.inputs, *(name for one in spec.collections.values() for name in one.names)]
     check_tables(text, dict.fromkeys([*known, *spec.outputs]), "there are")
     load_functions(spec, request.base)
-    with tables_as_now(request) if as_of == LATEST or newest_of(request) is None else nullcontext(request) as request:
+    with tables_as_now(request, wanted=as_of == LATEST or newest_of(request) is None) as request:
         return _answer(request, query, as_of)
 
 
