@@ -14,7 +14,9 @@ from ddcli.circuit.linear import keeping, linear_operator, order_lanes
 from ddcli.circuit.shifts import python_shift
 from ddcli.circuit.windows import TOGETHER, deciding_lanes, window
 from ddcli.dataclass import dataclass
-from ddcli.engine.lanes import Layout, decode_records
+from ddcli.engine.columns import POOLED
+from ddcli.engine.lanes import Layout, decode_records, ranks
+from ddcli.engine.operators.asof import AsofJoin
 from ddcli.engine.operators.filtered import Filtered
 from ddcli.engine.operators.groups import Accumulate, Group, Local, Multiplicity
 from ddcli.engine.operators.join import Arrange, Entered, Join
@@ -24,11 +26,13 @@ from ddcli.engine.operators.neighbours import Neighbours
 from ddcli.engine.operators.once import Once
 from ddcli.engine.operators.ordered_upsert import OrderedUpsert
 from ddcli.engine.operators.reduce import CHUNK, Reduce
+from ddcli.engine.operators.reduce_aggregates import Gather
 from ddcli.engine.operators.reduce_evaluate import SumOverflow
 from ddcli.engine.operators.shift import Delay, EnterAt, Shift, Waiting
 from ddcli.engine.operators.snapshots import Snapshots
 from ddcli.engine.operators.threshold import Threshold
 from ddcli.engine.operators.upsert import Upsert
+from ddcli.engine.secret import PUBLIC
 from ddcli.expressions.steps import FilterStep
 from ddcli.expressions.types import Type
 from ddcli.plan import physical
@@ -313,6 +317,24 @@ class Operators:
         key, values = split_layout(arranged)
         near = Neighbours(key.width, values.width, calls, node.reach, deciding_lanes(node, pool))
         return _Told(Local(near, self.own_arranged(node, shard)), node, pool)
+
+    @operator.register(physical.AsofGroup)
+    def _(self, node: physical.AsofGroup, shard: int) -> Operator:
+        (arranged,) = node.inputs
+        assert isinstance(arranged, physical.Arrangement)
+        key, values = split_layout(arranged)
+        pool = self.pool(shard)
+        hashed = any(kind.kind in POOLED for kind in values.schema.values()) and pool.secret != PUBLIC
+
+        def ranked(rows: np.ndarray) -> np.ndarray:
+            return ranks(rows, values, pool, 1)
+
+        right = values.lanes(node.rights[0]).start if node.rights else values.width
+        sizes = (key.width, values.width, node.lanes, right)
+        join = AsofJoin(*sizes, ranked if hashed else None, inner=node.inner, strict=node.strict)
+        if self.scope.nt == 1:
+            return Local(join, self.own_arranged(node, shard))
+        return self.group(node, arranged.key, [Gather(join.width, join.gathered, single=False)], shard)
 
     @operator.register(physical.Multiplicity)
     def _(self, node: physical.Multiplicity, shard: int) -> Operator:

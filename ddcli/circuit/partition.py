@@ -45,6 +45,7 @@ def _(node: physical.Accumulate) -> Owned:
 @owned.register(physical.Group)
 @owned.register(physical.PythonGroup)
 @owned.register(physical.Top)
+@owned.register(physical.AsofGroup)
 @owned.register(physical.WindowedGroup)
 @owned.register(physical.Multiplicity)
 def _(node: Node) -> Owned:

@@ -1,5 +1,6 @@
 """What is to be done: the logical graph of a pipeline, its rewriting to a physical one, fingerprints. No data here.
 
+* asof: as-of joins as nodes, and how they are lowered
 * bound: a pipeline file with the columns of its inputs
 * build: from a spec to the logical graph, with every error at once
 * changes: what a changed pipeline means for its state

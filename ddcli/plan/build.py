@@ -276,7 +276,7 @@ def _references(collection: model.CollectionSpec) -> Iterator[str]:
                 left += [(source, inner) for source in each.sources]
         elif isinstance(each, model.Concat):
             left += [(source, inner) for source in each.sources]
-        elif isinstance(each, model.Join | model.Semijoin | model.Antijoin):
+        elif isinstance(each, model.Join | model.AsofJoin | model.Semijoin | model.Antijoin):
             left.append((each.right, inner))
 
 

@@ -193,7 +193,8 @@ def keeps_state(node: Node, times: int) -> bool:
     if isinstance(node, always | physical.Delay | RECORDS):
         return True
     # In totally ordered time a count is read off its arrangement, so are a row's neighbours, and no join returns updates at future times.
-    if isinstance(node, physical.Multiplicity) or (isinstance(node, physical.WindowedGroup) and node.reach is not None):
+    near = isinstance(node, physical.WindowedGroup) and node.reach is not None
+    if near or isinstance(node, physical.Multiplicity | physical.AsofGroup):
         return times > 1 or level(node) > 0
     return isinstance(node, physical.WindowedGroup) or (times > 1 and isinstance(node, physical.EquiJoin))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ddcli.plan.logical import Node
 
 OWN = re.compile(
-    r"\$(\d+(\.n)?|(value|argument|partition|sort|window)\d+|order\d*(\.\d+)?|from|until|round|all|records|present)"
+    r"\$(\d+(\.n)?|(value|argument|partition|sort|window)\d+|order\d*(\.\d+)?|from|until|round|all|records|present|side|at)"
 )
 """Columns that the plan adds: the file doesn't name them."""
 SECOND_KEY = re.compile(r"(?P<key>.+)\$\d+", re.DOTALL)
@@ -39,6 +39,7 @@ KINDS: dict[type[Node], str] = {
     physical.KeptArrangement: "arrange",
     physical.Filtered: "filter on read",
     physical.EquiJoin: "join",
+    physical.AsofGroup: "asof_join",
     physical.Accumulate: "reduce",
     physical.Group: "reduce",
     physical.PythonGroup: "reduce",
@@ -191,7 +192,7 @@ def _made(name: str, value: str) -> str:
     """Return a computed column for people: one of ours by what it is for, nothing of a copy of a key or a constant."""
     if name in MADE:
         return MADE[name].format(value)
-    if name == ALL or _is_copy(name, (value,)):
+    if name in (ALL, physical.SIDE) or _is_copy(name, (value,)):
         return ""
     return value if OWN.fullmatch(name) else f"{name}: {value}"
 
@@ -219,6 +220,13 @@ def _(node: physical.EquiJoin) -> list[str]:
     pairs = zip(left.key, right.key, strict=True)
     named = [(_copied(one, left.key), _copied(other, right.key)) for one, other in pairs]
     return ["on " + ", ".join(one if one == other else f"{one} = {other}" for one, other in named)]
+
+
+@says.register
+def _(node: physical.AsofGroup) -> list[str]:
+    (arranged,) = node.inputs
+    assert isinstance(arranged, physical.Arrangement)
+    return [f"of each {_by(arranged.key)}", f"the nearest with {node.condition}", "inner" if node.inner else "left"]
 
 
 @says.register(physical.Accumulate)

@@ -45,6 +45,8 @@ def _place(node: Node) -> str:
     says = node.says
     if isinstance(node, logical.Join):
         says = (node.on, node.how)
+    elif isinstance(node, logical.AsofJoin):
+        says = (node.on, node.at, node.how, node.compared)
     elif isinstance(node, logical.Apply) and isinstance(node.step, MapStep):
         columns = [(name, expression.text()) for name, expression in node.step.columns]
         says = tuple((name, text) for name, text in columns if text != quoted(name))

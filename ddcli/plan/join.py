@@ -46,11 +46,19 @@ def comparable(one: Type, other: Type) -> bool:
 def join(
     left: Relation, right: Relation, on: Sequence[tuple[Text, Text]], how: str, name: str | None, span: Span
 ) -> Relation:
-    """Return the join: the left's columns, then the right's but for its keys, which are the left's.
+    """Return the join: the left's columns, then the right's but for its keys, which are the left's."""
+    pairs = match_keys(left, right, on)
+    schema, columns, qualified, aliases = joined_columns(left, right, pairs, how, name, span)
+    return Relation(logical.Join((left.node, right.node), schema, pairs, how, tuple(columns)), qualified, aliases)
+
+
+def joined_columns(
+    left: Relation, right: Relation, pairs: Sequence[tuple[str, str]], how: str, name: str | None, span: Span
+) -> tuple[Schema, list[tuple[str, str, str]], dict[tuple[str, str], str], dict[str, str]]:
+    """Return what a join has: its schema, where each column comes from, and what else they are called.
 
     A right column whose name the left has too is called `name.column`. Which side may be missing decides what is null.
     """
-    pairs = match_keys(left, right, on)
     keys = {one: right.schema[other] for one, other in reversed(pairs)}
     schema: Schema = {}
     columns = []
@@ -74,8 +82,7 @@ def join(
             columns.append((given, "right", column))
         if name:
             qualified[name, column] = given
-    aliases = {alias: column for alias, column in aliases.items() if alias not in schema}
-    return Relation(logical.Join((left.node, right.node), schema, pairs, how, tuple(columns)), qualified, aliases)
+    return schema, columns, qualified, {alias: column for alias, column in aliases.items() if alias not in schema}
 
 
 def _qualified_name(left: Relation, name: str | None, column: str, span: Span) -> str:

@@ -284,6 +284,37 @@ class Join(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class AsofJoin(Node):
+    """Each left record with the right record of its key that is nearest: of those at or before its value, one with the greatest.
+
+    `on` pairs columns that are equal, `at` is the pair that is compared. With `forward` it is the least value at or after, and `strict` leaves
+    equal values out. Of several such records it is the first by the right columns in the order of `columns`, lane by lane. Nulls are
+    neither equal nor before. A right record counts once if its multiplicity is positive; the left one's is that of the result. `how`
+    says whether left records without a partner stay, with nulls; `columns` is as of a join.
+    """
+
+    on: tuple[tuple[str, str], ...]
+    at: tuple[str, str]
+    how: str
+    forward: bool
+    strict: bool
+    columns: tuple[tuple[str, str, str], ...]
+
+    @property
+    def left(self) -> Node:
+        return self.inputs[0]
+
+    @property
+    def right(self) -> Node:
+        return self.inputs[1]
+
+    @property
+    def compared(self) -> str:
+        """How the left value compares with the right one's."""
+        return ("<" if self.forward else ">") + "=" * (not self.strict)
+
+
+@dataclass(frozen=True, eq=False)
 class Semijoin(Node):
     """Left records whose key is (or, with `anti`, is not) the key of some right record; a null key equals none."""
 

@@ -14,6 +14,7 @@ from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.steps import FilterStep, MapStep, PythonStep, Step, UnnestStep
 from ddcli.expressions.tree import Cast, Column, Expression, Literal
 from ddcli.plan import logical, loops, physical
+from ddcli.plan.asof import lower_asof
 from ddcli.plan.engines import Engines, carried
 from ddcli.plan.prune import arranged, required_columns, side_name
 from ddcli.plan.reductions import INT64, UNORDERED_LANES, grouped, lower_reduction, ranked
@@ -225,6 +226,10 @@ class _Lowering:
             alone = unmatched(self.side(node.right, other), right_arranged, left_arranged)
             parts.append(self._padded(node, alone, "right", schema))
         return parts[0] if len(parts) == 1 else physical.SignedSum(tuple(parts), schema, (1,) * len(parts))
+
+    @lowered.register
+    def _(self, node: logical.AsofJoin) -> logical.Node:
+        return lower_asof(node, self.node(node.left), self.node(node.right), self.schema(node))
 
     def unique(self, node: logical.Node, columns: Sequence[str]) -> bool:
         """Say whether no two records of a collection agree on these columns."""

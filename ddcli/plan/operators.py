@@ -13,6 +13,7 @@ from ddcli.expressions.steps import ExplodeStep, FilterStep, MapStep, PythonStep
 from ddcli.expressions.tree import Call, Column
 from ddcli.expressions.types import INTEGERS, Schema, Type
 from ddcli.plan import logical, loops
+from ddcli.plan.asof import asof_join
 from ddcli.plan.error_path import Unbuilt, noting, placing, raise_all
 from ddcli.plan.join import join, match_keys
 from ddcli.plan.relation import Relation
@@ -168,6 +169,12 @@ class _Apply:
         named = operator.right.value if isinstance(operator.right, Text) else None
         name = operator.name.value if operator.name else named
         return join(relation, self.source(operator.right), operator.on, operator.how, name, operator.span)
+
+    @operator.register
+    def _(self, operator: model.AsofJoin, relation: Relation) -> Relation:
+        named = operator.right.value if isinstance(operator.right, Text) else None
+        name = operator.name.value if operator.name else named
+        return asof_join(relation, self.source(operator.right), operator, name)
 
     @operator.register(model.Semijoin)
     @operator.register(model.Antijoin)

@@ -182,6 +182,25 @@ class EquiJoin(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class AsofGroup(Node):
+    """The left rows of each group of an `Arrangement` input, each with the nearest right row's columns. State.
+
+    Of a row's values the first, `SIDE`, says which it is, 0 or 1; then come `lanes` integers, in the order in which the last right row before
+    a left one is its nearest; then the left's columns, and `rights` of the right. `condition` is what people read of it.
+    """
+
+    lanes: int
+    rights: tuple[str, ...]
+    inner: bool
+    strict: bool
+    condition: str
+
+
+SIDE = "$side"
+"""The column of an as-of join's rows that says whether they are of the left or the right."""
+
+
+@dataclass(frozen=True, eq=False)
 class Accumulate(Node):
     """Sums of a group that need no more than themselves: counts and sums of `calls`. Keeps them, not the input.
 

@@ -1,7 +1,7 @@
 """Which columns of each collection anything reads: the others are dropped at the scan and wherever they would be kept.
 
 Dropping a column of a collection is a projection, and every operator that does not read the column has the same
-result over the projection. Operators that compare whole records (distinct, top_k, window, Python) read all of them, and so do loops.
+result over the projection. Operators that compare whole records (distinct, top_k, window, the right side of asof_join, Python) read all of them, and so do loops.
 
 A *side* is a collection as joins by one key read it. It is arranged with the columns that these joins need, however many more
 somebody else reads of the collection.
@@ -132,6 +132,13 @@ def _join(node: logical.Join, wanted: Columns) -> list[Columns]:
     left = {source for name, side, source in node.columns if name in wanted and side != "right"}
     right = {source for name, side, source in node.columns if name in wanted and side == "right"}
     return [frozenset(left | {one for one, _ in node.on}), frozenset(right | {other for _, other in node.on})]
+
+
+@reads.register
+def _asof_join(node: logical.AsofJoin, wanted: Columns) -> list[Columns]:
+    """Read the right side whole: all of its columns decide among records with equal values."""
+    left = {source for name, side, source in node.columns if name in wanted and side != "right"}
+    return [frozenset(left | {one for one, _ in node.on} | {node.at[0]}), frozenset(node.right.schema)]
 
 
 @reads.register

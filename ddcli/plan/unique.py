@@ -89,6 +89,11 @@ def _semijoin(node: logical.Semijoin, below: list[Keys]) -> Keys:  # noqa: ARG00
 
 
 @_keys.register
+def _asof_join(node: logical.AsofJoin, below: list[Keys]) -> Keys:
+    return _renamed(below[0], {source: name for name, side, source in reversed(node.columns) if side != "right"})
+
+
+@_keys.register
 def _join(node: logical.Join, below: list[Keys]) -> Keys:
     """Return a side's keys, where each of its records has one partner at most."""
     found = NONE

@@ -199,7 +199,7 @@ def _key(node: Node) -> Names:
         return node.key
     if isinstance(node, physical.SnapshotTable) and node.key:
         return node.key
-    if isinstance(node, physical.Top | physical.WindowedGroup):
+    if isinstance(node, physical.Top | physical.WindowedGroup | physical.AsofGroup):
         return _key(node.inputs[0])
     if isinstance(node, physical.Accumulate | physical.Group | physical.PythonGroup):
         return node.by

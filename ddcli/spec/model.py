@@ -26,6 +26,7 @@ Assignments = tuple[tuple["Text", "Text"], ...]
 """(column, expression) in order; columns are distinct."""
 
 How = Literal["inner", "left", "right", "full"]
+Direction = Literal["backward", "forward"]
 Clock = Literal["arrival", "event"]
 
 GUARD = 10_000
@@ -175,6 +176,19 @@ class Join(Operator):
     right: Source
     on: tuple[tuple[Text, Text], ...]
     how: How = "inner"
+    name: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AsofJoin(Operator):
+    """Join each record with the nearest of `right` by the pair of columns `at`, of those where the pairs `on` are equal."""
+
+    right: Source
+    at: tuple[tuple[Text, Text], ...]
+    on: tuple[tuple[Text, Text], ...] = ()
+    how: Literal["inner", "left"] = "inner"
+    direction: Direction = "backward"
+    strict: bool = False
     name: Text | None = None
 
 

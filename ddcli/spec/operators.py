@@ -252,6 +252,27 @@ JOIN = {
     "on": ON_KEY,
     "how": Key("how", Choice("kind of join", ("inner", "left", "right", "full"))),
 }
+ASOF_JOIN = {
+    "with": WITH,
+    "as": Key("name", ALIAS, about="qualifies the right side's columns"),
+    "on": Key("on", ON, about="common columns, or left column: right column; without: all records are one group"),
+    "at": Key(
+        "at",
+        ByKind(
+            "a common column, or a mapping of a left to a right column",
+            scalar=As(COLUMN, lambda _, name: ((name, name),)),
+            mapping=Pairs(COLUMN, COLUMN, "a mapping of a left to a right column", most=1),
+            hint="write `at: time` or `at: {sold_at: quoted_at}`",
+        ),
+        required=True,
+        about="the column that is compared, or left column: right column",
+    ),
+    "how": Key("how", Choice("kind of as-of join", ("inner", "left"))),
+    "direction": Key(
+        "direction", Choice("direction", ("backward", "forward")), about="the last at or before (default), or the first at or after"
+    ),
+    "strict": Key("strict", Flag(), about="an equal value is no match"),
+}
 WHILE = {
     "from": Key("lower", EXPRESSION, about="the first time of a record; without: always before `until`"),
     "until": Key("upper", EXPRESSION, about="the first time at which it is gone; without: never gone"),
@@ -292,6 +313,7 @@ OPERATORS: dict[str, Shape[Any]] = {
     "concat": operator(model.Concat, "sources", SOURCES),
     "consolidate": bare(model.Consolidate),
     "join": record(model.Join, JOIN, "join: {with: customers, on: [customer_id]}"),
+    "asof_join": record(model.AsofJoin, ASOF_JOIN, "asof_join: {with: quotes, on: [symbol], at: time, as: quote}"),
     "semijoin": record(model.Semijoin, {"with": WITH, "on": ON_KEY}, "semijoin: {with: customers, on: [customer_id]}"),
     "antijoin": record(model.Antijoin, {"with": WITH, "on": ON_KEY}, "antijoin: {with: customers, on: [customer_id]}"),
     "reduce": Reducing(),
@@ -329,6 +351,7 @@ ELSEWHERE = {
     **dict.fromkeys(("unique", "dedupe", "deduplicate", "dropduplicates"), "distinct"),
     **dict.fromkeys(("unnest", "flatten", "lateral"), "flat_map"),
     **dict.fromkeys(("leftjoin", "innerjoin", "rightjoin", "outerjoin", "fulljoin", "lookup"), "join"),
+    **dict.fromkeys(("joinasof", "asof", "mergeasof"), "asof_join"),
     **dict.fromkeys(("anti", "except", "minus"), "antijoin"),
     **dict.fromkeys(("semi", "intersect", "exists"), "semijoin"),
     **dict.fromkeys(("debug", "print", "log", "tap"), "inspect"),

@@ -202,6 +202,34 @@ def _join(draw, columns, sketch):
 
 
 @st.composite
+def asof_join(draw, columns: Columns, sketch: Sketch) -> tuple[Any, Columns]:
+    """Give an as-of join with a collection whose columns all have an order: which of two equal lists is first is not defined."""
+    fitting = [name for name, other in sketch.columns.items() if other.ordered() == other.of()]
+    if not fitting:
+        return "consolidate", columns
+    name = draw(st.sampled_from(fitting))
+    other = sketch.columns[name]
+    plain = [(one, two) for one in columns.ordered() for two in other.of() if columns.kinds[one] == other.kinds[two]]
+    compared = [pair for pair in plain if columns.kinds[pair[0]] != "string"]
+    if not compared:
+        return "distinct", columns
+    at = draw(st.sampled_from(compared))
+    on = dict(draw(st.lists(st.sampled_from(plain), max_size=2)))
+    alias = sketch.fresh("r")
+    kinds = dict(columns.kinds)
+    for column, kind in other.kinds.items():
+        if column not in on.values():
+            kinds[column if column not in columns.kinds else f"{alias}.{column}"] = kind
+    join: dict[str, Any] = {"with": name, "as": alias, "at": at[0] if at[0] == at[1] else dict([at])}
+    if on:
+        join["on"] = on
+    join |= draw(st.sampled_from([{}, {"how": "left"}, {"how": "inner"}]))
+    join |= draw(st.sampled_from([{}, {"direction": "forward"}, {"direction": "backward"}]))
+    join |= draw(st.sampled_from([{}, {"strict": True}, {"strict": False}]))
+    return {"asof_join": join}, replace(columns, kinds=kinds)
+
+
+@st.composite
 def _semijoin(draw, columns, sketch):
     name = draw(st.sampled_from(list(sketch.columns)))
     on = draw(pairs(columns, sketch.columns[name]))
@@ -351,6 +379,7 @@ OPERATORS = {
     "join_function again": _join_function,
     "top_k": _top_k,
     "window": window,
+    "asof_join": asof_join,
     "antijoin": _semijoin,
     "count": _count,
     "threshold": _threshold,

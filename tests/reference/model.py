@@ -241,6 +241,42 @@ class Model:
         return {key for key, count in counts.items() if count > 0}
 
     @_counted.register
+    def _(self, node: logical.AsofJoin) -> Collection:
+        """Look at each left row for the best of all right rows of its key on the right side of its value; ties by all other columns."""
+        mine, theirs = node.at
+        self._used(self.collection(node.right))
+        rights = defaultdict(list)
+        for row, _, count in self._rows(node.right):
+            key = key_of(row, [other for _, other in node.on])
+            if count > 0 and key is not None and row[theirs] is not None:
+                ties = [canonical(row[source]) for _, side, source in node.columns if side == "right"]
+                ranks = [order(text_rank(value) if isinstance(value, str) else value) for value in ties]
+                rights[key].append((row, ranks))
+
+        def is_near(value: Any, other: Any) -> bool:
+            one, two = (order(canonical(each)) for each in ((value, other) if not node.forward else (other, value)))
+            return two < one or (two == one and not node.strict)
+
+        def distance(row: Row) -> Any:
+            value = order(canonical(row[theirs]))
+            return value if node.forward else Descending(value)
+
+        result = []
+        for row, _, count in self._rows(node.left):
+            key = key_of(row, [one for one, _ in node.on])
+            found = []
+            if key is not None and row[mine] is not None:
+                found = [each for each in rights[key] if is_near(row[mine], each[0][theirs])]
+            nearest = min(found, key=lambda each: (distance(each[0]), each[1]))[0] if found else None
+            if nearest is not None or node.how == "left":
+                sides = {"key": row, "left": row, "right": nearest}
+                values = [(sides[side], source) for _, side, source in node.columns]
+                result.append(
+                    (tuple(None if one is None else dict.__getitem__(one, source) for one, source in values), count)
+                )
+        return total(result)
+
+    @_counted.register
     def _(self, node: logical.Once) -> Collection:
         began = any(each.name in self.began or self.inputs[each.name] for each in sources_of(node))
         return {(1,): 1} if began else {}

@@ -3,6 +3,7 @@
 A matrix is C-contiguous int64, [data lanes | time lanes | diff], a row an update; rows are compared as signed integers, lane by lane.
 How kernels are written, compiled and kept is in `engine.jit`.
 
+* asof: the nearest rows of an ordered group, and the rows that they are nearest to
 * gather: pick rows by key, lanes by number
 * join: join sorted matrices by key
 * merge: merge sorted matrices

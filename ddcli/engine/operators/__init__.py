@@ -1,5 +1,6 @@
 """Operators: each turns the new updates of its inputs, over an interval of times, into the updates of its result.
 
+* asof: each left row with the nearest right one
 * base: delta in, delta out: what all operators share
 * filtered: an arrangement less what a predicate drops
 * frames: rows in order, frames of windows, aggregates over frames

@@ -18,6 +18,7 @@ from ddcli.engine.trace.spine import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ddcli.engine.operators.asof import AsofJoin
     from ddcli.engine.operators.neighbours import Neighbours
     from ddcli.engine.operators.reduce import Reader
     from ddcli.engine.operators.shift import Waiting
@@ -153,13 +154,13 @@ class CombinedSums(Stateless):
 
 
 class Local(Stateless):
-    """A window that looks at few rows around each. Reads an arrangement in the window's order.
+    """A window or an as-of join that looks at few rows around each. Reads an arrangement in the order that it looks at.
 
     For totally ordered time outside of loops, where what the output was follows from the input; else `Group` keeps it.
     """
 
-    def __init__(self, window: Neighbours, arranged: Indexed):
-        self.window = window
+    def __init__(self, near: Neighbours | AsofJoin, arranged: Indexed):
+        self.near = near
         self.arranged = arranged
 
     @property
@@ -168,7 +169,7 @@ class Local(Stateless):
         return self.window.rows_read
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
-        return Delta(self.window.step(deltas[0].updates, self.arranged.trace), distinct=True)
+        return Delta(self.near.step(deltas[0].updates, self.arranged.trace), distinct=True)
 
 
 class Multiplicity(Stateless):

@@ -1,0 +1,182 @@
+"""As-of joins: each left row with the nearest right row of its group.
+
+The join is linear in the left rows. So for totally ordered time its updates are those of the left rows, each with what is nearest at its time, and
+what right rows that change are nearest to, before and after: the left rows from the changed place up to the next. Both are read off
+the arrangement, and no output is kept. Otherwise whole groups are evaluated, as reductions are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddcli.engine import kernels
+from ddcli.engine.kernels.asof import met, nearest
+from ddcli.engine.kernels.neighbours import NEAR
+from ddcli.engine.kernels.reduce_times import NO_ROOM
+from ddcli.engine.operators.reduce_evaluate import checked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddcli.engine.operators.reduce import Reader
+    from ddcli.engine.operators.reduce_aggregates import Gathered
+    from ddcli.engine.operators.reduce_instances import Lanes
+
+
+class AsofJoin:
+    """An as-of join over an arrangement with `nk` key and `nv` value lanes: [side | order | left | right].
+
+    The order has `lanes` lanes, the right's columns begin at lane `right` of a value. `ranked` returns values with what breaks ties in place
+    of lanes that are in no order; None where all are.
+    """
+
+    def __init__(
+        self, nk: int, nv: int, lanes: int, right: int, ranked: Callable[[Lanes], Lanes] | None, *, inner: bool, strict: bool
+    ):
+        self.nk, self.nv, self.lanes, self.right = nk, nv, lanes, right
+        self.ranked, self.inner, self.strict = ranked, inner, strict
+
+    @property
+    def width(self) -> int:
+        """Return the number of lanes of the result that are not the key's."""
+        return self.nv - 1 - self.lanes
+
+    # --- what is a function of the rows ---------------------------------------------------------------------------
+
+    def gathered(self, given: Gathered) -> Lanes:
+        """Return the rows [instance | lanes | count] of the result over whole groups."""
+        rows, lanes = given.rows, self.lanes
+        is_right = rows[:, 1] == 1
+        lefts = rows[~is_right]
+        rights = self.firsts(rows[is_right & (rows[:, -1] > 0)][:, :-1], 2 + lanes)
+        places = np.concatenate([rights[:, [0, *range(2, 2 + lanes)]], lefts[:, [0, *range(2, 2 + lanes)]]])
+        is_left = np.arange(len(places)) >= len(rights)
+        flags = ~is_left if self.strict else is_left
+        order = np.lexsort((flags, *(places[:, lane] for lane in reversed(range(lanes + 1)))))
+        before = np.maximum.accumulate(np.where(is_left[order], -1, np.arange(len(order)))) if len(order) else order
+        partner = np.full(len(places), -1)
+        partner[order] = np.where(before < 0, -1, order[before])
+        found = partner[len(rights) :]
+        found[(found < 0) | (rights[found, 0] != lefts[:, 0] if len(rights) else True)] = -1
+        out = np.empty((len(lefts), self.width + 2), np.int64)
+        out[:, 0], out[:, -1] = lefts[:, 0], lefts[:, -1]
+        out[:, 1:-1] = self.joined(lefts[:, 1:-1], rights[:, 1:], found)
+        return np.ascontiguousarray(out[found >= 0]) if self.inner else out
+
+    def firsts(self, rows: Lanes, same: int) -> Lanes:
+        """Return, of rows [group | value] in order, the first of those that are equal in the first `same` lanes."""
+        opens = np.ones(len(rows), np.bool_)
+        opens[1:] = (rows[1:, :same] != rows[:-1, :same]).any(axis=1)
+        if self.ranked is not None and not opens.all():
+            group = np.cumsum(opens)
+            ranked = self.ranked(rows)
+            order = np.lexsort((*(ranked[:, lane] for lane in reversed(range(self.nv))), group))
+            rows = rows[order]
+        return rows[opens]
+
+    def joined(self, lefts: Lanes, rights: Lanes, partner: Lanes) -> Lanes:
+        """Return the result's lanes of left values, each with its partner among the right ones; -1: none, whose lanes are null there already."""
+        out = lefts[:, 1 + self.lanes :].copy()
+        some = np.flatnonzero(partner >= 0)
+        out[some, self.right - 1 - self.lanes :] = rights[partner[some], self.right :]
+        return out
+
+    # --- what follows from changes ----------------------------------------------------------------------------------
+
+    def step(self, delta: Lanes, inputs: Reader) -> Lanes:
+        """Return the join's updates [key | lanes | time | diff] for new updates, sorted by all lanes; `inputs` is the trace before them."""
+        nk, nv, lanes = self.nk, self.nv, self.lanes
+        if not len(delta):
+            return np.empty((0, nk + self.width + 2), np.int64)
+        keys = kernels.distinct_keys(delta, nk)
+        sources = [*inputs.batches_for(keys), delta]
+        of_lefts, of_rights = (self._of_side(keys, sources, side) for side in (0, 1))
+        group = np.repeat(np.arange(len(keys)), of_rights[:, -1] - of_lefts[:, -2])
+        is_left = delta[:, nk] == 0
+        new, changed = delta[is_left], delta[~is_left]
+        # Where right rows change, each place and time once.
+        moved = np.ones((len(changed), lanes + 3), np.int64)
+        moved[:, 0], moved[:, 1:-2], moved[:, -2] = group[~is_left], changed[:, nk + 1 : nk + 1 + lanes], changed[:, -2]
+        moved = kernels.consolidate(moved)
+        probes = np.empty((len(new) + 2 * len(moved), lanes + 2), np.int64)
+        mine, before, after = np.split(probes, [len(new), len(new) + len(moved)])
+        mine[:, :lanes], mine[:, -2], mine[:, -1] = new[:, nk + 1 : nk + 1 + lanes], self.strict, new[:, -2]
+        for part in (before, after):
+            part[:, :lanes], part[:, -2], part[:, -1] = moved[:, 1:-2], 0, moved[:, -2]
+        of = np.concatenate([group[is_left], moved[:, 0], moved[:, 0]])
+        bounds = of_rights[of]
+        # Before the first new time there are the rows of the trace alone; elsewhere before is one earlier.
+        first = before[:, -1] == delta[:, -2].min()
+        bounds[len(new) : len(new) + len(moved), -2:][first] = 0
+        before[~first, -1] -= 1
+        found, partner = self._nearest(sources, bounds, probes)
+        was, now = np.split(partner[len(new) :], 2)
+        others = np.flatnonzero(self._differ(found, was, now))
+        touched = self._met(sources, of_rights[moved[others, 0]], of_lefts[moved[others, 0]], moved[others, 1:-1])
+        at = others[touched[:, 0]]
+        parts = [
+            (group[is_left], new[:, nk:-2], partner[: len(new)], new[:, -2], new[:, -1]),
+            (moved[at, 0], touched[:, 1:-1], was[at], moved[at, -2], -touched[:, -1]),
+            (moved[at, 0], touched[:, 1:-1], now[at], moved[at, -2], touched[:, -1]),
+        ]
+        return kernels.consolidate(np.concatenate([self._updates(keys, found, *part) for part in parts]))
+
+    def _of_side(self, keys: Lanes, sources: list[Lanes], side: int) -> Lanes:
+        """Return where the rows of a side of each key are."""
+        sided = np.full((len(keys), self.nk + 1), side, np.int64)
+        sided[:, : self.nk] = keys
+        return kernels.locate(sided, sources)[0]
+
+    def _nearest(self, sources: list[Lanes], bounds: Lanes, probes: Lanes) -> tuple[Lanes, Lanes]:
+        """Return the values of right rows, and which of them is the nearest to each probe, or -1."""
+        room = len(probes) + 64
+        while True:
+            out = np.empty((room, self.nv + 1), np.int64)
+            sizes = (self.nk, self.nv, self.lanes)
+            count = nearest(sources, bounds, probes, *sizes, *self._least(sources), np.empty(len(sources), np.int64), out)
+            if count != NO_ROOM:
+                break
+            room *= 4
+        out = out[: checked(count)][::-1]  # the first of each probe come first
+        found = self.firsts(out, 1)
+        partner = np.full(len(probes), -1)
+        partner[found[:, 0]] = np.arange(len(found))
+        return found[:, 1:], partner
+
+    def _met(self, sources: list[Lanes], rights: Lanes, lefts: Lanes, changes: Lanes) -> Lanes:
+        """Return the left rows [change | value | diff] whose nearest may be another."""
+        room = 4 * len(changes) + 64
+        changes = np.ascontiguousarray(changes)
+        while True:
+            out = np.empty((room, self.nv + 2), np.int64)
+            sizes = (self.nk, self.nv, self.lanes, int(self.strict))
+            cursor = np.empty(len(sources), np.int64)
+            count = met(sources, rights, lefts, changes, *sizes, *self._least(sources), cursor, out)
+            if count != NO_ROOM:
+                return out[: checked(count)]
+            room *= 4
+
+    @staticmethod
+    def _least(sources: list[Lanes]) -> tuple[Lanes, Lanes]:
+        """Return the least times of the rows of the last source, so many and many more together."""
+        times = sources[-1][:, -2]
+        near, far = (np.minimum.reduceat(times, np.arange(0, len(times), each)) for each in (NEAR, NEAR * NEAR))
+        return near, far
+
+    @staticmethod
+    def _differ(found: Lanes, one: Lanes, other: Lanes) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Say where two partners are other rows."""
+        differ: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (one < 0) != (other < 0)
+        both = np.flatnonzero((one >= 0) & (other >= 0))
+        differ[both] = (found[one[both]] != found[other[both]]).any(axis=1)
+        return differ
+
+    def _updates(
+        self, keys: Lanes, found: Lanes, group: Lanes, lefts: Lanes, partner: Lanes, times: Lanes, diffs: Lanes
+    ) -> Lanes:
+        out = np.empty((len(lefts), self.nk + self.width + 2), np.int64)
+        out[:, : self.nk], out[:, self.nk : -2] = keys[group], self.joined(lefts, found, partner)
+        out[:, -2], out[:, -1] = times, diffs
+        return out[partner >= 0] if self.inner else out
