@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ddcli.api.arguments import assign, expressions_of, keys, needed, orders, pairs, parameter_name, place, text, texts
 from ddcli.api.functions import filtering, flat_mapping, joining, mapping, reducing
@@ -182,6 +182,49 @@ class Collection:
     ) -> Collection:
         """Join by equal columns; `name` qualifies the other side's columns in expressions."""
         operator = model.Join(**place("join"), right=text("0"), on=pairs(on), how=how, name=text(name or "right"))
+        return self._apply(operator, other)
+
+    def asof_join(
+        self,
+        other: Collection,
+        at: str | Mapping[str, str],
+        on: Sequence[str] | Mapping[str, str] = (),
+        how: Literal["inner", "left"] = "inner",
+        name: str | None = None,
+        *,
+        direction: model.Direction = "backward",
+        strict: bool = False,
+    ) -> Collection:
+        """Join each record with the nearest of `other` by the column `at`, of those with equal columns `on`: the last at or before it.
+
+        With the direction `forward` that is the first at or after it; `strict` leaves equal values out.
+
+        >>> from ddcli import Dataflow
+        >>> df = Dataflow()
+        >>> trades = df.input("trades", {"symbol": "string", "at": "int64"})
+        >>> quotes = df.input("quotes", {"symbol": "string", "at": "int64", "price": "int64"})
+        >>> list(trades.asof_join(quotes, "at", on=["symbol"], name="quote").schema)
+        ['symbol', 'at', 'quote.at', 'price']
+        """
+        compared = pairs([at] if isinstance(at, str) else at)
+        if len(compared) != 1:
+            raise UsageError(
+                f"`asof_join` compares one pair of columns, not {len(compared)}", hint="give the others as `on`"
+            )
+        if how not in ("inner", "left"):
+            raise UsageError(f"`how` of `asof_join` is inner or left, not {how!r}")
+        if direction not in ("backward", "forward"):
+            raise UsageError(f"the direction of `asof_join` is backward or forward, not {direction!r}")
+        operator = model.AsofJoin(
+            **place("asof_join"),
+            right=text("0"),
+            at=compared,
+            on=pairs(on),
+            how=how,
+            direction=direction,
+            strict=strict,
+            name=text(name or "right"),
+        )
         return self._apply(operator, other)
 
     def semijoin(self, other: Collection, on: Sequence[str] | Mapping[str, str]) -> Collection:

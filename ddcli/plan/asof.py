@@ -118,12 +118,12 @@ def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) 
         for name, side, source in node.columns
         if name in wanted
     )
-    missing: Expression = reduce(_either, [Call("is null", (each,), Type("bool")) for each in without])
+    missing = reduce(_either, [Call("is null", (each,), Type("bool")) for each in without])
     alone = linear(left, [FilterStep(missing), MapStep(columns)], wanted, fuse=False)
     return physical.SignedSum((matched, alone), wanted, (1, 1))
 
 
-def _either(one: Expression, other: Expression) -> Expression:
+def _either(one: Call, other: Call) -> Call:
     return Call("or", (one, other), Type("bool"))
 
 

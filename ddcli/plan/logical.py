@@ -17,7 +17,7 @@ from ddcli.dataclass import dataclass
 from ddcli.expressions import stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ddcli.errors import Span
     from ddcli.expressions.aggregates import AggregateCall
@@ -307,6 +307,13 @@ class AsofJoin(Node):
     @property
     def right(self) -> Node:
         return self.inputs[1]
+
+    def sides(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what is known of the left and of the right record by values of the result's; of the right one also its key."""
+        known = [(side, source, values[name]) for name, side, source in self.columns if name in values]
+        left = {source: value for side, source, value in known if side != "right"}
+        right = {other: left[one] for one, other in self.on if one in left}
+        return left, right | {source: value for side, source, value in known if side == "right"}
 
     @property
     def compared(self) -> str:

@@ -156,6 +156,19 @@ class Absence:
         return Missing(node, values, f"both sides have such records, but none with {on}")
 
     @_below.register
+    def _(self, node: logical.AsofJoin, values: Values) -> Missing:
+        left, _ = node.sides(values)
+        if not len(self._contents(node.left, left)):
+            return Missing(node, values, because=[self.of(node.left, left)])
+        mine = {name: values[name] for name, side, _ in node.columns if side != "right" and name in values}
+        found = self._contents(node, mine)
+        if len(found):
+            return Missing(node, values, f"the nearest on the right is another: {self._text(node, found)}")
+        key = {other: left[one] for one, other in node.on if one in left}
+        compared = f"{node.at[0]} {node.compared} {node.at[1]}"
+        return Missing(node, values, f"nothing on the right has {compared}", [self.of(node.right, key)])
+
+    @_below.register
     def _(self, node: logical.Semijoin, values: Values) -> Missing:
         """Return which record stands in the way of one on the left, or that there is none to go with it."""
         left, right = node.inputs

@@ -25,7 +25,7 @@ from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.question import Explained, Question
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import ALIKE, before_step, renamed
-from ddcli.provenance.sentences import bare, bounds, show, step_text, window_text
+from ddcli.provenance.sentences import asof_text, bare, bounds, show, step_text, window_text
 from ddcli.provenance.trace import MOST, Tracer, computes, rows_giving
 from ddcli.provenance.worlds import Opaque
 from ddcli.store.time_text import format_time
@@ -171,6 +171,14 @@ class Changes:
             (node.right, self.differing(node.right, others if outer else right)),
         ]
         return self._made_of(reason, changed)
+
+    @_below.register
+    def _(self, node: logical.AsofJoin, record: Record) -> Reason:
+        """Return what has changed of the left record, and of the right records with its key."""
+        left, _ = node.sides(dict(zip(node.schema, record, strict=True)))
+        key = {other: left[one] for one, other in node.on if one in left}
+        changed = [(node.left, self.differing(node.left, left)), (node.right, self.differing(node.right, key))]
+        return self._made_of(self._new(node, record, asof_text(node)), changed)
 
     @_below.register
     def _(self, node: logical.Semijoin, record: Record) -> Reason:

@@ -103,6 +103,13 @@ class Restrictions:
         self._push(node.right, others | (right if node.how in ("inner", "right") else {}))
 
     @_below.register
+    def _(self, node: logical.AsofJoin, values: Values) -> None:
+        """Push what is known of the left record; which right one is nearest depends on all with the key."""
+        left, right = node.sides(values)
+        self._push(node.left, left)
+        self._push(node.right, _some(right, [other for one, other in node.on if one in left]))
+
+    @_below.register
     def _(self, node: logical.Semijoin, values: Values) -> None:
         left, right = node.inputs
         self._push(left, values)

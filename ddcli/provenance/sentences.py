@@ -54,6 +54,13 @@ def window_text(node: logical.Window) -> str:
     )
 
 
+def asof_text(node: logical.AsofJoin) -> str:
+    """Return how an as-of join pairs records, in words."""
+    on = [one if one == other else f"{one} = {other}" for one, other in node.on]
+    kind = "" if node.how == "inner" else f"{node.how} "
+    return f"{kind}asof_join on {', '.join([*on, f'{node.at[0]} {node.compared} {node.at[1]}'])}"
+
+
 def show(value: Any) -> str:
     """Return a value as a person reads it."""
     return "null" if value is None else repr(value) if isinstance(value, str) else str(value)

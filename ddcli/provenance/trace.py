@@ -26,7 +26,7 @@ from ddcli.plan import logical, loops
 from ddcli.provenance.contents import Contents, Record
 from ddcli.provenance.reasons import Reason
 from ddcli.provenance.restriction import before_step, renamed
-from ddcli.provenance.sentences import bare, bounds, show, step_text, window_text
+from ddcli.provenance.sentences import asof_text, bare, bounds, show, step_text, window_text
 from ddcli.provenance.updates import SourceRows
 from ddcli.provenance.worlds import Place, Round, World, entered
 
@@ -188,6 +188,17 @@ class Tracer:
                 reason.notes.append(f"no record of the {'right' if other is node.right else 'left'} side has {missing}")
                 return reason.made_of(self._some(place, side, found, exact=exact))
         return reason
+
+    @_below.register
+    def _(self, node: logical.AsofJoin, place: Place, record: Record, exact: bool) -> Reason:
+        left, right = node.sides(dict(zip(node.schema, record, strict=True)))
+        reason = self._new(node, place, record, asof_text(node))
+        reasons = self._some(place, node.left, self._side(place, node.left, left), exact=exact)
+        if right.get(node.at[1]) is None:
+            reason.notes.append("no record of the right side is near it")
+        else:  # one of them is enough: its multiplicity is not asked for
+            reasons += self._some(place, node.right, self._side(place, node.right, right), exact=False)
+        return reason.made_of(reasons)
 
     def _side(self, place: Place, node: Node, values: Mapping[str, Any]) -> Contents:
         """Return a side's records with these values, in the order of its columns so that they are found by index."""

@@ -269,7 +269,9 @@ ASOF_JOIN = {
     ),
     "how": Key("how", Choice("kind of as-of join", ("inner", "left"))),
     "direction": Key(
-        "direction", Choice("direction", ("backward", "forward")), about="the last at or before (default), or the first at or after"
+        "direction",
+        Choice("direction", ("backward", "forward")),
+        about="the last at or before (default), or the first at or after",
     ),
     "strict": Key("strict", Flag(), about="an equal value is no match"),
 }

@@ -41,6 +41,12 @@ OPERATORS = {
         k="k", v="(v + n) % 3"
     ),
     "join": lambda one, other: one.join(other, on=["k"]).map(k="k", v="right.v"),
+    "asof_join": lambda one, other: one.asof_join(other, "v", on=["k"], how="left").map(
+        k="k", v="coalesce(right.v, 0)"
+    ),
+    "asof_join forward": lambda one, other: one.asof_join(other, {"k": "v"}, direction="forward", strict=True).map(
+        k="right.k", v="v"
+    ),
     "join on v": lambda one, other: one.join(other, on={"v": "k"}).map(k="k", v="right.v"),
     "left join": lambda one, other: one.join(other, on=["k"], how="left").map(k="k", v="coalesce(right.v, 0)"),
     "arranged": lambda one, other: (

@@ -23,6 +23,10 @@ def test_operators_in_a_program():
         "window": given.project("k", "v")
         .window(by=["k"], order_by=["v desc"], n="row_number()", d="v - lag(v)")
         .output(),
+        "asof_join": given.project("k", "v")
+        .asof_join(given.project("v").filter("v <> 2"), {"v": "v"}, name="last")
+        .project("k", "last.v")
+        .output(),
         "left": given.project("k").join(given.filter("v > 2").project("k", "v"), on=["k"], how="left").output(),
     }
     for record in [("a", 1, "-"), ("a", 2, "-"), ("b", 3, "-")]:
@@ -43,6 +47,7 @@ def test_operators_in_a_program():
         "threshold": [(("a",), 20), (("b",), 10)],
         "top_k": [(("a", 2), 1), (("b", 3), 1)],
         "window": [(("a", 1, 2, -1), 1), (("a", 2, 1, None), 1), (("b", 3, 1, None), 1)],
+        "asof_join": [(("a", 1), 2), (("b", 3), 1)],
         "left": [(("a", None), 2), (("b", 3), 1)],
     }
 
@@ -58,6 +63,12 @@ def test_what_is_wrong_is_told_where_it_is_made():
         dataflow.input("given", {"k": "int64"})
     with pytest.raises(UsageError, match="column 'x' has an unknown type 'int65'"):
         dataflow.input("other", {"x": "int65"})
+    with pytest.raises(UsageError, match="`asof_join` compares one pair of columns, not 2"):
+        given.asof_join(given, {"k": "k", "j": "k"})
+    with pytest.raises(UsageError, match="the direction of `asof_join` is backward or forward, not 'nearest'"):
+        given.asof_join(given, "k", direction="nearest")
+    with pytest.raises(UsageError, match="`how` of `asof_join` is inner or left, not 'full'"):
+        given.asof_join(given, "k", how="full")
     with pytest.raises(UsageError, match="one worker"):
         Dataflow(workers=0)
 

@@ -33,7 +33,7 @@ def asof(draw, nt: int = 1, *, looping: bool = False) -> Case:
     for name in ("q", "p"):
         columns = {"k": key + draw(null), "t": at + draw(null)}
         if draw(st.booleans()):
-            columns["x"] = draw(st.sampled_from(KINDS)) + draw(null)
+            columns["x"] = draw(st.sampled_from(["string", draw(st.sampled_from(KINDS))])) + draw(null)
         inputs[name] = columns
         logs[name] = draw(updates(columns, nt, valid=draw(st.booleans()), looping=False))
         sketch.columns[name] = Columns({each: KIND_OF[kind.removesuffix("?")] for each, kind in columns.items()})

@@ -73,6 +73,9 @@ def test_no_two_operators_are_taken_for_each_other():
         ["join: {with: u, on: [k], as: x, how: full}"], ["join: {with: u, on: {v: k}, as: x}"], ["semijoin: {with: u, on: [k]}"],
         ["antijoin: {with: u, on: [k]}"], ["top_k: {k: 1, order_by: [v]}"], ["top_k: {k: 2, order_by: [v]}"],
         ["top_k: {k: 1, order_by: [v desc]}"], ["top_k: {k: 1, by: [k], order_by: [v]}"], ["concat: t"], ["concat: [t, t]"],
+        *([f"asof_join: {{with: u, as: x, {how}}}"] for how in (
+            "at: k", "at: {v: k}", "on: [k], at: {v: k}", "at: k, how: left", "at: k, strict: true", "at: k, direction: forward",
+        )),
         ["window: {columns: {n: row_number()}}"], ["window: {by: [k], columns: {n: row_number()}}"],
         ["window: {order_by: [v], columns: {n: lag(v)}}"], ["window: {order_by: [v desc], columns: {n: lag(v)}}"],
         ["window: {order_by: [v], columns: {n: 'lag(v, 2)'}}"], ["window: {order_by: [v], columns: {n: lead(v)}}"],

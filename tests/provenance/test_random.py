@@ -181,6 +181,7 @@ POSITIVE = [
     "map: {k: v, v: k}",
     "distinct",
     "join: {with: q, 'on': [k]}",
+    "asof_join: {with: q, 'on': [k], at: v}",
     "semijoin: {with: r, 'on': [k]}",
     "concat: w",
     "project: [k, v]",
@@ -198,10 +199,10 @@ def test_a_witness_of_a_positive_pipeline_is_minimal(operators, seed):
     apply, joined = [], 0
     for operator in operators:
         text = operator
-        if operator.startswith("join"):
+        if operator.startswith(("join", "asof_join")):
             joined += 1
             apply += [yaml.safe_load(f"- {operator}")[0], {"map": {"k": "k", "v": "v"}}]
-            apply[-2]["join"]["as"] = f"j{joined}"
+            apply[-2][operator.partition(":")[0]]["as"] = f"j{joined}"
             continue
         apply += yaml.safe_load(f"- {text}")
     columns = {"k": "int64", "v": "int64"}

@@ -132,7 +132,7 @@ BROKEN = {
     "unk_op": (
         applied("- fliter: a > 0"),
         "8:9 collections.big.apply[0]: unknown operator 'fliter'",
-        "did you mean `filter`? (operators: map, extend, project, drop, rename, filter, flat_map, explode, negate, concat, consolidate, join, semijoin, antijoin, reduce, count, distinct, threshold, top_k, window, temporal_filter, join_function, enter, arrange, inspect)",
+        "did you mean `filter`? (operators: map, extend, project, drop, rename, filter, flat_map, explode, negate, concat, consolidate, join, asof_join, semijoin, antijoin, reduce, count, distinct, threshold, top_k, window, temporal_filter, join_function, enter, arrange, inspect)",
     ),
     "nocolon": (
         applied("- filter amount > 0"),

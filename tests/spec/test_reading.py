@@ -71,6 +71,28 @@ SHAPES = {
     "join: {with: {from: orders, apply: [distinct]}, on: {a: b}}": {
         "Join": {"right": SUM, "on": (("a", "b"),), "how": "inner", "name": None}
     },
+    "asof_join: {with: customers, at: t}": {
+        "AsofJoin": {
+            "right": "customers",
+            "at": (("t", "t"),),
+            "on": (),
+            "how": "inner",
+            "direction": "backward",
+            "strict": False,
+            "name": None,
+        }
+    },
+    "asof_join: {with: customers, as: c, on: id, at: {a: b}, how: left, direction: forward, strict: true}": {
+        "AsofJoin": {
+            "right": "customers",
+            "at": (("a", "b"),),
+            "on": (("id", "id"),),
+            "how": "left",
+            "direction": "forward",
+            "strict": True,
+            "name": "c",
+        }
+    },
     "semijoin: {with: customers, on: [id]}": {"Semijoin": {"right": "customers", "on": (("id", "id"),)}},
     "antijoin: {with: customers, on: {a: b}}": {"Antijoin": {"right": "customers", "on": (("a", "b"),)}},
     "reduce: {by: [a], n: count(*), values: sum(b)}": {

@@ -92,6 +92,7 @@ RIGHT = [
     "concat: customers",
     "concat: [customers, {from: orders, apply: [distinct]}]",
     "join: {with: {from: orders, apply: [distinct, {filter: x}]}, as: c, on: {a: b}, how: full}",
+    "asof_join: {with: customers, as: c, on: [id], at: {a: b}, how: left, direction: forward, strict: true}",
     "semijoin: {with: customers, on: [id]}",
     "reduce: {by: [a], n: count(*), values: sum(b)}",
     "reduce: {by: {d: cast(t as date)}, n: count(*)}",

@@ -9,6 +9,7 @@ from ddcli.errors import UsageError
 from ddcli.plan import logical
 from ddcli.plan.logical import Apply, Graph, Source
 from tests.draws import chance, many
+from tests.sql.asof import AsofStatements
 from tests.sql.generate import Statements
 from tests.sql.judge import Judged, bound, connect, judge
 from tests.sql.windows import WindowStatements
@@ -111,6 +112,10 @@ STATEMENTS = [
     "select a, (select count(*) from u semi join (select k from v where v.x = t.b) q on q.k = u.a) as n from t",
     "select a from t where not exists (select 1 from u where u.a = t.b and u.c > 1) and a in (select x from v where v.k = t.a)",
     """select "#value0", "#key0" + 1 as l, sum("#key0") + count("#value0") as n from (select a as "#value0", b as "#key0" from t) group by "#value0", "#key0" + 1""",
+    "select t.a, t.b, u.c from t asof join (select a, c, max(d) as d from u group by a, c) u on t.a = u.a and t.b >= u.c",
+    "select t.a, t.b, c from t asof left join (select a, c from u group by a, c) u on u.c <= t.b + 1",
+    "select * from t asof join (select a, max(k) as b, x from (select k as a, k, x from v) q group by a, x) w using (a, b)",
+    "select * from t asof left join (select k as a, x as b, count(*) as n from v group by k, x) w using (a, b)",
     """select distinct on ("#key0" + 1) "#key0", "#key1" from (select a as "#key0", b as "#key1" from t) order by "#key0" + 1, "#key1" * 2, "#key1" limit 3""",
 ]  # fmt: skip
 
@@ -147,6 +152,13 @@ def test_random_windows_are_what_duckdb_makes_of_them(base):
     judged, statements = Judged(), many(60)
     for seed in range(statements):
         assert judge(WindowStatements(chance("windows", seed)).statement(), seed, base, judged) is None
+    assert judged.compared == statements, judged.refused + judged.left
+
+
+def test_random_asof_joins_are_what_duckdb_makes_of_them(base):
+    judged, statements = Judged(), many(60)
+    for seed in range(statements):
+        assert judge(AsofStatements(chance("asof", seed)).statement(), seed, base, judged) is None
     assert judged.compared == statements, judged.refused + judged.left
 
 

@@ -33,7 +33,15 @@ class AsofJoin:
     """
 
     def __init__(
-        self, nk: int, nv: int, lanes: int, right: int, ranked: Callable[[Lanes], Lanes] | None, *, inner: bool, strict: bool
+        self,
+        nk: int,
+        nv: int,
+        lanes: int,
+        right: int,
+        ranked: Callable[[Lanes], Lanes] | None,
+        *,
+        inner: bool,
+        strict: bool,
     ):
         self.nk, self.nv, self.lanes, self.right = nk, nv, lanes, right
         self.ranked, self.inner, self.strict = ranked, inner, strict
@@ -87,7 +95,7 @@ class AsofJoin:
 
     def step(self, delta: Lanes, inputs: Reader) -> Lanes:
         """Return the join's updates [key | lanes | time | diff] for new updates, sorted by all lanes; `inputs` is the trace before them."""
-        nk, nv, lanes = self.nk, self.nv, self.lanes
+        nk, lanes = self.nk, self.lanes
         if not len(delta):
             return np.empty((0, nk + self.width + 2), np.int64)
         keys = kernels.distinct_keys(delta, nk)
@@ -135,7 +143,9 @@ class AsofJoin:
         while True:
             out = np.empty((room, self.nv + 1), np.int64)
             sizes = (self.nk, self.nv, self.lanes)
-            count = nearest(sources, bounds, probes, *sizes, *self._least(sources), np.empty(len(sources), np.int64), out)
+            count = nearest(
+                sources, bounds, probes, *sizes, *self._least(sources), np.empty(len(sources), np.int64), out
+            )
             if count != NO_ROOM:
                 break
             room *= 4

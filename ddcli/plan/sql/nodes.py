@@ -352,6 +352,22 @@ def joined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], how: 
     return logical.Join((one, extended(other, copies)), schema, tuple(sides.on), how, tuple(columns))
 
 
+def asof_joined(
+    left: logical.Node, right: logical.Node, pairs: Sequence[Pair], nearest: Pair, sign: str, how: str
+) -> logical.Node:
+    """Return left records, each with the nearest right one that it compares with by `sign`, of those with equal values."""
+    compared = _Sides(left, right, [nearest])
+    (at,), (one, other) = compared.on, compared.nodes
+    on: list[tuple[str, str]] = []
+    if pairs:
+        sides = _Sides(one, other, pairs)
+        on, (one, other) = sides.on, sides.nodes
+    schema = left.schema | {name: kind.or_null(how == "left") for name, kind in right.schema.items()}
+    columns = [(name, "left", name) for name in left.schema] + [(name, "right", name) for name in right.schema]
+    forward, strict = sign.startswith("<"), not sign.endswith("=")
+    return logical.AsofJoin((one, other), schema, tuple(on), at, how, forward, strict, tuple(columns))
+
+
 def semijoined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], *, anti: bool = False) -> logical.Node:
     """Return the left records that have a partner, or with `anti` those that have none."""
     sides = _Sides(left, right, pairs)

@@ -13,13 +13,14 @@ from ddcli.expressions.coerce import INT64, convert
 from ddcli.expressions.scope import TableCall
 from ddcli.expressions.statement import table_name
 from ddcli.expressions.steps import UnnestStep
-from ddcli.expressions.tree import Column, Literal
+from ddcli.expressions.tree import Call, Column, Literal
 from ddcli.plan import logical
+from ddcli.plan.asof import is_ordered
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block, split
 from ddcli.plan.sql.context import Environment, Outer, QueryResult
 from ddcli.plan.sql.names import Name, Names, renamed
-from ddcli.plan.sql.nodes import call
+from ddcli.plan.sql.nodes import Pair, call
 from ddcli.plan.sql.outer_join import outer_joined
 from ddcli.plan.sql.product import between, product
 from ddcli.plan.sql.reader import RowExpressions, contains_query
@@ -33,13 +34,8 @@ if TYPE_CHECKING:
 
 CROSSED = "this joins each row of one side with each of the other: no equality connects them"
 SERIES = ("generate_series", "range")
-
-
-INSTEAD = {
-    "asof": "give each right row the time of the next one, `lead(t) over (partition by k order by t) as until`,"
-    " and join on `l.k = r.k and l.t >= r.t and (l.t < r.until or r.until is null)`"
-}
-"""What is written for a join that is not supported."""
+COMPARED = {">=": "<=", ">": "<", "<=": ">=", "<": ">"}
+"""The comparisons of an as-of join, and those with the sides exchanged."""
 
 
 @dataclass(eq=False)
@@ -205,9 +201,12 @@ class From:
         """Return a chain with one more entry."""
         target, on, using = self.take(join, "this", "on", "using", "side", "kind", "method")[:3]
         side, kind, method = (str(join.args.get(name) or "").lower() for name in ("side", "kind", "method"))
-        if kind not in ("", "inner", "outer", "cross", "semi", "anti") or method not in ("", "natural"):
+        if kind not in ("", "inner", "outer", "cross", "semi", "anti") or method not in ("", "natural", "asof"):
+            raise SpecError(f"`{kind or method} join` is not supported", span=self.place(target))
+        asof = method == "asof"
+        if asof and (kind not in ("", "inner", "outer") or side not in ("", "left") or is_lateral(target)):
             raise SpecError(
-                f"`{kind or method} join` is not supported", span=self.place(target), hint=INSTEAD.get(method)
+                "an as-of join is `asof join` or `asof left join`, with a table or a query", span=self.place(target)
             )
         if is_lateral(target) and side in ("right", "full") and target.find(exp.Column) is None:
             other = self.alone(target, chain)
@@ -223,10 +222,12 @@ class From:
             item = self.item(target, chain)
             other = Chain([item.node], list(item.conditions), item.names)
         self.unique(chain.names, other.names)
-        if other.later and side:
-            raise SpecError(
-                "a subquery in a condition inside of an outer join's side is not supported", span=self.place(target)
-            )
+        if other.later and (side or asof):
+            word = "an as-of" if asof else "an outer"
+            problem = f"a subquery in a condition inside of {word} join's side is not supported"
+            raise SpecError(problem, span=self.place(target))
+        if asof:
+            return self.asof(chain, other, on, using, target, side or "inner")
         if kind in ("semi", "anti"):
             return self.semi(chain, other, on, using, target, anti=kind == "anti")
         columns = self.common(chain, other, target) if method else self.used(using)
@@ -322,6 +323,49 @@ class From:
                     names[at] = replace(each, column=merged)
             found = nodes.extended(found, added)
         return Chain([found], [], names, chain.later + other.later)
+
+    def asof(
+        self,
+        chain: Chain,
+        other: Chain,
+        on: exp.Expr | None,
+        using: Sequence[exp.Expr] | None,
+        at: exp.Expr,
+        how: str,
+    ) -> Chain:
+        """Return the chain with the nearest row of its last entry: by one comparison, among rows that are equal in all else."""
+        equal, names = self.merged(chain, other, self.used(using), "", at)
+        both = Chain(chain.items + other.items, [], chain.names + other.names)
+        conditions = list(equal)
+        for part in split(on, self.statement) if on is not None else ():
+            if contains_query(part):
+                raise SpecError("an as-of join has no subquery in its condition", span=self.place(part))
+            conditions.append(self.reader(both).condition(part, "a condition"))
+        own = frozenset(name for item in both.items for name in item.schema)
+        if not own >= frozenset().union(
+            *(each.columns() for each in (*conditions, *chain.conditions, *other.conditions))
+        ):
+            raise SpecError("an as-of join that reads the query around it is not supported", span=self.place(at))
+        left, right = self.flushed(chain, at), self.flushed(other, at)
+        parts = [part for each in conditions for part in nodes.conjuncts(each)]
+        pairs = [between(part, left, right) for part in parts]
+        compared = [_nearer(part, left, right) for part in parts]
+        last = between(equal[-1], left, right) if equal else None  # of `using` the last column is compared
+        if last is not None:
+            pairs[len(equal) - 1], compared[len(equal) - 1] = None, (last, ">=")
+        found = [each for each in compared if each is not None]
+        if len(found) != 1 or any(one is None and other is None for one, other in zip(pairs, compared, strict=True)):
+            problem = "an as-of join pairs rows by equalities and one of `>=`, `>`, `<=`, `<`, each with a side's columns on either side"
+            hint = (
+                "for example `asof join quotes q on t.symbol = q.symbol and t.at >= q.at`; ask for the rest in `where`"
+            )
+            raise SpecError(problem, span=self.place(at), hint=hint)
+        ((nearest, sign),) = found
+        if not is_ordered(nearest.left.type):
+            problem = f"an as-of join compares numbers, dates and times, not {nearest.left.type.required()}"
+            raise SpecError(problem, span=self.place(at))
+        node = nodes.asof_joined(left, right, [pair for pair in pairs if pair is not None], nearest, sign, how)
+        return Chain([node], [], names, chain.later)
 
     def asked(self, node: Node, names: list[Name], conditions: Sequence[exp.Expr]) -> Node:
         """Return the records of a product for which conditions with subqueries are true."""
@@ -615,3 +659,17 @@ def is_lateral(node: exp.Expr) -> bool:
 def is_true(node: exp.Expr | None) -> bool:
     """Say whether a condition is just `true`."""
     return isinstance(node, exp.Boolean) and bool(node.this)
+
+
+def _nearer(condition: Expression, left: Node, right: Node) -> tuple[Pair, str] | None:
+    """Return the sides of a comparison of which one is computed of the left's columns and one of the right's, and its sign."""
+    if not isinstance(condition, Call) or condition.function not in COMPARED:
+        return None
+    one, other = condition.args
+    if not one.columns() or not other.columns():
+        return None
+    if one.columns() <= left.schema.keys() and other.columns() <= right.schema.keys():
+        return Pair(one, other, span=condition.span), condition.function
+    if other.columns() <= left.schema.keys() and one.columns() <= right.schema.keys():
+        return Pair(other, one, span=condition.span), COMPARED[condition.function]
+    return None

@@ -174,8 +174,9 @@ class _QueryWriter:
         # Without an order the columns decide, in theirs.
         return self.after(node, {"top_k": by | {"k": node.k, "order_by": order or [quoted(next(iter(node.schema)))]}})
 
-    @operator.register
-    def _(self, node: logical.Join) -> tuple[str | dict[str, Any], Operators]:
+    @operator.register(logical.Join)
+    @operator.register(logical.AsofJoin)
+    def _(self, node: logical.Join | logical.AsofJoin) -> tuple[str | dict[str, Any], Operators]:
         # A join has one column of two that are equal, and compares each with one: what is wanted besides is a copy beside it.
         left, right = node.inputs
         source, operators = self.chain(left)
@@ -205,7 +206,12 @@ class _QueryWriter:
         columns |= theirs.extended()
         plain = all(old == new for old, new in theirs.given.items()) and not theirs.copies
         with_: Any = name if plain else {"from": name, "apply": [{"map": columns}]}
-        joined = {"join": {"with": with_, "on": on, "how": node.how}}
+        joined: dict[str, Any] = {"join": {"with": with_, "on": on, "how": node.how}}
+        if isinstance(node, logical.AsofJoin):
+            where = {"at": {node.at[0]: theirs.given[node.at[1]]}} | ({"on": on} if on else {})
+            ways: dict[str, Any] = {"direction": "forward"} if node.forward else {}
+            ways |= {"strict": True} if node.strict else {}
+            joined = {"asof_join": {"with": with_} | where | {"how": node.how} | ways}
         rest = [each for each in [*theirs.given.values(), *theirs.copies] if each not in on.values()]
         if [*found.items()] == [(each, quoted(each)) for each in [*left.schema, *mine.copies, *rest]]:
             return source, [*operators, joined]
