@@ -53,6 +53,11 @@ def _(node: physical.EquiJoin) -> str:
     return "everything" if alike else "output"
 
 
+@work.register
+def _(_node: physical.AsofGroup) -> str:
+    return "output"
+
+
 @work.register(physical.Group)
 @work.register(physical.PythonGroup)
 @work.register(physical.Top)

@@ -21,6 +21,7 @@ def classes(graph):
         (["reduce: {by: [k], n: count(*), s: sum(v)}"], []),
         (["reduce: {by: [], n: count(*), s: sum(v)}"], []),
         (["{join: {with: u, as: other, on: [k]}}"], ["output"]),
+        (["{asof_join: {with: u, as: other, at: {v: k}}}"], ["output"]),
         (["{semijoin: {with: u, on: [k]}}"], ["output"]),
         (["reduce: {by: [k], m: max(v)}"], ["groups"]),
         (["reduce: {by: [k], m: max(v), n: count(*)}"], ["groups"]),

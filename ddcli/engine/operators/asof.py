@@ -32,6 +32,9 @@ class AsofJoin:
     of lanes that are in no order; None where all are.
     """
 
+    rows_read = 0
+    """Of those before it looks at a few for each new row, and at those that come out again."""
+
     def __init__(
         self,
         nk: int,

@@ -166,7 +166,7 @@ class Local(Stateless):
     @property
     def rows_read(self) -> int:
         """The rows around changes that it has looked at."""
-        return self.window.rows_read
+        return self.near.rows_read
 
     def step(self, deltas: Sequence[Delta], interval: Interval) -> Delta:
         return Delta(self.near.step(deltas[0].updates, self.arranged.trace), distinct=True)
