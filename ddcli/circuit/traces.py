@@ -21,7 +21,7 @@ from ddcli.progress import SILENT, Progress
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.holds import Claims
 
@@ -147,8 +147,7 @@ class StateTraces:
         assert passes % count == 0, f"{passes} passes over {count} shards"
         layout, own, pool = BatchLayout(key, value, nt), shard * count // passes, self.pools[shard]
         files = entry.shards[own] if entry else ()
-        place = batch_directory(self.directory, identity, own)
-        stored = [self._open(place / file.name, file, layout, pool) for file in files]
+        stored = [self._open(batch_path(self.directory, identity, own, file), file, layout, pool) for file in files]
         batches: list[Batch] = [*stored]
         if count < passes:
             lanes = tuple(range(key.width)) if by is None else tuple(by)
@@ -215,11 +214,12 @@ class StateTraces:
         added = list(work.added(transaction, given.identity, given.shard))
         files = in_order([*work.kept, *(entry for entry, _ in added)])
         if self.held is not None:
-            place, kept = batch_directory(self.directory, given.identity, given.shard), {one.name for one in work.kept}
-            self.held.drop(batch.path for batch in stored if batch.entry.name not in kept)
+            kept = {one.name for one in work.kept}
+            self.held.drop(batch for batch in stored if batch.entry.name not in kept)
             for entry, matrix in added:
                 if matrix is not None:
-                    self.held.add(place / entry.name, entry, layout, matrix)
+                    path = batch_path(self.directory, given.identity, given.shard, entry)
+                    self.held.add(path, entry, layout, matrix)
         self._spent(given.identity, began)
         return ShardFiles(given.identity, given.shard, layout, files, given.whole, due)
 
@@ -245,10 +245,11 @@ class StateTraces:
         """Merge what is due of the files that a shard had before."""
         since, through = self._since(rest.identity, upper), self.claims.through(rest.identity)
         entry = self.manifest.arrangements.get(rest.identity) if self.manifest else None
-        began, place = clock.perf_counter(), batch_directory(self.directory, rest.identity, rest.shard)
+        began = clock.perf_counter()
         files = entry.shards[rest.shard] if entry else ()
         pool = Pool(self.pools[0].secret)
-        stored = [StoredBatch(place / file.name, file, rest.layout, pool) for file in files]
+        paths = [batch_path(self.directory, rest.identity, rest.shard, file) for file in files]
+        stored = [StoredBatch(path, file, rest.layout, pool) for path, file in zip(paths, files, strict=True)]
         work = compact(rest.layout, stored, None, since=since, through=through, inserted=rest.inserted)
         gone = frozenset(file.name for file in files) - {file.name for file in work.kept}
         made = tuple(batch.write(transaction, rest.identity, rest.shard) for batch in work.made())

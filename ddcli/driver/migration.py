@@ -40,7 +40,7 @@ from ddcli.sources.slices import ArrangementFile, Fed, Said, Settled
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.access import is_there
 from ddcli.store.log.writer import write_progress
-from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import ArrangementEntry, InputEntry, OutputEntry
 from ddcli.store.state.holds import read_holds
 from ddcli.store.state.outputs import same_outputs
@@ -372,8 +372,8 @@ class _Rebuild:
         key = Layout({name: schema[name] for name in entry.key})
         value = Layout({name: kind for name, kind in schema.items() if name not in entry.key})
         layout, place = BatchLayout(key, value, self.nt), self.request.state
-        files = [(batch_directory(place, identity, at), file) for at, each in enumerate(entry.shards) for file in each]
-        slices = [ArrangementFile(directory / file.name, file, layout) for directory, file in files]
+        files = [(at, file) for at, each in enumerate(entry.shards) for file in each]
+        slices = [ArrangementFile(batch_path(place, identity, at, file), file, layout) for at, file in files]
         return Fed(tuple(map(self._settled, slices)), sum(file.rows for _, file in files))
 
     def _written(self, name: str, most: int) -> Fed:

@@ -18,7 +18,7 @@ from ddcli.plan.changes import describe
 from ddcli.plan.loops import level
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.contents import batch_path
 from ddcli.store.time_text import format_time
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class StoredArrangements:
     manifest: Manifest
     kinds: Sequence[Type]
     pool: Pool
-    _batches: dict[Path, StoredBatch] = field(default_factory=dict)
+    _batches: dict[tuple[Path, int], StoredBatch] = field(default_factory=dict)
 
     def succeed(self, before: StoredArrangements) -> None:
         """Take over what the manifest before knew of files that are still there: a file never changes."""
@@ -107,8 +107,8 @@ class StoredArrangements:
         return BatchLayout(key, Layout({name: kind for name, kind in schema.items() if name not in entry.key}), nt)
 
     def _batch(self, identity: str, shard: int, name: str, entry: ArrangementEntry, layout: BatchLayout) -> StoredBatch:
-        path = batch_directory(self.state, identity, shard) / name
-        if path not in self._batches:
-            (file,) = [file for file in entry.shards[shard] if file.name == name]
-            self._batches[path] = StoredBatch(path, file, layout, self.pool)
-        return self._batches[path]
+        (file,) = [file for file in entry.shards[shard] if file.name == name]
+        place = batch_path(self.state, identity, shard, file), file.at
+        if place not in self._batches:
+            self._batches[place] = StoredBatch(place[0], file, layout, self.pool)
+        return self._batches[place]

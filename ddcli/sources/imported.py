@@ -27,7 +27,7 @@ from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
 from ddcli.store.log.reader import Taken
 from ddcli.store.log.schema import LogSchema
-from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import times as frontier_of
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class SharedReader:
     def batch(self, at: int, pool: Pool) -> StoredBatch | Rehashed:
         """Return a file's batch, in the lanes of the pool."""
         shard, file = self._files[at]
-        path = batch_directory(self.shared.state, self.shared.identity, shard) / file.name
+        path = batch_path(self.shared.state, self.shared.identity, shard, file)
         if self._is_hashed_as(pool):
             return StoredBatch(path, file, self.layout, pool)
         return Rehashed(StoredBatch(path, file, self.layout, pool), self.shared.manifest.secret_bytes)

@@ -34,7 +34,7 @@ from ddcli.store.files.access import reading
 from ddcli.store.files.fetched import Fetched
 from ddcli.store.files.gate import checksum
 from ddcli.store.files.objects import ObjectPath
-from ddcli.store.state.verify import check_size, damaged
+from ddcli.store.state.verify import check_size, damaged, read_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -247,7 +247,10 @@ class BatchFile:
         self._metadata: Any = None
         self._stays = False
         self._mapped: mmap.mmap | None = None
-        self._fetched = Fetched(path, entry.size) if isinstance(path, ObjectPath) and entry.size else None
+        self._bundled: bytes | None = None
+        self._fetched: Fetched | None = None
+        if isinstance(path, ObjectPath) and entry.size and not entry.bundle:
+            self._fetched = Fetched(path, entry.size)
 
     @property
     def index(self) -> PageIndex:
@@ -278,9 +281,9 @@ class BatchFile:
         """Return the names of the file's columns, hidden ones too."""
         return [column.name for column in self.index.columns]
 
-    def fetch(self, data: mmap.mmap, starts: Matrix, ends: Matrix) -> None:
+    def fetch(self, data: mmap.mmap | bytes, starts: Matrix, ends: Matrix) -> None:
         """Have the system read ranges of bytes, which ascend, all at once: page by page, as it is looked at, takes twice as long."""
-        if not len(starts):
+        if not len(starts) or not isinstance(data, mmap.mmap):
             return
         near = starts[1:] - np.maximum.accumulate(ends)[:-1] < NEAR
         first = np.flatnonzero(np.concatenate([[True], ~near]))
@@ -319,8 +322,15 @@ class BatchFile:
         self._index = index
 
     @contextmanager
-    def mapped(self) -> Iterator[mmap.mmap]:
-        """Map the file: a copy in fresh memory would take longer than to check it. It is unmapped when nobody refers to it any more."""
+    def mapped(self) -> Iterator[mmap.mmap | bytes]:
+        """Map the file: a copy in fresh memory would take longer than to check it. It is unmapped when nobody refers to it any more.
+
+        What lies in a bundle is small: it is read whole.
+        """
+        if self._entry.bundle:
+            self._bundled = self._bundled or read_checked(self.path, self._entry)
+            yield self._bundled
+            return
         if self._fetched is not None:
             yield self._fetched.data
             return
@@ -337,6 +347,11 @@ class BatchFile:
             self._mapped = data
         yield data
 
+    def let_go(self, data: mmap.mmap | bytes) -> None:
+        """Have pages that were read count no longer as memory of this process."""
+        if isinstance(data, mmap.mmap):
+            data.madvise(mmap.MADV_DONTNEED)
+
     def stay_mapped(self) -> None:
         """Keep the file mapped from the next use on."""
         self._stays = True
@@ -348,4 +363,4 @@ class BatchFile:
 
     def close(self) -> None:
         """Let go of the file until it is used again. It is unmapped when nobody refers to it any more."""
-        self._mapped = None
+        self._mapped = self._bundled = None

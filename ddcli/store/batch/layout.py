@@ -146,4 +146,6 @@ def write_batch(
         since.elements,
         footer_checksum(data),
         run,
+        written.bundle,
+        written.at,
     )

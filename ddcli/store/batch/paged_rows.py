@@ -6,7 +6,6 @@ that are looked for. What else there is, lists above all, is decoded by pyarrow,
 
 from __future__ import annotations
 
-import mmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from ddcli.store.batch.page_index import OTHER, WORD, Leaves, Pages, row_checksu
 from ddcli.store.state.verify import damaged, other_columns
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Iterator, Sequence
 
     import polars as pl
@@ -88,7 +88,7 @@ class PagedRows:
                 part = reading.all(pool, room if room is None else room[row:])
                 row += len(part)
                 yield part
-                mapped.madvise(mmap.MADV_DONTNEED)
+                self.file.let_go(mapped)
 
     def for_keys(self, groups: Sequence[int], keys: Matrix, wanted: Matrix, pool: Pool) -> Iterator[Matrix]:
         """Yield the rows in these row groups with one of the sorted, distinct keys; `wanted` are those numbers of the leading column."""
@@ -106,7 +106,7 @@ class PagedRows:
                 found = reading.with_keys(leading, places[some], numbers[some], wanted)
                 if len(found.rows):
                     yield kernels.gather(reading.matrix(found, pool), keys.shape[1], keys)
-            mapped.madvise(mmap.MADV_DONTNEED)
+            self.file.let_go(mapped)
 
     def native(self, name: str, kind: Type) -> PageColumn | None:
         """Return the column of a name where a kernel reads it: its pages hold integers, and those of this type."""
@@ -120,7 +120,7 @@ class PagedRows:
 class _PageReading:
     """Row groups of a file that is mapped."""
 
-    def __init__(self, rows: PagedRows, mapped: mmap.mmap, groups: Matrix) -> None:
+    def __init__(self, rows: PagedRows, mapped: mmap.mmap | bytes, groups: Matrix) -> None:
         self._of = rows
         self._mapped = mapped
         self._data: Data = np.frombuffer(mapped, np.uint8)

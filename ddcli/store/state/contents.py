@@ -10,8 +10,9 @@ from ddcli.store.files.gate import side_by_side
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock_holder import is_signed
 from ddcli.store.files.objects import locate
+from ddcli.store.state.bundles import BUNDLES
 from ddcli.store.state.manifest import manifest_numbers, manifest_path, read_manifest
-from ddcli.store.state.names import ARRANGEMENT, BATCH, HALF_MANIFEST, SCRATCH, SEGMENT, SHARD, WAITING
+from ddcli.store.state.names import ARRANGEMENT, BATCH, BUNDLE, HALF_MANIFEST, SCRATCH, SEGMENT, SHARD, WAITING
 from ddcli.store.state.register import SEGMENTS
 
 if TYPE_CHECKING:
@@ -34,12 +35,19 @@ def batch_directory(directory: Path, arrangement: str, shard: int) -> Path:
     return directory / "arrangements" / arrangement / str(shard)
 
 
+def batch_path(directory: Path, arrangement: str, shard: int, file: FileEntry) -> Path:
+    """Return the path of a batch of an arrangement's shard: its file, or the bundle that it lies in."""
+    if file.bundle:
+        return directory / BUNDLES / file.bundle
+    return batch_directory(directory, arrangement, shard) / file.name
+
+
 def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
-    """Yield every batch file that a manifest names."""
+    """Yield every batch that a manifest names, with its path; those of a bundle have one."""
     for name, arrangement in manifest.arrangements.items():
         for shard, files in enumerate(arrangement.shards):
             for file in files:
-                yield batch_directory(directory, name, shard) / file.name, file
+                yield batch_path(directory, name, shard, file), file
 
 
 def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
@@ -49,8 +57,12 @@ def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:
             if files != left:
                 kept = {file.name for file in left}
                 yield from (
-                    batch_directory(directory, identity, shard) / file.name for file in files if file.name not in kept
+                    batch_directory(directory, identity, shard) / file.name
+                    for file in files
+                    if file.name not in kept and not file.bundle
                 )
+    for name in before.bundles.keys() - now.bundles.keys():
+        yield directory / BUNDLES / name
     for name in {*before.segments()} - {*now.segments()}:
         yield directory / SEGMENTS / name
 
@@ -81,7 +93,8 @@ def remove_unnamed(
     }
     shards = [shard for found in arrangements.values() for shard in found]
     batches = [path for shard in shards for path in (*ours(shard, BATCH), *ours(shard, WAITING))]
-    side_by_side(files.remove, [path for path in batches if path not in named])
+    bundles = [path for form in (BUNDLE, WAITING) for path in ours(directory / BUNDLES, form)]
+    side_by_side(files.remove, [path for path in (*batches, *bundles) if path not in named])
     full = {path.parent for path in named}
     for arrangement, found in arrangements.items():
         for shard in found:

@@ -11,20 +11,23 @@ import os
 import threading
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ddcli.errors import EngineError, LockedError, StateError
 from ddcli.store.files.access import is_directory, is_there, real
-from ddcli.store.files.gate import Files, Written, side_by_side, temporary
+from ddcli.store.files.gate import Files, Written, checksum, side_by_side, temporary
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.lock import Lock, take_lock
 from ddcli.store.files.objects import ObjectPath, relative
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS
+from ddcli.store.state.bundles import BUNDLES, FULL, Bundle, fits, footprint, worn
 from ddcli.store.state.contents import (
     SPILL,
     batch_directory,
+    batch_path,
     check_directory,
     check_renamings,
     clear_scratch,
@@ -37,6 +40,7 @@ from ddcli.store.state.holds import holding, read_claims
 from ddcli.store.state.manifest import Manifest, manifest_path, read_newest
 from ddcli.store.state.outputs import check_files, check_outputs, check_unlocked
 from ddcli.store.state.register import SEGMENTS
+from ddcli.store.state.verify import read_checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.files.object_lock import ObjectLock
+    from ddcli.store.state.entries import ArrangementEntry, FileEntry
 
 COMMITTED = "the run is committed, but not all of its outputs may be there yet; free space or fix the disk, then run again to finish"
 
@@ -156,9 +161,9 @@ class State:
     ) -> None:
         self.close()
 
-    def begin(self) -> Transaction:
-        """Return the transaction of the next manifest. Nothing is written before something is added to it."""
-        return Transaction(self)
+    def begin(self, *, bundled: bool = False) -> Transaction:
+        """Return the transaction of the next manifest, which may put small batch files into a bundle. Nothing is written before something is added."""
+        return Transaction(self, bundled=bundled)
 
     def _clear(self, outputs: Mapping[str, Path]) -> None:
         """Remove what runs have left that did not come to their end."""
@@ -204,8 +209,9 @@ class Transaction:
     A transaction that is left without a commit, or fails before its manifest is in place, removes all it wrote.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, bundled: bool = False) -> None:
         self.state = state
+        self.bundled = bundled
         self.number = (state.manifest.number if state.manifest else 0) + 1
         self._files = state.files
         self._batches: list[tuple[Path, Path]] = []
@@ -215,6 +221,8 @@ class Transaction:
         self._joint: list[JointFile] = []
         self._mark = state.lock.mark
         self._added: Counter[Path] = Counter()
+        self._bundle: Bundle | None = None
+        self._bundles: dict[str, int] = {}
         self._adding = threading.Lock()
         self._open = True
         self._elsewhere: tuple[Path, ...] | None = None
@@ -222,7 +230,64 @@ class Transaction:
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
         """Write a batch file of an arrangement's shard; return its name and what was written."""
         path = self._next(batch_directory(self.state.directory, arrangement, shard), "parquet")
+        inside = self._inside(arrangement, shard, path.name)
+        if self.bundled and fits(inside, memoryview(data).nbytes):
+            return path.name, self._add_bundled(inside, data)
         return path.name, self._add(self._batches, path, data)
+
+    def _inside(self, arrangement: str, shard: int, name: str) -> str:
+        """Return the path that a batch file has in the state."""
+        directory = self.state.directory
+        return "/".join(batch_directory(directory, arrangement, shard).relative_to(directory).parts) + f"/{name}"
+
+    def _add_bundled(self, inside: str, data: bytes | memoryview) -> Written:
+        """Add a batch to the bundle of the moment, which is written when it is full, or at the end."""
+        assert self._open, "the transaction has ended"
+        with self._adding:
+            if self._bundle is None:
+                self._bundle = Bundle(self._numbered(self.state.directory / BUNDLES, "tar").name)
+            bundle = self._bundle
+            at = bundle.add(inside, data)
+            if full := bundle.size >= FULL:
+                self._bundle = None
+        if full:
+            self._write_bundle(bundle)
+        return Written(memoryview(data).nbytes, checksum(data), bundle.name, at)
+
+    def _write_bundle(self, bundle: Bundle) -> None:
+        written = self._add(self._batches, self.state.directory / BUNDLES / bundle.name, bundle.content())
+        with self._adding:
+            self._bundles[bundle.name] = written.size
+
+    def _gathered(self, manifest: Manifest) -> Manifest:
+        """Return the manifest with its bundles, when all batches have been added; what is left of worn ones is moved to this commit's."""
+        known = self.state.manifest.bundles if self.state.manifest else {}
+        alive: Counter[str] = Counter()
+        for entry in manifest.arrangements.values():
+            for file in (file for shard in entry.shards for file in shard if file.bundle):
+                alive[file.bundle] += footprint(file.size)
+        emptied = set(worn({name: (known[name], count) for name, count in alive.items() if name in known}))
+        if emptied:
+            moved = {name: self._moved(name, entry, emptied) for name, entry in manifest.arrangements.items()}
+            manifest = replace(manifest, arrangements=moved)
+        if self._bundle is not None:
+            self._write_bundle(self._bundle)
+            alive[self._bundle.name] += 1
+        left = {name: size for name, size in (known | self._bundles).items() if name in alive and name not in emptied}
+        return replace(manifest, bundles=left)
+
+    def _moved(self, identity: str, entry: ArrangementEntry, emptied: Collection[str]) -> ArrangementEntry:
+        """Return an arrangement whose batches of some bundles are in this commit's."""
+
+        def move(shard: int, file: FileEntry) -> FileEntry:
+            if file.bundle not in emptied:
+                return file
+            data = read_checked(batch_path(self.state.directory, identity, shard, file), file)
+            written = self._add_bundled(self._inside(identity, shard, file.name), data)
+            return replace(file, bundle=written.bundle, at=written.at)
+
+        shards = enumerate(entry.shards)
+        return replace(entry, shards=tuple(tuple(move(at, file) for file in files) for at, files in shards))
 
     def _add_segment(self, data: bytes) -> tuple[str, Written]:
         """Write a segment of a register; return its name and what was written."""
@@ -231,8 +296,11 @@ class Transaction:
 
     def _next(self, directory: Path, ending: str) -> Path:
         with self._adding:
-            self._added[directory] += 1
-            return directory / f"{self.number:09d}-{self._added[directory] - 1:04d}{self._mark}.{ending}"
+            return self._numbered(directory, ending)
+
+    def _numbered(self, directory: Path, ending: str) -> Path:
+        self._added[directory] += 1
+        return directory / f"{self.number:09d}-{self._added[directory] - 1:04d}{self._mark}.{ending}"
 
     def add_output(self, path: Path, data: bytes | memoryview) -> Written:
         """Write a file that appears as `path` with the commit. Progress appears last, after the files that it speaks of."""
@@ -279,7 +347,7 @@ class Transaction:
         final = manifest_path(directory, self.number)
         waiting = temporary(final, self.number)
         try:
-            manifest = manifest.settled(self.state.manifest, self._add_segment)
+            manifest = self._gathered(manifest).settled(self.state.manifest, self._add_segment)
             manifest = manifest.numbered(self.number, pairs, self.state.identity)
             self._made += self._files.make_directory(final.parent)
             self._prepare(manifest.to_bytes(), final, waiting)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ddcli.dataclass import dataclass
 from ddcli.store.state.names import (
     BATCH,
+    BUNDLE,
     CHECKSUM,
     UPDATES,
     columns_of,
@@ -41,7 +42,7 @@ class FileEntry:
 
     `lower` is None in the first file of a log, which has no earlier bound. `footer` is the checksum of all that follows the row
     groups. The files of a shard that have one `run` hold a key range each of what is one sorted batch, and the youngest run has the
-    highest number.
+    highest number. A file that lies in a `bundle` (see `bundles`) begins `at` a byte of it.
     """
 
     name: str
@@ -53,6 +54,8 @@ class FileEntry:
     since: Times | None = None
     footer: str = ""
     run: int = 0
+    bundle: str = ""
+    at: int = 0
 
     @classmethod
     def from_json(cls, tree: dict[str, Any], form: re.Pattern[str]) -> Self:
@@ -60,6 +63,7 @@ class FileEntry:
         found = cls(**{**tree, **{name: times(tree[name]) for name in ("lower", "upper", "since")}})
         named(form, found.name), named(CHECKSUM, found.checksum), text_of(found.footer)
         count_of(found.rows), count_of(found.size), count_of(found.run), mandatory(found.upper)
+        count_of(found.at), found.bundle == "" or named(BUNDLE, found.bundle)
         return found
 
     @property

@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     Read = Callable[[str], bytes]
 T = TypeVar("T", bound=RegisterEntry)
 
-FORMAT = 5
+FORMAT = 6
+BEFORE = 5
+"""The format that had no bundles: it is read, and the next commit writes the newer one."""
 SECRET = 16
 """Bytes of a secret."""
 NAME = re.compile(r"([0-9]{9})\.json")
@@ -73,7 +75,8 @@ class Manifest:
     (temporary, final) paths relative to the state: renames that belong to this commit and may be done again. `exports` are the
     arrangements that other pipelines may read, by name. `secret` is what values are hashed under, in hexadecimal digits (see
     `engine.secret`): the order of rows in batches and the shard of a key depend on it. `cache` belongs to the driver. `identity` tells
-    the state from others; `file` is the pipeline file that it belongs to, relative to the state (see `pipeline_file`).
+    the state from others; `file` is the pipeline file that it belongs to, relative to the state (see `pipeline_file`). `bundles` are
+    those in which batches lie, with their sizes.
     """
 
     name: str
@@ -91,6 +94,7 @@ class Manifest:
     cache: dict[str, Any] = field(default_factory=dict)
     identity: str = ""
     file: str = ""
+    bundles: dict[str, int] = field(default_factory=dict)
 
     @property
     def secret_bytes(self) -> bytes:
@@ -157,11 +161,20 @@ class Manifest:
         plain["inputs"] = each("inputs", InputEntry.from_json, read)
         plain["arrangements"] = each("arrangements", ArrangementEntry.from_json)
         plain["outputs"] = each("outputs", OutputEntry.from_json, read)
-        for identity in plain["arrangements"]:
+        for identity, entry in plain["arrangements"].items():
             named(ARRANGEMENT, identity)
+            check_bundles(entry, mapping_of(tree["bundles"]))
         if not set(mapping_of(tree["exports"]).values()) <= plain["arrangements"].keys():
             raise ValueError("an export of no arrangement")
         return cls(**plain)
+
+
+def check_bundles(entry: ArrangementEntry, bundles: Mapping[str, Any]) -> None:
+    """Look whether those batches of an arrangement that lie in bundles lie in these. Raises as `Manifest.from_json` does."""
+    for shard in entry.shards:
+        for file in shard:
+            if file.bundle and file.at + file.size > count_of(bundles[file.bundle]):
+                raise ValueError(f"a batch beyond the end of its bundle: {file.name!r:.80}")
 
 
 def check_cache(cache: Mapping[str, Any]) -> None:
@@ -252,12 +265,14 @@ def read_manifest(path: Path) -> Manifest:
     rest = data[len(_head(b"")) :]
     if data != _head(rest) + rest or not isinstance(version, int):
         raise damaged
-    if version < FORMAT:
+    if version < BEFORE:
         raise StateError(
-            f"the state was written by an older version: its format is {version}, this version reads {FORMAT}",
+            f"the state was written by an older version: its format is {version}, this version reads {BEFORE} and {FORMAT}",
             place=str(path),
             hint="run that version, or begin anew: `dd reset PIPELINE --outputs`",
         )
+    if version == BEFORE:
+        tree["bundles"] = {}
     state = path.parent.parent
 
     def read(name: str) -> bytes:

@@ -19,14 +19,15 @@ MARK = "(?:-[0-9a-f]{12})?"
 ARRANGEMENT = re.compile("[0-9A-Za-z][0-9A-Za-z_-]{0,199}")
 SHARD = re.compile("[0-9]{1,6}")
 BATCH = re.compile(r"[0-9]{9}-[0-9A-Za-z_-]+\.parquet")
+BUNDLE = re.compile(rf"[0-9]{{9}}-[0-9]{{4}}{MARK}\.tar")
 SEGMENT = re.compile(rf"[0-9]{{9}}-[0-9]{{4}}{MARK}\.json")
 UPDATES = re.compile(rf"updates-{PLAIN}+\.parquet")
 OF_OUTPUT = re.compile(rf"updates-{PLAIN}+\.parquet|_progress\.json")
 """The files that a commit publishes."""
 WAITING = re.compile(
-    rf"\.(?:updates-{PLAIN}+\.parquet|_progress\.json|\.table\.json|{BATCH.pattern}|{SEGMENT.pattern})\.[0-9]{{9}}{MARK}{re.escape(TEMPORARY)}"
+    rf"\.(?:updates-{PLAIN}+\.parquet|_progress\.json|\.table\.json|{BATCH.pattern}|{BUNDLE.pattern}|{SEGMENT.pattern})\.[0-9]{{9}}{MARK}{re.escape(TEMPORARY)}"
 )
-"""The names that files of outputs have until a commit publishes them, or batches and segments until it names them."""
+"""The names that files of outputs have until a commit publishes them, or batches, bundles and segments until it names them."""
 HALF_MANIFEST = re.compile(rf"\.[0-9]{{9}}\.json\.[0-9]{{9}}{re.escape(TEMPORARY)}")
 READER = re.compile(r"\w[\w.-]{0,199}")
 HOLD = re.compile(rf"{READER.pattern}\.json")

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from ddcli.store.files.access import entries
 from ddcli.store.files.lock import NAME as LOCK
 from ddcli.store.files.objects import ObjectPath
+from ddcli.store.state.bundles import BUNDLES
 from ddcli.store.state.contents import SPILL
 from ddcli.store.state.manifest import NAME as MANIFEST
 from ddcli.store.state.names import (
     ARRANGEMENT,
     BATCH,
+    BUNDLE,
     HALF_HOLD,
     HALF_MANIFEST,
     HOLD,
@@ -44,6 +46,7 @@ STATE: Layout = [
     (_either("manifest"), [(_either(MANIFEST, HALF_MANIFEST), None)]),
     (_either(SEGMENTS), [(_either(SEGMENT, WAITING), None)]),
     (_either("arrangements"), [(ARRANGEMENT, [(SHARD, [(_either(BATCH, WAITING), None)])])]),
+    (_either(BUNDLES), [(_either(BUNDLE, WAITING), None)]),
     (_either("holds"), [(_either(LOCK, HOLD, HALF_HOLD), None)]),
     (_either(RUNS), [(RUN, None)]),
     (_either(SPILL), [(SCRATCH, None)]),

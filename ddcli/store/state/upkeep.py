@@ -17,7 +17,7 @@ from ddcli.expressions.types import parse_type
 from ddcli.store.files.access import real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.lock import NAME, OF_OUTPUT, take_lock
-from ddcli.store.state.contents import batch_directory
+from ddcli.store.state.contents import batch_path
 from ddcli.store.state.directory import State
 from ddcli.store.state.holds import read_claims, read_holds, release
 from ddcli.store.state.manifest import Manifest, read_newest
@@ -110,7 +110,13 @@ def details(manifest: Manifest, name: str, names: Mapping[str, str]) -> dict[str
         raise UsageError(f"{problem} '{name}'", hint=hint)
     entry = manifest.arrangements[found[0]]
     files = [
-        {"shard": shard, "file": file.name, "run": file.run, "rows": file.rows, "bytes": file.size}
+        {
+            "shard": shard,
+            "file": f"{file.bundle}/{file.name}".lstrip("/"),
+            "run": file.run,
+            "rows": file.rows,
+            "bytes": file.size,
+        }
         | {name: _text(manifest, getattr(file, name)) for name in ("lower", "upper", "since")}
         for shard, batches in enumerate(entry.shards)
         for file in batches
@@ -320,13 +326,13 @@ def _stored(
     files = entry.shards[shard]
     if not files:
         return None, []
-    folder = batch_directory(directory, name, shard)
+    paths = [batch_path(directory, name, shard, file) for file in files]
     columns = {column: _type(kind) for column, kind in entry.schema.items()}
     key, value = (Layout({c: k for c, k in columns.items() if (c in entry.key) is mine}) for mine in (True, False))
-    first = BatchFile(folder / files[0].name, files[0], key.width + value.width)
+    first = BatchFile(paths[0], files[0], key.width + value.width)
     nt = sum(HIDDEN_TIME.fullmatch(column) is not None for column in first.columns)
     layout = BatchLayout(key, value, nt)
-    return layout, [StoredBatch(folder / file.name, file, layout, Pool(secret)) for file in files]
+    return layout, [StoredBatch(path, file, layout, Pool(secret)) for path, file in zip(paths, files, strict=True)]
 
 
 def _facts(manifest: Manifest, name: str, entry: ArrangementEntry, of: str | None) -> dict[str, Any]:

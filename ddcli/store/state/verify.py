@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from typing import TYPE_CHECKING
 
 from ddcli.errors import StateError
@@ -28,8 +29,12 @@ def check_size(path: Path, entry: FileEntry) -> None:
         size = size_of(path)
     except OSError as error:
         raise unreadable(path, error) from None
-    if size != entry.size:
-        raise StateError(f"the file has {size} bytes, the manifest says {entry.size}", place=str(path), hint=RESTORE)
+    if entry.bundle and size >= entry.at + entry.size:
+        return
+    if size != entry.size or entry.bundle:
+        raise StateError(
+            f"the file has {size} bytes, the manifest says {entry.at + entry.size}", place=str(path), hint=RESTORE
+        )
 
 
 def check_bytes(path: Path, entry: FileEntry) -> None:
@@ -40,7 +45,7 @@ def check_bytes(path: Path, entry: FileEntry) -> None:
     check_size(path, entry)
     if not entry.size:
         return
-    if isinstance(path, ObjectPath):
+    if isinstance(path, ObjectPath) or entry.bundle:
         read_checked(path, entry)
         return
     with reading(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -50,14 +55,23 @@ def check_bytes(path: Path, entry: FileEntry) -> None:
 
 def read_checked(path: Path, entry: FileEntry) -> bytes:
     """Return the bytes of a file, or refuse it (StateError) if it is gone or they are not those that were written."""
-    check_size(path, entry)
+    if not entry.bundle:
+        check_size(path, entry)
     try:
-        data = read_bytes(path, entry.size)
+        data = _read_bundled(path, entry) if entry.bundle else read_bytes(path, entry.size)
     except OSError as error:
         raise unreadable(path, error) from None
-    if checksum(data) != entry.checksum:
+    if len(data) != entry.size or checksum(data) != entry.checksum:
         raise damaged(path)
     return data
+
+
+def _read_bundled(path: Path, entry: FileEntry) -> bytes:
+    if isinstance(path, ObjectPath):
+        (found,) = path.read_ranges([(entry.at, entry.at + entry.size)])
+        return bytes(found)
+    with reading(path) as file:
+        return os.pread(file.fileno(), entry.size, entry.at)
 
 
 def unreadable(path: Path, error: OSError) -> StateError:
