@@ -1,0 +1,97 @@
+"""Bundles: the small batch files of one commit in one file, so that it costs one write and one flush, not one for each arrangement.
+
+A bundle is a tar archive whose members have the paths that the files would have in the state: `tar -xf` makes Parquet of it that any
+reader opens. The manifest says of a batch in which bundle it is and where it begins there. A bundle never changes. It goes when no manifest
+names a batch of it any more; and since most of one may be dead long before, a commit copies what is left of the worst into a bundle of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BUNDLES = "bundles"
+"""The directory of a state in which the bundles lie."""
+FEW = 8
+"""Batch files of a commit up to which each is a file of its own: so many are flushed together in little more time than one."""
+SMALL = 64 << 10
+"""Bytes of the largest batch file that goes into a bundle."""
+FULL = 8 << 20
+"""Bytes from which on a bundle takes no more: it is in memory until it is written."""
+MOST = 32
+"""Bundles of a state: each has to be opened by a run that reads a batch of it."""
+SLACK = 1 << 20
+"""Bytes of dead batches that may lie in bundles, beside as many as are alive."""
+BLOCK = 512
+"""Bytes of a block of tar: a member's header is one, and its content is filled up to whole ones."""
+END = bytes(2 * BLOCK)
+NAME, PREFIX = 100, 155
+"""Bytes that tar has for the last part of a path, and for what comes before it."""
+
+
+class Bundle:
+    """A bundle in the making."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size = 0
+        self._parts: list[bytes] = []
+
+    def add(self, path: str, data: bytes | memoryview) -> int:
+        """Add a file that would have this path in the state; return at which byte it begins."""
+        size, at = memoryview(data).nbytes, self.size + BLOCK
+        self._parts += [_header(path, size), bytes(data), bytes(-size % BLOCK)]
+        self.size += footprint(size)
+        return at
+
+    def content(self) -> bytes:
+        """Return its bytes."""
+        return b"".join([*self._parts, END])
+
+
+def fits(path: str, size: int) -> bool:
+    """Say whether a file may go into a bundle: it is small, and tar has room for its path."""
+    folder, _, name = path.rpartition("/")
+    return size <= SMALL and len(name) <= NAME and len(folder) <= PREFIX
+
+
+def footprint(size: int) -> int:
+    """Return how many bytes of a bundle a file of this size takes.
+
+    >>> footprint(1), footprint(512), footprint(513)
+    (1024, 1024, 1536)
+    """
+    return BLOCK - -size // BLOCK * BLOCK
+
+
+def worn(bundles: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Return which bundles, of (bytes, bytes alive), to empty, those with the smallest part alive first.
+
+    As many as it takes until no more is dead in all others than is alive, `SLACK` aside, and there are no more than `MOST`.
+
+    >>> worn({"1": (9 << 20, 1 << 20), "2": (9 << 20, 8 << 20), "3": (1 << 20, 1 << 20)})
+    []
+    >>> worn({"1": (12 << 20, 1 << 20), "2": (9 << 20, 8 << 20), "3": (1 << 20, 0)})
+    ['3', '1']
+    """
+    size, alive = (sum(each[at] for each in bundles.values()) for at in (0, 1))
+    emptied, left = [], len(bundles)
+    for name in sorted(bundles, key=lambda name: (bundles[name][1] / max(1, bundles[name][0]), name)):
+        if size <= 2 * alive + SLACK and left <= MOST:
+            break
+        dead = bundles[name][0] - bundles[name][1]
+        size, left = size - dead, left - 1
+        emptied.append(name)
+    return emptied
+
+
+def _header(path: str, size: int) -> bytes:
+    """Return the header of a member, as POSIX has it: a plain file that its owner may write and all may read, of no time and no owner."""
+    folder, _, name = path.rpartition("/")
+    fields = [name.encode().ljust(NAME, b"\0"), b"0000644\0", b"0000000\0" * 2, b"%011o\0" % size, b"00000000000\0"]
+    rest = b"0".ljust(101, b"\0") + b"ustar\x0000".ljust(88, b"\0") + folder.encode().ljust(PREFIX, b"\0")
+    before = b"".join(fields)
+    total = sum(before) + 8 * ord(" ") + sum(rest)
+    return (before + b"%06o\0 " % total + rest).ljust(BLOCK, b"\0")
