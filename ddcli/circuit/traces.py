@@ -21,7 +21,7 @@ from ddcli.progress import SILENT, Progress
 from ddcli.store.batch.compaction import Fresh, compact, in_order, next_run
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.state.contents import batch_path
+from ddcli.store.state.contents import batch_directory, batch_path
 from ddcli.store.state.entries import ArrangementEntry
 from ddcli.store.state.holds import Claims
 
@@ -147,7 +147,7 @@ class StateTraces:
         assert passes % count == 0, f"{passes} passes over {count} shards"
         layout, own, pool = BatchLayout(key, value, nt), shard * count // passes, self.pools[shard]
         files = entry.shards[own] if entry else ()
-        stored = [self._open(batch_path(self.directory, identity, own, file), file, layout, pool) for file in files]
+        stored = [self._open(identity, own, file, layout, pool) for file in files]
         batches: list[Batch] = [*stored]
         if count < passes:
             lanes = tuple(range(key.width)) if by is None else tuple(by)
@@ -157,8 +157,12 @@ class StateTraces:
         self._arrangement(identity, layout)
         return trace
 
-    def _open(self, path: Path, entry: FileEntry, layout: BatchLayout, pool: Pool) -> StoredBatch:
-        return StoredBatch(path, entry, layout, pool) if self.held is None else self.held.batch(path, entry, layout)
+    def _open(self, identity: str, shard: int, entry: FileEntry, layout: BatchLayout, pool: Pool) -> StoredBatch:
+        path = batch_path(self.directory, identity, shard, entry)
+        if self.held is None:
+            return StoredBatch(path, entry, layout, pool)
+        own = batch_directory(self.directory, identity, shard) / entry.name
+        return self.held.batch(own, entry, layout, path if entry.bundle else None)
 
     def _arrangement(self, identity: str, layout: BatchLayout) -> _Arrangement:
         """Return an arrangement as the run has left it so far."""
@@ -214,12 +218,11 @@ class StateTraces:
         added = list(work.added(transaction, given.identity, given.shard))
         files = in_order([*work.kept, *(entry for entry, _ in added)])
         if self.held is not None:
-            kept = {one.name for one in work.kept}
-            self.held.drop(batch for batch in stored if batch.entry.name not in kept)
+            place, kept = batch_directory(self.directory, given.identity, given.shard), {one.name for one in work.kept}
+            self.held.drop(place / batch.entry.name for batch in stored if batch.entry.name not in kept)
             for entry, matrix in added:
                 if matrix is not None:
-                    path = batch_path(self.directory, given.identity, given.shard, entry)
-                    self.held.add(path, entry, layout, matrix)
+                    self.held.add(place / entry.name, entry, layout, matrix)
         self._spent(given.identity, began)
         return ShardFiles(given.identity, given.shard, layout, files, given.whole, due)
 

@@ -146,6 +146,4 @@ def write_batch(
         since.elements,
         footer_checksum(data),
         run,
-        written.bundle,
-        written.at,
     )

@@ -1,13 +1,14 @@
 """Stored batches that stay open from one run to the next in one process: small ones are in memory, large ones stay mapped.
 
 A batch never changes, and its entry in the manifest has its checksums: one that is open is used again only where its file is the one that was
-opened, and the manifest names it with the same entry. All share one pool, as their lanes stand for its values.
+opened, and the manifest names it with the same entry. Its rows stay in memory when it has moved to a bundle. All share one pool, as their lanes stand for its values.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.engine.pool import Pool
@@ -33,24 +34,34 @@ OPEN = 256
 
 
 class OpenBatches:
-    """The batches of one state, under one secret, by path and the byte at which they begin there. Threads may add some at once."""
+    """The batches of one state, under one secret, by the path of their files, or that in a bundle they would have. Threads may add some at once."""
 
     def __init__(self, secret: bytes, room: int) -> None:
         """Keep nothing yet, and never more than about `room` bytes."""
         self.pool = Pool(secret)
         self.room = room
-        self._before: dict[tuple[Path, int], tuple[StoredBatch, Stamp | None]] = {}
-        self._used: dict[tuple[Path, int], tuple[StoredBatch, Stamp | None]] = {}
+        self._before: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
+        self._used: dict[Path, tuple[StoredBatch, Stamp | None]] = {}
         self._lock = threading.Lock()
 
-    def batch(self, path: Path, entry: FileEntry, layout: BatchLayout) -> StoredBatch:
-        """Return the batch that a manifest names, open already where that can be."""
-        stamp, place = _stamp(path), (path, entry.at)
-        found, known = self._used.get(place) or self._before.get(place) or (None, None)
-        if found is None or known is None or stamp != known or found.entry != entry or not found.layout.same(layout):
-            found = StoredBatch(path, entry, layout, self.pool)
+    def batch(self, path: Path, entry: FileEntry, layout: BatchLayout, bundle: Path | None = None) -> StoredBatch:
+        """Return the batch that a manifest names, open already where that can be; it lies in a `bundle`, or has a file."""
+        place = bundle or path
+        stamp = _stamp(place)
+        found, known = self._used.get(path) or self._before.get(path) or (None, None)
+        moved = found is not None and found.entry.bundle != entry.bundle
+        if (
+            found is None
+            or stamp is None
+            or not (moved or stamp == known)
+            or replace(found.entry, bundle=entry.bundle, at=entry.at) != entry
+            or not found.layout.same(layout)
+        ):
+            found = StoredBatch(place, entry, layout, self.pool)
             found.stay_open(in_memory=found.rows <= FEW)
-        self._used[place] = found, stamp
+        elif moved:
+            found.move(place, entry)
+        self._used[path] = found, stamp
         return found
 
     def add(self, path: Path, entry: FileEntry, layout: BatchLayout, matrix: Matrix) -> None:
@@ -60,13 +71,13 @@ class OpenBatches:
         found = StoredBatch(path, entry, layout, self.pool, matrix)
         found.stay_open(in_memory=True)
         with self._lock:
-            self._used[path, entry.at] = found, None
+            self._used[path] = found, None
 
-    def drop(self, batches: Iterable[StoredBatch]) -> None:
+    def drop(self, paths: Iterable[Path]) -> None:
         """Forget batches that have been merged."""
         with self._lock:
-            for batch in batches:
-                self._used.pop((batch.path, batch.entry.at), None)
+            for path in paths:
+                self._used.pop(path, None)
 
     def settle(self) -> bool:
         """Let go of what was not used since the last time, and of what there is no room for; say whether anything can be kept."""
@@ -75,7 +86,7 @@ class OpenBatches:
             return False
         self._before, self._used = self._used, {}
         mapped = 0
-        for place, (batch, stamp) in sorted(self._before.items(), key=lambda item: item[1][0].rows):
+        for path, (batch, stamp) in sorted(self._before.items(), key=lambda item: item[1][0].rows):
             room -= batch.held
             if room < 0:
                 batch.stay_open(in_memory=False)
@@ -84,7 +95,7 @@ class OpenBatches:
             if mapped > OPEN:
                 batch.file.close()
             if stamp is None:  # it has its name by now
-                self._before[place] = batch, _stamp(batch.path)
+                self._before[path] = batch, _stamp(path)
         return True
 
 

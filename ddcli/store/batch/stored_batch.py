@@ -73,6 +73,12 @@ class StoredBatch:
         self.file.stay_mapped()
         self._in_memory = in_memory
 
+    def move(self, path: Path, entry: FileEntry) -> None:
+        """Learn that the file lies elsewhere now, by this entry: the same bytes."""
+        self.path, self.entry, self._reader = path, entry, None
+        self.file = BatchFile(path, entry, self.layout.record.width)
+        self.file.stay_mapped()
+
     @property
     def held(self) -> int:
         """Return how many bytes of memory its updates take."""

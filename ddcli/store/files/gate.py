@@ -44,12 +44,10 @@ def checksum(data: Bytes, start: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a file must be from now on; of one in a bundle, in which, and at which byte of it."""
+    """What a file must be from now on."""
 
     size: int
     checksum: str
-    bundle: str = ""
-    at: int = 0
 
 
 MANY, AT_ONCE = 4, 8

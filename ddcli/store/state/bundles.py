@@ -7,10 +7,13 @@ names a batch of it any more; and since most of one may be dead long before, a c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ddcli.store.state.entries import FileEntry
 
 BUNDLES = "bundles"
 """The directory of a state in which the bundles lie."""
@@ -19,7 +22,7 @@ FEW = 8
 SMALL = 64 << 10
 """Bytes of the largest batch file that goes into a bundle."""
 FULL = 8 << 20
-"""Bytes from which on a bundle takes no more: it is in memory until it is written."""
+"""Bytes of new batches that a bundle takes: they are in memory until the commit. What is beyond lies in files of its own."""
 MOST = 32
 """Bundles of a state: each has to be opened by a run that reads a batch of it."""
 SLACK = 1 << 20
@@ -34,16 +37,15 @@ NAME, PREFIX = 100, 155
 class Bundle:
     """A bundle in the making."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.size = 0
         self._parts: list[bytes] = []
 
-    def add(self, path: str, data: bytes | memoryview) -> int:
+    def add(self, path: str, data: bytes) -> int:
         """Add a file that would have this path in the state; return at which byte it begins."""
-        size, at = memoryview(data).nbytes, self.size + BLOCK
-        self._parts += [_header(path, size), bytes(data), bytes(-size % BLOCK)]
-        self.size += footprint(size)
+        at = self.size + BLOCK
+        self._parts += [_header(path, len(data)), data, bytes(-len(data) % BLOCK)]
+        self.size += footprint(len(data))
         return at
 
     def content(self) -> bytes:
@@ -51,10 +53,20 @@ class Bundle:
         return b"".join([*self._parts, END])
 
 
+def inside(arrangement: str, shard: int, name: str) -> str:
+    """Return the path in a state that a batch file has, and its member of a bundle."""
+    return f"arrangements/{arrangement}/{shard}/{name}"
+
+
 def fits(path: str, size: int) -> bool:
     """Say whether a file may go into a bundle: it is small, and tar has room for its path."""
     folder, _, name = path.rpartition("/")
     return size <= SMALL and len(name) <= NAME and len(folder) <= PREFIX
+
+
+def alone(file: FileEntry) -> FileEntry:
+    """Return the entry of a batch when it has a file of its own."""
+    return replace(file, bundle="", at=0) if file.bundle else file
 
 
 def footprint(size: int) -> int:
@@ -66,24 +78,24 @@ def footprint(size: int) -> int:
     return BLOCK - -size // BLOCK * BLOCK
 
 
-def worn(bundles: Mapping[str, tuple[int, int]]) -> list[str]:
+def worn(bundles: Mapping[str, tuple[int, int]]) -> set[str]:
     """Return which bundles, of (bytes, bytes alive), to empty, those with the smallest part alive first.
 
     As many as it takes until no more is dead in all others than is alive, `SLACK` aside, and there are no more than `MOST`.
 
     >>> worn({"1": (9 << 20, 1 << 20), "2": (9 << 20, 8 << 20), "3": (1 << 20, 1 << 20)})
-    []
-    >>> worn({"1": (12 << 20, 1 << 20), "2": (9 << 20, 8 << 20), "3": (1 << 20, 0)})
-    ['3', '1']
+    set()
+    >>> sorted(worn({"1": (12 << 20, 1 << 20), "2": (9 << 20, 8 << 20), "3": (1 << 20, 0)}))
+    ['1', '3']
     """
     size, alive = (sum(each[at] for each in bundles.values()) for at in (0, 1))
-    emptied, left = [], len(bundles)
+    emptied, left = set(), len(bundles)
     for name in sorted(bundles, key=lambda name: (bundles[name][1] / max(1, bundles[name][0]), name)):
         if size <= 2 * alive + SLACK and left <= MOST:
             break
         dead = bundles[name][0] - bundles[name][1]
         size, left = size - dead, left - 1
-        emptied.append(name)
+        emptied.add(name)
     return emptied
 
 

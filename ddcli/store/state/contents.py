@@ -44,10 +44,16 @@ def batch_path(directory: Path, arrangement: str, shard: int, file: FileEntry) -
 
 def batch_files(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, FileEntry]]:
     """Yield every batch that a manifest names, with its path; those of a bundle have one."""
+    for name, shard, file in batches_of(manifest):
+        yield batch_path(directory, name, shard, file), file
+
+
+def batches_of(manifest: Manifest) -> Iterator[tuple[str, int, FileEntry]]:
+    """Yield every batch that a manifest names: its arrangement, its shard and its file."""
     for name, arrangement in manifest.arrangements.items():
         for shard, files in enumerate(arrangement.shards):
             for file in files:
-                yield batch_path(directory, name, shard, file), file
+                yield name, shard, file
 
 
 def gone(directory: Path, before: Manifest, now: Manifest) -> Iterator[Path]:

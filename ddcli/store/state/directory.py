@@ -23,11 +23,12 @@ from ddcli.store.files.lock import Lock, take_lock
 from ddcli.store.files.objects import ObjectPath, relative
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS
-from ddcli.store.state.bundles import BUNDLES, FULL, Bundle, fits, footprint, worn
+from ddcli.store.state.bundles import BUNDLES, FULL, Bundle, alone, fits, footprint, inside, worn
 from ddcli.store.state.contents import (
     SPILL,
     batch_directory,
     batch_path,
+    batches_of,
     check_directory,
     check_renamings,
     clear_scratch,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
     from ddcli.store.files.lock_holder import IfLocked
     from ddcli.store.files.object_lock import ObjectLock
-    from ddcli.store.state.entries import ArrangementEntry, FileEntry
+    from ddcli.store.state.entries import FileEntry
 
 COMMITTED = "the run is committed, but not all of its outputs may be there yet; free space or fix the disk, then run again to finish"
 
@@ -221,73 +222,62 @@ class Transaction:
         self._joint: list[JointFile] = []
         self._mark = state.lock.mark
         self._added: Counter[Path] = Counter()
-        self._bundle: Bundle | None = None
-        self._bundles: dict[str, int] = {}
+        self._small: dict[tuple[str, int, str], bytes] = {}
+        self._room = FULL
         self._adding = threading.Lock()
         self._open = True
         self._elsewhere: tuple[Path, ...] | None = None
 
     def add_batch(self, arrangement: str, shard: int, data: bytes | memoryview) -> tuple[str, Written]:
-        """Write a batch file of an arrangement's shard; return its name and what was written."""
+        """Write a batch file of an arrangement's shard, or keep it for the commit's bundle; return its name and what was written."""
         path = self._next(batch_directory(self.state.directory, arrangement, shard), "parquet")
-        inside = self._inside(arrangement, shard, path.name)
-        if self.bundled and fits(inside, memoryview(data).nbytes):
-            return path.name, self._add_bundled(inside, data)
-        return path.name, self._add(self._batches, path, data)
+        size = memoryview(data).nbytes
+        with self._adding:
+            small = self.bundled and fits(inside(arrangement, shard, path.name), size) and size <= self._room
+            if small:
+                self._room -= size
+                self._small[arrangement, shard, path.name] = bytes(data)
+        return path.name, Written(size, checksum(data)) if small else self._add(self._batches, path, data)
 
-    def _inside(self, arrangement: str, shard: int, name: str) -> str:
-        """Return the path that a batch file has in the state."""
+    def take_out(self, arrangement: str, shard: int, file: FileEntry) -> FileEntry:
+        """Write a batch that lies in a bundle into a file of its own; return its entry. One that has its own stays."""
+        if not file.bundle:
+            return file
         directory = self.state.directory
-        return "/".join(batch_directory(directory, arrangement, shard).relative_to(directory).parts) + f"/{name}"
-
-    def _add_bundled(self, inside: str, data: bytes | memoryview) -> Written:
-        """Add a batch to the bundle of the moment, which is written when it is full, or at the end."""
-        assert self._open, "the transaction has ended"
-        with self._adding:
-            if self._bundle is None:
-                self._bundle = Bundle(self._numbered(self.state.directory / BUNDLES, "tar").name)
-            bundle = self._bundle
-            at = bundle.add(inside, data)
-            if full := bundle.size >= FULL:
-                self._bundle = None
-        if full:
-            self._write_bundle(bundle)
-        return Written(memoryview(data).nbytes, checksum(data), bundle.name, at)
-
-    def _write_bundle(self, bundle: Bundle) -> None:
-        written = self._add(self._batches, self.state.directory / BUNDLES / bundle.name, bundle.content())
-        with self._adding:
-            self._bundles[bundle.name] = written.size
+        data = read_checked(batch_path(directory, arrangement, shard, file), file)
+        self._add(self._batches, batch_directory(directory, arrangement, shard) / file.name, data)
+        return alone(file)
 
     def _gathered(self, manifest: Manifest) -> Manifest:
-        """Return the manifest with its bundles, when all batches have been added; what is left of worn ones is moved to this commit's."""
+        """Write this commit's bundle, with what is left of worn ones; return the manifest that says what lies where."""
         known = self.state.manifest.bundles if self.state.manifest else {}
         alive: Counter[str] = Counter()
-        for entry in manifest.arrangements.values():
-            for file in (file for shard in entry.shards for file in shard if file.bundle):
+        for _, _, file in batches_of(manifest):
+            if file.bundle:
                 alive[file.bundle] += footprint(file.size)
-        emptied = set(worn({name: (known[name], count) for name, count in alive.items() if name in known}))
-        if emptied:
-            moved = {name: self._moved(name, entry, emptied) for name, entry in manifest.arrangements.items()}
-            manifest = replace(manifest, arrangements=moved)
-        if self._bundle is not None:
-            self._write_bundle(self._bundle)
-            alive[self._bundle.name] += 1
-        left = {name: size for name, size in (known | self._bundles).items() if name in alive and name not in emptied}
-        return replace(manifest, bundles=left)
+        emptied = worn({name: (known[name], alive[name]) for name in alive})
+        left = {name: size for name, size in known.items() if name in alive and name not in emptied}
+        path = self.state.directory / BUNDLES / f"{self.number:09d}{self._mark}.tar"
+        bundle = Bundle()
 
-    def _moved(self, identity: str, entry: ArrangementEntry, emptied: Collection[str]) -> ArrangementEntry:
-        """Return an arrangement whose batches of some bundles are in this commit's."""
-
-        def move(shard: int, file: FileEntry) -> FileEntry:
-            if file.bundle not in emptied:
+        def place(identity: str, shard: int, file: FileEntry) -> FileEntry:
+            if file.bundle in emptied:
+                data = read_checked(batch_path(self.state.directory, identity, shard, file), file)
+            elif (identity, shard, file.name) in self._small:
+                data = self._small[identity, shard, file.name]
+            else:
                 return file
-            data = read_checked(batch_path(self.state.directory, identity, shard, file), file)
-            written = self._add_bundled(self._inside(identity, shard, file.name), data)
-            return replace(file, bundle=written.bundle, at=written.at)
+            return replace(file, bundle=path.name, at=bundle.add(inside(identity, shard, file.name), data))
 
-        shards = enumerate(entry.shards)
-        return replace(entry, shards=tuple(tuple(move(at, file) for file in files) for at, files in shards))
+        if not emptied and not self._small:
+            return replace(manifest, bundles=left)
+        entries = {}
+        for identity, entry in manifest.arrangements.items():
+            shards = [tuple(place(identity, at, file) for file in files) for at, files in enumerate(entry.shards)]
+            entries[identity] = replace(entry, shards=tuple(shards))
+        if bundle.size:
+            left[path.name] = self._add(self._batches, path, bundle.content()).size
+        return replace(manifest, arrangements=entries, bundles=left)
 
     def _add_segment(self, data: bytes) -> tuple[str, Written]:
         """Write a segment of a register; return its name and what was written."""
@@ -296,11 +286,8 @@ class Transaction:
 
     def _next(self, directory: Path, ending: str) -> Path:
         with self._adding:
-            return self._numbered(directory, ending)
-
-    def _numbered(self, directory: Path, ending: str) -> Path:
-        self._added[directory] += 1
-        return directory / f"{self.number:09d}-{self._added[directory] - 1:04d}{self._mark}.{ending}"
+            self._added[directory] += 1
+            return directory / f"{self.number:09d}-{self._added[directory] - 1:04d}{self._mark}.{ending}"
 
     def add_output(self, path: Path, data: bytes | memoryview) -> Written:
         """Write a file that appears as `path` with the commit. Progress appears last, after the files that it speaks of."""

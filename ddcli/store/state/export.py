@@ -11,7 +11,8 @@ from ddcli.store.files.access import entries, is_directory, is_there, real
 from ddcli.store.files.gate import Files, temporary
 from ddcli.store.files.lock import take_lock
 from ddcli.store.files.objects import locate, relative
-from ddcli.store.state.contents import batch_files
+from ddcli.store.state.bundles import alone
+from ddcli.store.state.contents import batch_directory, batch_path, batches_of
 from ddcli.store.state.manifest import Manifest, manifest_path
 from ddcli.store.state.outputs import output_paths
 from ddcli.store.state.upkeep import Size, manifest_of
@@ -84,11 +85,11 @@ class _Copy:
     def take(self, manifest: Manifest) -> tuple[Manifest, Size]:
         """Copy what a manifest names and isn't there yet, drop what it doesn't name, and write it."""
         named = {}
-        for path, entry in batch_files(self._directory, manifest):
-            place = self._target.joinpath(*path.relative_to(self._directory).parts)
+        for name, shard, file in batches_of(manifest):
+            place, entry = batch_directory(self._target, name, shard) / file.name, alone(file)
             named[place] = entry
             if self._there.get(place) != entry:
-                self._write(place, entry, read_checked(path, entry))
+                self._write(place, entry, read_checked(batch_path(self._directory, name, shard, file), file))
         for place in self._there.keys() - named.keys():
             self._files.remove(place)
         for folder in sorted({place.parent for place in named}):
@@ -118,12 +119,17 @@ class _Copy:
     def _moved(self, manifest: Manifest) -> Manifest:
         """Return the manifest as it is to be written where the copy is: its paths lead to the same places.
 
-        Its registers are whole in it; their segments stay behind. It belongs to the pipeline file that is first run on it.
+        Its registers are whole in it; their segments stay behind. What was in bundles has files of its own. It belongs to the pipeline
+        file that is first run on it.
         """
         paths = output_paths(self._directory, manifest)
         outputs = {
             name: replace(out, path=relative(paths[name], self._target), files=tuple(out.files))
             for name, out in manifest.outputs.items()
+        }
+        arrangements = {
+            name: replace(entry, shards=tuple(tuple(map(alone, files)) for files in entry.shards))
+            for name, entry in manifest.arrangements.items()
         }
         inputs = {name: replace(given, files=tuple(given.files)) for name, given in manifest.inputs.items()}
         publish = (
@@ -132,7 +138,9 @@ class _Copy:
         return replace(
             manifest,
             inputs=inputs,
+            arrangements=arrangements,
             outputs=outputs,
+            bundles={},
             file="",
             publish=tuple((source, final) for source, final in publish),
         )

@@ -173,7 +173,7 @@ def compact_state(
     """Merge the batches of each shard into one, as of the arrangement's since, and commit that; return the sizes before and after.
 
     Takes memory for a quarter of a million rows and one file, however large the state is. What readers in other pipelines have
-    not taken yet is left as it is.
+    not taken yet is left as it is. All batches have files of their own then, which any reader opens.
     """
     from ddcli.store.batch.compaction import compact_wholly
 
@@ -192,7 +192,8 @@ def compact_state(
                     work = layout and compact_wholly(layout, stored, since=since, through=claims.through(name))
                     if work and work.changes:
                         say(f"compacting {name}, shard {shard + 1} of {len(entry.shards)}: {len(files)} batches")
-                    shards.append(work.write(transaction, name, shard) if work and work.changes else files)
+                    merged = work.write(transaction, name, shard) if work and work.changes else files
+                    shards.append(tuple(transaction.take_out(name, shard, file) for file in merged))
                 arrangements[name] = replace(entry, shards=tuple(shards))
             if arrangements != manifest.arrangements:
                 transaction.commit(replace(manifest, arrangements=arrangements))
