@@ -36,7 +36,6 @@ from ddcli.sources.imported import first_secret, imported
 from ddcli.sources.input_format import InputFacts, facts_of
 from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead, refuse_unparsed
 from ddcli.store.log.reader import LogReader
-from ddcli.store.state.bundles import FEW
 from ddcli.store.state.entries import InputEntry, OutputEntry, Times
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import Manifest
@@ -243,11 +242,7 @@ class _Run:
                 failed=failed,
                 lazily=spread,
             )
-            with (
-                nullcontext()
-                if self.state is None
-                else self.state.begin(bundled=len(traces.traces()) > FEW) as transaction
-            ):
+            with nullcontext() if self.state is None else self.state.begin(batches=len(traces.traces())) as transaction:
                 publishing = Publishing(
                     self.request, self.time, before, self.upper.elements, assembled.outputs, transaction
                 )

@@ -22,6 +22,8 @@ IDENTITY = "0" * 32
 """Of the states of all shops, where what they write is compared byte by byte."""
 LATELY = 1
 """Entries of a register that stand in a manifest: a shop's runs make segments."""
+BUNDLES = {"FEW": 0, "SMALL": 1200, "MOST": 0}
+"""Limits of bundles: of a shop's batches most go into one, some are too large, and each commit moves what is left of the one before."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -108,6 +110,8 @@ def child(folder: Path, run: dict[str, Any]) -> tuple[int, str]:
             return super().do(operation, path, action)
 
     ddcli.store.state.register.LATELY = LATELY
+    for name, value in BUNDLES.items():
+        setattr(ddcli.store.state.bundles, name, value)
     if "identity" in run:
         ddcli.store.state.directory.new_identity = lambda: run["identity"]
         ddcli.sources.imported.new_secret = lambda: SECRET

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.driver.run import run
 from ddcli.job.sizes import BASE
+from ddcli.store.state.contents import batches_of
 from ddcli.store.state.directory import State
 from ddcli.store.state.manifest import read_newest
 from ddcli.store.state.runs import RUNS as RECORDS
@@ -139,7 +140,7 @@ def stages(folder: Path) -> dict[str, Stage]:
 
     And two that are done in other ways: one for which there is no memory, and one after a change of the pipeline.
     """
-    shop, found = Shop.make(folder / "shop"), {}
+    shop, found, batches = Shop.make(folder / "shop"), {}, []
     for step, name in enumerate(("first", "change", "merge")):
         if name == "change":  # a run does this, and what is new in a commit of its own
             found["apply"] = stage(step, changed(shop.copy(folder / "apply")))
@@ -151,12 +152,12 @@ def stages(folder: Path) -> dict[str, Stage]:
             )
         shop.run()
         found[name] = Stage(step, before, shop.files())
-    batches = [
-        {file for file in found[name].after if file.startswith(".dd/shop/arrangements")}
-        for name in ("first", "change", "merge")
-    ]
+        batches.append({(identity, file.name) for identity, _, file in batches_of(read_newest(shop.state))})
     assert batches[0] & batches[1], "the second run replaces every batch"
     assert batches[1] - batches[2], "the third run merges no batch"
+    for each in found.values():
+        kinds = {path.split("/")[2] for path in each.after if path.startswith(".dd/shop/")}
+        assert {"arrangements", "bundles"} <= kinds, "batches have files, or lie in a bundle: some each"
     assert shop.rows() == shop.meant(RUNS)
     return found
 

@@ -58,6 +58,11 @@ def inside(arrangement: str, shard: int, name: str) -> str:
     return f"arrangements/{arrangement}/{shard}/{name}"
 
 
+def worthwhile(batches: int) -> bool:
+    """Say whether a commit of so many batches makes a bundle."""
+    return batches > FEW
+
+
 def fits(path: str, size: int) -> bool:
     """Say whether a file may go into a bundle: it is small, and tar has room for its path."""
     folder, _, name = path.rpartition("/")

@@ -23,7 +23,7 @@ from ddcli.store.files.lock import Lock, take_lock
 from ddcli.store.files.objects import ObjectPath, relative
 from ddcli.store.log.joint_file import JointFile
 from ddcli.store.log.progress import PROGRESS
-from ddcli.store.state.bundles import BUNDLES, FULL, Bundle, alone, fits, footprint, inside, worn
+from ddcli.store.state.bundles import BUNDLES, FULL, Bundle, alone, fits, footprint, inside, worn, worthwhile
 from ddcli.store.state.contents import (
     SPILL,
     batch_directory,
@@ -162,9 +162,9 @@ class State:
     ) -> None:
         self.close()
 
-    def begin(self, *, bundled: bool = False) -> Transaction:
-        """Return the transaction of the next manifest, which may put small batch files into a bundle. Nothing is written before something is added."""
-        return Transaction(self, bundled=bundled)
+    def begin(self, *, batches: int = 0) -> Transaction:
+        """Return the transaction of the next manifest, to which about so many batches come. Nothing is written before something is added to it."""
+        return Transaction(self, bundled=worthwhile(batches))
 
     def _clear(self, outputs: Mapping[str, Path]) -> None:
         """Remove what runs have left that did not come to their end."""
