@@ -14,7 +14,7 @@ from ddcli.store.tables.column_types import FoundColumns
 from ddcli.store.tables.csv_records import DamagedError, records
 from ddcli.store.tables.dialect import DEFAULT, UTF_8, Dialect, wrong_encoding
 from ddcli.store.tables.first_rows import events_of, first_objects, first_rows, images_of, of_objects
-from ddcli.store.tables.listing import ONLY_WHERE_NAMED
+from ddcli.store.tables.input_path import ONLY_WHERE_NAMED
 from ddcli.store.tables.packing import NotWholeError, bare, unpacked
 
 if TYPE_CHECKING:

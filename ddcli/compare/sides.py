@@ -25,7 +25,8 @@ from ddcli.store.log.scan import find_damaged, not_after
 from ddcli.store.parquet.footers import CSV, NDJSON, UNREADABLE, name_of_kind
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.files import FAILING, READ_ERRORS, Tables, damaged
-from ddcli.store.tables.listing import NOT_THERE, list_input
+from ddcli.store.tables.input_path import NOT_THERE
+from ddcli.store.tables.listing import list_input
 from ddcli.store.tables.partitions import partition_of
 from ddcli.store.tables.text_kinds import names_in_objects
 

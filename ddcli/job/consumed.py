@@ -13,7 +13,8 @@ from ddcli.errors import EngineError, InputError
 from ddcli.job.summary import plural
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import locate
-from ddcli.store.tables.listing import PRIVATE, list_input, places_of, unmoved
+from ddcli.store.tables.input_path import PRIVATE, places_of
+from ddcli.store.tables.listing import list_input, unmoved
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

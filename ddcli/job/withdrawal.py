@@ -10,7 +10,7 @@ from ddcli.errors import InputError
 from ddcli.screen import near
 from ddcli.store.files.access import real
 from ddcli.store.files.objects import ObjectPath, locate
-from ddcli.store.tables.listing import places_of
+from ddcli.store.tables.input_path import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

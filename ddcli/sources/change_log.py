@@ -28,7 +28,8 @@ from ddcli.store.log.times import within
 from ddcli.store.log.writer import beyond
 from ddcli.store.tables.dialect import DEFAULT, Dialect
 from ddcli.store.tables.files import READ_ERRORS, Tables
-from ddcli.store.tables.listing import NOT_THERE, list_input
+from ddcli.store.tables.input_path import NOT_THERE
+from ddcli.store.tables.listing import list_input
 from ddcli.store.time_text import format_frontier, parse_time
 
 if TYPE_CHECKING:

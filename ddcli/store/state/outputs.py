@@ -21,7 +21,7 @@ from ddcli.store.files.objects import ObjectPath, locate, relative
 from ddcli.store.log.joint_file import footer_checksum
 from ddcli.store.log.progress import PROGRESS, Owner, read_owned
 from ddcli.store.state.register import keys_of, pick
-from ddcli.store.tables.listing import taken_from_directory
+from ddcli.store.tables.input_path import taken_from_directory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

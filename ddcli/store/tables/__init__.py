@@ -7,11 +7,12 @@
 * files: reads tables; an error names file and row
 * first_rows: the first rows of a file, as texts
 * guess: likely types of text columns, for messages
+* input_path: the files that the path of an input names
 * json_numbers: numbers of NDJSON with all their digits
 * json_values: objects that are not one a line
 * kinds: kinds of files; Parquet and Arrow IPC
 * lakes: Delta Lake, Iceberg and Hudi directories, refused
-* listing: the files of an input, and which are new
+* listing: which files of an input are new, and which are as they were
 * packing: gzip, bzip2, zstd
 * partitions: columns in paths
 * sheets: the rows of Excel workbooks

@@ -1,0 +1,226 @@
+"""The files that the path of an input names: those of a directory, of a glob, or one, here or in an object store.
+
+By our own rules: other readers disagree on hidden and temporary names. Imports no third-party library.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+from stat import S_ISDIR, S_ISREG
+from typing import TYPE_CHECKING, Any
+
+from ddcli.dataclass import dataclass
+from ddcli.errors import InputError
+from ddcli.store.files.gate import TEMPORARY
+from ddcli.store.files.objects import ObjectPath, locate
+from ddcli.store.state.entries import InputFile
+from ddcli.store.tables.lakes import refusal, table_of
+from ddcli.store.tables.packing import NAMES as PACKINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+UNFINISHED = (TEMPORARY, ".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~")
+"""Endings of names under which other tools write files that they have not finished."""
+PRIVATE = (".", "_")
+"""Beginnings of the names that are hidden, or their writer's own."""
+SUFFIXES = (
+    ".parquet",
+    ".parq",
+    ".pq",
+    ".arrow",
+    ".ipc",
+    ".feather",
+    ".orc",
+    ".avro",
+    ".xlsx",
+    *(text + packing for text in (".csv", ".tsv", ".ndjson", ".jsonl") for packing in ("", *PACKINGS)),
+)
+"""Endings of the files that are taken from a directory: a README may lie there too. A file or glob is taken as it is named."""
+ONLY_NAMED = (".json", ".json.gz", ".json.bz2", ".json.zst")
+"""Endings of files that hold data or settings: they are taken where a person names them, by a glob or one by one."""
+ONLY_WHERE_NAMED = "JSON is read where `path` names it, as in '*.json'"
+OUR_OWN = ("_progress.json", "_SUCCESS", "_metadata", "_common_metadata", "_started", "_committed")
+"""Beginnings of private names that everybody expects beside data."""
+NOT_THERE = "check the input's `path`; it is relative to the pipeline file"
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A file or directory of an input that is not read, relative to its root, and why."""
+
+    path: str
+    why: str
+
+
+class NothingFound(InputError):
+    """The error of a path where there is no file."""
+
+
+def places_of(path: str, base: Path) -> tuple[Path, ...]:
+    """Return the directories that an input's files may be relative to, whether or not they exist."""
+    whole = locate(base, path)
+    fixed = whole
+    while glob.has_magic(str(fixed)):
+        fixed = fixed.parent
+    return tuple(dict.fromkeys((fixed, whole.parent) if fixed == whole else (fixed,)))
+
+
+def find_files(path: str, base: Path, passed: list[PassedOver]) -> tuple[Path, Iterator[InputFile]]:
+    """Return the root of an input and its files; those that are not read are added to `passed`."""
+    whole = locate(base, path)
+    if isinstance(whole, ObjectPath):
+        return _find_objects(path, whole, passed)
+    if whole.is_dir():
+        return whole, _walk(str(whole), "", passed)
+    if whole.is_file():  # named by a person: taken whatever it is called
+        return whole.parent, iter([_entry(whole.name, whole.stat(), whole.parent)])
+    if not glob.has_magic(path):
+        raise _nothing(f"there is no file or directory '{path}'", whole)
+    fixed = whole
+    while glob.has_magic(str(fixed)):
+        fixed = fixed.parent
+    found = list(_matching(str(whole), f"{fixed}".rstrip("/") + "/", passed))
+    if not found:
+        raise _nothing(f"the glob '{path}' matches no file", whole)
+    return fixed, iter(found)
+
+
+def _matching(pattern: str, fixed: str, passed: list[PassedOver]) -> Iterator[InputFile]:
+    """Yield the files that a pattern below a directory matches."""
+    for match in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - Path.glob takes no absolute pattern
+        name = match.removeprefix(fixed)
+        if _ignored(name):
+            _note(name, passed)
+            continue
+        found = os.stat(match)  # noqa: PTH116 - there may be tens of thousands
+        if not S_ISDIR(found.st_mode):
+            yield _entry(name, found, fixed[:-1])
+
+
+def _nothing(problem: str, whole: Path) -> InputError:
+    return NothingFound(problem, place=str(whole), hint=NOT_THERE)
+
+
+def _find_objects(path: str, whole: ObjectPath, passed: list[PassedOver]) -> tuple[ObjectPath, Iterator[InputFile]]:
+    """Return the root of an input in an object store and its files, by the same rules."""
+    pattern = glob.has_magic(whole.key)
+    root = whole
+    while glob.has_magic(root.key):
+        root = root.parent
+    found = []
+    for object_path, entry in root.below():
+        name = os.path.relpath(object_path.inner, root.inner)
+        if table := table_of(name):
+            raise refusal(table, root / table.directory)
+        matches = _matches(object_path.parts, whole.parts) if pattern else name.lower().endswith(SUFFIXES)
+        if matches and not _ignored(name):
+            found.append(_object(name, entry))
+        elif matches or not pattern:
+            _note(name, passed)
+    if found:
+        return root, iter(found)
+    if pattern:
+        raise _nothing(f"the glob '{path}' matches no file", whole)
+    if not whole.is_dir():
+        try:
+            return whole.parent, iter([_object(whole.name, whole.head())])
+        except FileNotFoundError:
+            raise _nothing(f"there is no file or directory '{path}'", whole) from None
+    return whole, iter(())
+
+
+def _object(name: str, entry: dict[str, Any]) -> InputFile:
+    """Return the file of an object: its tag identifies its content, as a fingerprint does."""
+    changed = int(entry["last_modified"].timestamp())
+    return InputFile(name, entry["size"], changed * 1_000_000_000, entry["e_tag"] or str(changed))
+
+
+def _matches(names: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Say whether a glob takes a path, both in parts: `**` stands for any number of directories.
+
+    >>> _matches(["log", "2024", "a.parquet"], ["log", "**", "*.parquet"])
+    True
+    """
+    if not pattern:
+        return not names
+    if pattern[0] == "**":
+        return any(_matches(names[at:], pattern[1:]) for at in range(len(names) + 1))
+    return bool(names) and fnmatch.fnmatchcase(names[0], pattern[0]) and _matches(names[1:], pattern[1:])
+
+
+def _walk(
+    directory: str, prefix: str, passed: list[PassedOver], above: tuple[tuple[int, int], ...] = ()
+) -> Iterator[InputFile]:
+    """Give the files below a directory; `above` are the directories that lead to it, where a link is among them."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.startswith(PRIVATE) or name.endswith(UNFINISHED):
+                _note(prefix + name, passed)
+            elif entry.is_dir():
+                if entry.is_symlink():
+                    leading = {*above, *_directories(directory, prefix)}
+                    there = entry.stat()
+                    if (there.st_dev, there.st_ino) in leading:
+                        passed.append(PassedOver(prefix + name, "a link to a directory that it lies in"))
+                        continue
+                    yield from _walk(entry.path, f"{prefix}{name}/", passed, (*leading,))
+                else:
+                    yield from _walk(entry.path, f"{prefix}{name}/", passed, above)
+            elif name.lower().endswith(SUFFIXES):
+                yield _entry(name, entry.stat(), directory, prefix)
+            else:
+                _note(prefix + name, passed)
+
+
+def _directories(directory: str, prefix: str) -> Iterator[tuple[int, int]]:
+    """Give a directory of an input and those above it up to its root, as the file system knows them."""
+    for _ in range(prefix.count("/") + 1):
+        found = os.stat(directory)  # noqa: PTH116 - as in `_matching`
+        yield found.st_dev, found.st_ino
+        directory = os.path.dirname(directory)  # noqa: PTH120 - as in `_matching`
+
+
+def _note(path: str, passed: list[PassedOver]) -> None:
+    """Add to what is passed over, unless nobody would look for it: what is hidden, and marks that other tools leave beside data."""
+    name = path.rpartition("/")[2]
+    if name.upper().startswith(("README", "LICENSE")):
+        return
+    hidden = any(part.startswith(".") for part in path.split("/"))
+    if hidden or name.startswith(OUR_OWN) or name.endswith(TEMPORARY):
+        return
+    if name.endswith(UNFINISHED):
+        why = "its name is that of a file that isn't finished"
+    elif any(part.startswith("_") for part in path.split("/")):
+        why = "a name that begins with '_' is its writer's own"
+    elif name.lower().endswith(ONLY_NAMED):
+        why = ONLY_WHERE_NAMED
+    else:
+        ending = name[name.rfind(".") :] if "." in name else ""
+        why = (
+            f"no kind of file that is read ends in '{ending}'"
+            if ending
+            else "its name has no ending of a kind that is read"
+        )
+    passed.append(PassedOver(path, why))
+
+
+def _entry(name: str, stat: os.stat_result, directory: str | Path, prefix: str = "") -> InputFile:
+    """Return the file of this name in a directory; what is no file, a pipe or a device, would be waited for or never end."""
+    if not S_ISREG(stat.st_mode):
+        raise InputError("the input is not a plain file", place=f"{directory}/{name}", hint="take it out of the input")
+    return InputFile(prefix + name, stat.st_size, stat.st_mtime_ns)
+
+
+def taken_from_directory(path: str) -> bool:
+    """Say whether a file is one of those that are read of a directory."""
+    return path.lower().endswith(SUFFIXES) and not _ignored(path)
+
+
+def _ignored(path: str) -> bool:
+    """Say whether a name in the path is hidden, private (as Spark's `_SUCCESS` and our `_progress.json`) or unfinished."""
+    return any(name.startswith(PRIVATE) for name in path.split("/")) or path.endswith(UNFINISHED)
