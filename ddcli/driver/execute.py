@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ddcli.plan.generations import Plan
     from ddcli.plan.physical import PhysicalGraph
     from ddcli.sources.readers import Reader
-    from ddcli.store.log.reader import Taken
+    from ddcli.store.log.pieces import Taken
     from ddcli.store.state.directory import State
 
 ATTEMPTS = 3

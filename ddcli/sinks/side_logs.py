@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from ddcli.expressions.types import Schema
     from ddcli.job.request import Request
     from ddcli.store.log.joint_file import JointFile
-    from ddcli.store.log.reader import LogReader, LogSlice
+    from ddcli.store.log.pieces import LogSlice
+    from ddcli.store.log.reader import LogReader
     from ddcli.store.log.unparsed import UnparsedRows
     from ddcli.store.state.directory import Transaction
     from ddcli.store.state.entries import Times

@@ -25,7 +25,7 @@ from ddcli.errors import StateError
 from ddcli.plan.physical import Scan, is_imported
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.batch.stored_batch import StoredBatch
-from ddcli.store.log.reader import Taken
+from ddcli.store.log.pieces import Taken
 from ddcli.store.log.schema import LogSchema
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import times as frontier_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ddcli.job.request import InputFiles
     from ddcli.plan.physical import PhysicalGraph
-    from ddcli.store.log.reader import LogSlice
+    from ddcli.store.log.pieces import LogSlice
     from ddcli.store.state.entries import InputEntry, Times
     from ddcli.store.state.sharing import Shared
     from ddcli.store.tables.listing import Listing

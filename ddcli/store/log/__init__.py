@@ -2,6 +2,7 @@
 
 * joint_file: the one file of a commit, put together from parts
 * newest_tables: which of the tables that arrive together is the newest
+* pieces: rows that are to be read: pieces of files, and slices of an interval
 * progress: `_progress.json`: times that no later file touches
 * reader: the rows of an interval, checked, in slices
 * rows: rows as updates

@@ -12,17 +12,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import numpy as np
 import polars as pl
 
-from ddcli.dataclass import dataclass
-from ddcli.engine import kernels
 from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.expressions.types import ARRIVAL
 from ddcli.store.log.newest_tables import Newest, NewestTables, by_name, by_order, natural
+from ddcli.store.log.pieces import LogSlice, Only, Piece, Taken, cut, packed
 from ddcli.store.log.rows import ORDER, Arrived, RowReader, Rows, joined
 from ddcli.store.log.scan import find_damaged, scan_files
 from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_of
@@ -35,14 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ddcli.engine.lanes import Layout
-    from ddcli.engine.pool import Pool
     from ddcli.engine.times import Time
     from ddcli.store.formats.base import Format
     from ddcli.store.formats.snapshots import SnapshotsFormat
-    from ddcli.store.log.rows import Matrix
     from ddcli.store.log.unparsed import UnparsedRows
-    from ddcli.store.state.entries import InputFile, Times
+    from ddcli.store.state.entries import Times
     from ddcli.store.tables.listing import Listing
 
     Interval = tuple[Times | None, Times]
@@ -62,71 +57,6 @@ class Pinned(Protocol):
 ROW = "row of the file"
 WITHIN = 33
 """Bits that number the rows of a file."""
-SAMPLE = 1 << 10
-"""Updates by which it is judged whether many are equal."""
-Only = Literal["inside", "late", "advanced"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Some rows of files whose footers agree: all of them, or `count` of one file from the row `first`.
-
-    `only` says which of these rows: those of the interval, those that are late, or those of the interval and the late ones
-    moved up to it.
-    """
-
-    files: tuple[int, ...]
-    count: int
-    first: int | None = None
-    only: Only | None = None
-
-
-@dataclass(frozen=True)
-class LogSlice:
-    """Some of an interval's updates, not read yet: `rows` of them, or fewer. Threads may read different slices at once."""
-
-    reader: LogReader
-    columns: tuple[str, ...]
-    pieces: tuple[_Piece, ...]
-    interval: Interval
-    aside: bool = False
-    """Whether they go to a side log, as they are."""
-    sums: bool = False
-    """Whether equal updates are made one where there are many: of a run out of core, so that they don't come together elsewhere."""
-
-    @property
-    def rows(self) -> int:
-        """How many updates there are, at most."""
-        return sum(piece.count for piece in self.pieces)
-
-    def read(self) -> Rows:
-        """Return the updates, their data in the columns that were asked for."""
-        return self.reader.read(self)
-
-    def matrix(self, layout: Layout, pool: Pool) -> Matrix:
-        """Return the updates as `[data lanes | time lanes | diff]`."""
-        matrix = self.read().matrix(layout, pool)
-        return kernels.consolidate(matrix) if self.sums and _repeats(matrix) else matrix
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The updates of an interval, `rows` of them or fewer, and all files with the marks that the next manifest is to have.
-
-    So many rows were `late`: they were moved up to the interval, or are in the slices that are `put_aside`.
-    """
-
-    slices: list[LogSlice]
-    files: tuple[InputFile, ...]
-    late: int = 0
-    put_aside: tuple[LogSlice, ...] = ()
-    unparsed: tuple[tuple[str, UnparsedRows], ...] = ()
-    """Of new files that have some the rows that can't be read, and which files these are."""
-
-    @property
-    def rows(self) -> int:
-        """How many updates there are, at most."""
-        return sum(each.rows for each in self.slices)
 
 
 class LogReader:
@@ -283,7 +213,7 @@ class LogReader:
             for first in range(0, times.rows, most):
                 count = min(most, times.rows - first)
                 if self.tables is None or at in self.tables.files:
-                    arrived = self._arrived(_Piece((at,), count, first))
+                    arrived = self._arrived(Piece((at,), count, first))
                     yield path, first, self._rows.read([path], found, columns, (first, count), None, None, arrived)
 
     def place(self, path: Path, row: int) -> str:
@@ -346,14 +276,14 @@ class LogReader:
     def _slices(
         self,
         columns: Iterable[str],
-        pieces: Iterable[_Piece],
+        pieces: Iterable[Piece],
         interval: Interval,
         most: int | None,
         *,
         aside: bool = False,
     ) -> list[LogSlice]:
         sums = most is not None and self.log.adds_up
-        return [LogSlice(self, tuple(columns), part, interval, aside, sums) for part in _packed(pieces, most)]
+        return [LogSlice(self, tuple(columns), part, interval, aside, sums) for part in packed(pieces, most)]
 
     def read(self, part: LogSlice) -> Rows:
         """Return the updates of a slice."""
@@ -380,29 +310,29 @@ class LogReader:
 
     def _pieces(
         self, partly: Iterable[tuple[int, Only, Interval]], whole: Iterable[list[int]], most: int | None
-    ) -> Iterator[_Piece]:
+    ) -> Iterator[Piece]:
         """Give what is to be read of the files, each piece of at most `most` rows."""
         surveyed = self._times()
         for at, only, interval in partly:
             first, count = surveyed[at].bounds(self._which(only, interval))
-            for start, rows in _cut(first, count, most):
-                yield _Piece((at,), rows, start, only)
+            for start, rows in cut(first, count, most):
+                yield Piece((at,), rows, start, only)
         for group in whole:
             together: list[int] = []
             count = 0
             for at in group:
                 rows = surveyed[at].rows
                 if most is not None and count + rows > most and together:
-                    yield _Piece(tuple(together), count)
+                    yield Piece(tuple(together), count)
                     together, count = [], 0
                 if most is not None and rows > most:
                     size = self._tables.rows_together(self._paths[at], most)
-                    yield from [_Piece((at,), part, start) for start, part in _cut(0, rows, size)]
+                    yield from [Piece((at,), part, start) for start, part in cut(0, rows, size)]
                 else:
                     together.append(at)
                     count += rows
             if together:
-                yield _Piece(tuple(together), count)
+                yield Piece(tuple(together), count)
 
     def _which(self, only: Only, interval: Interval) -> pl.Expr:
         """Return which times are taken."""
@@ -411,7 +341,7 @@ class LogReader:
             return ~at_or_after(self.schema.time, lower or ())
         return within(self.schema.time, None if only == "advanced" else lower, upper)
 
-    def _piece(self, piece: _Piece, columns: Sequence[str], interval: Interval, *, filled: bool = True) -> Rows:
+    def _piece(self, piece: Piece, columns: Sequence[str], interval: Interval, *, filled: bool = True) -> Rows:
         """Read a piece: part of a file as a slice, so that only the row groups that count are read."""
         surveyed = [self._times()[at] for at in piece.files]
         held = [times.frame for times in surveyed if times.frame is not None]
@@ -460,14 +390,14 @@ class LogReader:
         frames = (self._tables.collect([path], names, (first, CHUNK)) for first in range(0, rows, CHUNK))
         return max(self._rows.greatest(path, frame, at * CHUNK) for at, frame in enumerate(frames))
 
-    def _arrived(self, piece: _Piece) -> Arrived | None:
+    def _arrived(self, piece: Piece) -> Arrived | None:
         """Return what tells the newest of a piece's rows where times don't: how they arrived, or the order of their table."""
         if self.tables is not None:
             return Arrived(order=self.tables.files[piece.files[0]])
         numbers = self._sequence(piece)
         return None if numbers is None else Arrived(numbers)
 
-    def _sequence(self, piece: _Piece) -> pl.Series | None:
+    def _sequence(self, piece: Piece) -> pl.Series | None:
         """Return the numbers of a piece's rows in the order in which they arrived, where that decides among the rows of a key.
 
         Rows of one run arrive file by file in the order of their names, numbers in these by size.
@@ -507,30 +437,3 @@ def _open_first(lower: Times, upper: Times) -> Times:
 def _comes_before(lower: Times, upper: Times) -> bool:
     """Say whether the time to which late rows are moved is closed by `upper`."""
     return not lower or not Frontier(upper).less_equal(_open_first(lower, upper)[0])
-
-
-def _repeats(matrix: Matrix) -> bool:
-    """Say whether most updates are there more than once, as some of them look."""
-    some = matrix[:: max(1, len(matrix) // SAMPLE)]
-    return len(matrix) > SAMPLE and 2 * len(np.unique(some, axis=0)) < len(some)
-
-
-def _cut(first: int, count: int, most: int | None) -> Iterator[tuple[int, int]]:
-    """Give first row and number of rows of the parts of a range."""
-    size = count if most is None else most
-    for start in range(first, first + count, size or 1):
-        yield start, min(size, first + count - start)
-
-
-def _packed(pieces: Iterable[_Piece], most: int | None) -> list[tuple[_Piece, ...]]:
-    """Put pieces together as long as they have at most so many rows."""
-    packed: list[tuple[_Piece, ...]] = []
-    room = 0
-    for piece in pieces:
-        if packed and (most is None or piece.count <= room):
-            packed[-1] += (piece,)
-        else:
-            packed.append((piece,))
-            room = most or 0
-        room -= piece.count
-    return packed

@@ -1,0 +1,126 @@
+"""Rows of a log that are to be read: pieces of its files, and slices of an interval's updates, which are some pieces each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+
+from ddcli.dataclass import dataclass
+from ddcli.engine import kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ddcli.engine.lanes import Layout
+    from ddcli.engine.pool import Pool
+    from ddcli.store.log.rows import Matrix, Rows
+    from ddcli.store.log.schema import LogSchema
+    from ddcli.store.log.unparsed import UnparsedRows
+    from ddcli.store.state.entries import InputFile, Times
+
+    Interval = tuple[Times | None, Times]
+
+SAMPLE = 1 << 10
+"""Updates by which it is judged whether many are equal."""
+Only = Literal["inside", "late", "advanced"]
+
+
+class SliceReader(Protocol):
+    """What a slice is read by: `reader.LogReader`, which imports this module."""
+
+    @property
+    def schema(self) -> LogSchema:
+        """The columns and the time of the log."""
+
+    def read(self, part: LogSlice) -> Rows:
+        """Return the updates of a slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of files whose footers agree: all of them, or `count` of one file from the row `first`.
+
+    `only` says which of these rows: those of the interval, those that are late, or those of the interval and the late ones
+    moved up to it.
+    """
+
+    files: tuple[int, ...]
+    count: int
+    first: int | None = None
+    only: Only | None = None
+
+
+@dataclass(frozen=True)
+class LogSlice:
+    """Some of an interval's updates, not read yet: `rows` of them, or fewer. Threads may read different slices at once."""
+
+    reader: SliceReader
+    columns: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    interval: Interval
+    aside: bool = False
+    """Whether they go to a side log, as they are."""
+    sums: bool = False
+    """Whether equal updates are made one where there are many: of a run out of core, so that they don't come together elsewhere."""
+
+    @property
+    def rows(self) -> int:
+        """How many updates there are, at most."""
+        return sum(piece.count for piece in self.pieces)
+
+    def read(self) -> Rows:
+        """Return the updates, their data in the columns that were asked for."""
+        return self.reader.read(self)
+
+    def matrix(self, layout: Layout, pool: Pool) -> Matrix:
+        """Return the updates as `[data lanes | time lanes | diff]`."""
+        matrix = self.read().matrix(layout, pool)
+        return kernels.consolidate(matrix) if self.sums and _repeats(matrix) else matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The updates of an interval, `rows` of them or fewer, and all files with the marks that the next manifest is to have.
+
+    So many rows were `late`: they were moved up to the interval, or are in the slices that are `put_aside`.
+    """
+
+    slices: list[LogSlice]
+    files: tuple[InputFile, ...]
+    late: int = 0
+    put_aside: tuple[LogSlice, ...] = ()
+    unparsed: tuple[tuple[str, UnparsedRows], ...] = ()
+    """Of new files that have some the rows that can't be read, and which files these are."""
+
+    @property
+    def rows(self) -> int:
+        """How many updates there are, at most."""
+        return sum(each.rows for each in self.slices)
+
+
+def _repeats(matrix: Matrix) -> bool:
+    """Say whether most updates are there more than once, as some of them look."""
+    some = matrix[:: max(1, len(matrix) // SAMPLE)]
+    return len(matrix) > SAMPLE and 2 * len(np.unique(some, axis=0)) < len(some)
+
+
+def cut(first: int, count: int, most: int | None) -> Iterator[tuple[int, int]]:
+    """Give first row and number of rows of the parts of a range."""
+    size = count if most is None else most
+    for start in range(first, first + count, size or 1):
+        yield start, min(size, first + count - start)
+
+
+def packed(pieces: Iterable[Piece], most: int | None) -> list[tuple[Piece, ...]]:
+    """Put pieces together as long as they have at most so many rows."""
+    found: list[tuple[Piece, ...]] = []
+    room = 0
+    for piece in pieces:
+        if found and (most is None or piece.count <= room):
+            found[-1] += (piece,)
+        else:
+            found.append((piece,))
+            room = most or 0
+        room -= piece.count
+    return found
