@@ -187,13 +187,23 @@ def roots(request: Request) -> list[Path]:
     return [
         _log_of(request, given) if given.table else locate(request.base, given.path.value)
         for given in request.spec.inputs.values()
-        if given.arrangement is None
+        if given.arrangement is None and given.catalog is None
     ]
 
 
 def _log_of(request: Request, given: InputSpec) -> Path:
     """Return the directory in which each version of a table leaves a file."""
     return locate(request.base, (given.origin or given.path).value) / LOG
+
+
+def _tip_of(request: Request, given: InputSpec) -> str:
+    """Return what changes with a table in a catalog; what is wrong with it a round says."""
+    from ddcli.job.tables import open_table
+
+    try:
+        return open_table(given, request.base).tip
+    except DdError:
+        return ""
 
 
 def watched(request: Request) -> list[Path]:
@@ -209,6 +219,9 @@ def look(pipeline: Path, request: Request) -> Look:
         if given.arrangement is not None:
             state = locate(request.base, given.path.value)
             found.add((str(state), *manifest_numbers(state)[-1:]))
+            continue
+        if given.catalog is not None:
+            found.add((given.name.value, _tip_of(request, given)))
             continue
         if given.table:
             log = _log_of(request, given)
@@ -231,7 +244,9 @@ def is_whole(request: Request, seen: Look, now: Look) -> bool:
     if not added or (len(places) > 1 and not progress <= {entry[0] for entry in now if len(entry) > 1}):
         return False
     known = progress | {str(state) for state, _ in imports(request).values()}
-    known |= {str(_log_of(request, given)) for given in request.spec.inputs.values() if given.table}
+    known |= {
+        str(_log_of(request, given)) if given.catalog is None else name for name, given in request.spec.tables.items()
+    }
     before = {entry[:2] for entry in seen if len(entry) == FILE}
     return all(
         has_end(Path(*entry[:2])) and entry[:2] not in before if len(entry) == FILE else entry[0] in known

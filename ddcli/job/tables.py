@@ -16,8 +16,8 @@ from ddcli.spec.model import TABLE_DIFF, TABLE_TIMES
 from ddcli.store.files.access import read_bytes, real
 from ddcli.store.files.gate import Files
 from ddcli.store.files.objects import ObjectPath, locate
-from ddcli.store.mirrors.delta_commits import UnknownChange, has_changed
-from ddcli.store.mirrors.mirror import add, is_settled, log_files, mirror_of, read_mark, settle
+from ddcli.store.mirrors.delta_commits import has_changed
+from ddcli.store.mirrors.mirror import UnknownChange, add, is_settled, log_files, mirror_of, read_mark, settle
 from ddcli.store.state.names import TABLE
 from ddcli.store.tables.widening import widens
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import InputSpec, Spec
-    from ddcli.store.mirrors.delta import DeltaSource
+    from ddcli.store.mirrors.iceberg import IcebergSource
     from ddcli.store.mirrors.mirror import Mark
+    from ddcli.store.mirrors.source import TableSource
 
 
 TABLE_COLUMNS = {*TABLE_TIMES.values(), TABLE_DIFF}
@@ -75,15 +76,26 @@ def with_columns_of(given: InputSpec, columns: Schema) -> InputSpec:
     return replace(given, columns={**(chosen or {}), **{name: (Text(name, span), kind) for name, kind in own.items()}})
 
 
-def open_table(given: InputSpec, base: Path) -> DeltaSource:
+def open_table(given: InputSpec, base: Path) -> TableSource:
     """Return the table that an input names, as it is now. Raises InputError at the input for one that can't be read."""
-    from ddcli.store.mirrors.delta import DeltaSource
-
     origin = given.origin or given.path
     try:
+        if given.table == "iceberg":
+            return _in_catalog(given, origin.value)
+        from ddcli.store.mirrors.delta import DeltaSource
+
         return DeltaSource(real(locate(base, origin.value)))
     except InputError as error:
         raise InputError(f"inputs.{given.name.value}: {error.problem}", span=origin.span, hint=error.hint) from None
+
+
+def _in_catalog(given: InputSpec, name: str) -> IcebergSource:
+    from ddcli.store.mirrors.iceberg import IcebergSource
+
+    if isinstance(given.catalog, Text):
+        return IcebergSource(name, given.catalog.value, {})
+    properties = {key.value: value.value for key, value in given.catalog or ()}
+    return IcebergSource(name, properties.pop("name", "default"), properties)
 
 
 def is_behind(spec: Spec, base: Path) -> bool:
@@ -92,13 +104,18 @@ def is_behind(spec: Spec, base: Path) -> bool:
         if given.origin is not None:
             directory = locate(base, given.path.value)
             mark = read_mark(directory)
-            if mark is None or not is_settled(directory, mark) or _has_changed(given.origin, base, mark):
+            if mark is None or not is_settled(directory, mark) or _has_changed(given, base, mark):
                 return True
     return False
 
 
-def _has_changed(origin: Text, base: Path, mark: Mark) -> bool:
-    return has_changed(real(locate(base, origin.value)), mark.version, mark.tip)
+def _has_changed(given: InputSpec, base: Path, mark: Mark) -> bool:
+    """Say whether a table seems to be another than a mark says. Of Delta Lake that is a look at a name, else its catalog says it."""
+    assert given.origin is not None, "the input is at its mirror"
+    if given.catalog is None:
+        return has_changed(real(locate(base, given.origin.value)), mark.version, mark.tip)
+    source = open_table(given, base)
+    return (source.tip, {name: str(kind) for name, kind in source.columns.items()}) != (mark.tip, mark.columns)
 
 
 def mirror_tables(spec: Spec, base: Path, state: Path, files: Files) -> Spec:
@@ -109,7 +126,7 @@ def mirror_tables(spec: Spec, base: Path, state: Path, files: Files) -> Spec:
         directory = locate(base, given.path.value)
         settle(directory, files)
         mark = read_mark(directory)
-        if mark is not None and not _has_changed(given.origin, base, mark):
+        if mark is not None and not _has_changed(given, base, mark):
             continue
         source = open_table(given, base)
         try:

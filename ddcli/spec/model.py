@@ -325,7 +325,7 @@ class CsvOptions:
 FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
 LOGS = ("updates", "debezium", "delta_cdf", "import")
 """The formats of logs of changes, which come with times of their own."""
-TABLES = ("delta",)
+TABLES = ("delta", "iceberg")
 """The kinds of tables that other programs keep, with versions of their own."""
 TABLE_TIMES = {"version": "_commit_version", "committed": "_commit_timestamp"}
 """What the time of a table's rows may be, and the column of it in the table's mirror."""
@@ -346,7 +346,7 @@ class InputSpec:
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
     An input that `infers` has the columns that its first run finds; `inferred` is then what messages say of these.
     Of a `table` (one of `TABLES`) `path` is where it lies, later the directory of the state in which it is mirrored as a change log; then
-    `origin` is where it lies. One that `follows` has the columns that the table has.
+    `origin` is where it lies. Of a table in a `catalog`, a name or properties, that is its name there. One that `follows` has the columns that the table has.
     """
 
     name: Text
@@ -375,6 +375,7 @@ class InputSpec:
     inferred: str = ""
     table: str = ""
     origin: Text | None = None
+    catalog: tuple[tuple[Text, Text], ...] | Text | None = None
     follows: bool = False
 
     @property

@@ -8,23 +8,46 @@ from typing import TYPE_CHECKING, Any
 from ddcli.errors import Text
 from ddcli.spec import model
 from ddcli.spec.operators import TYPED_COLUMNS
-from ddcli.spec.shapes import Key, Record
-from ddcli.spec.values import Choice, PathWords
+from ddcli.spec.shapes import ByKind, Key, Pairs, Record
+from ddcli.spec.values import Choice, PathWords, Words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ddcli.spec.reader import NodePlace
+    from ddcli.spec.reader import NodePlace, Shape
 
 PLACE = PathWords("a path")
-ABOUT = {"delta": "directory of a table of Delta Lake, relative to this file, or in an object store"}
-EXAMPLES = {"delta": "{delta: lake/orders/}"}
+IN_CATALOG: Record[dict[str, Any]] = Record(
+    lambda _, arguments: arguments,
+    {
+        "catalog": Key(
+            "catalog",
+            ByKind(
+                "the name of a catalog, or its properties",
+                scalar=Words("a name"),
+                mapping=Pairs(Words("a property"), Words("a value"), "a mapping of properties to values"),
+            ),
+            required=True,
+            about="a catalog of pyiceberg's configuration, or the properties of one",
+        ),
+        "table": Key("path", Words("a name"), required=True, about="the table's name in the catalog: shop.orders"),
+    },
+    "a mapping",
+    "{catalog: default, table: shop.orders}",
+)
+PLACES: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG}
+ABOUT = {
+    "delta": "directory of a table of Delta Lake, relative to this file, or in an object store",
+    "iceberg": "a table of Iceberg in a catalog",
+}
+EXAMPLES = {"delta": "{delta: lake/orders/}", "iceberg": "{iceberg: {catalog: default, table: shop.orders}}"}
 
 
 def _table(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
     """Return the input of a table: of its mirror's columns those that are not the time and the diff are no data."""
     (kind,) = (name for name in model.TABLES if name in arguments)
-    arguments["path"] = arguments.pop(kind)
+    where = arguments.pop(kind)
+    arguments |= where if isinstance(where, dict) else {"path": where}
     span = place.word.span
     named = arguments.pop("time", None)
     times = model.TABLE_TIMES
@@ -47,7 +70,7 @@ def table_records(common: Mapping[str, Key]) -> dict[str, Record[model.InputSpec
 def _keys(kind: str, common: Mapping[str, Key]) -> dict[str, Key]:
     time = Choice("time", tuple(model.TABLE_TIMES))
     return {
-        kind: Key(kind, PLACE, required=True, about=ABOUT[kind]),
+        kind: Key(kind, PLACES[kind], required=True, about=ABOUT[kind]),
         "time": Key(
             "time", time, about="version, an integer, or committed, a timestamp; default: the run that takes a row in"
         ),

@@ -1,4 +1,4 @@
-"""Random histories of a table of Delta Lake, and what its own package reads at each version."""
+"""Random histories of a table of Delta Lake or Iceberg, and what its own package reads at each version."""
 
 import json
 import struct
@@ -8,6 +8,8 @@ from random import Random
 
 import polars as pl
 from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
+from pyiceberg.types import DoubleType
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 STEPS = ("append", "append", "update", "delete", "merge", "overwrite", "replace", "compact", "add_column", "checkpoint")
@@ -85,6 +87,69 @@ class DeltaHistory:
         columns = columns or list(self.schema)
         missing = [pl.lit(None).alias(name) for name in columns if name not in frame.columns]
         return Counter(frame.with_columns(missing).select(columns).rows())
+
+
+class IcebergHistory:
+    """A table of Iceberg in a catalog of its own that changes at random."""
+
+    def __init__(self, folder, random: Random):
+        self.folder, self.random = folder, random
+        self.catalog = load_catalog("default", **properties_of(folder))
+        self.catalog.create_namespace("shop")
+        table = self.catalog.create_table("shop.orders", self.rows().to_arrow().schema)
+        table.append(self.rows().to_arrow())
+        self.added = 0
+
+    @property
+    def table(self):
+        """The table as it is now."""
+        return self.catalog.load_table("shop.orders")
+
+    def rows(self):
+        """Return some rows, many of which are equal."""
+        draw = self.random
+        rows = [(draw.randrange(4), draw.choice(["a", "b", None])) for _ in range(draw.randrange(1, 6))]
+        return pl.DataFrame(rows, {"k": pl.Int64, "v": pl.String}, orient="row")
+
+    def change(self):
+        """Change the table; return the step."""
+        table, key = self.table, self.random.randrange(4)
+        step = self.random.choice(["append", "delete", "overwrite", "replace", "add_column", "rewrite", "upsert"])
+        if step == "append":
+            table.append(self._whole(self.rows()))
+        elif step == "delete":
+            table.delete(f"k = {key}")
+        elif step == "overwrite":
+            table.overwrite(self._whole(self.rows()))
+        elif step == "replace":
+            table.overwrite(self._whole(self.rows().with_columns(k=pl.lit(key))), f"k = {key}")
+        elif step == "upsert" and table.scan().to_arrow().num_rows:
+            table.overwrite(self._whole(self.rows().unique("k")))
+            source = self.rows().unique("k").with_columns(v=pl.lit("up"))
+            self.table.upsert(self._whole(source), join_cols=["k"])
+        elif step == "rewrite":
+            table.overwrite(table.scan().to_arrow())
+        elif step == "add_column":
+            self.added += 1
+            with table.update_schema() as update:
+                update.add_column(f"new{self.added}", DoubleType())
+        return step
+
+    def _whole(self, frame):
+        added = [pl.lit(self.random.choice([None, 1.5]), pl.Float64).alias(f"new{at + 1}") for at in range(self.added)]
+        return frame.with_columns(added).to_arrow()
+
+    def contents(self, version=None):
+        """Return the rows that the package reads, in their first columns, with how often each is there."""
+        table = self.table
+        found = [each.snapshot_id for each in table.snapshots() if each.sequence_number == version]
+        scan = table.scan(snapshot_id=found[0]) if version is not None else table.scan()
+        return Counter(pl.DataFrame(scan.to_arrow()).select("k", "v").rows())
+
+
+def properties_of(folder):
+    """Return the properties of a catalog in a folder."""
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
 
 
 # Commits that the package doesn't write.

@@ -43,7 +43,7 @@ class Mirrored:
         return Counter({tuple(row): diff for *row, diff in read_log(self.folder / "out", as_of=as_of).rows()})
 
 
-@pytest.mark.parametrize("seed", range(many(12)))
+@pytest.mark.parametrize("seed", range(many(8)))
 def test_a_random_history(tmp_path, seed):
     """After each run the output is what the table's package reads, and, by version, what it reads as of each version that was read."""
     draw = random.Random(f"{SEED}-{seed}")

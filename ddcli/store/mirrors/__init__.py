@@ -2,5 +2,7 @@
 
 * delta: what the versions of a table of Delta Lake changed
 * delta_commits: the commits in the log of a table of Delta Lake
+* iceberg: what the snapshots of a table of Iceberg changed
 * mirror: the files of a mirror, and how far it goes
+* source: what all tables of other programs share
 """

@@ -15,6 +15,7 @@ from ddcli.dataclass import dataclass
 from ddcli.errors import InputError
 from ddcli.store.files.access import is_there, read_bytes
 from ddcli.store.files.gate import checksum
+from ddcli.store.mirrors.mirror import UnknownChange
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,10 +47,6 @@ class DeltaCommit:
     feed: list[DataFile] = field(default_factory=list)
     columns: dict[str, Any] | None = None
     """The columns with their types as the log writes them, where it changes the table's description."""
-
-
-class UnknownChange(Exception):
-    """A commit that the log does not have any more, or not wholly."""
 
 
 def has_changed(table: Path, version: int, tip: str) -> bool:

@@ -37,6 +37,10 @@ LEVEL = 1
 RESTORE = "restore the state directory from a backup, or begin anew: `dd reset PIPELINE --outputs`"
 
 
+class UnknownChange(Exception):
+    """A change that a table does not remember any more, or not wholly."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """How far a mirror goes: up to this version of the table with this identity, which was committed then (microseconds of Unix time).

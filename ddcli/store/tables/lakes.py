@@ -25,7 +25,7 @@ DATA = "data"
 """The directory in which an Iceberg table keeps its files."""
 HINTS = {
     DELTA: "as an input write `{delta: %s}` in its place; elsewhere write the table's rows to files of their own, as DuckDB's `delta_scan` reads them",
-    ICEBERG: "write the table's rows to files of their own, as DuckDB's `iceberg_scan` reads them",
+    ICEBERG: "as an input write `{iceberg: {catalog: NAME, table: NAMESPACE.TABLE}}` in its place; elsewhere write the table's rows to files of their own, as DuckDB's `iceberg_scan` reads them",
     HUDI: "write the table's rows to files of their own, as Spark reads them",
 }
 

@@ -1,0 +1,160 @@
+"""What the snapshots of a table of Iceberg changed, as updates: from the difference of their data files, less what is deleted in these.
+
+pyiceberg's incremental scans are not used: of a snapshot that deletes rows they return what it appends, without an error.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time as clock
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ddcli.errors import DdError, InputError, UsageError
+from ddcli.store.mirrors.mirror import UnknownChange
+from ddcli.store.mirrors.source import BEGIN, DIFF, MICRO, TableSource, consolidated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table.snapshots import Snapshot
+
+    from ddcli.store.mirrors.mirror import Mark
+
+REPLACE = "replace"
+"""The operation of a snapshot that only rearranges rows."""
+
+
+class IcebergSource(TableSource):
+    """A table of Iceberg as it is now, by its name in a catalog: one of pyiceberg's configuration, or one with these properties.
+
+    Its versions are the sequence numbers of snapshots; of a table of the first format, which has none, they count those that are read.
+    """
+
+    def __init__(self, name: str, catalog: str, properties: Mapping[str, str]) -> None:
+        if importlib.util.find_spec("pyiceberg") is None:
+            raise UsageError("tables of Iceberg need the package pyiceberg", hint="pip install 'ddcli[iceberg]'")
+        self.place = name
+        with self._errors():
+            from pyiceberg.catalog import load_catalog
+            from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+            self._table = load_catalog(catalog, **properties).load_table(name)
+            self._snapshot = self._table.current_snapshot()
+            fields = self._table.schema().fields
+            found = pl.Schema(schema_to_pyarrow(self._table.schema(), include_field_ids=False))
+        self.identity = str(self._table.metadata.table_uuid)
+        self.version = (self._snapshot and self._snapshot.sequence_number) or 0
+        super().__init__(name, found, {field.name: field.optional for field in fields})
+
+    @property
+    def tip(self) -> str:
+        """The identity of the newest snapshot."""
+        return _id(self._snapshot)
+
+    def changes(self, mark: Mark, *, stepwise: bool) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
+        if mark.identity != self.identity:
+            problem = "this is another table than the one that earlier runs have read: its identity is another"
+            raise InputError(problem, place=self.place, hint=BEGIN)
+        self._check_columns(mark, [])
+        now = {name: str(kind) for name, kind in self.columns.items()}
+        if self.tip == mark.tip and now == mark.columns:
+            return None
+        chain = self._since(mark, stepwise=stepwise)
+        steps: list[tuple[Mark, list[Snapshot]]] = []
+        end = mark
+        for snapshot in chain:
+            version = snapshot.sequence_number or end.version + 1
+            end = replace(self._mark(version, max(end.committed + 1, snapshot.timestamp_ms * 1000)), tip=_id(snapshot))
+            steps.append((end, [snapshot]))
+        if not stepwise or not chain:
+            end = self._mark(self.version or end.version, end.committed)
+            steps = [(end, chain)]
+        return end, self._updates(mark.tip, steps)
+
+    def _since(self, mark: Mark, *, stepwise: bool) -> list[Snapshot]:
+        """Return the snapshots after that of a mark, oldest first; of a table that was rolled back the newest alone."""
+        known = {_id(each): each for each in self._table.metadata.snapshots}
+        if mark.tip and mark.tip not in known:
+            raise UnknownChange
+        chain: list[Snapshot] = []
+        at = self._snapshot
+        while at is not None and _id(at) != mark.tip:
+            chain.append(at)
+            parent = at.parent_snapshot_id
+            at = known.get(str(parent)) if parent is not None else None
+            if at is None and (parent is not None or mark.tip):
+                break
+        if _id(at) == mark.tip:
+            return chain[::-1]
+        if stepwise and self.version <= mark.version:
+            problem = f"the table was rolled back to version {self.version}, and earlier runs have read {mark.version}"
+            hint = f"under `clock: arrival` that is a change as any other; {BEGIN}"
+            raise InputError(problem, place=self.place, hint=hint)
+        return [] if self._snapshot is None else [self._snapshot]
+
+    def _updates(self, before: str, steps: Sequence[tuple[Mark, list[Snapshot]]]) -> Iterator[pl.DataFrame]:
+        for end, snapshots in steps:
+            old, before = before, end.tip
+            rearranged = all(each.summary and each.summary.operation.value == REPLACE for each in snapshots)
+            if old == before or (rearranged and snapshots and str(snapshots[0].parent_snapshot_id) == old):
+                continue
+            gone, new = self._tasks(old), self._tasks(before)
+            parts: list[pl.DataFrame] = []
+            for key in gone | new:
+                count = len(new.get(key, ())) - len(gone.get(key, ()))
+                task = (*new.get(key, ()), *gone.get(key, ()))[0]
+                parts += [
+                    frame.with_columns(pl.lit(count).alias(DIFF)) for frame in (self._read([task]) if count else ())
+                ]
+            if parts:
+                yield from self._labelled([consolidated(parts)], end)
+
+    def _rows(self) -> Iterator[pl.DataFrame]:
+        return self._read([task for tasks in self._tasks(self.tip).values() for task in tasks])
+
+    def _read(self, tasks: Sequence[FileScanTask]) -> Iterator[pl.DataFrame]:
+        """Yield the rows of data files, less those that their delete files name."""
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        with self._errors():
+            schema = self._table.schema().select(*self.columns)
+            scan = ArrowScan(self._table.metadata, self._table.io, schema, AlwaysTrue())
+            yield from self._framed(scan.to_record_batches(tasks))
+
+    def _tasks(self, tip: str) -> dict[tuple[str, ...], list[FileScanTask]]:
+        """Return the data files of a snapshot, by what tells their rows: their paths and those of their delete files."""
+        found: dict[tuple[str, ...], list[FileScanTask]] = {}
+        with self._errors():
+            for task in self._table.scan(snapshot_id=int(tip)).plan_files() if tip else ():
+                deletes = sorted(each.file_path for each in task.delete_files)
+                found.setdefault((task.file.file_path, *deletes), []).append(task)
+        return found
+
+    def _tip(self, version: int) -> str:
+        return self.tip
+
+    def _committed_now(self, least: int) -> int:
+        return max(least, self._snapshot.timestamp_ms * 1000 if self._snapshot else int(clock.time() * MICRO))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn errors of the package, of which there is no common kind, into errors of the input."""
+        try:
+            yield
+        except (DdError, UnknownChange):
+            raise
+        except FileNotFoundError:
+            raise UnknownChange from None
+        except Exception as error:  # noqa: BLE001 - as above
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise InputError(f"the table of Iceberg can't be read: {lines[0]}", place=self.place) from None
+
+
+def _id(snapshot: Snapshot | None) -> str:
+    return "" if snapshot is None else str(snapshot.snapshot_id)

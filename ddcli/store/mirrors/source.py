@@ -1,0 +1,142 @@
+"""What all tables of other programs share, whoever keeps them: their rows as updates, in the columns of the mirror."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import polars as pl
+
+from ddcli.errors import InputError
+from ddcli.store.mirrors.mirror import ROWS, Mark
+from ddcli.store.tables.widening import type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ddcli.expressions.types import Schema
+
+DIFF, VERSION, COMMITTED = "_diff", "_commit_version", "_commit_timestamp"
+OWN = {VERSION: pl.Int64(), COMMITTED: pl.Datetime("us", "UTC"), DIFF: pl.Int64()}
+"""The columns of a mirror beside the table's."""
+BEGIN = "`dd reset PIPELINE --outputs` begins anew with the table as it is"
+MICRO = 1_000_000
+
+
+class TableSource(ABC):
+    """A table as it is now, at `place`. Columns of types that records can't have are left out."""
+
+    identity: str
+    version: int
+
+    def __init__(self, place: str, found: Mapping[str, pl.DataType], nullable: Mapping[str, bool]) -> None:
+        self.place = place
+        self._nullable = nullable
+        kinds = {name: type_of(dtype) for name, dtype in found.items()}
+        self.columns: Schema = {name: kind.or_null() for name, kind in kinds.items() if kind is not None}
+        if taken := sorted(OWN.keys() & self.columns.keys()):
+            raise InputError(f"the table has a column '{taken[0]}', a name that its mirror needs", place=place)
+
+    @abstractmethod
+    def changes(self, mark: Mark, *, stepwise: bool) -> tuple[Mark, Iterator[pl.DataFrame]] | None:
+        """Return how far the updates since `mark` go, and these, to be read one by one; None where nothing is newer.
+
+        They are consolidated: with `stepwise` those of each version, else all. Raises UnknownChange, also as they are read, where the
+        table doesn't have any more what this takes: see `difference`.
+        """
+
+    @abstractmethod
+    def _rows(self) -> Iterator[pl.DataFrame]:
+        """Yield the table's rows as its package reads them."""
+
+    @property
+    def tip(self) -> str:
+        """The tip of the newest version."""
+        return self._tip(self.version)
+
+    @abstractmethod
+    def _tip(self, version: int) -> str:
+        """Return what tells a version from that of another table, or of another past of this one."""
+
+    @abstractmethod
+    def _committed_now(self, least: int) -> int:
+        """Return when the newest version was committed, in microseconds; no earlier than `least`."""
+
+    def whole(self) -> tuple[Mark, Iterator[pl.DataFrame]]:
+        """Return how far the table as it is goes, and its rows."""
+        end = self._mark(self.version, self._committed_now(0))
+        return end, self._labelled(self._rows(), end)
+
+    def difference(self, mark: Mark, mirrored: Sequence[Path]) -> tuple[Mark, Iterator[pl.DataFrame]]:
+        """Return how far the table as it is goes, and how it differs from what these files of a mirror add up to."""
+        self._check_columns(mark, [])
+        end = self._mark(self.version, self._committed_now(mark.committed + 1))
+        kept = [self._kept(path) for path in mirrored]
+        return end, self._labelled([consolidated([*self._signed(self._rows(), 1), *self._signed(kept, -1)])], end)
+
+    def _mark(self, version: int, committed: int) -> Mark:
+        columns = {name: str(kind) for name, kind in self.columns.items()}
+        return Mark(self.identity, version, committed, columns, self._tip(version))
+
+    def _labelled(self, frames: Iterable[pl.DataFrame], end: Mark) -> Iterator[pl.DataFrame]:
+        """Yield updates at a version, in the columns of the mirror."""
+        at = (pl.lit(end.version).alias(VERSION), pl.lit(end.committed).cast(OWN[COMMITTED]).alias(COMMITTED))
+        diff = pl.lit(1, pl.Int64).alias(DIFF)
+        for frame in frames:
+            whole = frame.with_columns(*at, *([] if DIFF in frame.columns else [diff]))
+            yield whole.select(*self.columns, *(pl.col(name).cast(dtype) for name, dtype in OWN.items()))
+
+    def _signed(self, frames: Iterable[pl.DataFrame], sign: int) -> Iterator[pl.DataFrame]:
+        """Yield rows with their diffs, times a sign."""
+        for frame in frames:
+            diff = pl.col(DIFF) if DIFF in frame.columns else pl.lit(1, pl.Int64)
+            yield frame.select(*self.columns, (diff * sign).alias(DIFF))
+
+    def _framed(self, batches: Iterable[Any]) -> Iterator[pl.DataFrame]:
+        """Yield batches of Arrow as frames of many rows, in the columns' types."""
+        held: list[pl.DataFrame] = []
+        for batch in batches:
+            held.append(pl.DataFrame(batch).select(*self.columns).cast(pl.Schema(self._dtypes)))
+            if sum(each.height for each in held) >= ROWS:
+                yield pl.concat(held)
+                held = []
+        if held:
+            yield pl.concat(held)
+
+    @property
+    def _dtypes(self) -> dict[str, pl.DataType]:
+        return {name: kind.to_polars() for name, kind in self.columns.items()}
+
+    def _kept(self, path: Path) -> pl.DataFrame:
+        """Return the updates of a file of the mirror; columns that the table had not then are null."""
+        with path.open("rb") as file:
+            frame = pl.read_parquet(file)
+        missing = [pl.lit(None, dtype).alias(name) for name, dtype in self._dtypes.items() if name not in frame.columns]
+        return frame.with_columns(missing)
+
+    def _check_columns(self, mark: Mark, described: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        """Refuse a table of which columns are gone or have other types, or that got some that can't be null; `described` are the columns of versions since then."""
+        now = {name: str(kind) for name, kind in self.columns.items()}
+        for name, kind in mark.columns.items():
+            if name not in now:
+                self._refuse(f"has no column '{name}' any more", name, described)
+            if now[name] != kind:
+                change = f"has '{name}' as {now[name].removesuffix('?')}, which was {kind.removesuffix('?')}"
+                self._refuse(change, name, described)
+        for name in now.keys() - mark.columns.keys():
+            if not self._nullable[name]:
+                self._refuse(f"has a new column '{name}' that can't be null", name, described)
+
+    def _refuse(self, change: str, name: str, described: Sequence[tuple[int, Mapping[str, Any]]]) -> NoReturn:
+        last = described[-1][1].get(name) if described else None
+        version = next((version for version, columns in described if columns.get(name) == last), self.version)
+        problem = f"version {version} of the table {change}"
+        raise InputError(problem, place=self.place, hint=f"added columns that may be null are taken in; {BEGIN}")
+
+
+def consolidated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return updates of which no two have the same row, and none the diff 0."""
+    whole = pl.concat(frames)
+    rows = [name for name in whole.columns if name != DIFF]
+    return whole.group_by(rows).agg(pl.col(DIFF).sum()).filter(pl.col(DIFF) != 0)

@@ -1,0 +1,149 @@
+"""Tables of Iceberg as inputs."""
+
+import random
+from collections import Counter
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask
+from pyiceberg.typedef import Record
+
+from ddcli import read_log
+from ddcli.driver.run import run
+from ddcli.errors import InputError, UsageError
+from ddcli.store.mirrors.iceberg import IcebergSource
+from tests.draws import SEED, many
+from tests.tables.histories import IcebergHistory, properties_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records:UserWarning")
+
+
+def pipeline(folder, more=""):
+    """Write a pipeline that copies an input."""
+    file, properties = folder / "p.yaml", ", ".join(f"{key}: '{value}'" for key, value in properties_of(folder).items())
+    table = f"{{iceberg: {{catalog: {{{properties}}}, table: shop.orders}}{more}}}"
+    file.write_text(f"name: p\ninputs: {{orders: {table}}}\noutputs: {{orders: out/}}\n")
+    return file
+
+
+def held(folder, as_of="latest"):
+    return Counter({tuple(row): diff for *row, diff in read_log(folder / "out", as_of=as_of).rows()})
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Return a table of three rows in three files."""
+    catalog = load_catalog("default", **properties_of(tmp_path))
+    catalog.create_namespace("shop")
+    found = catalog.create_table("shop.orders", pa.schema([("k", pa.int64()), ("v", pa.string())]))
+    for row in [(1, "a"), (2, "b"), (3, "c")]:
+        found.append(pl.DataFrame([row], ["k", "v"], orient="row").to_arrow())
+    return catalog.load_table("shop.orders")
+
+
+@pytest.mark.parametrize("seed", range(many(5)))
+def test_a_random_history(tmp_path, seed):
+    """After each run the output is what the package reads, and, by version, what it reads of each snapshot since the first run."""
+    draw = random.Random(f"{SEED}-{seed}")
+    history = IcebergHistory(tmp_path, draw)
+    time = draw.choice(["", ", time: version", ", time: committed"])
+    file = pipeline(tmp_path, time + ", columns: {k: int64?, v: string?}")
+    run(file)
+    first = history.table.current_snapshot().sequence_number
+    for _ in range(draw.randrange(2, 5)):
+        steps = [history.change() for _ in range(draw.randrange(3))]
+        summary = run(file)
+        assert held(tmp_path) == history.contents(), steps
+        if not time and set(steps) <= {"rewrite", "add_column"}:
+            assert not sum(output.inserted + output.deleted for output in summary.outputs.values())
+    for version in range(first, history.table.current_snapshot().sequence_number + 1) if "version" in time else ():
+        assert held(tmp_path, version) == history.contents(version), version
+    assert not run(file).changed
+
+
+def test_only_files_that_differ_are_read(tmp_path, table, monkeypatch):
+    read, plain = [], IcebergSource._read
+    file = pipeline(tmp_path)
+    run(file)
+    monkeypatch.setattr(IcebergSource, "_read", lambda self, tasks: read.extend(tasks) or plain(self, tasks))
+    table.delete("k = 2")
+    table.append(pl.DataFrame({"k": [4], "v": ["d"]}).to_arrow())
+    run(file)
+    assert sum(task.file.record_count for task in read) == 2
+    assert held(tmp_path) == Counter([(1, "a"), (3, "c"), (4, "d")])
+
+
+def test_position_deletes(tmp_path, table, monkeypatch):
+    """Rows that a delete file names go, and come back with it; pyiceberg reads such files and doesn't write them."""
+    table.overwrite(pl.DataFrame({"k": [1, 2, 3], "v": ["a", "b", "c"]}).to_arrow())
+    file = pipeline(tmp_path)
+    run(file)
+    plain = IcebergSource._tasks
+    before = table.current_snapshot()
+    table.append(pl.DataFrame({"k": [4], "v": ["d"]}).to_arrow())
+
+    def tasks(source, tip):
+        found = plain(source, tip)
+        if tip == str(before.snapshot_id):
+            return found
+        (key, task) = next((key, task) for key, (task,) in found.items() if task.file.record_count == 3)
+        name = str(tmp_path / "deletes.parquet")
+        pq.write_table(pa.table({"file_path": [task.file.file_path], "pos": pa.array([1], pa.int64())}), name)
+        facts = {"file_format": FileFormat.PARQUET, "partition": Record(), "record_count": 1}
+        deletes = DataFile.from_args(content=DataFileContent.POSITION_DELETES, file_path=name, **facts)
+        return {**{k: v for k, v in found.items() if k != key}, (*key, name): [FileScanTask(task.file, {deletes})]}
+
+    monkeypatch.setattr(IcebergSource, "_tasks", tasks)
+    run(file)
+    assert held(tmp_path) == Counter([(1, "a"), (3, "c"), (4, "d")])
+
+
+@pytest.mark.parametrize("time", ["", ", time: version"])
+def test_expired_snapshots_are_compared_with_the_mirror(tmp_path, table, time):
+    file = pipeline(tmp_path, time)
+    run(file)
+    table.delete("k = 2")
+    table.append(pl.DataFrame({"k": [3], "v": ["c"]}).to_arrow())
+    table.maintenance.expire_snapshots().by_ids(
+        [each.snapshot_id for each in table.snapshots() if each != table.current_snapshot()]
+    ).commit()
+    run(file)
+    assert held(tmp_path) == Counter([(1, "a"), (3, "c"), (3, "c")])
+    assert not run(file).changed
+
+
+def test_a_table_that_is_rolled_back(tmp_path, table):
+    file = pipeline(tmp_path)
+    run(file)
+    first = table.current_snapshot().snapshot_id
+    table.delete("k = 2")
+    run(file)
+    assert held(tmp_path) == Counter([(1, "a"), (3, "c")])
+    table.manage_snapshots().set_current_snapshot(first).commit()
+    run(file)
+    assert held(tmp_path) == Counter([(1, "a"), (2, "b"), (3, "c")])
+
+
+def test_changes_of_columns(tmp_path, table):
+    """An added one is null in older rows; one that is renamed is refused."""
+    file = pipeline(tmp_path, ", columns: {k: int64?}")
+    run(file)
+    with table.update_schema() as update:
+        update.rename_column("v", "w")
+    with pytest.raises(InputError, match="the table has no column 'v' any more"):
+        run(file)
+
+
+def test_what_can_not_be_read(tmp_path, table, monkeypatch):
+    file = pipeline(tmp_path)
+    file.write_text(file.read_text().replace("shop.orders", "shop.none"))
+    with pytest.raises(InputError, match=r"the table of Iceberg can't be read: .*none"):
+        run(file)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(UsageError) as caught:
+        run(file)
+    assert caught.value.hint == "pip install 'ddcli[iceberg]'"
