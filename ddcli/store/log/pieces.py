@@ -38,7 +38,7 @@ class SliceReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePiece:
     """Some rows of files whose footers agree: all of them, or `count` of one file from the row `first`.
 
     `only` says which of these rows: those of the interval, those that are late, or those of the interval and the late ones
@@ -57,7 +57,7 @@ class LogSlice:
 
     reader: SliceReader
     columns: tuple[str, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FilePiece, ...]
     interval: Interval
     aside: bool = False
     """Whether they go to a side log, as they are."""
@@ -112,9 +112,9 @@ def cut(first: int, count: int, most: int | None) -> Iterator[tuple[int, int]]:
         yield start, min(size, first + count - start)
 
 
-def packed(pieces: Iterable[Piece], most: int | None) -> list[tuple[Piece, ...]]:
+def packed(pieces: Iterable[FilePiece], most: int | None) -> list[tuple[FilePiece, ...]]:
     """Put pieces together as long as they have at most so many rows."""
-    found: list[tuple[Piece, ...]] = []
+    found: list[tuple[FilePiece, ...]] = []
     room = 0
     for piece in pieces:
         if found and (most is None or piece.count <= room):

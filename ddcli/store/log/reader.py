@@ -20,7 +20,7 @@ from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.expressions.types import ARRIVAL
 from ddcli.store.log.newest_tables import Newest, NewestTables, by_name, by_order, natural
-from ddcli.store.log.pieces import LogSlice, Only, Piece, Taken, cut, packed
+from ddcli.store.log.pieces import FilePiece, LogSlice, Only, Taken, cut, packed
 from ddcli.store.log.rows import ORDER, Arrived, RowReader, Rows, joined
 from ddcli.store.log.scan import find_damaged, scan_files
 from ddcli.store.log.schema import LogSchema, check_file, said_by_paths, schema_of
@@ -213,7 +213,7 @@ class LogReader:
             for first in range(0, times.rows, most):
                 count = min(most, times.rows - first)
                 if self.tables is None or at in self.tables.files:
-                    arrived = self._arrived(Piece((at,), count, first))
+                    arrived = self._arrived(FilePiece((at,), count, first))
                     yield path, first, self._rows.read([path], found, columns, (first, count), None, None, arrived)
 
     def place(self, path: Path, row: int) -> str:
@@ -276,7 +276,7 @@ class LogReader:
     def _slices(
         self,
         columns: Iterable[str],
-        pieces: Iterable[Piece],
+        pieces: Iterable[FilePiece],
         interval: Interval,
         most: int | None,
         *,
@@ -310,29 +310,29 @@ class LogReader:
 
     def _pieces(
         self, partly: Iterable[tuple[int, Only, Interval]], whole: Iterable[list[int]], most: int | None
-    ) -> Iterator[Piece]:
+    ) -> Iterator[FilePiece]:
         """Give what is to be read of the files, each piece of at most `most` rows."""
         surveyed = self._times()
         for at, only, interval in partly:
             first, count = surveyed[at].bounds(self._which(only, interval))
             for start, rows in cut(first, count, most):
-                yield Piece((at,), rows, start, only)
+                yield FilePiece((at,), rows, start, only)
         for group in whole:
             together: list[int] = []
             count = 0
             for at in group:
                 rows = surveyed[at].rows
                 if most is not None and count + rows > most and together:
-                    yield Piece(tuple(together), count)
+                    yield FilePiece(tuple(together), count)
                     together, count = [], 0
                 if most is not None and rows > most:
                     size = self._tables.rows_together(self._paths[at], most)
-                    yield from [Piece((at,), part, start) for start, part in cut(0, rows, size)]
+                    yield from [FilePiece((at,), part, start) for start, part in cut(0, rows, size)]
                 else:
                     together.append(at)
                     count += rows
             if together:
-                yield Piece(tuple(together), count)
+                yield FilePiece(tuple(together), count)
 
     def _which(self, only: Only, interval: Interval) -> pl.Expr:
         """Return which times are taken."""
@@ -341,7 +341,7 @@ class LogReader:
             return ~at_or_after(self.schema.time, lower or ())
         return within(self.schema.time, None if only == "advanced" else lower, upper)
 
-    def _piece(self, piece: Piece, columns: Sequence[str], interval: Interval, *, filled: bool = True) -> Rows:
+    def _piece(self, piece: FilePiece, columns: Sequence[str], interval: Interval, *, filled: bool = True) -> Rows:
         """Read a piece: part of a file as a slice, so that only the row groups that count are read."""
         surveyed = [self._times()[at] for at in piece.files]
         held = [times.frame for times in surveyed if times.frame is not None]
@@ -390,14 +390,14 @@ class LogReader:
         frames = (self._tables.collect([path], names, (first, CHUNK)) for first in range(0, rows, CHUNK))
         return max(self._rows.greatest(path, frame, at * CHUNK) for at, frame in enumerate(frames))
 
-    def _arrived(self, piece: Piece) -> Arrived | None:
+    def _arrived(self, piece: FilePiece) -> Arrived | None:
         """Return what tells the newest of a piece's rows where times don't: how they arrived, or the order of their table."""
         if self.tables is not None:
             return Arrived(order=self.tables.files[piece.files[0]])
         numbers = self._sequence(piece)
         return None if numbers is None else Arrived(numbers)
 
-    def _sequence(self, piece: Piece) -> pl.Series | None:
+    def _sequence(self, piece: FilePiece) -> pl.Series | None:
         """Return the numbers of a piece's rows in the order in which they arrived, where that decides among the rows of a key.
 
         Rows of one run arrive file by file in the order of their names, numbers in these by size.
