@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ddcli.engine.jit.load import kernel
 from ddcli.engine.jit.registry import inline, matrix_of
-from ddcli.engine.kernels.neighbours import first_not_after, last_not_after
+from ddcli.engine.kernels.neighbours import count_copies, first_not_after, last_not_after
 from ddcli.engine.kernels.reduce_rows import OVERFLOW
 from ddcli.engine.kernels.reduce_times import NO_ROOM, compare_at
-from ddcli.engine.kernels.rows import SMALLEST, sum_overflows
+from ddcli.engine.kernels.rows import SMALLEST
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,7 @@ def first_from(
     return low
 
 
-@kernel("LMMiiiVVVM")
+@kernel("LMMiiiVVMM")
 def nearest(
     sources: list[np.ndarray],
     bounds: np.ndarray,
@@ -51,8 +51,10 @@ def nearest(
     order. All but the last count whatever their times; of the last, rows of a time not after the probe's. Probe p, a row [order | strict
     | time], has its key's right rows in bounds[p]. Nearest are those with the greatest order that is at the probe's or before it, or if
     it is strict before it, whose count is positive. `near` and `far` have the least times of the last source's rows, so many together. `cursor`
-    has a lane a source. Returns how many rows, NO_ROOM or OVERFLOW.
+    has 2 rows of a lane a source, at least two. Returns how many rows, NO_ROOM or OVERFLOW.
     """
+    places = cursor[0]
+    counts = cursor[1]
     count = len(sources)
     last = count - 1
     at = nk + nv
@@ -61,19 +63,19 @@ def nearest(
         time = probes[p, lanes + 1]
         for s in range(count):
             least = 1 - probes[p, lanes]
-            cursor[s] = first_from(
+            places[s] = first_from(
                 matrix_of(sources, s), bounds[p, 2 * s], bounds[p, 2 * s + 1], nk + 1, probes, p, 0, lanes, least
             )
         begun = o
         while True:
-            cursor[last] = last_not_after(
-                matrix_of(sources, last), bounds[p, 2 * last], cursor[last], at, time, near, far
+            places[last] = last_not_after(
+                matrix_of(sources, last), bounds[p, 2 * last], places[last], at, time, near, far
             )
             best = -1
             row = 0
             for s in range(count):
-                if cursor[s] > bounds[p, 2 * s]:
-                    r = cursor[s] - 1
+                if places[s] > bounds[p, 2 * s]:
+                    r = places[s] - 1
                     if best < 0 or compare_at(matrix_of(sources, s), r, nk, matrix_of(sources, best), row, nk, nv) > 0:
                         best = s
                         row = r
@@ -82,16 +84,9 @@ def nearest(
             model = matrix_of(sources, best)
             if o > begun and compare_at(model, row, nk + 1, out, o - 1, 2, lanes) != 0:
                 break
-            there = 0
-            for s in range(count):
-                m = matrix_of(sources, s)
-                while cursor[s] > bounds[p, 2 * s] and compare_at(m, cursor[s] - 1, nk, model, row, nk, nv) == 0:
-                    cursor[s] -= 1
-                    if s < last or m[cursor[s], at] <= time:
-                        if sum_overflows(there, m[cursor[s], at + 1], 0):
-                            return OVERFLOW
-                        there += m[cursor[s], at + 1]
-            if there > 0:
+            if count_copies(sources, bounds, p, -1, places, model, row, nk, nv, time, counts) == OVERFLOW:
+                return OVERFLOW
+            if counts[1] > 0:
                 if o == out.shape[0]:
                     return NO_ROOM
                 out[o, 0] = p
@@ -101,7 +96,7 @@ def nearest(
     return o
 
 
-@kernel("LMMMiiiiVVVM")
+@kernel("LMMMiiiiVVMM")
 def met(
     sources: list[np.ndarray],
     rights: np.ndarray,
@@ -122,6 +117,8 @@ def met(
     They are those between it and the next place with right rows, before the time or at it, and of times before the change's. The diff is that
     of each update: what adds up to nothing is not left out. Returns how many rows, NO_ROOM, or OVERFLOW for a diff that can't be negated.
     """
+    places = cursor[0]
+    counts = cursor[1]
     count = len(sources)
     last = count - 1
     at = nk + nv
@@ -129,42 +126,29 @@ def met(
     for c in range(changes.shape[0]):
         time = changes[c, lanes]
         for s in range(count):
-            cursor[s] = first_from(
+            places[s] = first_from(
                 matrix_of(sources, s), rights[c, 2 * s], rights[c, 2 * s + 1], nk + 1, changes, c, 0, lanes, 1
             )
         best = -1
         row = 0
         while True:
-            cursor[last] = first_not_after(
-                matrix_of(sources, last), cursor[last], rights[c, 2 * last + 1], at, time, near, far
+            places[last] = first_not_after(
+                matrix_of(sources, last), places[last], rights[c, 2 * last + 1], at, time, near, far
             )
             best = -1
             for s in range(count):
-                if cursor[s] < rights[c, 2 * s + 1] and (
+                if places[s] < rights[c, 2 * s + 1] and (
                     best < 0
-                    or compare_at(matrix_of(sources, s), cursor[s], nk, matrix_of(sources, best), row, nk, nv) < 0
+                    or compare_at(matrix_of(sources, s), places[s], nk, matrix_of(sources, best), row, nk, nv) < 0
                 ):
                     best = s
-                    row = cursor[s]
+                    row = places[s]
             if best < 0:
                 break
             model = matrix_of(sources, best)
-            earlier = 0
-            until = 0
-            for s in range(count):
-                m = matrix_of(sources, s)
-                while cursor[s] < rights[c, 2 * s + 1] and compare_at(m, cursor[s], nk, model, row, nk, nv) == 0:
-                    diff = m[cursor[s], at + 1]
-                    if s < last or m[cursor[s], at] < time:
-                        if sum_overflows(earlier, diff, 0):
-                            return OVERFLOW
-                        earlier += diff
-                    if s < last or m[cursor[s], at] <= time:
-                        if sum_overflows(until, diff, 0):
-                            return OVERFLOW
-                        until += diff
-                    cursor[s] += 1
-            if earlier > 0 or until > 0:
+            if count_copies(sources, rights, c, 1, places, model, row, nk, nv, time, counts) == OVERFLOW:
+                return OVERFLOW
+            if counts[0] > 0 or counts[1] > 0:
                 break
         for s in range(count):
             m = matrix_of(sources, s)

@@ -64,6 +64,48 @@ def last_not_after(m: np.ndarray, low: int, high: int, at: int, time: int, near:
     return low
 
 
+@inline
+def count_copies(
+    sources: list[np.ndarray],
+    bounds: np.ndarray,
+    c: int,
+    step: int,
+    cursor: np.ndarray,
+    model: np.ndarray,
+    row: int,
+    nk: int,
+    nv: int,
+    time: int,
+    counts: np.ndarray,
+) -> int:
+    """Move cursors over all rows with the value of a row of `model`, and count them: `counts` gets those before a time, and those at it too.
+
+    Rows lie before the cursors where `step` is -1, and from them on where it is 1, within bounds[c]; all but the last source's are of earlier
+    times. Returns OVERFLOW, or 0.
+    """
+    last = len(sources) - 1
+    back = 1 if step < 0 else 0
+    at = nk + nv
+    counts[0] = 0
+    counts[1] = 0
+    for s in range(last + 1):
+        m = matrix_of(sources, s)
+        r = cursor[s] - back
+        while bounds[c, 2 * s] <= r < bounds[c, 2 * s + 1] and compare_at(m, r, nk, model, row, nk, nv) == 0:
+            diff = m[r, at + 1]
+            if s < last or m[r, at] < time:
+                if sum_overflows(counts[0], diff, 0):
+                    return OVERFLOW
+                counts[0] += diff
+            if s < last or m[r, at] <= time:
+                if sum_overflows(counts[1], diff, 0):
+                    return OVERFLOW
+                counts[1] += diff
+            r += step
+        cursor[s] = r + back
+    return 0
+
+
 @kernel("LMMiiiiVVMM")
 def rows_around(
     sources: list[np.ndarray],
@@ -87,12 +129,13 @@ def rows_around(
     A segment has changes of one key and time that are near each other, what is between them, and `reach` more rows on each side, copies counted,
     of those there before and of those after; fewer only where the partition ends. Its number is that of its first change. The first
     `deciding` lanes of a value say its place; where these are fewer than `nv`, whole runs of values that they don't tell apart are in, and stand
-    beside `reach` others. Values of no positive count are left out. `cursor` has 2 rows of a lane a source. Returns how many rows, NO_ROOM
+    beside `reach` others. Values of no positive count are left out. `cursor` has 3 rows of a lane a source, at least two. Returns how many rows, NO_ROOM
     or OVERFLOW.
     """
     count = len(sources)
     low = cursor[0]
     high = cursor[1]
+    counts = cursor[2]
     at = nk + nv
     o = 0
     c = 0
@@ -145,21 +188,10 @@ def rows_around(
                     break
                 if compare_at(model, row, nk, matrix_of(sources, last_source), last_row, nk, deciding) != 0:
                     break
-            earlier = 0
-            until = 0
-            for s in range(count):
-                m = matrix_of(sources, s)
-                while high[s] > bounds[c, 2 * s] and compare_at(m, high[s] - 1, nk, model, row, nk, nv) == 0:
-                    high[s] -= 1
-                    diff = m[high[s], at + 1]
-                    if s < count - 1 or m[high[s], at] < time:
-                        if sum_overflows(earlier, diff, earlier + diff):
-                            return OVERFLOW
-                        earlier += diff
-                    if s < count - 1 or m[high[s], at] <= time:
-                        if sum_overflows(until, diff, until + diff):
-                            return OVERFLOW
-                        until += diff
+            if count_copies(sources, bounds, c, -1, high, model, row, nk, nv, time, counts) == OVERFLOW:
+                return OVERFLOW
+            earlier = counts[0]
+            until = counts[1]
             if earlier > 0 or until > 0:
                 if o == out.shape[0]:
                     return NO_ROOM
@@ -224,21 +256,10 @@ def rows_around(
                     break
                 if compare_at(model, row, nk, matrix_of(sources, last_source), last_row, nk, deciding) != 0:
                     break
-            earlier = 0
-            until = 0
-            for s in range(count):
-                m = matrix_of(sources, s)
-                while low[s] < bounds[c, 2 * s + 1] and compare_at(m, low[s], nk, model, row, nk, nv) == 0:
-                    diff = m[low[s], at + 1]
-                    if s < count - 1 or m[low[s], at] < time:
-                        if sum_overflows(earlier, diff, earlier + diff):
-                            return OVERFLOW
-                        earlier += diff
-                    if s < count - 1 or m[low[s], at] <= time:
-                        if sum_overflows(until, diff, until + diff):
-                            return OVERFLOW
-                        until += diff
-                    low[s] += 1
+            if count_copies(sources, bounds, c, 1, low, model, row, nk, nv, time, counts) == OVERFLOW:
+                return OVERFLOW
+            earlier = counts[0]
+            until = counts[1]
             floor = row
             floor_source = best
             if changed == 1:

@@ -147,7 +147,13 @@ class AsofJoin:
             out = np.empty((room, self.nv + 1), np.int64)
             sizes = (self.nk, self.nv, self.lanes)
             count = nearest(
-                sources, bounds, probes, *sizes, *self._least(sources), np.empty(len(sources), np.int64), out
+                sources,
+                bounds,
+                probes,
+                *sizes,
+                *self._least(sources),
+                np.empty((2, max(len(sources), 2)), np.int64),
+                out,
             )
             if count != NO_ROOM:
                 break
@@ -165,7 +171,7 @@ class AsofJoin:
         while True:
             out = np.empty((room, self.nv + 2), np.int64)
             sizes = (self.nk, self.nv, self.lanes, int(self.strict))
-            cursor = np.empty(len(sources), np.int64)
+            cursor = np.empty((2, max(len(sources), 2)), np.int64)
             count = met(sources, rights, lefts, changes, *sizes, *self._least(sources), cursor, out)
             if count != NO_ROOM:
                 return out[: checked(count)]

@@ -73,7 +73,7 @@ class Neighbours:
     def _rows_around(self, sources: list[Lanes], bounds: Lanes, changes: Lanes) -> Lanes:
         """Return rows [segment | value | count before | count after]."""
         room = len(changes) * (2 * min(self.reach, 8) + 2) + 64
-        cursor = np.empty((2, len(sources)), np.int64)
+        cursor = np.empty((3, max(len(sources), 2)), np.int64)
         times = sources[-1][:, -2]
         near, far = (np.minimum.reduceat(times, np.arange(0, len(times), each)) for each in (NEAR, NEAR * NEAR))
         while True:
