@@ -16,6 +16,8 @@ from tests.draws import SEED, chance, many
 from tests.harness import ORDERS, ROOT, Folder
 
 os.environ.pop("COLUMNS", None)  # the width of the terminal that the tests were started from
+for name in [name for name in os.environ if name.startswith("GITHUB_")]:  # on GitHub commands say more
+    del os.environ[name]
 
 MEMORY, ROOM = Path("/dev/shm"), 8 << 30  # noqa: S108 - pytest makes a directory of this user's there
 """Where files are memory, and its free bytes from which on tests write there: they make and remove some million files, and on a disk
@@ -105,9 +107,7 @@ def _no_waiting_for_the_disk():
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch, capfd):
-    """Return an empty folder in which commands run; it is not on GitHub, where they say more."""
-    for name in [name for name in os.environ if name.startswith("GITHUB_")]:
-        monkeypatch.delenv(name)
+    """Return an empty folder in which commands run."""
     monkeypatch.chdir(tmp_path)
     return Folder(tmp_path, capfd)
 

@@ -209,22 +209,35 @@ def _here(arguments, folder):
         mock.patch.object(sys, "stdin", io.StringIO()),
         mock.patch.object(secret, "urandom", return_value=SECRET),  # else no two runs show rows in one order
         mock.patch.object(sys, "path", [*sys.path]),
-        mock.patch.dict(os.environ, environment(), clear=True),
+        same_environment(),
     ):
         code = called(arguments)
     return Result(code, out.getvalue().decode(), said=said.getvalue().decode())
 
 
 def _by_bash(line, folder):
-    env = environment() | {"PATH": f"{programs(folder)}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    env = os.environ | {"PATH": f"{programs(folder)}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     done = subprocess.run(["bash", "-c", line], cwd=folder, env=env, timeout=120, check=False, **streams)
     return Result(done.returncode, "", said=done.stdout)
 
 
-def environment():
-    """Return the environment of a person at a terminal: on GitHub commands say more."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("GITHUB_")}
+@contextlib.contextmanager
+def same_environment():
+    """Undo what is changed in the environment meanwhile, and write nothing else there.
+
+    Threads of libraries read it at any moment; polars' one for object stores does ten times a second, for ever after. The C library frees its list
+    of variables when it makes a longer one. So who removes all and sets them again, as `mock.patch.dict` does, has them read freed memory.
+    """
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in [name for name in os.environ if name not in before]:
+            del os.environ[name]
+        for name, value in before.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value
 
 
 def programs(folder):

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import re
 import shutil
 
@@ -81,6 +82,15 @@ def test_what_help_shows_works(ran, tmp_path, line):
     result = run(line, folder)
     assert result.code == int(code or 0), result.said
     assert "Traceback" not in result.said
+
+
+def test_calling_a_command_here_writes_nothing_to_the_environment(tmp_path, monkeypatch):
+    """Threads of libraries read it: `same_environment` tells what became of them."""
+    written = []
+    for write in ("putenv", "unsetenv"):
+        monkeypatch.setattr(os, write, lambda *arguments: written.append(arguments))
+    assert run("dd functions week -o json", tmp_path).code == 0
+    assert written == []
 
 
 @pytest.mark.parametrize("name", JSON)

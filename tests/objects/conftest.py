@@ -12,6 +12,7 @@ from itertools import count
 import pytest
 
 from ddcli.store.files.objects import ObjectPath
+from tests.harness import same_environment
 
 NUMBERS = count()
 SERVER = """
@@ -39,11 +40,9 @@ def endpoint(tmp_path_factory):
             "AWS_REGION": "us-east-1",
         }
         await_answer(found["AWS_ENDPOINT_URL"], server)
-        before = dict(os.environ)
-        os.environ |= found
-        yield found["AWS_ENDPOINT_URL"]
-        os.environ.clear()
-        os.environ |= before
+        with same_environment():
+            os.environ |= found
+            yield found["AWS_ENDPOINT_URL"]
         server.terminate()
 
 
