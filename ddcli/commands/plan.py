@@ -128,7 +128,7 @@ def preview(path: Path, *, state: Path | None = None, until: str | None = None) 
 
 
 def _preview(request: Request, manifest: Manifest | None) -> Preview:
-    from ddcli.driver.migration import find_changes
+    from ddcli.driver.migration import find_changes, needs_apply
     from ddcli.driver.prepare import amending, prepare
     from ddcli.engine.times import Frontier
     from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
@@ -163,7 +163,7 @@ def _preview(request: Request, manifest: Manifest | None) -> Preview:
         format_frontier(before, kinds) if before else None,
         format_frontier(upper, kinds) if upper else None,
         work=upper != before or changes is not None,
-        needs_apply=bool(changes and changes.rewritten and not request.withdrawn),
+        needs_apply=bool(manifest and changes and not request.withdrawn and needs_apply(request, manifest, changes)),
         inputs=inputs,
         inferred={
             name: reader.log.inferred

@@ -27,6 +27,7 @@ from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
 from ddcli.job.clock import is_due, last_time, run_time
+from ddcli.job.functions import functions_of
 from ddcli.job.request import error_directory, find_inputs, is_changed
 from ddcli.job.sizes import rows_held, rows_read
 from ddcli.plan.changes import CONTENTS, Known, PlanChanges, present
@@ -96,9 +97,20 @@ def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
     return gone | found
 
 
-def refuse_rewriting(request: Request, changes: PlanChanges) -> None:
+def needs_apply(request: Request, manifest: Manifest, changes: PlanChanges) -> bool:
+    """Say whether outputs would change in a way that a person has to ask for.
+
+    Not where the file is the one that the state was made by, and depends on no code or state beside it that may have changed: then this version of
+    dd only plans the same meaning otherwise.
+    """
+    spec = request.spec
+    beside = any(functions_of(spec)) or any(given.arrangement is not None for given in spec.inputs.values())
+    return bool(changes.rewritten) and (beside or manifest.pipeline != request.digest)
+
+
+def refuse_rewriting(request: Request, manifest: Manifest, changes: PlanChanges) -> None:
     """Raise StateError if outputs would change and neither `--apply` nor `--full-refresh` allows it."""
-    if not changes.rewritten or request.apply:
+    if request.apply or not needs_apply(request, manifest, changes):
         return
     lines = [f"output '{name}': {'; '.join(changes.why(name)) or 'changed'}" for name in changes.rewritten]
     raise StateError(
@@ -141,7 +153,7 @@ def rebuild(
     if request.withdrawn:
         refuse_withdrawing(request, manifest, changes)
     else:
-        refuse_rewriting(request, changes)
+        refuse_rewriting(request, manifest, changes)
     found = find_inputs(request, manifest, anew=not changes.known.inputs)
     found |= {name: found[name].mended(manifest.inputs[name]) for name in request.withdrawn}
     if not changes.known.inputs:

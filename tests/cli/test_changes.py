@@ -392,3 +392,21 @@ def test_an_output_that_is_not_what_was_written_gives_no_difference(orders):
     assert result.code == 4
     assert "is not as it was written" in result.err
     assert len(list(path.parent.glob("*.parquet"))) == 1
+
+
+def test_a_file_that_is_planned_otherwise_by_a_newer_version_needs_no_apply(orders, monkeypatch):
+    """Its meaning is its text's; what the state keeps is built anew, and outputs are corrected where the older version was wrong."""
+    query = 'sql: "select o.region, o.amount from orders o where exists (select 1 from orders b where b.region = o.region and b.amount = o.amount)"'
+    monkeypatch.setattr("ddcli.job.kept_plan.load", lambda *_: None)
+    with monkeypatch.context() as older:
+        older.setattr("ddcli.plan.sql.block.direct", lambda *_: None)
+        edit(orders, ("outputs:\n", f"  less:\n    {query}\noutputs:\n  less: out/less/\n"))
+        ran(orders)
+    before = contents(orders.folder / "out/less")
+    assert len(before) == 2
+    orders.log("orders/2.parquet", [("east", 3, 3, 1)], **LOG)
+    found = planned(orders)
+    assert found["outputs"]["less"]["change"] == "changed"
+    assert not found["needs_apply"]
+    ran(orders)
+    assert contents(orders.folder / "out/less") == before | {("east", 3): 1}
