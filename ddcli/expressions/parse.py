@@ -209,7 +209,9 @@ class ExpressionReader:
             return self.resolve(node, "array", [self.read(each) for each in elements])
         if isinstance(node, exp.Bracket):
             value, indices = self.take(node, "this", "expressions")
-            if len(indices) == 1 and not isinstance(indices[0], exp.Slice):
+            if any(isinstance(each, exp.Slice) for each in indices):
+                self.fail(node, "a slice of a list is not supported", "an element is `tags[1]`; `unnest` has them all")
+            if len(indices) == 1:
                 return self.resolve(node, "element", [self.read(value), self.read(indices[0])])
         return self.unknown_form(node)
 

@@ -78,7 +78,7 @@ class Engine:
             session.advance_to(self.now)
         self.dataflow.step()
         for record, _, diff in self.output.updates():
-            self.contents[tuple(record)] += diff
+            self.contents[tuple(map(plain, record))] += diff
         return records((record, count) for record, count in self.contents.items() if count)
 
 

@@ -36,6 +36,19 @@ WRONG = {
     ),
     "select abs(a) over (order by b) as n from t": (None, "abs is no window function"),
     "select row_number() filter (where a > 1) over () as n from t": (None, "`filter` does not go with row_number"),
+    "select array_agg(a order by b) filter (where a > 1) over () as n from t": (
+        None,
+        "`filter` does not go with array_agg over a window",
+    ),
+    "select (select sum(t.b) filter (where u.c > 1) from u) as n from t": (
+        "1:16",
+        "sum aggregates only columns of the query around",
+    ),
+    "select t.a from t where exists (select sum(t.b) from u)": (
+        "1:40",
+        "sum aggregates only columns of the query around",
+    ),
+    "select a from t group by a having exists (select 1 from u where u.c > sum(u.a))": ("1:71", "sum can't stand here"),
     "select sum(row_number() over ()) as n from t": (None, "a window function can't stand here"),
     "select ntile(0) over (order by a) as n from t": (None, "ntile takes a constant whole number from 1 on"),
     "select lag(a, 1, s) over (order by b) as n from t": (None, "`lag` needs arguments of one type"),

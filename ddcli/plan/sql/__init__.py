@@ -4,12 +4,14 @@ A query becomes a product of its tables with conditions, then groups, a list, an
 reads: see `block`. Nothing of sqlglot's tree may be left unread: see `ddcli.expressions.sql`.
 
 * block: a relation while it is built, and the subqueries that attach to it
+* calls: calls of aggregates, as syntax
 * context: what the parts of a statement know of each other
 * direct: subqueries that need no rows around them
 * entries: the list of a `select`, and what `*` stands for
 * groups: `group by`, aggregates, grouping sets
 * names: the names in scope, and the columns that they mean
 * nodes: joins on expressions, null-safe ones, and what is padded with nulls
+* outer_aggregates: aggregates in subqueries that are of the rows around
 * outer_join: outer joins on any condition
 * product: items joined by the conditions on them
 * reader: expressions with names, aggregates and subqueries

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ddcli.plan.logical import LoopName, Node
     from ddcli.plan.relation import Relation
     from ddcli.plan.sql.names import Names
+    from ddcli.plan.sql.outer_aggregates import OuterAggregates
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,7 @@ class QueryLowering(Protocol):
     coordinates: int
     leaving: frozenset[str]
     shown: exp.Expr | None
+    outer: OuterAggregates
     order: list[tuple[str, bool]]
 
     @property
@@ -94,6 +96,9 @@ class QueryLowering(Protocol):
 
     def beginning(self, node: exp.Expr, environment: Environment, leaving: frozenset[str]) -> QueryResult:
         """Return the relation of a query without the sides of unions that name some tables."""
+
+    def tried(self, node: exp.Expr, environment: Environment) -> None:
+        """Lower a query for what its expressions note of themselves, and for nothing else."""
 
     def reads_around(self, node: exp.Expr, environment: Environment) -> bool:
         """Say whether a query reads columns of the query around it."""

@@ -8,25 +8,29 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from ddcli.errors import SpecError
+from ddcli.expressions.aggregates import AggregateCall
 from ddcli.expressions.coerce import INT64
 from ddcli.expressions.tree import Column, Expression, Literal
 from ddcli.plan import logical
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.block import Block
+from ddcli.plan.sql.calls import find_aggregates, find_groupings
 from ddcli.plan.sql.context import Groups
-from ddcli.plan.sql.names import Names, renamed
+from ddcli.plan.sql.names import Name, Names, renamed
 from ddcli.plan.sql.nodes import call, column
-from ddcli.plan.sql.reader import AggregateCalls, RowExpressions, find_aggregates, find_groupings
+from ddcli.plan.sql.reader import AggregateCalls, RowExpressions
 from ddcli.plan.sql.top import position_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from ddcli.errors import Span
-    from ddcli.expressions.aggregates import AggregateCall
     from ddcli.plan.logical import Node
     from ddcli.plan.sql.context import QueryLowering
     from ddcli.plan.sql.entries import Entry
+
+    Call = tuple[AggregateCall, Expression | None]
+    """An aggregate, and the condition of the rows that it is of, None where it is of all."""
 
 MOST = 64
 """Sets of expressions that a `cube` and its like may stand for."""
@@ -45,9 +49,15 @@ def _clauses(node: exp.Select, *names: str) -> list[exp.Expr]:
 
 
 def grouped(
-    statement: QueryLowering, block: Block, node: exp.Select, entries: Sequence[Entry], *, deferred: bool
+    statement: QueryLowering,
+    block: Block,
+    node: exp.Select,
+    entries: Sequence[Entry],
+    owned: Sequence[exp.Expr],
+    *,
+    deferred: bool,
 ) -> tuple[Block, bool]:
-    """Return the block of the groups, and whether there is exactly one for each row around.
+    """Return the block of the groups, and whether there is exactly one for each row around; `owned` are aggregates in subqueries.
 
     With `deferred`, a group of no rows is missing, and aggregates are read as what they are then where they are null.
     """
@@ -56,13 +66,14 @@ def grouped(
     written += [*_clauses(node, "having", "order", "qualify"), *(node.args.get("windows") or ())]
     marks = {id(each): _grouping(statement, block, each, entries, keys) for each in find_groupings(written)}
     reader = AggregateCalls(statement.tree, block)
-    calls: dict[str, AggregateCall] = {}
+    calls: dict[str, Call] = {}
     found: dict[int, str] = {}
     places: dict[int, Span] = {}
-    for aggregate in find_aggregates(written):
-        call_ = reader.called(aggregate)
-        calls.setdefault(call_.text(), call_)
-        found[id(aggregate)] = call_.text()
+    for aggregate in [*find_aggregates(written), *owned]:
+        call_, condition = reader.called(aggregate)
+        text = call_.text() + (f" filter {condition.text()}" if condition is not None else "")
+        calls.setdefault(text, (call_, condition))
+        found[id(aggregate)] = text
         places[id(aggregate)] = statement.tree.place(aggregate)
     around = tuple(block.environment.outer.node.schema) if block.environment.outer is not None else ()
     plain = {text: key.name for text, key in keys.items() if isinstance(key, Column)}
@@ -78,9 +89,10 @@ def grouped(
     for members in sets:
         by: dict[str, Expression] = {key: column(block.node, key) for key in around}
         by |= {names[text]: keys[text] for text in members}
-        part = nodes.reduced(block.node, by, list(calls.values()), results)
+        part = _reduced(block.node, by, dict(zip(results, calls.values(), strict=True)))
         if not members and not deferred:
-            part = _with_nothing(statement, node, block, part, around)
+            counts = {name for name, call_ in zip(results, calls.values(), strict=True) if call_[0].function == "count"}
+            part = _with_nothing(statement, node, block, part, around, counts)
         spread = _spread(part, around, names, keys)
         ungrouped = {name: Literal(_mask(marks[number], members), INT64) for number, name in listed.items()}
         parts.append(nodes.extended(spread, ungrouped))
@@ -90,12 +102,17 @@ def grouped(
     over: dict[str, Expression] = {text: column(joined, name) for text, name in names.items()}
     values = {
         number: _or_nothing(
-            calls[text],
+            calls[text][0],
             Column(named[text], joined.schema[named[text]].or_null(deferred), places[number]),
             deferred=deferred,
         )
         for number, text in found.items()
     }
+    for aggregate in owned:
+        value = values[id(aggregate)]
+        assert isinstance(value, Column)
+        statement.outer.values[id(aggregate)] = value
+        scope.names.append(Name(None, f"\0{value.name}", value.name, bare=False))
     values |= {number: column(joined, name) for number, name in listed.items()}
     rows = RowExpressions(statement.tree, block)
     aliases = {each.name.lower(): each.written for each in entries if each.written is not None}
@@ -127,8 +144,38 @@ def _or_nothing(call_: AggregateCall, found: Expression, *, deferred: bool) -> E
     return found
 
 
+def _reduced(node: Node, by: Mapping[str, Expression], calls: Mapping[str, Call]) -> Node:
+    """Return one record a group: its key, and the values of aggregates by name, null for those that are of none of its rows."""
+    apart = {condition.text(): condition for _, condition in calls.values() if condition is not None}
+    own = {name: each for name, (each, condition) in calls.items() if condition is None}
+    if apart and not own:
+        (rows,) = renamed(["#rows"], [*by, *calls]).values()
+        own = {rows: AggregateCall("count", (), False, (), INT64)}
+    whole = nodes.reduced(node, by, list(own.values()), list(own))
+    if not apart:
+        return whole
+    for text, kept in apart.items():
+        some = {
+            name: each
+            for name, (each, condition) in calls.items()
+            if condition is not None and condition.text() == text
+        }
+        keys = renamed(by, [*whole.schema, *calls])
+        found = nodes.reduced(
+            nodes.filtered(node, kept), {keys[name]: each for name, each in by.items()}, list(some.values()), list(some)
+        )
+        pairs = [nodes.Pair(column(whole, name), column(found, keys[name]), null_safe=True) for name in by]
+        whole = nodes.joined(whole, found, pairs, "left")
+    return nodes.projected(whole, [*by, *calls])
+
+
 def _with_nothing(
-    statement: QueryLowering, node: exp.Select, block: Block, part: Node, around: tuple[str, ...]
+    statement: QueryLowering,
+    node: exp.Select,
+    block: Block,
+    part: Node,
+    around: tuple[str, ...],
+    counts: Container[str],
 ) -> Node:
     """Return groups of all rows with those of no rows: counts are 0 there, other aggregates null.
 
@@ -136,7 +183,7 @@ def _with_nothing(
     """
     every = statement.one(block.environment, statement.tree.place(node))
     nothing: dict[str, Expression] = {
-        name: Literal(0, INT64) if not kind.nullable and _counts(part, name) else Literal(None, kind.or_null())
+        name: Literal(0, INT64) if name in counts else Literal(None, kind.or_null())
         for name, kind in part.schema.items()
         if name not in around
     }
@@ -145,13 +192,6 @@ def _with_nothing(
         part, {key: Column(key, kind) for key, kind in empty.schema.items() if key in around} | nothing
     )
     return nodes.concat([part, empty, logical.Negate((there,), there.schema)])
-
-
-def _counts(part: Node, name: str) -> bool:
-    """Say whether a column of a reduction is a count."""
-    assert isinstance(part, logical.Reduce)
-    at = [each for each, _ in part.results].index(name)
-    return part.calls[at].function == "count"
 
 
 def _spread(part: Node, around: tuple[str, ...], names: dict[str, str], keys: dict[str, Expression]) -> Node:

@@ -13,9 +13,10 @@ from ddcli.expressions.parse import BINARY, ExpressionReader, check_depth
 from ddcli.expressions.reductions import ReductionReader
 from ddcli.expressions.scope import ColumnScope
 from ddcli.expressions.tree import Call, Column, Expression, Literal, deep_calls
+from ddcli.plan.sql.calls import OWNED, find_aggregates, is_aggregate, quantifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import NoReturn
 
     from ddcli.expressions.aggregates import AggregateCall
@@ -57,6 +58,8 @@ class RowExpressions(ExpressionReader):
     def read(self, node: exp.Expr) -> Expression:
         if (known := self.block.known.get(id(node))) is not None:
             return known
+        if (found := self.of_query_around(node)) is not None:
+            return found
         if isinstance(node, exp.Exists):
             (query,) = self.take(node, "this")
             return self.block.exists(query)
@@ -82,6 +85,18 @@ class RowExpressions(ExpressionReader):
                 self.fail(quantified, "`any` and `all` take a subquery", "of a list: array_contains(list, value)")
             return self.block.quantified(node, self.read(left), query, every=word == "all")
         return super().read(node)
+
+    def of_query_around(self, node: exp.Expr) -> Expression | None:
+        """Return the value of an aggregate that belongs to a query around; before that is known, something of its type; None of another node."""
+        called = node.this if isinstance(node, exp.Filter) else node
+        outer = self.block.statement.outer
+        if OWNED not in node.meta and (outer.asking is None or not is_aggregate(called)):
+            return None
+        if (found := outer.values.get(id(node))) is not None:
+            self.block.scope.note(found.name)
+            return found
+        call, _ = AggregateCalls(self.tree, self.block).called(node, own=False)
+        return Literal(None, call.type.or_null())
 
     def resolve(self, node: exp.Expr, name: str, args: Sequence[Expression]) -> Expression:
         """Return the call of a function; note one that means something else in other databases."""
@@ -159,9 +174,12 @@ class AggregateCalls(ReductionReader):
         self.inner = RowExpressions(tree, block)  # type: ignore[assignment]
         self.block = block
 
-    def called(self, node: exp.Expr) -> AggregateCall:
-        """Return the aggregate that a call, or a call with a filter, describes."""
-        condition = None
+    def called(self, node: exp.Expr, *, own: bool = True) -> tuple[AggregateCall, Expression | None]:
+        """Return the aggregate that a call describes, and which rows it is of where nulls in the place of the others' values won't do.
+
+        Without `own`, it must not be of the query's own rows, which have no groups where it stands.
+        """
+        condition, whole = None, node
         if isinstance(node, exp.Filter):
             node, where = self.take(node, "this", "expression")
             (written,) = self.take(where, "this")
@@ -171,20 +189,31 @@ class AggregateCalls(ReductionReader):
         with deep_calls():
             found = self.aggregate(node, AGGREGATES[AGGREGATE_SYNONYMS.get(written, written)], written)
         read = found.columns()
-        if read and not any(self.block.scope.owns(name) for name in read):
-            self.fail(
-                node, f"{written} aggregates only columns of the query around this one", "compute it there, and name it"
-            )
-        if condition is None:
-            return found
-        return self.kept(found, condition, node, written)
+        around = bool(read) and not any(self.block.scope.owns(name) for name in read)
+        if condition is not None and any(self.block.scope.owns(name) for name in condition.columns()):
+            around = False if not around else self.refuse_around(node, written)
+        if around and not self.block.statement.outer.found(whole, self.block.scope, sorted(read)):
+            self.refuse_around(node, written)
+        if not around and not own:
+            self.inner.unknown_function(node, written)
+        if condition is None or found.function == "array_agg":  # which has nulls
+            return found, condition
+        return self.kept(found, condition, node, written), None
+
+    def refuse_around(self, node: exp.Expr, written: str) -> NoReturn:
+        hint = "compute it there, and name it"
+        self.fail(node, f"{written} aggregates only columns of the query around this one", hint)
 
     def kept(self, call: AggregateCall, condition: Expression, node: exp.Expr, written: str) -> AggregateCall:
         """Return an aggregate over the rows for which a condition is true: over nulls instead of the others' values."""
         from dataclasses import replace
 
         if call.function == "array_agg":
-            self.fail(node, f"`filter` does not go with {written}", "filter the rows in a subquery of the `from`")
+            self.fail(
+                node,
+                f"`filter` does not go with {written} over a window",
+                "filter the rows in a subquery of the `from`",
+            )
         first = call.args[0] if call.args else Literal(1, call.type)
         value = self.conditional(node, [(condition, first)], Literal(None, first.type.or_null()))
         aggregate = AGGREGATES[call.function]
@@ -242,59 +271,6 @@ class GroupExpressions(RowExpressions):
             return Column(found.name, self.block.schema[found.name], found.span)
         hint = f"add it to `group by`, or take one of its values: min({name})"
         return self.fail(node, f"`{name}` may differ from row to row of a group", hint)
-
-
-def quantifier(node: object) -> str:
-    """Return `any` or `all` if a node is such a subquery; sqlglot takes some for calls of functions."""
-    if isinstance(node, exp.Any | exp.All):
-        return "all" if isinstance(node, exp.All) else "any"
-    if isinstance(node, exp.Anonymous) and str(node.this).lower() in ("any", "some", "all"):
-        word = str(node.this).lower()
-        return word.replace("some", "any") if node.expressions and isinstance(node.expressions[0], exp.Query) else ""
-    return ""
-
-
-def is_aggregate(node: exp.Expr) -> bool:
-    """Say whether a node is the call of an aggregate."""
-    if not isinstance(node, exp.Anonymous) or quantifier(node):
-        return False
-    name = str(node.this).lower()
-    return AGGREGATE_SYNONYMS.get(name, name) in AGGREGATES
-
-
-def is_grouping(node: exp.Expr) -> bool:
-    """Say whether a node is the call of `grouping`."""
-    return isinstance(node, exp.Anonymous) and str(node.this).lower() in ("grouping", "grouping_id")
-
-
-def find_aggregates(nodes: list[exp.Expr]) -> list[exp.Expr]:
-    """Return the aggregate calls in expressions, with their filters, but for those of subqueries and over windows."""
-    return _found(nodes, lambda node: is_aggregate(node.this if isinstance(node, exp.Filter) else node))
-
-
-def find_groupings(nodes: list[exp.Expr]) -> list[exp.Expr]:
-    """Return the calls of `grouping` in expressions, but for those of subqueries."""
-    return _found(nodes, is_grouping)
-
-
-def _found(nodes: list[exp.Expr], wanted: Callable[[exp.Expr], bool]) -> list[exp.Expr]:
-    """Return the outermost nodes in expressions that are wanted, but for those of subqueries."""
-    found, left = [], list(reversed(nodes))
-    while left:
-        node = left.pop()
-        if wanted(node):
-            found.append(node)
-            continue
-        parts = list(node.iter_expressions())
-        if isinstance(
-            node, exp.Window
-        ):  # its own aggregate is over rows: what it reads of these may be aggregates of groups
-            called = node.this.this if isinstance(node.this, exp.Filter) else node.this
-            parts = [part for part in parts if part is not node.this] + list(called.iter_expressions())
-            parts += [node.this.expression] if isinstance(node.this, exp.Filter) else []
-        if not isinstance(node, exp.Query):
-            left += reversed(parts)
-    return found
 
 
 def contains_query(node: exp.Expr) -> bool:

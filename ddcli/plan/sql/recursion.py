@@ -20,8 +20,8 @@ from ddcli.expressions.tree import Literal
 from ddcli.plan.iteration import iterate
 from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
+from ddcli.plan.sql.calls import find_aggregates
 from ddcli.plan.sql.context import Environment, QueryResult
-from ddcli.plan.sql.reader import find_aggregates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

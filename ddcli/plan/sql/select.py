@@ -11,7 +11,7 @@ from ddcli.errors import SpecError
 from ddcli.expressions.tree import Column, Expression
 from ddcli.plan import logical
 from ddcli.plan.sql import nodes
-from ddcli.plan.sql.context import QueryResult
+from ddcli.plan.sql.context import Environment, Outer, QueryResult
 from ddcli.plan.sql.entries import Entry, listed_entries
 from ddcli.plan.sql.groups import grouped, is_grouped
 from ddcli.plan.sql.names import renamed
@@ -22,7 +22,7 @@ from ddcli.plan.sql.windows import attach, find_windows, window_clauses
 
 if TYPE_CHECKING:
     from ddcli.plan.sql.block import Block
-    from ddcli.plan.sql.context import Environment, QueryLowering
+    from ddcli.plan.sql.context import QueryLowering
     from ddcli.plan.sql.top import Key
 
 CLAUSES = (
@@ -59,11 +59,14 @@ def select(statement: QueryLowering, node: exp.Select, environment: Environment,
     is_windowed = bool(
         find_windows([*listed, *window_clauses(node)]) or node.args.get("windows") or node.args.get("qualify")
     )
-    if is_grouped(node, listed):
+    clauses = [node.args[name] for name in ("having", "order", "qualify") if node.args.get(name) is not None]
+    around = Environment(environment.tables, Outer(block.scope, block.node), environment.taken)
+    owned = statement.outer.of(node, [*listed, *clauses], block.scope, lambda each: statement.tried(each, around))
+    if owned or is_grouped(node, listed):
         plain = having is None and distinct is None and limit is None and not offset and len(entries) == 1
-        plain = plain and not is_windowed
+        plain = plain and not is_windowed and not owned
         deferred = value and plain and not (entries[0].written is not None and contains_query(entries[0].written))
-        block, single = grouped(statement, block, node, entries, deferred=deferred)
+        block, single = grouped(statement, block, node, entries, owned, deferred=deferred)
         if having is not None:
             block.where(statement.tree.take(having, "this")[0])
         if deferred and single:

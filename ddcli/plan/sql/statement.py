@@ -16,6 +16,7 @@ from ddcli.plan.relation import Relation
 from ddcli.plan.sql import nodes
 from ddcli.plan.sql.context import Environment, Outer, QueryResult
 from ddcli.plan.sql.names import Names
+from ddcli.plan.sql.outer_aggregates import OuterAggregates
 from ddcli.plan.sql.select import select
 from ddcli.plan.sql.sets import set_operation
 from ddcli.plan.sql.top import ordered
@@ -68,6 +69,8 @@ def _bound(
     except RecursionError:
         hint = "name parts of it by `with`, or make them collections of their own"
         raise SpecError("queries stand too deep inside each other", span=text.span, hint=hint) from None
+    finally:
+        statement.outer.forget()
     statement.tree.finish()
     names: dict[str, str] = {}
     for name, column in result.columns:
@@ -107,6 +110,7 @@ class Statement:
     """The query whose rows are to be shown in its order: what they are ordered by stays in its relation."""
     order: list[tuple[str, bool]] = field(default_factory=list)
     """The columns of the relation of `shown` by which its rows are ordered, and whether each descends."""
+    outer: OuterAggregates = field(default_factory=OuterAggregates)
     _free: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def query(self, node: exp.Expr, environment: Environment, *, value: bool = False) -> QueryResult:
@@ -115,6 +119,15 @@ class Statement:
         With `value`, a query that is one value may be returned as how to compute that.
         """
         return self._query(node, self._inside(node, environment), value=value)
+
+    def tried(self, node: exp.Expr, environment: Environment) -> None:
+        """Lower a query for what its expressions note of themselves, and for nothing else."""
+        noted = len(self.notes)
+        try:
+            self.query(node, environment)
+        finally:
+            del self.notes[noted:]
+            self._free.clear()  # over groups a query may read other columns
 
     def reads_around(self, node: exp.Expr, environment: Environment) -> bool:
         """Say whether a query reads columns of the query around it."""

@@ -1,0 +1,68 @@
+"""Calls of aggregates in expressions as syntax, and of what stands among them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ddcli.expressions.aggregates import AGGREGATE_SYNONYMS, AGGREGATES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OWNED = "owned"
+"""The key of what is known of an aggregate's syntax node if it belongs to a query around its own."""
+
+
+def quantifier(node: object) -> str:
+    """Return `any` or `all` if a node is such a subquery; sqlglot takes some for calls of functions."""
+    if isinstance(node, exp.Any | exp.All):
+        return "all" if isinstance(node, exp.All) else "any"
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() in ("any", "some", "all"):
+        word = str(node.this).lower()
+        return word.replace("some", "any") if node.expressions and isinstance(node.expressions[0], exp.Query) else ""
+    return ""
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Say whether a node is the call of an aggregate, of the query that it stands in."""
+    if not isinstance(node, exp.Anonymous) or quantifier(node) or OWNED in node.meta:
+        return False
+    name = str(node.this).lower()
+    return AGGREGATE_SYNONYMS.get(name, name) in AGGREGATES
+
+
+def is_grouping(node: exp.Expr) -> bool:
+    """Say whether a node is the call of `grouping`."""
+    return isinstance(node, exp.Anonymous) and str(node.this).lower() in ("grouping", "grouping_id")
+
+
+def find_aggregates(nodes: list[exp.Expr]) -> list[exp.Expr]:
+    """Return the aggregate calls in expressions, with their filters, but for those of subqueries and over windows."""
+    return _found(nodes, lambda node: is_aggregate(node.this if isinstance(node, exp.Filter) else node))
+
+
+def find_groupings(nodes: list[exp.Expr]) -> list[exp.Expr]:
+    """Return the calls of `grouping` in expressions, but for those of subqueries."""
+    return _found(nodes, is_grouping)
+
+
+def _found(nodes: list[exp.Expr], wanted: Callable[[exp.Expr], bool]) -> list[exp.Expr]:
+    """Return the outermost nodes in expressions that are wanted, but for those of subqueries."""
+    found, left = [], list(reversed(nodes))
+    while left:
+        node = left.pop()
+        if wanted(node):
+            found.append(node)
+            continue
+        parts = list(node.iter_expressions())
+        if isinstance(
+            node, exp.Window
+        ):  # its own aggregate is over rows: what it reads of these may be aggregates of groups
+            called = node.this.this if isinstance(node.this, exp.Filter) else node.this
+            parts = [part for part in parts if part is not node.this] + list(called.iter_expressions())
+            parts += [node.this.expression] if isinstance(node.this, exp.Filter) else []
+        if not isinstance(node, exp.Query):
+            left += reversed(parts)
+    return found
