@@ -262,17 +262,8 @@ class Once(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Join(Node):
-    """Pairs of records with equal, non-null keys; `how` says which records without a partner stay, with nulls.
-
-    `on` pairs a left column with a right one. `columns` says where each column of the result comes from: its name,
-    the side ("left", "right", or "key" for one that equals both sides' key) and the column's name there (the left
-    one's for a key).
-    """
-
-    on: tuple[tuple[str, str], ...]
-    how: str
-    columns: tuple[tuple[str, str, str], ...]
+class Pairing(Node):
+    """Pairs of a left and a right record, one from each of two inputs."""
 
     @property
     def left(self) -> Node:
@@ -284,7 +275,21 @@ class Join(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class AsofJoin(Node):
+class Join(Pairing):
+    """Pairs of records with equal, non-null keys; `how` says which records without a partner stay, with nulls.
+
+    `on` pairs a left column with a right one. `columns` says where each column of the result comes from: its name,
+    the side ("left", "right", or "key" for one that equals both sides' key) and the column's name there (the left
+    one's for a key).
+    """
+
+    on: tuple[tuple[str, str], ...]
+    how: str
+    columns: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class AsofJoin(Pairing):
     """Each left record with the right record of its key that is nearest: of those at or before its value, one with the greatest.
 
     `on` pairs columns that are equal, `at` is the pair that is compared. With `forward` it is the least value at or after, and `strict` leaves
@@ -299,14 +304,6 @@ class AsofJoin(Node):
     forward: bool
     strict: bool
     columns: tuple[tuple[str, str, str], ...]
-
-    @property
-    def left(self) -> Node:
-        return self.inputs[0]
-
-    @property
-    def right(self) -> Node:
-        return self.inputs[1]
 
     def sides(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what is known of the left and of the right record by values of the result's; of the right one also its key."""

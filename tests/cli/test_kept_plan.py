@@ -124,14 +124,19 @@ def unplanned(monkeypatch):
     return arm
 
 
+def run_again(folder, unplanned):
+    """Run a pipeline without planning it again, without new rows and with some."""
+    batch(folder, 1)
+    run(folder / "p.yaml")
+    unplanned()
+    assert not run(folder / "p.yaml").changed
+    batch(folder, 2)
+    assert run(folder / "p.yaml").changed
+
+
 def test_the_second_run_neither_parses_nor_plans(tmp_path, unplanned):
     (tmp_path / "p.yaml").write_text(PIPELINE)
-    batch(tmp_path, 1)
-    run(tmp_path / "p.yaml")
-    unplanned()
-    assert not run(tmp_path / "p.yaml").changed
-    batch(tmp_path, 2)
-    assert run(tmp_path / "p.yaml").changed
+    run_again(tmp_path, unplanned)
 
 
 UNUSED = [
@@ -483,12 +488,7 @@ def test_the_second_run_of_a_file_with_parts_neither_parses_nor_plans(tmp_path, 
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts/rows.yaml").write_text(ROWS)
     (tmp_path / "p.yaml").write_text(PARTS)
-    batch(tmp_path, 1)
-    run(tmp_path / "p.yaml")
-    unplanned()
-    assert not run(tmp_path / "p.yaml").changed
-    batch(tmp_path, 2)
-    assert run(tmp_path / "p.yaml").changed
+    run_again(tmp_path, unplanned)
     monkeypatch.setenv("LEAST", "2")
     with pytest.raises(AssertionError, match="parsed or planned again"):
         run(tmp_path / "p.yaml")
