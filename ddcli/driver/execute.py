@@ -242,7 +242,11 @@ class _Run:
                 failed=failed,
                 lazily=spread,
             )
-            with nullcontext() if self.state is None else self.state.begin(batches=len(traces.traces())) as transaction:
+            with (
+                nullcontext()
+                if self.state is None
+                else self.state.begin(batches=len(traces.traces()), often=held is not None) as transaction
+            ):
                 publishing = Publishing(
                     self.request, self.time, before, self.upper.elements, assembled.outputs, transaction
                 )

@@ -8,6 +8,7 @@ https://parquet.apache.org/docs/file-format/ describes the format, its pages and
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -184,13 +185,7 @@ def _chunk(name: str, layout: BatchLayout, matrix: Matrix, pool: Pool, page: int
             levels = _levels(here, count)
             values = values if here is None else values[here]
         body = levels + (_numbers(values, size) if numbered else _differences(values, narrow=bool(form & NARROW)))
-        header: Fields = {
-            1: (I32, number_bytes(count)),
-            2: (I32, number_bytes(NUMBERS if numbered else DELTAS)),
-            3: (I32, number_bytes(LEVELS)),
-            4: (I32, number_bytes(LEVELS)),
-        }
-        pages += [_header(0, 5, header, len(body)), body]
+        pages += [_data_header(count, NUMBERS if numbered else DELTAS, len(body)), body]
     return _Chunk(column, b"".join(pages), dictionary)
 
 
@@ -218,6 +213,14 @@ def _dictionary(known: Matrix, kind: Type, pool: Pool) -> bytes:
         body = float_values(known).tobytes()
     header: Fields = {1: (I32, number_bytes(len(known))), 2: (I32, number_bytes(UNENCODED))}
     return _header(DICTIONARY_PAGE, 7, header, len(body)) + body
+
+
+@lru_cache(maxsize=1024)
+def _data_header(count: int, encoding: int, size: int) -> bytes:
+    """Return the header of a page of so many values."""
+    levels = (I32, number_bytes(LEVELS))
+    header: Fields = {1: (I32, number_bytes(count)), 2: (I32, number_bytes(encoding)), 3: levels, 4: levels}
+    return _header(0, 5, header, size)
 
 
 def _header(kind: int, field: int, header: Fields, size: int) -> bytes:
@@ -282,6 +285,7 @@ def _footer(rows: int, elements: list[bytes], chunks: list[bytes], end: int) -> 
     )
 
 
+@lru_cache(maxsize=1024)
 def _element(name: str, kind: Type) -> bytes:
     """Return what a footer says of a column's type."""
     form = form_of(kind, numbered=kind.kind in POOLED or kind.kind == "float64")

@@ -23,6 +23,9 @@ Fields = dict[int, tuple[int, bytes]]
 Shape = dict[int, "Callable[[int], int] | Shape"]
 """What of a struct is changed, by the number of the field: a number by a function, or what is in a struct, or in a list of them."""
 
+SHORT = [bytes([value]) for value in range(0x80)]
+"""The numbers that take one byte."""
+
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
     """Return the unsigned number at a place, and where it ends."""
@@ -41,6 +44,8 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 def varint_bytes(value: int) -> bytes:
     """Return an unsigned number as `varint` reads it."""
+    if value <= 0x7F:
+        return SHORT[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

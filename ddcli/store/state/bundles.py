@@ -58,9 +58,13 @@ def inside(arrangement: str, shard: int, name: str) -> str:
     return f"arrangements/{arrangement}/{shard}/{name}"
 
 
-def worthwhile(batches: int) -> bool:
-    """Say whether a commit of so many batches makes a bundle."""
-    return batches > FEW
+def worthwhile(batches: int, *, often: bool) -> bool:
+    """Say whether a commit of so many batches makes a bundle; of commits that come often, any of two batches does.
+
+    >>> worthwhile(3, often=False), worthwhile(3, often=True)
+    (False, True)
+    """
+    return batches > (1 if often else FEW)
 
 
 def fits(path: str, size: int) -> bool:

@@ -162,9 +162,12 @@ class State:
     ) -> None:
         self.close()
 
-    def begin(self, *, batches: int = 0) -> Transaction:
-        """Return the transaction of the next manifest, to which about so many batches come. Nothing is written before something is added to it."""
-        return Transaction(self, bundled=worthwhile(batches))
+    def begin(self, *, batches: int = 0, often: bool = False) -> Transaction:
+        """Return the transaction of the next manifest, to which about so many batches come; such commits may come `often`.
+
+        Nothing is written before something is added to it.
+        """
+        return Transaction(self, bundled=worthwhile(batches, often=often))
 
     def _clear(self, outputs: Mapping[str, Path]) -> None:
         """Remove what runs have left that did not come to their end."""
