@@ -187,7 +187,7 @@ def roots(request: Request) -> list[Path]:
     return [
         _log_of(request, given) if given.table else locate(request.base, given.path.value)
         for given in request.spec.inputs.values()
-        if given.arrangement is None and given.catalog is None
+        if given.arrangement is None and given.in_files
     ]
 
 
@@ -220,7 +220,7 @@ def look(pipeline: Path, request: Request) -> Look:
             state = locate(request.base, given.path.value)
             found.add((str(state), *manifest_numbers(state)[-1:]))
             continue
-        if given.catalog is not None:
+        if not given.in_files:
             found.add((given.name.value, _tip_of(request, given)))
             continue
         if given.table:
@@ -244,9 +244,7 @@ def is_whole(request: Request, seen: Look, now: Look) -> bool:
     if not added or (len(places) > 1 and not progress <= {entry[0] for entry in now if len(entry) > 1}):
         return False
     known = progress | {str(state) for state, _ in imports(request).values()}
-    known |= {
-        str(_log_of(request, given)) if given.catalog is None else name for name, given in request.spec.tables.items()
-    }
+    known |= {str(_log_of(request, given)) if given.in_files else name for name, given in request.spec.tables.items()}
     before = {entry[:2] for entry in seen if len(entry) == FILE}
     return all(
         has_end(Path(*entry[:2])) and entry[:2] not in before if len(entry) == FILE else entry[0] in known

@@ -297,7 +297,7 @@ def _met_paths(spec: Spec, base: Path, state: Path) -> list[SpecError]:
     for what, text in [*written, *([("state", spec.state)] if spec.state else [])]:
         path = locate(base, text.value)
         for name, given in spec.inputs.items():
-            if given.catalog is None and takes(locate(base, given.path.value), path / "updates.parquet"):
+            if given.in_files and takes(locate(base, given.path.value), path / "updates.parquet"):
                 errors.append(
                     SpecError(
                         f"{what}: writes into '{given.path.value}', where the input '{name}' reads",

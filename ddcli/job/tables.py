@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ddcli.expressions.types import Schema
     from ddcli.spec.model import InputSpec, Spec
+    from ddcli.store.mirrors.database import DatabaseSource
     from ddcli.store.mirrors.iceberg import IcebergSource
     from ddcli.store.mirrors.mirror import Mark
     from ddcli.store.mirrors.source import TableSource
@@ -82,6 +83,8 @@ def open_table(given: InputSpec, base: Path) -> TableSource:
     try:
         if given.table == "iceberg":
             return _in_catalog(given, origin.value)
+        if given.table == "database":
+            return _in_database(given, origin.value, base)
         from ddcli.store.mirrors.delta import DeltaSource
 
         return DeltaSource(real(locate(base, origin.value)))
@@ -98,6 +101,17 @@ def _in_catalog(given: InputSpec, name: str) -> IcebergSource:
     return IcebergSource(name, properties.pop("name", "default"), properties)
 
 
+def _in_database(given: InputSpec, uri: str, base: Path) -> DatabaseSource:
+    from ddcli.store.mirrors.database import DatabaseSource
+
+    assert given.query is not None, "a file names a table or a query"
+    file = real(locate(base, uri.partition(":///")[2]))
+    cursor = given.cursor.value if given.cursor else None
+    columns = None if given.follows else {name: kind for name, (_, kind) in (given.columns or {}).items()}
+    mirror = locate(base, given.path.value) if given.origin is not None else None
+    return DatabaseSource(uri, file, given.query.value, cursor, columns, mirror)
+
+
 def is_behind(spec: Spec, base: Path) -> bool:
     """Say whether a table seems to have changed since it was mirrored."""
     for given in spec.inputs.values():
@@ -110,9 +124,9 @@ def is_behind(spec: Spec, base: Path) -> bool:
 
 
 def _has_changed(given: InputSpec, base: Path, mark: Mark) -> bool:
-    """Say whether a table seems to be another than a mark says. Of Delta Lake that is a look at a name, else its catalog says it."""
+    """Say whether a table seems to be another than a mark says. Of Delta Lake that is a look at a name, else its catalog says it, or its file."""
     assert given.origin is not None, "the input is at its mirror"
-    if given.catalog is None:
+    if given.table == "delta":
         return has_changed(real(locate(base, given.origin.value)), mark.version, mark.tip)
     source = open_table(given, base)
     return (source.tip, {name: str(kind) for name, kind in source.columns.items()}) != (mark.tip, mark.columns)

@@ -158,6 +158,9 @@ class _ByFormat(Shape[model.InputSpec]):
             return _IMPORT.read(node, place, notes)
         for kind, record in _TABLES.items():
             if node.get(kind) is not None:
+                if kind == "database" and (node.get("table") is None) == (node.get("query") is None):
+                    hint = "for example `{database: sqlite:///shop.db, table: orders}`"
+                    raise notes.refuse(place.path, "wants `table` or `query`, one of them", place.word.span, hint)
                 given = record.read(node, place, notes)
                 self._check(node, place, notes, given)
                 return given

@@ -325,7 +325,7 @@ class CsvOptions:
 FORMATS = ("updates", "append", "upsert", "snapshots", "debezium", "delta_cdf")
 LOGS = ("updates", "debezium", "delta_cdf", "import")
 """The formats of logs of changes, which come with times of their own."""
-TABLES = ("delta", "iceberg")
+TABLES = ("delta", "iceberg", "database")
 """The kinds of tables that other programs keep, with versions of their own."""
 TABLE_TIMES = {"version": "_commit_version", "committed": "_commit_timestamp"}
 """What the time of a table's rows may be, and the column of it in the table's mirror."""
@@ -346,7 +346,8 @@ class InputSpec:
     is refused: a length of time, or `none`. Files that were `consumed` stay, may go, or are moved into a directory.
     An input that `infers` has the columns that its first run finds; `inferred` is then what messages say of these.
     Of a `table` (one of `TABLES`) `path` is where it lies, later the directory of the state in which it is mirrored as a change log; then
-    `origin` is where it lies. Of a table in a `catalog`, a name or properties, that is its name there. One that `follows` has the columns that the table has.
+    `origin` is where it lies. Of a table in a `catalog`, a name or properties, that is its name there; of one in a database it is where that
+    lies, and `query` returns the rows, those that are new by a growing column, the `cursor`, if there is one. One that `follows` has the columns that the table has.
     """
 
     name: Text
@@ -376,12 +377,19 @@ class InputSpec:
     table: str = ""
     origin: Text | None = None
     catalog: tuple[tuple[Text, Text], ...] | Text | None = None
+    query: Text | None = None
+    cursor: Text | None = None
     follows: bool = False
 
     @property
     def archive(self) -> Text | None:
         """The directory into which consumed files are moved."""
         return None if isinstance(self.consumed, str) else self.consumed
+
+    @property
+    def in_files(self) -> bool:
+        """Whether `path`, as it is written, is that of files."""
+        return self.table in ("", "delta")
 
     @property
     def arrives(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddcli.errors import Text
 from ddcli.spec import model
-from ddcli.spec.operators import TYPED_COLUMNS
+from ddcli.spec.operators import COLUMN, TYPED_COLUMNS
 from ddcli.spec.shapes import ByKind, Key, Pairs, Record
 from ddcli.spec.values import Choice, PathWords, Words
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from ddcli.spec.reader import NodePlace, Shape
 
 PLACE = PathWords("a path")
+DATABASE_URI = Words(
+    "a database",
+    r"(sqlite|duckdb):///.+",
+    "write `sqlite:///shop.db` or `duckdb:///shop.duckdb`, a path relative to this file, or `sqlite:////var/shop.db`",
+)
 IN_CATALOG: Record[dict[str, Any]] = Record(
     lambda _, arguments: arguments,
     {
@@ -35,12 +40,22 @@ IN_CATALOG: Record[dict[str, Any]] = Record(
     "a mapping",
     "{catalog: default, table: shop.orders}",
 )
-PLACES: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG}
+DATABASE = {
+    "table": Key("from_table", Words("a name"), about="the table to read"),
+    "query": Key("query", Words("a query"), about="the query whose rows are read, in the database's SQL"),
+    "cursor": Key("cursor", COLUMN, about="a column that grows: only rows with greater values are read; default: all"),
+}
+PLACES: dict[str, Shape[Any]] = {"delta": PLACE, "iceberg": IN_CATALOG, "database": DATABASE_URI}
 ABOUT = {
     "delta": "directory of a table of Delta Lake, relative to this file, or in an object store",
     "iceberg": "a table of Iceberg in a catalog",
+    "database": "a database in a file, relative to this one: sqlite:///shop.db, duckdb:///shop.duckdb",
 }
-EXAMPLES = {"delta": "{delta: lake/orders/}", "iceberg": "{iceberg: {catalog: default, table: shop.orders}}"}
+EXAMPLES = {
+    "delta": "{delta: lake/orders/}",
+    "iceberg": "{iceberg: {catalog: default, table: shop.orders}}",
+    "database": "{database: sqlite:///shop.db, table: orders}",
+}
 
 
 def _table(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
@@ -49,6 +64,9 @@ def _table(place: NodePlace, arguments: dict[str, Any]) -> model.InputSpec:
     where = arguments.pop(kind)
     arguments |= where if isinstance(where, dict) else {"path": where}
     span = place.word.span
+    if kind == "database" and (name := arguments.pop("from_table", None)) is not None:
+        quoted = ".".join(f'"{part.replace(chr(34), chr(34) * 2)}"' for part in name.value.split("."))
+        arguments["query"] = replace(name, value=f"select * from {quoted}")  # noqa: S608 - quoted
     named = arguments.pop("time", None)
     times = model.TABLE_TIMES
     given = model.InputSpec(
@@ -69,7 +87,8 @@ def table_records(common: Mapping[str, Key]) -> dict[str, Record[model.InputSpec
 
 def _keys(kind: str, common: Mapping[str, Key]) -> dict[str, Key]:
     time = Choice("time", tuple(model.TABLE_TIMES))
-    return {
+    own = DATABASE if kind == "database" else {}
+    return own | {
         kind: Key(kind, PLACES[kind], required=True, about=ABOUT[kind]),
         "time": Key(
             "time", time, about="version, an integer, or committed, a timestamp; default: the run that takes a row in"

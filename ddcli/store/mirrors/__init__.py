@@ -1,5 +1,6 @@
 """Tables of other programs, mirrored in a state: what each of their versions changed, as a change log that a run reads like any other.
 
+* database: what a query of a database returns now and did not before
 * delta: what the versions of a table of Delta Lake changed
 * delta_commits: the commits in the log of a table of Delta Lake
 * iceberg: what the snapshots of a table of Iceberg changed

@@ -1,0 +1,157 @@
+"""Tables and queries of databases as inputs: SQLite and DuckDB."""
+
+import os
+import random
+import sqlite3
+from collections import Counter
+from contextlib import closing
+
+import duckdb
+import pytest
+
+from ddcli import read_log
+from ddcli.driver.run import run
+from ddcli.errors import DdError, InputError, SpecErrors
+from tests.draws import SEED, many
+
+KINDS = ("sqlite", "duckdb")
+MADE = "create table orders (id integer, region varchar, amount double)"
+
+
+def change(folder, kind, *statements):
+    """Change the database; its file is then as one that was written a while ago."""
+    path = str(folder / "shop.db")
+    with closing(sqlite3.connect(path) if kind == "sqlite" else duckdb.connect(path)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit() if kind == "sqlite" else None
+
+
+def rows(folder, kind, query="select * from orders"):
+    path = str(folder / "shop.db")
+    with closing(sqlite3.connect(path) if kind == "sqlite" else duckdb.connect(path)) as database:
+        return Counter(database.execute(query).fetchall())
+
+
+def pipeline(folder, kind, more="table: orders"):
+    file = folder / "p.yaml"
+    table = f"{{database: {kind}:///shop.db, {more}}}"
+    file.write_text(f"name: p\ninputs: {{orders: {table}}}\noutputs: {{orders: out/}}\n")
+    return file
+
+
+def held(folder):
+    return Counter({tuple(row): diff for *row, diff in read_log(folder / "out", as_of="latest").rows()})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(many(3)))
+def test_a_random_history(tmp_path, kind, seed):
+    """After each run the output is what the database has, equal rows and nulls too; without a change there is no update."""
+    draw = random.Random(f"{SEED}-{seed}")
+    change(tmp_path, kind, MADE, "insert into orders values (0, 'a', 0.5)")
+    file = pipeline(tmp_path, kind, draw.choice(["table: orders", "table: orders, time: version"]))
+    run(file)
+    for _ in range(4):
+        at, word = draw.randrange(4), draw.choice(["'a'", "'b'", "null"])
+        steps = [
+            f"insert into orders values ({at}, {word}, {draw.choice(['0.5', 'null'])}), ({at}, {word}, 0.5)",
+            f"update orders set region = {word} where id = {at}",
+            f"delete from orders where id = {at}",
+        ]
+        steps = draw.sample(steps, draw.randrange(3))
+        change(tmp_path, kind, *steps)
+        before = held(tmp_path)
+        summary = run(file)
+        assert held(tmp_path) == rows(tmp_path, kind)
+        if held(tmp_path) == before:
+            assert not sum(output.inserted + output.deleted for output in summary.outputs.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_growing_column(tmp_path, kind):
+    """Only rows with greater values are read: one that goes is not missed."""
+    change(tmp_path, kind, MADE, "insert into orders values (1, 'a', 1), (2, 'b', 2)")
+    file = pipeline(tmp_path, kind, "table: orders, cursor: id")
+    run(file)
+    change(tmp_path, kind, "delete from orders where id = 1", "insert into orders values (3, 'c', 3), (3, 'd', 4)")
+    assert run(file).inputs["orders"].rows == 2
+    assert held(tmp_path) == Counter([(1, "a", 1.0), (2, "b", 2.0), (3, "c", 3.0), (3, "d", 4.0)])
+    change(tmp_path, kind, "insert into orders values (null, 'e', 5)")
+    run(file)
+    assert (None, "e", 5.0) not in held(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_with_declared_columns(tmp_path, kind):
+    change(tmp_path, kind, MADE, "insert into orders values (1, 'a', 1.25), (2, 'a', 2)")
+    query = "query: 'select region, cast(sum(amount) as decimal(9, 2)) as amount, date(''2024-01-31'') as day from orders group by region'"
+    columns = "columns: {region: string?, amount: 'decimal(9, 2)?', day: date?}"
+    query = query if kind == "sqlite" else query.replace("date(''", "cast(''").replace("31'')", "31'' as date)")
+    run(pipeline(tmp_path, kind, f"{query}, {columns}"))
+    ((record, count),) = held(tmp_path).items()
+    assert (str(record[0]), str(record[1]), str(record[2]), count) == ("a", "3.25", "2024-01-31", 1)
+
+
+def test_a_database_that_has_not_changed_is_not_read(tmp_path, monkeypatch):
+    change(tmp_path, "sqlite", MADE, "insert into orders values (1, 'a', 1)")
+    os.utime(tmp_path / "shop.db", (1, 1))
+    file = pipeline(tmp_path, "sqlite")
+    run(file)
+    monkeypatch.setattr("ddcli.store.mirrors.database.DatabaseSource._read", lambda *_: pytest.fail("it was read"))
+    assert not run(file).changed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_query_counts_from_the_next_run_on(tmp_path, kind):
+    """Although the database is the same; by a growing column its former rows could not be told, so that is refused."""
+    change(tmp_path, kind, MADE, "insert into orders values (1, 'a', 1), (2, 'b', 2)")
+    os.utime(tmp_path / "shop.db", (1, 1))
+    run(pipeline(tmp_path, kind))
+    run(pipeline(tmp_path, kind, "query: select * from orders where id > 1"))
+    assert held(tmp_path) == Counter([(2, "b", 2.0)])
+    with pytest.raises(InputError, match="by another query or without this `cursor`"):
+        run(pipeline(tmp_path, kind, "table: orders, cursor: id"))
+
+
+def test_values_that_are_none_of_their_type_are_refused(tmp_path):
+    change(tmp_path, "sqlite", MADE, "insert into orders values (1, 'a', 1), ('x', 'b', 2)")
+    with pytest.raises(InputError, match="the column 'id' is int64, and 'x' is none"):
+        run(pipeline(tmp_path, "sqlite"))
+    change(tmp_path, "sqlite", "create table days (day date)")
+    with pytest.raises(InputError, match="'day' is DATE, which SQLite does not hold values to"):
+        run(pipeline(tmp_path, "sqlite", "table: days"))
+    change(tmp_path, "sqlite", "insert into days values ('2024-01-31'), ('31.1.')")
+    with pytest.raises(InputError, match=r"the column 'day' is date, and '31\.1\.' is none"):
+        run(pipeline(tmp_path, "sqlite", "table: days, columns: {day: date?}"))
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("table: nothing", "the database can't be read"),
+        ("table: orders, cursor: none", "the query has no column 'none', its `cursor`"),
+        ("query: 'select * from orders; drop table orders'", "the database can't be read"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_can_not_be_read(tmp_path, kind, more, problem):
+    change(tmp_path, kind, MADE)
+    with pytest.raises(DdError) as caught:
+        run(pipeline(tmp_path, kind, more))
+    assert problem in caught.value.problem
+    assert rows(tmp_path, kind) == Counter()
+
+
+def test_other_files_are_out_of_a_query_s_reach(tmp_path):
+    change(tmp_path, "duckdb", MADE)
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    with pytest.raises(InputError, match="the database can't be read"):
+        run(pipeline(tmp_path, "duckdb", f"query: \"select * from read_csv('{tmp_path}/secret.csv')\""))
+
+
+@pytest.mark.parametrize("more", ["cursor: id", "table: orders, query: select 1"])
+def test_a_file_that_names_no_rows_or_two_kinds(tmp_path, more):
+    with pytest.raises(SpecErrors) as caught:
+        run(pipeline(tmp_path, "sqlite", more))
+    assert "wants `table` or `query`, one of them" in caught.value.errors[0].problem
