@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ddcli.plan.logical import Node
     from ddcli.spec import model
 
-AT = "$at"
-
 
 def asof_join(left: Relation, right: Relation, operator: model.AsofJoin, name: str | None) -> Relation:
     """Return the as-of join of two relations, with the columns that a join would have."""
@@ -80,7 +78,7 @@ def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) 
             name: column_as(source, child.schema[source].required(), keys[name]) for name, source in sources
         } or {ALL: Literal(0, INT64)}
         at = child.schema[node.at[side]].required()
-        columns |= {physical.SIDE: Literal(side, INT64), AT: Column(node.at[side], at)}
+        columns |= {physical.SIDE: Literal(side, INT64), physical.AT: Column(node.at[side], at)}
         for name, (of, source, kind) in given.items():
             here = column_as(source, kind, values[name])
             columns[name] = here if of == side else Literal(None, values[name])
@@ -89,7 +87,7 @@ def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) 
         schema = {name: expression.type for name, expression in columns.items()}
         prepared = linear(child, steps, schema, fuse=False)
         shown = keys | {physical.SIDE: INT64} | ordered | values
-        return physical.OrderLanes((prepared,), shown, ((physical.lane_column(0), AT, node.forward),))
+        return physical.OrderLanes((prepared,), shown, ((physical.lane_column(0), physical.AT, node.forward),))
 
     def compared(child: Node, side: int) -> list[Expression]:
         """Return the columns of a side that are compared and may be null."""
@@ -99,9 +97,8 @@ def lower_asof(node: logical.AsofJoin, left: Node, right: Node, wanted: Schema) 
     inner = node.how == "inner"
     both = physical.SignedSum((rows(left, 0), rows(right, 1)), keys | {physical.SIDE: INT64} | ordered | values, (1, 1))
     rights = tuple(name for name, (side, _, _) in given.items() if side)
-    condition = f"{node.at[0]} {node.compared} {node.at[1]}"
     found = physical.AsofGroup(
-        (arrange(both, keys),), keys | values, len(ordered), rights, inner, node.strict, condition
+        (arrange(both, keys),), keys | values, len(ordered), rights, inner, node.strict, node.condition
     )
     named = {one: name for name, (one, _) in reversed(on.items())}
     results: dict[str, Expression] = {}

@@ -192,7 +192,7 @@ def _made(name: str, value: str) -> str:
     """Return a computed column for people: one of ours by what it is for, nothing of a copy of a key or a constant."""
     if name in MADE:
         return MADE[name].format(value)
-    if name in (ALL, physical.SIDE) or _is_copy(name, (value,)):
+    if name in (ALL, physical.SIDE, physical.AT) or _is_copy(name, (value,)):
         return ""
     return value if OWN.fullmatch(name) else f"{name}: {value}"
 

@@ -294,7 +294,7 @@ class AsofJoin(Pairing):
 
     `on` pairs columns that are equal, `at` is the pair that is compared. With `forward` it is the least value at or after, and `strict` leaves
     equal values out. Of several such records it is the first by the right columns in the order of `columns`, lane by lane. Nulls are
-    neither equal nor before. A right record counts once if its multiplicity is positive; the left one's is that of the result. `how`
+    neither equal nor before. A right record, of these columns alone, counts once if its multiplicity is positive; the left one's is that of the result. `how`
     says whether left records without a partner stay, with nulls; `columns` is as of a join.
     """
 
@@ -311,6 +311,12 @@ class AsofJoin(Pairing):
         left = {source: value for side, source, value in known if side != "right"}
         right = {other: left[one] for one, other in self.on if one in left}
         return left, right | {source: value for side, source, value in known if side == "right"}
+
+    @property
+    def condition(self) -> str:
+        """What is compared, by the columns' names in the result."""
+        named = {source: name for name, side, source in self.columns if side == "right"}
+        return f"{self.at[0]} {self.compared} {named.get(self.at[1], self.at[1])}"
 
     @property
     def compared(self) -> str:

@@ -198,6 +198,8 @@ class AsofGroup(Node):
 
 SIDE = "$side"
 """The column of an as-of join's rows that says whether they are of the left or the right."""
+AT = "$at"
+"""The column that is compared, of which the rows have the lanes."""
 
 
 @dataclass(frozen=True, eq=False)

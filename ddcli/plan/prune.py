@@ -136,9 +136,11 @@ def _join(node: logical.Join, wanted: Columns) -> list[Columns]:
 
 @reads.register
 def _asof_join(node: logical.AsofJoin, wanted: Columns) -> list[Columns]:
-    """Read the right side whole: all of its columns decide among records with equal values."""
+    """Read of the right side all columns that the join has, wanted or not: they decide among records with equal values."""
     left = {source for name, side, source in node.columns if name in wanted and side != "right"}
-    return [frozenset(left | {one for one, _ in node.on} | {node.at[0]}), frozenset(node.right.schema)]
+    right = {source for _, side, source in node.columns if side == "right"}
+    ons = [frozenset(pair[side] for pair in (*node.on, node.at)) for side in (0, 1)]
+    return [ons[0] | left, ons[1] | right]
 
 
 @reads.register

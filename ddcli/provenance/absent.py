@@ -165,8 +165,7 @@ class Absence:
         if len(found):
             return Missing(node, values, f"the nearest on the right is another: {self._text(node, found)}")
         key = {other: left[one] for one, other in node.on if one in left}
-        compared = f"{node.at[0]} {node.compared} {node.at[1]}"
-        return Missing(node, values, f"nothing on the right has {compared}", [self.of(node.right, key)])
+        return Missing(node, values, f"nothing on the right has {node.condition}", [self.of(node.right, key)])
 
     @_below.register
     def _(self, node: logical.Semijoin, values: Values) -> Missing:

@@ -58,7 +58,7 @@ def asof_text(node: logical.AsofJoin) -> str:
     """Return how an as-of join pairs records, in words."""
     on = [one if one == other else f"{one} = {other}" for one, other in node.on]
     kind = "" if node.how == "inner" else f"{node.how} "
-    return f"{kind}asof_join on {', '.join([*on, f'{node.at[0]} {node.compared} {node.at[1]}'])}"
+    return f"{kind}asof_join on {', '.join([*on, node.condition])}"
 
 
 def show(value: Any) -> str:

@@ -244,30 +244,29 @@ class Model:
     def _(self, node: logical.AsofJoin) -> Collection:
         """Look at each left row for the best of all right rows of its key on the right side of its value; ties by all other columns."""
         mine, theirs = node.at
-        self._used(self.collection(node.right))
+        others = [other for _, other in node.on]
+        sources = [source for _, side, source in node.columns if side == "right"]
+        read = [*others, theirs, *sources]
+        counts = total((canonical([row[name] for name in read]), count) for row, _, count in self._rows(node.right))
         rights = defaultdict(list)
-        for row, _, count in self._rows(node.right):
-            key = key_of(row, [other for _, other in node.on])
-            if count > 0 and key is not None and row[theirs] is not None:
-                ties = [canonical(row[source]) for _, side, source in node.columns if side == "right"]
-                ranks = [order(text_rank(value) if isinstance(value, str) else value) for value in ties]
-                rights[key].append((row, ranks))
+        for record, count in counts.items():
+            key, at, values = record[: len(others)], record[len(others)], record[len(others) + 1 :]
+            if count > 0 and None not in key and at is not None:
+                ranks = [order(text_rank(value) if isinstance(value, str) else value) for value in values]
+                rights[key].append((order(at), ranks, dict(zip(sources, values, strict=True))))
 
         def is_near(value: Any, other: Any) -> bool:
-            one, two = (order(canonical(each)) for each in ((value, other) if not node.forward else (other, value)))
+            one, two = (value, other) if not node.forward else (other, value)
             return two < one or (two == one and not node.strict)
-
-        def distance(row: Row) -> Any:
-            value = order(canonical(row[theirs]))
-            return value if node.forward else Descending(value)
 
         result = []
         for row, _, count in self._rows(node.left):
             key = key_of(row, [one for one, _ in node.on])
             found = []
             if key is not None and row[mine] is not None:
-                found = [each for each in rights[key] if is_near(row[mine], each[0][theirs])]
-            nearest = min(found, key=lambda each: (distance(each[0]), each[1]))[0] if found else None
+                found = [each for each in rights[key] if is_near(order(canonical(row[mine])), each[0])]
+            ways = [(at if node.forward else Descending(at), ranks, values) for at, ranks, values in found]
+            nearest = min(ways, key=lambda each: each[:2])[2] if ways else None
             if nearest is not None or node.how == "left":
                 sides = {"key": row, "left": row, "right": nearest}
                 values = [(sides[side], source) for _, side, source in node.columns]

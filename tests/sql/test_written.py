@@ -14,6 +14,7 @@ from ddcli.spec.document import parse_spec
 from tests.draws import chance, many
 from tests.reference.expressions import Fails
 from tests.reference.model import Model, total
+from tests.sql.asof import AsofStatements
 from tests.sql.generate import Statements
 from tests.sql.judge import TABLES, bound, records, schema, states
 from tests.sql.test_judge import STATEMENTS
@@ -84,7 +85,7 @@ def test_operators_have_the_results_of_a_statement(text):
 def test_operators_have_the_results_of_random_statements():
     tried = 0
     for seed in range(many(40)):
-        kind = WindowStatements if seed % 4 == 0 else Statements
+        kind = (WindowStatements, AsofStatements, Statements, Statements)[seed % 4]
         try:
             check(kind(chance(seed)).statement(), seed)
         except (Unwritten, SpecError):

@@ -267,9 +267,10 @@ class _Sides:
     """The two sides of a join with the columns that it compares: those that are there, and computed ones beside them.
 
     Of a side that only renames columns it is what is below: `lefts` and `rights` are the columns there by the sides' names.
+    Of pairs that are the same one is enough, but for the `first`, which stand by themselves.
     """
 
-    def __init__(self, left: logical.Node, right: logical.Node, pairs: Sequence[Pair]):
+    def __init__(self, left: logical.Node, right: logical.Node, pairs: Sequence[Pair], first: int = 0):
         self.left, self.lefts, one = _below(left, [pair.left for pair in pairs])
         self.right, self.rights, other = _below(right, [pair.right for pair in pairs])
         self.added: tuple[dict[str, Expression], dict[str, Expression]] = ({}, {})
@@ -279,7 +280,7 @@ class _Sides:
                 self.on.append((self._named(value, 0), self._named(partner, 1)))
         if not self.on:  # all records meet
             self.on.append((self._named(ONE, 0), self._named(ONE, 1)))
-        self.on = list(dict.fromkeys(self.on))
+        self.on = [*self.on[:first], *dict.fromkeys(self.on[first:])]
 
     def _named(self, expression: Expression, side: int) -> str:
         node, added = (self.left, self.right)[side], self.added[side]
@@ -356,16 +357,13 @@ def asof_joined(
     left: logical.Node, right: logical.Node, pairs: Sequence[Pair], nearest: Pair, sign: str, how: str
 ) -> logical.Node:
     """Return left records, each with the nearest right one that it compares with by `sign`, of those with equal values."""
-    compared = _Sides(left, right, [nearest])
-    (at,), (one, other) = compared.on, compared.nodes
-    on: list[tuple[str, str]] = []
-    if pairs:
-        sides = _Sides(one, other, pairs)
-        on, (one, other) = sides.on, sides.nodes
+    sides = _Sides(left, right, [nearest, *pairs], first=1)
+    at, *on = sides.on
     schema = left.schema | {name: kind.or_null(how == "left") for name, kind in right.schema.items()}
-    columns = [(name, "left", name) for name in left.schema] + [(name, "right", name) for name in right.schema]
+    columns = [(name, "left", sides.lefts[name]) for name in left.schema]
+    columns += [(name, "right", sides.rights[name]) for name in right.schema]
     forward, strict = sign.startswith("<"), not sign.endswith("=")
-    return logical.AsofJoin((one, other), schema, tuple(on), at, how, forward, strict, tuple(columns))
+    return logical.AsofJoin(sides.nodes, schema, tuple(on), at, how, forward, strict, tuple(columns))
 
 
 def semijoined(left: logical.Node, right: logical.Node, pairs: Sequence[Pair], *, anti: bool = False) -> logical.Node:
