@@ -158,7 +158,7 @@ DAMAGED = {
         (b'[{"i": 1}]\n[]', "a.json:2", "something comes after the array"),
         (b'[{"i": 1},\n 7]', "a.json:2", "wants a JSON object"),
         (b'[{"i":\n 1, "s": "\xff"}]', "a.json:2", "the line is not UTF-8"),
-        (b"[" * 5000, "a.json:1", "nested too deep"),
+        (b"[" * (1 << 17), "a.json:1", "nested too deep"),
         (b'[{"i": "x"}]', "a.json:1", "'x' is none"),
     ],
     "a.orc": [(b"ORC and no more", "a.orc", "the file is not whole ORC"), (b"", "a.orc", "the file is empty")],
