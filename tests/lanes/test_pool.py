@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -277,6 +278,16 @@ def test_many_buffers_are_one() -> None:
     whole = pl.concat(parts).gather(list(range(249, -1, -1)))
     pool = Pool(SECRET)
     assert_series_equal(pool.values(pool.intern(whole), STRING), whole)
+
+
+def test_the_view_of_a_null_may_be_anything() -> None:
+    """As Arrow allows, and pyarrow hands on: here it names a buffer that is not there."""
+    long = "a" * 100
+    views = np.array([[100, 0x61616161, 0, 0], [100, 1, 1 << 30, 7], [100, 0x61616161, 0, 0]], np.uint32)
+    buffers = [pa.py_buffer(bytes([0b101])), pa.py_buffer(views.tobytes()), pa.py_buffer(long.encode())]
+    texts = pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), 3, buffers)))
+    pool = Pool(SECRET)
+    assert pool.values(pool.intern(texts), STRING).to_list() == [long, None, long]
 
 
 def test_decoded_values_outlive_the_pool() -> None:

@@ -89,12 +89,18 @@ def slot_of(slots: np.ndarray, lane: int) -> int:
 
 @kernel("MViVV")
 def view_ranges(views: np.ndarray, bases: np.ndarray, own: int, starts: np.ndarray, lengths: np.ndarray) -> int:
-    """Write where the bytes of each view lie: in buffer b at bases[b], or in the views themselves, which lie at `own`."""
+    """Write where the bytes of each view lie: in buffer b at bases[b], or in the views themselves, which lie at `own`.
+
+    The view of a null may be anything, also one of a buffer that is not there.
+    """
     for i in range(views.shape[0]):
         length = views[i, 0] & LOW
-        word = views[i, 1]
+        buffer = views[i, 1] & LOW
         lengths[i] = length
-        starts[i] = own + 16 * i + 4 if length <= INLINE else bases[word & LOW] + ((word >> 32) & LOW)
+        if length <= INLINE or buffer >= bases.size:
+            starts[i] = own + 16 * i + 4
+        else:
+            starts[i] = bases[buffer] + ((views[i, 1] >> 32) & LOW)
     return 0
 
 
