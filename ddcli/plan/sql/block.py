@@ -29,6 +29,7 @@ from ddcli.plan.sql.reader import GroupExpressions, RowExpressions, contains_que
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ddcli.errors import Span
     from ddcli.expressions.types import Schema
     from ddcli.plan.logical import Node
     from ddcli.plan.sql.context import Groups, QueryLowering, QueryResult
@@ -220,6 +221,31 @@ class Block:
         self.node = nodes.semijoined(self.node, result, pairs, anti=negated)
         return True
 
+    def _others(
+        self, value: Expression, found: Node, member: Column, pairs: Sequence[Pair], place: Span
+    ) -> tuple[Node, list[Pair]]:
+        """Return the values of the records that are `not in` a subquery's rows, beside what ties these, and what records are joined with them on.
+
+        A value is none of no rows, also null; else it is not known where it is null, nor where a row has null. All that is decided for the distinct
+        values alone, of which there are fewer than records.
+        """
+        mine = [pair.left.name for pair in pairs if isinstance(pair.left, Column)]
+        names = renamed([*mine, "#value"], self.schema.keys() | found.schema.keys())
+        given = {names[name]: column(self.node, name) for name in mine} | {names["#value"]: value}
+        left = nodes.distinct(nodes.mapped(self.node, given))
+        asked = column(left, names["#value"])
+        tied = [
+            Pair(column(left, names[pair.left.name]), pair.right, null_safe=True)
+            for pair in pairs
+            if isinstance(pair.left, Column)
+        ]
+        left = nodes.semijoined(left, found, [*tied, Pair(asked, member, span=place)], anti=True)
+        if member.type.nullable:
+            left = nodes.semijoined(left, nodes.filtered(found, call("is null", member)), tied, anti=True)
+        if value.type.nullable:
+            left = nodes.semijoined(left, found, [*tied, Pair(call("is null", asked), TRUE)], anti=True)
+        return left, [Pair(each, column(left, name), null_safe=True) for name, each in given.items()]
+
     def partners(self, condition: exp.Expr, *, apart: bool = False) -> tuple[Node, list[Pair], bool] | None:
         """Return what records need a partner in, or with True none, where a condition is just `[not] exists` or `in`; else None.
 
@@ -249,8 +275,10 @@ class Block:
             result, pairs = self._members([value], query)
             member = column(result.node, result.columns[0][1])
             if negated and (value.type.nullable or member.type.nullable):
-                return None
-            pairs.append(Pair(value, member, span=tree.place(node)))
+                found, pairs = self._others(value, result.node, member, pairs, tree.place(node))
+                result, negated = replace(result, node=found), False
+            else:
+                pairs.append(Pair(value, member, span=tree.place(node)))
         else:
             return None
         for part in parts:
