@@ -1,7 +1,8 @@
 """Nexmark's events and queries: persons, auctions and bids of an auction house, times in milliseconds of the events' clock.
 
 Of 50 events one is a person and three are auctions, as Nexmark defines them; most bids are on auctions, and by persons, that are hot now.
-A window over the events' own times is a group by the number of the window. `LEFT_OUT` are the queries that are no statement here.
+A window over the events' own times is a group by the number of the window; a session, which ends
+where no bid comes for a while, by how many have begun. `LEFT_OUT` are the queries that are no statement here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 LEFT_OUT = {
     "q10": "writes its input to files by day: a sink",
-    "q11": "session windows, which end where no bid comes for a while",
     "q12": "windows of the wall clock",
 }
 CITIES = {"Phoenix": "AZ", "Los Angeles": "CA", "San Francisco": "CA", "Boise": "ID", "Portland": "OR", "Bend": "OR", "Seattle": "WA", "Kent": "WA"}  # fmt: skip
@@ -77,6 +77,17 @@ select distinct on (a.id) a.id, a.item, a.seller, a.category, b.auction, b.bidde
 from auction a, bid b
 where a.id = b.auction and b.date_time between a.date_time and a.expires
 order by a.id, b.price desc, b.date_time, b.bidder, b.extra, a.item, a.seller, a.category""",
+    "q11": """\
+select bidder, count(*) as bid_count, min(date_time) as starttime, max(date_time) as endtime
+from (
+  select bidder, date_time, sum(begins) over (partition by bidder order by date_time) as session
+  from (
+    select bidder, date_time,
+      case when date_time - lag(date_time) over (partition by bidder order by date_time) <= 2000 then 0 else 1 end as begins
+    from bid
+  ) b
+) s
+group by bidder, session""",
     "q13": "select b.auction, b.bidder, b.price, b.date_time, s.value from bid b join side s on b.auction % 100 = s.key",
     "q14": """\
 select auction, bidder, cast(0.908 * price as decimal(23, 3)) as price,
