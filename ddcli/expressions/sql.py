@@ -28,8 +28,6 @@ MAX_NESTING = 100
 """How deep parentheses, calls, lists, `case` and prefix operators may stand inside each other."""
 SHOWN = 60
 """How many characters of a part a message has."""
-
-
 WRITTEN = "written"
 """The key of an entry's text among what is known of its syntax node."""
 BRACKETED = {"datetime", "timestamp", "duration", "list"}

@@ -181,8 +181,8 @@ def not_there(answer: Answer) -> NotThere:
 def _never(inputs: Inputs) -> str:
     """Return that no record was there, as far as the inputs show it: the outputs may have had it from a file that was withdrawn."""
     withdrawn = any(reader.listing.withdrawn for reader in inputs.readers.values())
-    apart = ", without the files that were withdrawn," if withdrawn else ""
-    return f"by the inputs as they are now{apart or ','} none was there"
+    apart = ", without the files that were withdrawn" if withdrawn else ""
+    return f"by the inputs as they are now{apart}, none was there"
 
 
 def _changed(asked: Question, subject: str, *, given: bool) -> Found:

@@ -150,9 +150,8 @@ def list_input(path: str, base: Path, consumed: Iterable[InputFile] = (), *, for
         passed += [PassedOver(file.path, WITHDRAWN) for file in listing.withdrawn if not file.archived]
         if passed:
             listing = replace(listing, passed=tuple(sorted(passed, key=lambda one: one.path)))
-        if listing.new and locate(base, path) != listing.path(
-            listing.new[0]
-        ):  # one file that a person names is that file
+        # One file that a person names is that file.
+        if listing.new and locate(base, path) != listing.path(listing.new[0]):
             objects = isinstance(root, ObjectPath)
             refuse_lake_tables([root] if objects else sorted({listing.path(file).parent for file in listing.new}))
     except OSError as error:  # no permission, a link to nothing, a file that went away meanwhile
