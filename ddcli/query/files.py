@@ -28,6 +28,8 @@ def files_request(text: Text) -> Request:
         if not _is_quoted(each.span):
             hint = f"a file goes in quotes, `from '{each.value}.csv'`; a pipeline's table needs `--from PIPELINE`"
             raise UsageError(f"no table is named `{each.value}`: the query has no pipeline", span=each.span, hint=hint)
+        if not each.value.strip():
+            raise UsageError("the path of a file is empty", span=each.span, hint="name one: `from 'orders.csv'`")
         time = (Text(ARRIVAL, each.span),)
         inputs[each.value] = InputSpec(each, each, time, format="append", infers=True)
     base = Path.cwd()

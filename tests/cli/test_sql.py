@@ -104,6 +104,7 @@ def test_what_a_query_without_a_pipeline_cannot_name_is_refused(shop):
     shop.write("orders.csv", ORDERS)
     for query, place, hint in (
         ("select * from orders", "query:1:15", "`--from PIPELINE`"),
+        ("select * from ''", "query:1:15", "`from 'orders.csv'`"),
         ("select id from 'orders.csv' where id in (select id from 'more.csv')", "more.csv", "check the input's `path`"),
         ("select amont from 'orders.csv'", "query:1:8", "did you mean `amount`?"),
         ("select * from read_csv('orders.csv')", "query:1:15", "`from 'orders.csv'`"),
