@@ -19,6 +19,7 @@
 * plan: `dd plan`
 * process: start and end of the process
 * query: `dd query`
+* reopen: `dd state reopen`
 * reset: `dd reset`
 * retract: `dd retract`
 * run: `dd run`

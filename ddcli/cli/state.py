@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ddcli.cli.arguments import IF_LOCKED, PIPELINE, REPORT, VAR
+from ddcli.cli.reopen import command as reopen
 from ddcli.screen import in_columns, json_text, near, say, visible
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def command() -> None:
       dd state ls pipelines/airborne.yaml
       dd state verify --state pipelines/.dd/airborne
     """  # noqa: D301 - click wants the character itself, to leave the lines after it as they are
+
+
+command.add_command(reopen)
 
 
 def on_a_state(function: Function) -> Function:

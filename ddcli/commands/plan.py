@@ -128,8 +128,8 @@ def preview(path: Path, *, state: Path | None = None, until: str | None = None) 
 
 
 def _preview(request: Request, manifest: Manifest | None) -> Preview:
-    from ddcli.driver.migration import find_changes, needs_apply
     from ddcli.driver.prepare import amending, prepare
+    from ddcli.driver.requested_changes import find_changes, needs_apply
     from ddcli.engine.times import Frontier
     from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead
     from ddcli.store.log.reader import LogReader

@@ -3,6 +3,7 @@
 * execute: a run that has something to do: one step, one commit
 * meter: inputs whose progress is measured as they are read
 * migration: the state of a changed pipeline: what is new is built, outputs are corrected
+* requested_changes: what changes, and what is refused before anything is built anew
 * prepare: inputs found and opened, and the file bound to their columns
 * run: one run: is there anything to do, then do it and record it
 * run_plan: the plan of a run: the one that an earlier run kept, or a new one

@@ -25,6 +25,7 @@ from ddcli.engine.workers import Workers
 from ddcli.job.clock import time_text
 from ddcli.job.consumed import destined
 from ddcli.job.functions import load_functions
+from ddcli.job.reopening import carried, reopenings
 from ddcli.job.request import error_directory, find_upper, is_changed, nothing_new, unparsed_below
 from ddcli.job.sizes import Sizes, rows_held, rows_together
 from ddcli.job.summary import InputSummary, OutputSummary, RunSummary, SparkSummary
@@ -36,6 +37,7 @@ from ddcli.sources.imported import first_secret, imported
 from ddcli.sources.input_format import InputFacts, facts_of
 from ddcli.sources.readers import largest_seen, late_upper, refuse_ahead, refuse_unparsed
 from ddcli.store.log.reader import LogReader
+from ddcli.store.log.writer import again
 from ddcli.store.state.entries import InputEntry, OutputEntry, Times
 from ddcli.store.state.holds import read_claims
 from ddcli.store.state.manifest import Manifest
@@ -134,6 +136,7 @@ def _changed(
         changed=True,
         time=time_text(request.clock, Frontier(rebuilt.upper)) if withdrawn else None,
         withdrawn=withdrawn,
+        reopened=None if request.reopened is None else format_frontier(request.reopened, list(time.values())),
         rebuilt=wrote,
         state_rows=rows,
         state_bytes=size,
@@ -248,7 +251,13 @@ class _Run:
                 else self.state.begin(batches=len(traces.traces()), often=held is not None) as transaction
             ):
                 publishing = Publishing(
-                    self.request, self.time, before, self.upper.elements, assembled.outputs, transaction
+                    self.request,
+                    self.time,
+                    before,
+                    self.upper.elements,
+                    assembled.outputs,
+                    transaction,
+                    reopenings=reopenings(self.manifest),
                 )
                 watching = Watching(self.request.progress)
                 # Tasks tell themselves what they have read.
@@ -265,8 +274,9 @@ class _Run:
                 read = self._read(taken, facts)
                 if transaction is None:
                     return self._summary(read, publishing.summaries(), self.manifest, errors)
-                errors.write(transaction, error_directory(self.request), (before, self.upper.elements))
-                put_aside(self.request, transaction, taken, self.time, (before, self.upper.elements))
+                bounds, called = (before, self.upper.elements), again(publishing.reopenings)
+                errors.write(transaction, error_directory(self.request), bounds, called)
+                put_aside(self.request, transaction, taken, self.time, bounds, called)
                 self.request.progress.begin("committing")
                 committed = transaction.commit(self._manifest(taken, traces, publishing))
         finally:
@@ -348,6 +358,7 @@ class _Run:
                 "time": {name: str(kind) for name, kind in self.time.items()},
                 "seen": self.seen,
                 "plan": self._outline(),
+                **carried(self.manifest),
                 **self._clock(traces),
             },
         )

@@ -4,7 +4,8 @@ The work is that of a run over all times before the frontier, of a graph that be
 Outputs that say something else now are given the difference, at the frontier: no closed time changes. One commit for all.
 
 Files are withdrawn the same way: what is above their inputs is built from the files that remain. Under the clock of arrivals that
-happens at the time of a run, which is closed with it.
+happens at the time of a run, which is closed with it. And a state is reopened so: all of it is built as of the earlier frontier, from
+the files that were taken in. Each output gets the difference to all that it says, at that frontier and at the times after it, which are open then.
 """
 
 from __future__ import annotations
@@ -17,39 +18,45 @@ from typing import TYPE_CHECKING, Any
 from ddcli.circuit.graph import assemble
 from ddcli.circuit.traces import StateTraces
 from ddcli.dataclass import dataclass
+from ddcli.driver.requested_changes import (
+    find_changes,
+    refuse_other_frontiers,
+    refuse_rewriting,
+    refuse_taking_back,
+    renamed,
+)
 from ddcli.driver.step import Stepping, pools_for
 from ddcli.engine.counts import Counts
 from ddcli.engine.lanes import Layout
 from ddcli.engine.rounds import Interval
 from ddcli.engine.scope import Scope
-from ddcli.engine.times import LEAST, Frontier
+from ddcli.engine.times import LEAST, Frontier, join
 from ddcli.engine.workers import Workers
 from ddcli.errors import StateError
 from ddcli.expressions.types import parse_type
-from ddcli.job.clock import is_due, last_time, run_time
-from ddcli.job.functions import functions_of
-from ddcli.job.request import error_directory, find_inputs, is_changed
+from ddcli.job.clock import last_time, run_time
+from ddcli.job.reopening import reopenings
+from ddcli.job.request import error_directory, find_inputs, find_seen, refuse_beyond_imports
 from ddcli.job.sizes import rows_held, rows_read
-from ddcli.plan.changes import CONTENTS, Known, PlanChanges, present
+from ddcli.plan.changes import CONTENTS, PlanChanges
 from ddcli.plan.physical import WAITING, Scan, SignedSum, SnapshotTable, StandingRecord, UpsertTable, physical_graph
 from ddcli.sinks.outputs import Publishing
 from ddcli.sinks.side_logs import Correction, ErrorLog
 from ddcli.sources.imported import SharedReader
 from ddcli.sources.input_format import facts_of
-from ddcli.sources.readers import open_logs
+from ddcli.sources.readers import largest_seen, open_logs
 from ddcli.sources.slices import ArrangementFile, Fed, Said, Settled
 from ddcli.store.batch.layout import BatchLayout
 from ddcli.store.files.access import is_there
 from ddcli.store.log.writer import write_progress
 from ddcli.store.state.contents import batch_path
 from ddcli.store.state.entries import ArrangementEntry, InputEntry, OutputEntry
-from ddcli.store.state.holds import read_holds
-from ddcli.store.state.outputs import same_outputs
 from ddcli.store.state.pipeline_file import relative_file
 from ddcli.store.state.verify import check_bytes
 from ddcli.version import __version__
 
 if TYPE_CHECKING:
+    from ddcli.engine.times import Time
     from ddcli.expressions.types import Schema, Type
     from ddcli.job.request import InputFiles, Request
     from ddcli.job.summary import OutputSummary, SparkSummary
@@ -68,80 +75,6 @@ WRITTEN = "written:"
 """Begins the names of sources that hold the updates of an output so far; no input's name has a colon."""
 
 
-def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChanges:
-    """Return what the plan changes of a state, and what the request wants to be computed anew."""
-    everything = request.refreshes_all
-    # Whether a record fails is known where it is computed; and what is kept knows nothing of what has become due.
-    whole = bool(request.withdrawn) and (
-        request.spec.errors is not None
-        or (request.clock.arrival and is_due(manifest, run_time(request.clock, manifest)))
-    )
-    known = Known(
-        frozenset() if everything or whole else frozenset(manifest.arrangements),
-        {
-            now: manifest.outputs[before].fingerprint
-            for now, before in renamed(request, manifest).items()
-            if now not in request.rewrite
-        },
-        frozenset() if everything else frozenset(manifest.inputs),
-        manifest.cache["plan"]["outline"],
-    )
-    refresh = frozenset(plan.meanings) if everything or whole else frozenset(request.refresh or ())
-    return PlanChanges(plan, known, len(manifest.cache["time"]), refresh, frozenset(request.withdrawn))
-
-
-def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
-    """Return what each output of a state was called, by the name that it has now; one that is gone keeps its own."""
-    found = same_outputs(request.state, manifest, request.outputs)
-    gone = {name: name for name in manifest.outputs if name not in request.outputs and name not in found.values()}
-    return gone | found
-
-
-def needs_apply(request: Request, manifest: Manifest, changes: PlanChanges) -> bool:
-    """Say whether outputs would change in a way that a person has to ask for.
-
-    Not where the file is the one that the state was made by, and depends on no code or state beside it that may have changed: then this version of
-    dd only plans the same meaning otherwise.
-    """
-    spec = request.spec
-    beside = any(functions_of(spec)) or any(given.arrangement is not None for given in spec.inputs.values())
-    return bool(changes.rewritten) and (beside or manifest.pipeline != request.digest)
-
-
-def refuse_rewriting(request: Request, manifest: Manifest, changes: PlanChanges) -> None:
-    """Raise StateError if outputs would change and neither `--apply` nor `--full-refresh` allows it."""
-    if request.apply or not needs_apply(request, manifest, changes):
-        return
-    lines = [f"output '{name}': {'; '.join(changes.why(name)) or 'changed'}" for name in changes.rewritten]
-    raise StateError(
-        "the pipeline has changed since its state was made, and outputs would change: " + "; ".join(lines),
-        place=str(request.spec.path),
-        hint=f"see `dd plan {request.spec.path}`; `dd run --apply` writes the difference to the outputs; or put the file back",
-    )
-
-
-def refuse_withdrawing(request: Request, manifest: Manifest, changes: PlanChanges) -> None:
-    """Raise StateError if the pipeline has changed since, or another reads an arrangement in which something is taken back: it would
-    not learn of that.
-    """
-    if is_changed(replace(request, withdrawn={}), manifest, changes.plan.fingerprint):
-        raise StateError(
-            "the pipeline has changed since its state was made: a file is withdrawn from what the state was made by",
-            place=str(request.spec.path),
-            hint=f"bring the state to the new pipeline with `dd run --apply {request.spec.path}`, or put the file back, and retract then",
-        )
-    exported = {name for name, identity in manifest.exports.items() if identity in changes.touched}
-    held = {identity for name, identity in manifest.exports.items() if name in exported}
-    for hold in read_holds(request.state) if held else ():
-        if held & set(hold.arrangements):
-            raise StateError(
-                f"another pipeline, '{hold.reader}', reads what would be taken back: the exported {present(sorted(exported))}",
-                place=str(request.state),
-                hint=f"drop its hold, `dd state release PIPELINE --reader {hold.reader}`, retract, and have it begin anew with "
-                "`dd run --full-refresh all`",
-            )
-
-
 def rebuild(
     request: Request, manifest: Manifest, state: State | None, plan: Plan, time: Schema, choosing: Choosing
 ) -> Rebuilt:
@@ -150,11 +83,16 @@ def rebuild(
     Without a state, a dry run, nothing is committed. Raises StateError where outputs would be rewritten and that is not asked for.
     """
     changes = find_changes(request, manifest, plan)
-    if request.withdrawn:
-        refuse_withdrawing(request, manifest, changes)
+    if request.withdrawn or request.reopened is not None:
+        refuse_taking_back(request, manifest, changes)
     else:
         refuse_rewriting(request, manifest, changes)
     found = find_inputs(request, manifest, anew=not changes.known.inputs)
+    if request.reopened is not None:
+        refuse_other_frontiers(request.reopened, found, time)
+        found = {name: given.reopened(request.reopened) for name, given in found.items()}
+    else:
+        refuse_beyond_imports(replace(request, until=None), time, found, Frontier(manifest.upper))
     found |= {name: found[name].mended(manifest.inputs[name]) for name in request.withdrawn}
     if not changes.known.inputs:
         found = {name: given.marked(manifest.inputs.get(name)) for name, given in found.items()}
@@ -223,7 +161,9 @@ class _Rebuild:
             )
             with nullcontext() if self.state is None else self.state.begin() as transaction:
                 times = self.upper.elements
+                count = reopenings(self.manifest) + self.reopens
                 called = f"-change{transaction.number}" if transaction else ""
+                called = f"-reopened{count}" if self.reopens else called
                 # Others are computed, where they are, for the arrangements on the way to them.
                 layouts = {
                     name: layout
@@ -231,7 +171,9 @@ class _Rebuild:
                     if self.changes.outputs.get(name, "same") != "same"
                 }
                 interval_ = (self.manifest.upper, times)
-                publishing = Publishing(self.request, self.time, *interval_, layouts, transaction, self.opened, called)
+                publishing = Publishing(
+                    self.request, self.time, *interval_, layouts, transaction, self.opened, called, count
+                )
                 step = Stepping(assembled, sources, cut, pools, traces, publishing, transaction, interval)
                 where: SparkSummary | None = None
                 if spread:
@@ -244,11 +186,11 @@ class _Rebuild:
                 entries = self._outputs(publishing)
                 self._retire(transaction)
                 aside = error_directory(self.request)
-                if self.request.withdrawn:
+                if self.request.withdrawn or self.reopens:
                     errors.correct(transaction, aside, self.opened, interval_, called)
                 else:
                     errors.write(transaction, aside, (times, times), f"-{self.changes.plan.fingerprint}")
-                if not known or self.request.withdrawn:
+                if not known or self.request.withdrawn or self.reopens:
                     self._correct_aside(readers, transaction, called)
                 manifest = replace(
                     self.manifest,
@@ -262,7 +204,12 @@ class _Rebuild:
                     outputs=entries,
                     exports=self.changes.plan.graph.exports,
                     secret=self.secret.hex(),
-                    cache=self.manifest.cache | {"plan": self.changes.plan.to_json()} | self._due(traces),
+                    cache=self.manifest.cache
+                    | {"plan": self.changes.plan.to_json()}
+                    | self._due(traces)
+                    | ({"reopenings": count} if self.reopens else {})
+                    | {"seen": self._seen(readers)}
+                    | self._built(transaction.number),
                 )
                 return transaction.commit(manifest), publishing.summaries(), counts, where
         finally:
@@ -283,13 +230,59 @@ class _Rebuild:
 
     @cached_property
     def upper(self) -> Frontier:
-        """The frontier at which all is done: that of the state, or just after the time at which files are withdrawn."""
+        """The frontier at which all is done: that of the state, an earlier one, or just after the time at which files are withdrawn."""
+        if self.request.reopened is not None:
+            return self.request.reopened
         return Frontier(self.manifest.upper) if self.at is None else Frontier([(self.at + 1,)])
+
+    @property
+    def reopens(self) -> bool:
+        """Whether the state is taken back to an earlier frontier."""
+        return self.request.reopened is not None
 
     @cached_property
     def opened(self) -> Frontier:
         """The frontier of the times at which outputs may change."""
         return self.upper if self.at is None else Frontier([(self.at,)])
+
+    def _seen(self, readers: dict[str, Reader]) -> Time | None:
+        """Return the largest time of each coordinate in all files, as far as it matters: one in a withdrawn file closes nothing later."""
+        seen = find_seen(self.manifest)
+        if self.reopens:
+            return largest_seen(None, readers)
+        if (
+            seen is None
+            or self.nt > 1
+            or not self.request.withdrawn
+            or self.at is not None
+            or not self.upper.less_equal(seen)
+        ):
+            return seen
+        waiting = {
+            name: replace(given, listing=replace(given.listing, new=()))
+            for name, given in self.found.items()
+            if given.shared is None
+        }
+        left = largest_seen(None, open_logs(self.request, self.manifest, waiting, rows_held(self.request.memory)))
+        ((first,),) = self.upper.elements
+        return (first - 1,) if left is None else join(left, (first - 1,))
+
+    def _built(self, number: int) -> dict[str, Any]:
+        """Return which exported arrangements commits have built anew, this one those in which something may have been taken back."""
+        built = dict(self.manifest.cache.get("built", {}))
+        others = self.reopens or (self.request.refreshes_all and self._has_other_files())
+        anew = {name for name in self.changes.plan.graph.exports.values() if others or name in self.changes.touched}
+        built |= dict.fromkeys(anew & self.manifest.arrangements.keys(), number)
+        return {"built": built} if built else {}
+
+    def _has_other_files(self) -> bool:
+        """Say whether a file that the state has taken in has changed since, or is gone."""
+        return any(
+            not {(file.key, file.fingerprint) for file in entry.files if not file.withdrawn}
+            <= {(file.key, file.fingerprint) for file in self.found[name].listing.files}
+            for name, entry in self.manifest.inputs.items()
+            if name in self.found
+        )
 
     def _due(self, traces: StateTraces) -> dict[str, Any]:
         """Return when something is due under the clock of arrivals, in what was built or is kept."""
@@ -345,9 +338,12 @@ class _Rebuild:
         """
         known, needed = self.changes.known.inputs, graph.scans()
         past = {name: given.past() if name in known else given for name, given in self.found.items()}
-        again = self.request.withdrawn
+        again = past if self.reopens else self.request.withdrawn
         read = {name: given for name, given in past.items() if name in needed or name not in known or name in again}
         before = self.manifest.read_anew() if known else None
+        if before is not None and self.reopens:  # an import begins anew, as of its frontier now
+            own = {name: entry for name, entry in before.inputs.items() if past[name].shared is None}
+            before = replace(before, inputs=own)
         return open_logs(self.request, before, read, rows_held(self.request.memory)), known
 
     def _sources(
@@ -365,7 +361,8 @@ class _Rebuild:
         for name, reader in readers.items():
             columns = tuple(scans[name].schema) if name in scans else ()
             taken = reader.take(columns, None, times, most)
-            files = taken.files if name not in known or name in self.request.withdrawn else inputs[name].files
+            whole = name not in known or name in self.request.withdrawn or self.reopens
+            files = taken.files if whole else inputs[name].files
             inputs[name] = InputEntry(times, files, reader.kept())
             if name in scans:
                 slices = [part if name in timed else self._settled(part) for part in taken.slices]
@@ -411,9 +408,17 @@ class _Rebuild:
             if before is None or isinstance(reader, SharedReader):
                 continue
             now = {(file.path, file.fingerprint) for file in reader.listing.files}
-            if reader.log.quarantines and (name in self.request.withdrawn or not self.request.withdrawn):
+            again = not self.reopens and (name in self.request.withdrawn or not self.request.withdrawn)
+            if reader.log.quarantines and again:
                 correction.of_unparsed(name, reader)
-            if any(file.since and (file.path, file.fingerprint) not in now for file in before.files):
+            if self.reopens:
+                changed = any(
+                    file.since and Frontier(file.since) != self.upper.meet(Frontier(file.since))
+                    for file in before.files
+                )
+            else:
+                changed = any(file.since and (file.path, file.fingerprint) not in now for file in before.files)
+            if changed:
                 correction.of_late(name, reader)
 
     def _kept(self) -> frozenset[int]:
@@ -439,7 +444,9 @@ class _Rebuild:
                 assert known is not None, "an output that stays the same has a log"
                 entries[name] = replace(known, fingerprint=meaning)
                 if self.at is not None and publishing.transaction is not None:
-                    write_progress(publishing.transaction, self.request.outputs[name], self.upper.elements)
+                    write_progress(
+                        publishing.transaction, self.request.outputs[name], self.upper.elements, publishing.reopenings
+                    )
         return entries
 
     def _retire(self, transaction: Transaction) -> None:

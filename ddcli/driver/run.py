@@ -21,6 +21,7 @@ from ddcli.job.options import SparkOptions
 from ddcli.job.request import imports, is_idle, newest_of, nothing_new, read_request
 from ddcli.progress import SILENT, Progress
 from ddcli.screen import near
+from ddcli.store.state.contents import unpublished
 from ddcli.store.state.directory import State
 from ddcli.store.state.outputs import check_aside
 from ddcli.store.state.pipeline_file import check_pipeline
@@ -63,6 +64,7 @@ def run(
     standby: Standby | None = None,
     now: str | None = None,
     withdraw: Sequence[Path] = (),
+    reopen: str | None = None,
 ) -> RunSummary:
     """Bring the outputs of the pipeline file at `path` up to date and return what was done.
 
@@ -82,7 +84,7 @@ def run(
     same, so each run may choose anew.
 
     Files of inputs that earlier runs took in and `withdraw` names are taken back before anything is read; under the clock of events
-    no time is closed then.
+    no time is closed then. With `reopen` nothing is done but to take the state back to that time: the times from it on are open again.
 
     With `no_code`, or DDCLI_NO_CODE=1, a pipeline that names Python functions is refused: a run calls them.
 
@@ -115,7 +117,11 @@ def run(
         request = replace(request, standby=standby, memory=standby.left(request.memory))
     manifest = newest_of(request)
     request = _withdrawing(request, manifest, withdraw)
-    if manifest is not None and not request.withdrawn and is_idle(request, manifest):
+    if reopen is not None:
+        request = _reopening(request, manifest, reopen)
+        if manifest is not None and request.reopened is None and (dry_run or not unpublished(request.state, manifest)):
+            return nothing_new(request, manifest)
+    elif manifest is not None and not request.withdrawn and is_idle(request, manifest):
         return nothing_new(request, manifest)
     left = not_taken_in(request.spec, request.base) if manifest is None else {}
     check_aside(request.aside)
@@ -140,6 +146,10 @@ def run(
             archive(request.spec, request.base, opened.manifest, opened.files)  # what a dead run has left
             if manifest is None or manifest.number != opened.manifest.number:  # another run has committed since
                 request = _withdrawing(request, opened.manifest, withdraw)
+                if reopen is not None:
+                    request = _reopening(request, opened.manifest, reopen)
+            if reopen is not None and request.reopened is None:  # what a dead run has left is published now
+                return nothing_new(request, opened.manifest)
         from ddcli.driver.execute import execute
 
         wanted = {} if opened is None else imports(request)
@@ -172,6 +182,13 @@ def _withdrawing(request: Request, manifest: Manifest | None, files: Sequence[Pa
     from ddcli.job.withdrawal import withdrawing
 
     return withdrawing(request, manifest, files)
+
+
+def _reopening(request: Request, manifest: Manifest | None, time: str) -> Request:
+    """Return a request that takes the state back to a time. Only then is the module imported that looks whether it can."""
+    from ddcli.job.reopening import reopening
+
+    return reopening(request, manifest, time)
 
 
 def _record(state: State, summary: RunSummary, began: datetime, request: Request) -> None:

@@ -6,6 +6,7 @@
 * kept_plan: what a pipeline file means, kept from one run to the next
 * object_table: immutable objects as a table of JSON
 * options: where a run is computed
+* reopening: a state that is taken back to a time
 * request: what a run is asked for, and whether there is anything to do
 * sizes: how a run is cut into shards and passes; pure
 * standby: what a watch keeps from one round to the next

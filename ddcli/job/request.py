@@ -7,6 +7,7 @@ library is imported.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from dataclasses import field, replace
 from functools import reduce
 from pathlib import PurePath, PurePosixPath
@@ -98,8 +99,10 @@ class Request:
     """By input the files that are to be withdrawn, as they are called in the state."""
     earlier: Mapping[str, Sequence[InputFile]] = field(default_factory=dict)
     """By input what other states know of its files, for a state that has taken in none of it: which are archived, forgotten or withdrawn."""
+    reopened: Frontier | None = None
+    """The frontier to which the state is taken back."""
     closes: bool = True
-    """Whether times are closed; without, nothing else is done than to withdraw files."""
+    """Whether times are closed; without, nothing else is done than to withdraw files, or to reopen the state."""
 
     @property
     def refreshes_all(self) -> bool:
@@ -142,6 +145,10 @@ class InputFiles:
     def mended(self, before: InputEntry) -> InputFiles:
         """Return what there is of an input from which files were withdrawn, those of the same names in their places."""
         return replace(self, listing=self.listing.mended(before.files))
+
+    def reopened(self, frontier: Frontier) -> InputFiles:
+        """Return what there is of an input of a state that is taken back to a frontier: rows at or after it are late no more."""
+        return replace(self, listing=self.listing.reopened(frontier.elements))
 
     def marked(self, before: InputEntry | None) -> InputFiles:
         """Return what there is of an input that is taken in anew, without the rows that earlier runs put aside."""
@@ -359,7 +366,8 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
     """Return what there is of each input. Progress is read before files are listed: its writer goes the other way.
 
     With `anew` all files are new, whatever the state of `manifest` has taken in, but those that were withdrawn. Of a request that
-    withdraws files no other file is new than those of the same names, and under the clock of arrivals these are not either.
+    withdraws files no other file is new than those of the same names, and under the clock of arrivals these are not either; of one
+    that reopens the state none is.
     """
     found = {}
     for name, given in request.spec.inputs.items():
@@ -400,10 +408,9 @@ def find_inputs(request: Request, manifest: Manifest | None, *, anew: bool = Fal
         listing = list_input(given.path.value, request.base, consumed, forgets=given.consumed == "forget")
         if begins:
             listing = listing.anew()
-        if request.withdrawn:
-            listing = replace(
-                listing, new=tuple(file for file in listing.new if file.path in named and not request.clock.arrival)
-            )
+        if request.withdrawn or request.reopened is not None:
+            left = {file.path for file in listing.new if file.path not in named or request.clock.arrival}
+            listing = listing.without(left, consumed)
         if request.ready is not None:
             listing = listing.only(request.ready)
         found[name] = InputFiles(None if progress is None else Frontier(progress), listing)
@@ -422,7 +429,9 @@ def imports(request: Request) -> dict[str, tuple[Path, str]]:
 
 def is_changed(request: Request, manifest: Manifest, fingerprint: str) -> bool:
     """Say whether a state is not what the plan of this identity wants, or where the file wants it, or is to be computed anew."""
-    if request.refresh is not None or request.rewrite or request.withdrawn or manifest.plan != fingerprint:
+    if request.refresh is not None or request.rewrite or request.withdrawn or request.reopened is not None:
+        return True
+    if manifest.plan != fingerprint:
         return True
     return same_outputs(request.state, manifest, request.outputs).keys() != request.outputs.keys()
 
@@ -455,7 +464,31 @@ def find_upper(
         asked = box(tuple(map(_after, seen)))
     else:
         return before
-    return asked.join(before) if before else asked
+    upper = asked.join(before) if before else asked
+    refuse_beyond_imports(request, time, found, upper)
+    return upper
+
+
+def refuse_beyond_imports(request: Request, time: Schema, found: Mapping[str, InputFiles], upper: Frontier) -> None:
+    """Refuse to close times that a pipeline from which an arrangement is imported has open: its rows at these would never be taken."""
+    for name, given in found.items():
+        if (
+            given.shared is None
+            or request.clock.arrival
+            or upper.dominates(theirs := Frontier(given.shared.manifest.upper))
+        ):
+            continue
+        until = format_frontier(theirs, list(time.values()))
+        problem = f"the input '{name}' is an arrangement of the pipeline '{given.shared.manifest.name}', which has closed the times before {until} only"
+        if request.until is not None:
+            raise UsageError(
+                f"{problem}: later ones can't be closed here", hint="leave out `--until`, or give an earlier time"
+            )
+        raise StateError(
+            f"{problem}: it was reopened, and its rows from there on would be missing here",
+            place=str(given.shared.state),
+            hint=f"reopen this pipeline from there too: `dd state reopen {request.spec.path} --from {shlex.quote(until)}`",
+        )
 
 
 def _after(value: int) -> int:
@@ -506,8 +539,10 @@ def is_idle(request: Request, manifest: Manifest) -> bool:
         if is_behind(request.spec, request.base):
             return False
     found = find_inputs(request, manifest)
-    if any(given.shared and given.shared.identity != manifest.inputs[name].identity for name, given in found.items()):
-        return False
+    for name, given in found.items():
+        entry = manifest.inputs[name]
+        if given.shared and (given.shared.identity, given.shared.built) != (entry.identity, entry.built):
+            return False
     # A row that waits and may be taken would move the upper: it is at or after the old one.
     return not any(given.listing.new or given.listing.unmoved for given in found.values()) and (
         find_upper(request, time, found, manifest, find_seen(manifest)) == before

@@ -101,6 +101,8 @@ class RunSummary:
     time: str | None = None
     withdrawn: dict[str, list[str]] = field(default_factory=dict)
     """The files that were withdrawn from each input, before what is new was taken in."""
+    reopened: str | None = None
+    """Where the state was taken back to a time: the times that are closed still."""
     counts: Counts | None = None
     """What went through each operator; it is kept with the run's record, and no part of the summary's JSON."""
 
@@ -115,6 +117,9 @@ class RunSummary:
             at = f" (times before {self.upper} are closed)" if self.upper else ""
             return f"{self.name}: nothing new{f' since {self.time}' if self.time else at}"
         since = f" from {self.lower}" if self.lower else ""
+        if self.reopened is not None:
+            what = f"times before {self.reopened} are closed, no more those before {self.lower}"
+            return f"{self.name}: {what}, {self.seconds:.2f} s" + (", dry run" if self.dry else "")
         # Where the pipeline changed, and nothing is new, no time is closed.
         closed = f"at {self.time}" if self.time else f"times{since} to before {self.upper}"
         changed = "no new times, a change of the outputs" if self.rebuilt or self.withdrawn else "no time closed"

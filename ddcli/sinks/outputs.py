@@ -17,7 +17,7 @@ from ddcli.engine.correction import reopened
 from ddcli.job.summary import OutputSummary
 from ddcli.store.files.gate import checksum
 from ddcli.store.log.joint_file import footer_checksum
-from ddcli.store.log.writer import file_name, frame_bytes, output_bytes, output_frame, write_progress
+from ddcli.store.log.writer import again, file_name, frame_bytes, output_bytes, output_frame, write_progress
 from ddcli.store.parquet.row_groups import footer_of
 from ddcli.store.state.entries import FileEntry, OutputEntry
 from ddcli.store.state.outputs import relative_output
@@ -61,7 +61,8 @@ class Piece:
 class Publishing:
     """What a run over times from `lower` to `upper` adds to the outputs; without a transaction, in a dry run, it is only counted.
 
-    Updates at closed times are moved to open ones, from the frontier `reopen` on. `called` is added to the names of the files.
+    Updates at closed times are moved to open ones, from the frontier `reopen` on. `called` is added to the names of the files; without,
+    as many `reopenings` as the state has seen.
     An output gets one file in a commit, however many parts it is made of: readers see all of it or nothing.
     """
 
@@ -73,6 +74,7 @@ class Publishing:
     transaction: Transaction | None
     reopen: Frontier | None = None
     called: str = ""
+    reopenings: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """How long writing each output took, in all threads together."""
     _counts: dict[str, OutputSummary] = field(default_factory=dict)
@@ -186,7 +188,9 @@ class Publishing:
 
     def _path(self, name: str) -> Path:
         """Return the path of the file that the commit adds to an output."""
-        return self.request.outputs[name] / file_name(self.time, self.lower, self.upper, self.called)
+        return self.request.outputs[name] / file_name(
+            self.time, self.lower, self.upper, self.called or again(self.reopenings)
+        )
 
     def _note(self, name: str, written: Written, footer: str) -> None:
         """Note what the file of an output must be from now on."""
@@ -201,7 +205,7 @@ class Publishing:
         assert self.transaction is not None, "a dry run writes nothing"
         self._finish(name)
         directory = self.request.outputs[name]
-        write_progress(self.transaction, directory, self.upper)
+        write_progress(self.transaction, directory, self.upper, self.reopenings)
         schema = {column: str(kind) for column, kind in self.layouts[name].schema.items()}
         files = more(known.files if known else (), [self._files[name]] if name in self._files else [])
         return OutputEntry(relative_output(self.request.state, directory), schema, files, meaning)

@@ -139,11 +139,15 @@ class ErrorLog:
         interval: tuple[Times | None, Times],
         called: str,
     ) -> None:
-        """Add to a transaction the difference between all records that fail now and those in the log, at a frontier."""
+        """Add to a transaction the difference between all records that fail now and those in the log, at a frontier, or after it where they are."""
         times = [*zip(self.times.items(), frontier.as_time(), strict=True)]
         before = [
             frame.with_columns(
-                -pl.col(DIFF), *(time_column(name, np.full(frame.height, at), kind) for (name, kind), at in times)
+                -pl.col(DIFF),
+                *(
+                    pl.max_horizontal(name, time_column(name, np.full(frame.height, at), kind))
+                    for (name, kind), at in times
+                ),
             )
             for frame in _written(directory)
         ]
@@ -166,13 +170,14 @@ def put_aside(
     taken: Mapping[str, Aside],
     times: Schema,
     interval: tuple[Times | None, Times],
+    called: str,
 ) -> None:
     """Write rows of inputs as updates that were late or could not be read, where they are put aside; a file an input, a slice at a time in memory.
 
     Such a log has no progress: what comes late next time may be of any time.
     """
     # A run with nothing but late rows closes no time: there may be several such.
-    called = f"-change{transaction.number}" if interval[0] == interval[1] else ""
+    called = f"-change{transaction.number}" if interval[0] == interval[1] else called
     for name, found in taken.items():
         frames = (_as_updates(piece, times) for piece in found.put_aside)
         write(transaction, late_directory(request, name), frames, times, interval, called)

@@ -21,7 +21,7 @@ from ddcli.engine.times import Frontier, box
 from ddcli.errors import EngineError, InputError, UsageError, did_you_mean
 from ddcli.store.files.objects import locate
 from ddcli.store.formats.base import Updates
-from ddcli.store.log.progress import read_progress
+from ddcli.store.log.progress import read_owned
 from ddcli.store.log.reader import LogReader
 from ddcli.store.log.scan import not_after, physically
 from ddcli.store.log.times import within
@@ -110,7 +110,7 @@ class ChangeLog:
     ) -> ChangeLog:
         """Open a log whose path is relative to `base`. See `read_log`."""
         whole = locate(base, path)
-        progress = read_progress(whole)  # before the files are listed: what it speaks of is there then
+        progress, owner = read_owned(whole)  # before the files are listed: what it speaks of is there then
         try:
             listing = list_input(path, base)
         except InputError as error:
@@ -124,7 +124,8 @@ class ChangeLog:
         reader = LogReader(listing, log, most=MOST_HELD)
         if progress is None:
             return cls(whole, reader, diff, None)
-        unfinished = beyond((file.path for file in listing.new), progress, reader.schema.time)
+        there = (file.path for file in listing.new)
+        unfinished = beyond(there, progress, reader.schema.time, owner.reopenings if owner else 0)
         if unfinished:
             listing = replace(listing, new=tuple(file for file in listing.new if file.path not in unfinished))
             if not listing.files:

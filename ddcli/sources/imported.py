@@ -43,15 +43,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SharedSchema(LogSchema):
-    """The columns of an imported arrangement, which one it is, and since when it is imported."""
+    """The columns of an imported arrangement, which one it is, since when it is imported, and the commit that has built it anew."""
 
     identity: str = ""
     begin: Times = ()
+    built: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest keeps of it."""
         plain = LogSchema(self.columns, self.time, self.diff).to_json()
-        return plain | {"identity": self.identity, "begin": self.begin}
+        return plain | {"identity": self.identity, "begin": self.begin} | ({"built": self.built} if self.built else {})
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ class SharedReader:
             len(schema.time),
         )
         begin = frontier_of(known.schema["begin"]) if known else shared.manifest.upper
-        self.schema = SharedSchema(schema.columns, schema.time, diff=True, identity=shared.identity, begin=begin)
+        self.schema = SharedSchema(
+            schema.columns, schema.time, diff=True, identity=shared.identity, begin=begin, built=shared.built
+        )
         self.begin = Frontier(begin)
         self._files = [(shard, file) for shard, files in enumerate(entry.shards) for file in files]
         if known is not None:
@@ -114,6 +117,11 @@ class SharedReader:
         name = self.shared.name
         if known.identity != self.shared.identity:
             raise StateError(f"the imported arrangement '{name}' is another one now", place=place, hint=hint)
+        if not Frontier(known.upper).dominates(Frontier(self.shared.manifest.upper)):
+            return  # that pipeline was reopened: see `refuse_beyond_imports`
+        if known.built != self.shared.built:
+            problem = f"the imported arrangement '{name}' was built anew since: something in it was taken back"
+            raise StateError(problem, place=place, hint=hint)
         if self.shared.first and known.upper != self.shared.manifest.upper:
             problem = f"the hold on the imported arrangement '{name}' is gone: the updates that were not read yet are no longer known"
             raise StateError(problem, place=place, hint=hint)

@@ -214,6 +214,7 @@ def test_the_summary_as_json(orders):
         "rebuilt": {},
         "spark": None,
         "withdrawn": {},
+        "reopened": None,
     }
     again = summary(orders("run", "orders.yaml", "-o", "json"))
     assert (again["changed"], again["upper"], again["outputs"]) == (False, "3", {})

@@ -19,7 +19,13 @@ from ddcli.store.state.upkeep import compact_state, files_of, verify
 from tests.harness import contents, files, write_log
 from tests.store.support import LOCKS
 
-NEEDED = {"export": ["copy"], "show": ["-a", "x"], "release": ["--reader", "x"], "reshard": ["--shards", 2]}
+NEEDED = {
+    "export": ["copy"],
+    "show": ["-a", "x"],
+    "release": ["--reader", "x"],
+    "reshard": ["--shards", 2],
+    "reopen": ["--from", 2],
+}
 """What commands can't do without."""
 TYPES = {"region": pl.String, "amount": pl.Int64, "time": pl.Int64, "diff": pl.Int64}
 
@@ -368,7 +374,7 @@ def test_wrong_use_and_a_state_that_is_not_there(orders, name):
     more = NEEDED.get(name, ())
     nothing = orders("state", name, *more)
     assert nothing.code == 2
-    assert "hint: name the pipeline file, or the state's directory with --state" in nothing.err
+    assert "hint: name the pipeline file" in nothing.err
     missing = orders("state", name, "orders.yaml", *more)
     assert missing.code == 4
     assert ".dd/orders: error: there is no state here" in missing.err

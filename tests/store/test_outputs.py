@@ -21,7 +21,7 @@ from ddcli.errors import LockedError, SpecErrors, StateError
 from ddcli.job.sizes import BASE
 from ddcli.store.files.gate import Files, checksum
 from ddcli.store.files.lock import take_lock
-from ddcli.store.log.progress import PROGRESS, progress_bytes, read_owned
+from ddcli.store.log.progress import PROGRESS, Owner, progress_bytes, read_owned
 from ddcli.store.parquet.row_groups import footer_of
 from ddcli.store.state.directory import State
 from ddcli.store.state.export import export_state
@@ -126,7 +126,7 @@ def test_an_output_says_whose_it_is(shop):
     for name in ("known", "spent"):
         upper, owner = read_owned(shop.folder / "out" / name)
         assert upper == manifest.upper
-        assert owner == (manifest.identity, "../../.dd/shop")
+        assert owner == Owner(manifest.identity, "../../.dd/shop")
     shop.run()
     assert read_newest(shop.state).identity == manifest.identity
 

@@ -27,10 +27,11 @@ PROGRESS = "_progress.json"
 
 
 class Owner(NamedTuple):
-    """The state that writes a log: its identity, and where it was when it did, relative to the log's directory."""
+    """The state that writes a log: its identity, where it was when it did, relative to the log's directory, and how often it was reopened."""
 
     state: str
     path: str
+    reopenings: int = 0
 
 
 def progress_bytes(upper: Times, owner: Owner | None = None) -> bytes:
@@ -40,7 +41,7 @@ def progress_bytes(upper: Times, owner: Owner | None = None) -> bytes:
     b'{"upper": [[null, 4], [3, null]]}\n'
     """
     tree = [[None if value == LEAST else value for value in time] for time in upper]
-    owned = {} if owner is None else {"owner": owner._asdict()}
+    owned = {} if owner is None else {"owner": {name: value for name, value in owner._asdict().items() if value != 0}}
     return json.dumps({"upper": tree} | owned).encode() + b"\n"
 
 
@@ -73,15 +74,15 @@ def read_owned(directory: Path) -> tuple[Times | None, Owner | None]:
 def _owner(tree: dict[str, Any], directory: Path) -> Owner | None:
     """Return the writer of a log, if its progress names one. The file is not trusted: anybody may have written it."""
     owner = tree.get("owner")
-    if not isinstance(owner, dict) or not all(isinstance(owner.get(name), str) for name in Owner._fields):
+    if not isinstance(owner, dict) or not all(isinstance(owner.get(name), str) for name in ("state", "path")):
         return None
-    path = owner["path"]
+    path, reopenings = owner["path"], owner.get("reopenings", 0)
     try:
         path_of(path)
         locate(directory, path)
     except (ValueError, DdError):
         path = "."  # it is for people only: whose the log is counts
-    return Owner(owner["state"], path)
+    return Owner(owner["state"], path, reopenings if type(reopenings) is int else 0)
 
 
 def _is_time(tree: object) -> bool:

@@ -9,6 +9,7 @@ be held in memory the times are kept, for a larger one only their bounds.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
@@ -305,7 +306,8 @@ class LogReader:
             "where earlier runs have closed the times",
             place=self._tables.place(times.path, row),
             hint="a new file may only hold rows at times that are still open; leave times open for rows to come with "
-            "`--until`, or say `late: quarantine` or `late: arrive` under the input",
+            "`--until`, or say `late: quarantine` or `late: arrive` under the input; to open closed times again, "
+            f"`dd state reopen PIPELINE --from {shlex.quote(format_time(times.least or first, kinds))}`",
         )
 
     def _pieces(

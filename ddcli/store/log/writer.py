@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     Matrix = np.ndarray[Any, np.dtype[np.int64]]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-\w+)?\.parquet", re.ASCII)
-"""A file's name: from when to when, and a suffix that makes it unique."""
+NAME = re.compile(rf"{UPDATES}([\w+]+)-([\w+]+)(?:-(?:(again|reopened)([0-9]+)|\w+))?\.parquet", re.ASCII)
+"""A file's name: from when to when, and a suffix that makes it unique: after how many reopenings it was written, or by which."""
 FIRST_DAY, LAST_DAY = -350_000, 2_900_000  # the years 1011 to 9909
 LONG = 80
 """Characters of a frontier's text beyond which a file name has its digest instead; names end at 255."""
@@ -75,30 +75,42 @@ def frame_bytes(frame: pl.DataFrame, time: Schema) -> memoryview:
 def file_name(time: Schema, lower: Times | None, upper: Times, called: str = "") -> str:
     """Return the name of a file of the updates of [lower, upper).
 
-    `called` is added where there are several commits of one interval: a correction is made at the frontier.
+    `called` is added where there are several commits of one interval: a correction is made at the frontier, and after a reopening
+    (see `again`) intervals come again.
     """
     return f"{UPDATES}{frontier_name(lower, time)}-{frontier_name(upper, time)}{called}.parquet"
 
 
-def beyond(names: Iterable[str], upper: Times, time: Schema) -> frozenset[str]:
-    """Return those of an output's files that are of commits after the one which has written its progress, `upper`.
+def again(reopenings: int) -> str:
+    """Return what is added to the names of files that a state writes after so many reopenings: no name comes twice."""
+    return f"-again{reopenings}" if reopenings else ""
+
+
+def beyond(names: Iterable[str], upper: Times, time: Schema, reopenings: int = 0) -> frozenset[str]:
+    """Return those of an output's files that are of commits after the one which has written its progress, `upper` after so many reopenings.
 
     There are some between a run that died in the midst of publishing and the next one, which finishes that; and for a moment where
     a run publishes while somebody reads. The files of each commit begin where those of the last one ended.
     """
-    found = [(match[1], match[2], match[0]) for name in names if (match := NAME.fullmatch(name))]
-    reached, new = {frontier_name(upper, time)}, {frontier_name(upper, time)}
+    found = [
+        ((match[1], count - (match[3] == "reopened")), (match[2], count), match[0])
+        for name in names
+        if (match := NAME.fullmatch(name))
+        for count in [int(match[4] or 0)]
+    ]
+    last = frontier_name(upper, time), reopenings
+    reached, new = {last}, {last}
     while new:
         new = {end for begin, end, _ in found if begin in new} - reached
         reached |= new
-    reached.discard(frontier_name(upper, time))
+    reached.discard(last)
     return frozenset(name for _, end, name in found if end in reached)
 
 
-def write_progress(transaction: Transaction, directory: Path, upper: Times) -> None:
+def write_progress(transaction: Transaction, directory: Path, upper: Times, reopenings: int = 0) -> None:
     """Add a log's new progress, after all its files, so that it never speaks of one that isn't there yet. It says whose the log is."""
     state = transaction.state
-    owner = Owner(state.identity, relative(state.directory, real(directory)))
+    owner = Owner(state.identity, relative(state.directory, real(directory)), reopenings)
     transaction.add_output(directory / PROGRESS, progress_bytes(upper, owner))
 
 

@@ -162,12 +162,18 @@ class InputEntry:
         if "identity" in schema:
             text_of(schema["identity"])
             mandatory(times(schema["begin"]))
+            count_of(schema.get("built", 0))
         return cls(mandatory(times(tree["upper"])), files, schema)
 
     @property
     def identity(self) -> str:
         """Of an imported arrangement, which one it is."""
         return str(self.schema["identity"])
+
+    @property
+    def built(self) -> int:
+        """Of an imported arrangement, which commit of its state has built it anew."""
+        return int(self.schema.get("built", 0))
 
     def to_json(self) -> dict[str, Any]:
         """Return what a manifest holds of it."""

@@ -186,6 +186,9 @@ def check_cache(cache: Mapping[str, Any]) -> None:
         raise ValueError("as many times seen as there are coordinates")
     if cache.get("due") is not None:
         integer_of(cache["due"])
+    count_of(cache.get("reopenings", 0))
+    for identity, number in mapping_of(cache.get("built", {})).items():
+        named(ARRANGEMENT, identity), count_of(number)
     if cache.get("clock", "event") not in {"arrival", "event"}:
         raise ValueError(f"no clock: {cache['clock']!r:.80}")
     for generation in plan["generations"]:

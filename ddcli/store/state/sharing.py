@@ -45,6 +45,11 @@ class Shared:
         return self.manifest.exports[self.name]
 
     @property
+    def built(self) -> int:
+        """The commit that has built it anew as something in it was taken back; 0, none."""
+        return int(self.manifest.cache.get("built", {}).get(self.identity, 0))
+
+    @property
     def entry(self) -> ArrangementEntry:
         """Its batches."""
         return self.manifest.arrangements[self.identity]

@@ -13,16 +13,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddcli.dataclass import dataclass
+from ddcli.engine.times import Frontier
 from ddcli.errors import InputError
 from ddcli.store.files.objects import ObjectPath, is_utf8, locate
 from ddcli.store.tables.input_path import NothingFound, PassedOver, find_files, places_of
 from ddcli.store.tables.lakes import refuse_lake_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
-    from ddcli.store.state.entries import InputFile
+    from ddcli.store.state.entries import InputFile, Times
 
 HEAD, TAIL = 4 << 10, 64 << 10
 WHOLE = 32
@@ -63,6 +64,21 @@ class Listing:
         """The files that this run must look into."""
         return (*self.waiting, *self.new)
 
+    def without(self, paths: Collection[str], before: Iterable[InputFile]) -> Listing:
+        """Return the listing without these of its new files; of those that lie in the place of withdrawn ones these stay known."""
+        new = tuple(file for file in self.new if file.path not in paths)
+        amended = self.amended & set(paths)
+        known = tuple(file for file in before if file.withdrawn and file.key in amended)
+        return replace(self, new=new, withdrawn=(*self.withdrawn, *known), amended=self.amended - amended)
+
+    def reopened(self, frontier: Times) -> Listing:
+        """Return the listing of an input of which rows at or after a frontier are open again: of these none was put aside."""
+        return replace(
+            self,
+            waiting=tuple(_reopened(file, frontier) for file in self.waiting),
+            done=tuple(_reopened(file, frontier) for file in self.done),
+        )
+
     def past(self) -> Listing:
         """Return the listing of the files that were taken from, to read them all again."""
         past = tuple(sorted((*self.waiting, *self.done), key=lambda file: file.path))
@@ -70,8 +86,8 @@ class Listing:
 
     def anew(self) -> Listing:
         """Return the listing of an input that is taken in anew: files that lie elsewhere by now are as new as those that lie there."""
-        new = tuple(sorted((*self.new, *self.done), key=lambda file: file.path))
-        return replace(self, new=new, done=())
+        new = tuple(sorted((*self.new, *self.waiting, *self.done), key=lambda file: file.path))
+        return replace(self, new=new, waiting=(), done=())
 
     def mended(self, before: Iterable[InputFile]) -> Listing:
         """Return the listing with its new files in the place of files under the same names, as if they had been taken in then."""
@@ -200,7 +216,10 @@ def _sorted_out(
     apart = {key: known.pop(key) for key in [key for key, file in known.items() if file.archived or file.forgotten]}
     withdrawn = [apart.pop(key) for key in [key for key, file in apart.items() if file.withdrawn]]
     names = _by_path(apart.values())
-    new, waiting, done, unmoved = [], [], [], []
+    new: list[InputFile] = []
+    waiting: list[InputFile] = []
+    done: list[InputFile] = []
+    unmoved: list[InputFile] = []
     amended = set()
     for file in found:
         if not is_utf8(file.path):
@@ -212,7 +231,7 @@ def _sorted_out(
                 unmoved.append(again)
             else:
                 again = replace(again, forgotten=False, mtime_ns=file.mtime_ns)
-            done.append(again)
+            (done if again.done else waiting).append(again)
             continue
         if before is not None and before.withdrawn:
             same = _withdrawn(root, before, file)
@@ -230,7 +249,8 @@ def _sorted_out(
     if forgets:
         done += [replace(file, forgotten=True) for file in known.values() if file.done and not file.withdrawn]
         known = {path: file for path, file in known.items() if not file.done}
-    done += apart.values()
+    for file in apart.values():  # of an archived one rows wait where the state was reopened
+        (done if file.done else waiting).append(file)
     if vanished := [path for path, file in known.items() if not file.withdrawn]:
         gone = min(vanished)
         raise InputError(
@@ -240,6 +260,10 @@ def _sorted_out(
     return Listing(
         root, *lists, withdrawn=tuple(withdrawn), base=base, unmoved=tuple(unmoved), amended=frozenset(amended)
     )
+
+
+def _reopened(file: InputFile, frontier: Times) -> InputFile:
+    return file if file.since is None else replace(file, since=Frontier((*file.since, *frontier)).elements)
 
 
 def _by_path(files: Iterable[InputFile]) -> dict[str, list[InputFile]]:

@@ -1,0 +1,118 @@
+"""What a request means for the plan and the state that it finds: what changes, and what is refused before anything is built anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddcli.engine.times import Frontier
+from ddcli.errors import StateError
+from ddcli.job.clock import is_due, run_time
+from ddcli.job.functions import functions_of
+from ddcli.job.request import is_changed
+from ddcli.plan.changes import Known, PlanChanges, present
+from ddcli.store.state.holds import read_holds
+from ddcli.store.state.outputs import same_outputs
+from ddcli.store.time_text import format_frontier
+
+if TYPE_CHECKING:
+    from ddcli.expressions.types import Schema
+    from ddcli.job.request import InputFiles, Request
+    from ddcli.plan.generations import Plan
+    from ddcli.store.state.manifest import Manifest
+
+
+def find_changes(request: Request, manifest: Manifest, plan: Plan) -> PlanChanges:
+    """Return what the plan changes of a state, and what the request wants to be computed anew."""
+    everything = request.refreshes_all or request.reopened is not None
+    # Whether a record fails is known where it is computed; and what is kept knows nothing of what has become due.
+    whole = bool(request.withdrawn) and (
+        request.spec.errors is not None
+        or (request.clock.arrival and is_due(manifest, run_time(request.clock, manifest)))
+    )
+    known = Known(
+        frozenset() if everything or whole else frozenset(manifest.arrangements),
+        {
+            now: manifest.outputs[before].fingerprint
+            for now, before in renamed(request, manifest).items()
+            if now not in request.rewrite
+        },
+        frozenset() if request.refreshes_all else frozenset(manifest.inputs),
+        manifest.cache["plan"]["outline"],
+    )
+    refresh = frozenset(plan.meanings) if everything or whole else frozenset(request.refresh or ())
+    return PlanChanges(plan, known, len(manifest.cache["time"]), refresh, frozenset(request.withdrawn))
+
+
+def renamed(request: Request, manifest: Manifest) -> dict[str, str]:
+    """Return what each output of a state was called, by the name that it has now; one that is gone keeps its own."""
+    found = same_outputs(request.state, manifest, request.outputs)
+    gone = {name: name for name in manifest.outputs if name not in request.outputs and name not in found.values()}
+    return gone | found
+
+
+def needs_apply(request: Request, manifest: Manifest, changes: PlanChanges) -> bool:
+    """Say whether outputs would change in a way that a person has to ask for.
+
+    Not where the file is the one that the state was made by, and depends on no code or state beside it that may have changed: then this version of
+    dd only plans the same meaning otherwise.
+    """
+    spec = request.spec
+    beside = any(functions_of(spec)) or any(given.arrangement is not None for given in spec.inputs.values())
+    return bool(changes.rewritten) and (beside or manifest.pipeline != request.digest)
+
+
+def refuse_rewriting(request: Request, manifest: Manifest, changes: PlanChanges) -> None:
+    """Raise StateError if outputs would change and neither `--apply` nor `--full-refresh` allows it."""
+    if request.apply or not needs_apply(request, manifest, changes):
+        return
+    lines = [f"output '{name}': {'; '.join(changes.why(name)) or 'changed'}" for name in changes.rewritten]
+    raise StateError(
+        "the pipeline has changed since its state was made, and outputs would change: " + "; ".join(lines),
+        place=str(request.spec.path),
+        hint=f"see `dd plan {request.spec.path}`; `dd run --apply` writes the difference to the outputs; or put the file back",
+    )
+
+
+def refuse_taking_back(request: Request, manifest: Manifest, changes: PlanChanges) -> None:
+    """Raise StateError if the pipeline has changed since, or another reads an arrangement in which something is taken back: it would
+    not learn of that.
+    """
+    reopens = request.reopened is not None
+    as_before = replace(request, withdrawn={}, reopened=None, rewrite=frozenset())
+    if is_changed(as_before, manifest, changes.plan.fingerprint):
+        what = "it is reopened as it was made" if reopens else "a file is withdrawn from what the state was made by"
+        raise StateError(
+            f"the pipeline has changed since its state was made: {what}",
+            place=str(request.spec.path),
+            hint=f"bring the state to the new pipeline with `dd run --apply {request.spec.path}`, or put the file back, and "
+            f"{'reopen' if reopens else 'retract'} then",
+        )
+    exported = {name for name, identity in manifest.exports.items() if reopens or identity in changes.touched}
+    held = {identity for name, identity in manifest.exports.items() if name in exported}
+    for hold in read_holds(request.state) if held else ():
+        if held & set(hold.arrangements):
+            raise StateError(
+                f"another pipeline, '{hold.reader}', reads what would be taken back: the exported {present(sorted(exported))}",
+                place=str(request.state),
+                hint=f"drop its hold, `dd state release PIPELINE --reader {hold.reader}`, "
+                + (
+                    "reopen this state, and then its own from the same time"
+                    if reopens
+                    else "retract, and have it begin anew with `dd run --full-refresh all`"
+                ),
+            )
+
+
+def refuse_other_frontiers(reopened: Frontier, found: dict[str, InputFiles], time: Schema) -> None:
+    """Raise StateError where a pipeline from which an arrangement is imported has closed other times: it keeps no earlier ones apart."""
+    for name, given in found.items():
+        if given.shared is not None and Frontier(given.shared.manifest.upper) != reopened:
+            kinds = list(time.values())
+            theirs = Frontier(given.shared.manifest.upper)
+            raise StateError(
+                f"the input '{name}' is an arrangement of the pipeline '{given.shared.manifest.name}', which has closed the times before "
+                f"{format_frontier(theirs, kinds) if theirs else 'the end'}, and keeps those no more apart",
+                place=str(given.shared.state),
+                hint="reopen that pipeline from this time first, or this one from where that one is",
+            )

@@ -1,0 +1,47 @@
+"""Reopening a state: the times from one on that earlier runs have closed are open again, and rows at them are taken in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ddcli.engine.times import Frontier, box
+from ddcli.errors import StateError, UsageError
+from ddcli.job.clock import kept_clock
+from ddcli.store.time_text import parse_time
+
+if TYPE_CHECKING:
+    from ddcli.job.request import Request
+    from ddcli.store.state.manifest import Manifest
+
+
+def reopening(request: Request, manifest: Manifest | None, time: str) -> Request:
+    """Return the request that takes its state back to a time, and does nothing else; the same request where that is open already.
+
+    Raises StateError where there is no state, UsageError where its times are those of runs.
+    """
+    if manifest is None:
+        hint = "no time is closed; the first `dd run` makes a state"
+        raise StateError("there is no state here", place=str(request.state), hint=hint)
+    if kept_clock(manifest) == "arrival":
+        raise UsageError(
+            "under `clock: arrival` no row is late: there is no time to be opened again",
+            place=str(request.spec.path),
+            hint="to take back what a file has brought, `dd retract PIPELINE FILE`",
+        )
+    from ddcli.job.request import find_time
+
+    upper, closed = Frontier(manifest.upper), box(parse_time(time, find_time(manifest), "--from"))
+    reopened = closed.meet(upper)
+    return request if reopened == upper else replace(request, reopened=reopened, closes=False)
+
+
+def carried(manifest: Manifest | None) -> dict[str, Any]:
+    """Return what each commit of a state keeps of its past: how often it was reopened, and which arrangements have been built anew."""
+    cache = manifest.cache if manifest is not None else {}
+    return {name: cache[name] for name in ("reopenings", "built") if name in cache}
+
+
+def reopenings(manifest: Manifest | None) -> int:
+    """Return how often a state was reopened: files that are written after it have names of their own."""
+    return int(manifest.cache.get("reopenings", 0)) if manifest is not None else 0
